@@ -1,0 +1,86 @@
+// The one plan type: what every packing policy makes and what the engine executes.
+//
+// Vocabulary (document, slice, micro-batch, chunk, lane, plan): see policies/README.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+// A half-open token range [begin, end) of one document. A slice attends only to itself, from its own
+// begin (a document cut at a window border continues as a new document); chunks are the exception.
+struct Slice {
+  std::int64_t document = 0;  // index in the trace
+  std::int64_t begin = 0;     // first token
+  std::int64_t end = 0;       // one past the last token
+
+  [[nodiscard]] constexpr std::int64_t tokens() const { return end - begin; }
+  friend constexpr bool operator==(const Slice&, const Slice&) = default;
+};
+
+// ChunkFlow: chunk `index` of the `count` dependent chunks cut from document `sequence`.
+// count == 1 means standalone: nothing outside the micro-batch is attended to.
+struct Chunk {
+  std::int64_t sequence = -1;
+  int index = 0;
+  int count = 1;
+  std::int64_t group_begin = 0;  // first token of the document that the group holds: how far back it attends
+  friend constexpr bool operator==(const Chunk&, const Chunk&) = default;
+};
+
+inline constexpr int kDistributed = -1;         // placement of a slice spread over the whole CP group
+inline constexpr int kStudyRecompute = -1;      // recompute_layers: what the study's layout says
+
+// What one pipeline pass processes: an ordered list of slices.
+struct MicroBatch {
+  std::vector<Slice> slices;
+  std::vector<int> placement;           // per slice: kDistributed or a CP rank; empty = all distributed
+  Chunk chunk;
+  int recompute_layers = kStudyRecompute;  // HBP: checkpointed layers of the whole model
+  std::int64_t pad_each_to = 0;         // padded batches: every slice is computed as this many tokens; 0 = no
+  std::int64_t pack_length = 0;         // pack-length packers: the length `pr` counts padding against; 0 = none
+
+  [[nodiscard]] std::int64_t tokens() const {
+    std::int64_t sum = 0;
+    for (const Slice& s : slices) sum += s.tokens();
+    return sum;
+  }
+};
+
+// One data-parallel replica in one step. Lanes of a step may differ in CP degree.
+struct Lane {
+  int context = 1;  // CP degree
+  std::vector<MicroBatch> micro_batches;
+  // Lanes of equal `barrier_group` start together; a group starts when the one before has ended
+  // (hybrid CP). All 0 for every policy that has no barrier inside a step.
+  int barrier_group = 0;
+};
+
+struct Step {
+  std::vector<Lane> lanes;
+  std::vector<Slice> carried;  // held at the end of the step, queued ones included
+  bool tail = false;           // made after the end of the data, to empty what was held
+  double pack_ms = 0;          // measured wall time of the policy for this step
+};
+
+// Where a policy that uses a solver ended: printed beside its result.
+struct SolverReport {
+  int step = 0;
+  double incumbent = 0;  // objective of the plan used
+  double bound = 0;      // proven lower bound
+  double seconds = 0;    // measured
+  bool optimal = false;
+};
+
+struct Plan {
+  std::string policy;
+  std::vector<Step> steps;
+  bool sees_whole_set = false;  // token delay makes no sense for it (null)
+  std::vector<Slice> dropped;   // by --oversize drop or truncate: counted and printed, never silent
+  std::vector<SolverReport> solver;
+  std::vector<std::string> notes;  // decisions the user should see, e.g. HBP's selected groups
+};
+
+}  // namespace equipoise

@@ -1,0 +1,46 @@
+// What a packing policy is, and the one table of all of them.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "policies/options.h"
+#include "policies/plan.h"
+#include "policies/workload.h"
+
+namespace equipoise {
+
+// What the loader hands to a policy for one optimizer step (policies/loader.h makes it).
+struct GlobalBatch {
+  std::vector<Slice> slices;               // in arrival order
+  std::vector<std::size_t> window_begin;   // window batches: first slice of each window, and slices.size()
+};
+
+struct PackingProblem {
+  std::span<const GlobalBatch> batches;
+  const PackOptions& options;
+  const Workload& workload;
+};
+
+enum class BatchKind { windows, documents };  // what the loader gives by default; both are accepted
+
+struct Policy {
+  std::string_view name;     // as typed after --policy
+  std::string_view paper;    // where it comes from
+  std::string_view summary;  // one line for `list policies`
+  BatchKind batches;
+  bool sees_whole_set;       // packs the whole document set at once: token delay is null
+  Plan (*plan)(const PackingProblem&);
+};
+
+// All packing policies, in help order.
+std::span<const Policy> packing_policies();
+
+// The policy of that name. Throws UserError with the nearest known name.
+const Policy& packing_policy(std::string_view name);
+
+// Nearest of `known` to `name` by edit distance, for "did you mean"; empty if nothing is near.
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
+
+}  // namespace equipoise

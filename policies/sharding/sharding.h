@@ -1,0 +1,91 @@
+// Context-parallel sharding: which queries of a micro-batch sit on which CP rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "policies/plan.h"
+
+namespace equipoise {
+
+// One attention call's share of a slice on one CP rank: queries [q_begin, q_end) of the document, which see
+// the keys [kv_begin, query]. kv_begin is the slice's own begin, or chunk.group_begin where chunk.count > 1.
+struct Segment {
+  std::int32_t slice = 0;      // position in the micro-batch
+  std::int64_t q_begin = 0;    // in document coordinates
+  std::int64_t q_end = 0;
+  std::int64_t kv_begin = 0;
+
+  [[nodiscard]] constexpr std::int64_t queries() const { return q_end - q_begin; }
+  [[nodiscard]] constexpr std::int64_t keys() const { return q_end - kv_begin; }
+  // Causal pairs of q queries with p visible positions before them: q*p + q*(q+1)/2.
+  [[nodiscard]] constexpr std::int64_t pairs() const {
+    const std::int64_t q = queries();
+    return q * (q_begin - kv_begin) + q * (q + 1) / 2;
+  }
+};
+
+// The sharding of one micro-batch over c ranks. Flat, so that a caller can reuse one for many micro-batches
+// without allocating: rank r owns segments[rank_begin[r] .. rank_begin[r + 1]).
+struct Sharding {
+  std::vector<Segment> segments;
+  std::vector<std::uint32_t> rank_begin;   // c + 1
+  std::vector<std::int64_t> rank_tokens;   // c, padding included (it is computed)
+  std::vector<std::int64_t> rank_local_tokens;  // c, tokens of slices placed on this one rank (Skrull)
+  std::int64_t padding_tokens = 0;         // computed tokens that are nobody's
+  std::string_view chosen;                 // the rule that made it: per-sequence or per-document for adaptive
+
+  [[nodiscard]] int ranks() const { return static_cast<int>(rank_tokens.size()); }
+  [[nodiscard]] std::span<const Segment> of_rank(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return std::span(segments).subspan(rank_begin[r], rank_begin[r + 1] - rank_begin[r]);
+  }
+};
+
+class Workload;
+
+enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
+enum class Pad { error, tail };             // per-sequence: a length that 2c does not divide
+
+struct ShardOptions {
+  Remainder remainder = Remainder::slots;
+  Pad pad = Pad::error;
+  std::int64_t block = 128;        // heap-dispatch, snake: query block
+  std::int64_t tile = 128;         // query tile of the attention kernel
+  std::int64_t bucket_size = 0;    // dacp: tokens a CP rank
+  bool rollback = true;            // dacp
+  const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
+};
+
+// Predicted attention seconds of one rank's segments; implemented by the cost model (or tile-padded pairs
+// when there is none). Called once per rank, never per token.
+class AttentionCost {
+ public:
+  AttentionCost() = default;
+  AttentionCost(const AttentionCost&) = default;
+  AttentionCost& operator=(const AttentionCost&) = default;
+  virtual ~AttentionCost() = default;
+  [[nodiscard]] virtual double seconds(std::span<const Segment> segments) const = 0;
+};
+
+// A sharding rule: fills `out` for the micro-batch on `ranks` CP ranks. Slices with a placement stay whole on
+// their rank; the rule shards the others. Throws UserError where the micro-batch does not fit the rule.
+using ShardFn = void (*)(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
+                         const AttentionCost& cost, Sharding& out);
+
+struct ShardPolicy {
+  std::string_view name;
+  std::string_view paper;
+  std::string_view summary;
+  // static-best and optimal need whole simulated runs: the simulator tries both rules and keeps the better.
+  // Here their function decides like `adaptive`.
+  bool decided_by_simulation;
+  ShardFn shard;
+};
+
+std::span<const ShardPolicy> sharding_policies();
+const ShardPolicy& sharding_policy(std::string_view name);  // throws UserError with the nearest name
+
+}  // namespace equipoise

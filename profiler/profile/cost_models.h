@@ -1,0 +1,119 @@
+// Kernel and collective latency models: what a profile file predicts. Built once a run from a profile, then
+// called in the simulator's hot loops: no allocation, no lookup by name, no virtual call inside.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace equipoise {
+
+class Profile;  // profiler/profile/profile.h: the parsed file
+
+enum class Precision { bf16, fp8 };  // of GEMMs; attention and elementwise stay in bf16
+
+// Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
+// validity range that the profile declares). A call outside the validity range throws UserError.
+struct RangeUse {
+  std::int64_t calls = 0;
+  std::int64_t beyond_samples = 0;
+  void operator+=(const RangeUse& other) {
+    calls += other.calls;
+    beyond_samples += other.beyond_samples;
+  }
+};
+
+// One piece of a packed variable-length causal attention call: bottom-right aligned, keys >= queries.
+struct QueryKeys {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+};
+
+// Heads are those on this GPU (after TP and Ulysses).
+struct AttentionHeads {
+  int head_dim = 128;
+  int query_heads = 32;
+  int kv_heads = 32;
+};
+
+class AttentionModel {
+ public:
+  AttentionModel(const Profile& profile, AttentionHeads heads);
+  ~AttentionModel();
+  AttentionModel(AttentionModel&&) noexcept;
+  AttentionModel& operator=(AttentionModel&&) noexcept;
+
+  // Seconds of one packed kernel call over all pieces, launch included; 0 for no pieces.
+  [[nodiscard]] double forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const;
+  [[nodiscard]] double backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const;
+
+ private:
+  struct Fit;
+  std::unique_ptr<Fit> fit_;
+};
+
+class GemmModel {
+ public:
+  GemmModel(const Profile& profile, Precision precision);
+  ~GemmModel();
+  GemmModel(GemmModel&&) noexcept;
+  GemmModel& operator=(GemmModel&&) noexcept;
+
+  // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0.
+  [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
+
+ private:
+  struct Fit;
+  std::unique_ptr<Fit> fit_;
+};
+
+enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
+
+class ElementwiseModel {
+ public:
+  explicit ElementwiseModel(const Profile& profile);
+  ~ElementwiseModel();
+  ElementwiseModel(ElementwiseModel&&) noexcept;
+  ElementwiseModel& operator=(ElementwiseModel&&) noexcept;
+
+  // Seconds of an op that moves `bytes` (each input read once, each output written once), launch included.
+  [[nodiscard]] double seconds(Elementwise op, double bytes, RangeUse& use) const;
+
+ private:
+  struct Fit;
+  std::unique_ptr<Fit> fit_;
+};
+
+enum class Collective { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
+
+// How a group lies over nodes: `ranks` members, `ranks_per_node` of them in each node they touch.
+struct GroupShape {
+  int ranks = 1;
+  int ranks_per_node = 1;
+};
+
+// The cluster's network, from the study file (the profile has defaults).
+struct NetworkRates {
+  double nic_GBps = 0;  // one direction, one GPU's NIC; 0: the profile's default
+};
+
+class CollectiveModel {
+ public:
+  CollectiveModel(const Profile& profile, NetworkRates network);
+  ~CollectiveModel();
+  CollectiveModel(CollectiveModel&&) noexcept;
+  CollectiveModel& operator=(CollectiveModel&&) noexcept;
+
+  // Seconds of one collective. `bytes` by nccl-tests' convention: the total over ranks for all_gather,
+  // reduce_scatter and all_to_all (one rank's whole send buffer), the buffer for all_reduce and send_recv.
+  // 0 for one rank or no bytes.
+  [[nodiscard]] double seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const;
+
+ private:
+  struct Fit;
+  std::unique_ptr<Fit> fit_;
+};
+
+}  // namespace equipoise

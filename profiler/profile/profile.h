@@ -1,0 +1,48 @@
+// A profile: one JSON file with a device's facts, its fitted cost models, their provenance and their error.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+struct DeviceFacts {
+  std::string name;               // e.g. "NVIDIA H100 SXM5 80GB"
+  double memory_bytes = 0;        // usable by one process
+  double memory_GBps = 0;
+  double peak_bf16_tflops = 0;    // dense
+  double peak_fp8_tflops = 0;     // 0: none
+  int sms = 0;
+  int gpus_per_node = 8;
+  double nvlink_GBps = 0;         // one direction, one GPU
+  double nic_GBps = 0;            // default network, one direction, one GPU
+  double launch_seconds = 0;      // floor of every kernel
+  double framework_seconds_per_op = 0;  // host time of an op that shows when the GPU would run dry
+  double reserve_bytes = 0;       // memory the framework, CUDA context and NCCL hold
+};
+
+class Profile {
+ public:
+  // `name_or_path`: a shipped profile's name (found in the profile directories) or a file. Throws UserError.
+  static Profile load(std::string_view name_or_path);
+  explicit Profile(const nlohmann::json& file, std::string origin);
+  ~Profile();
+  Profile(Profile&&) noexcept;
+  Profile& operator=(Profile&&) noexcept;
+
+  [[nodiscard]] const DeviceFacts& device() const;
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] const nlohmann::json& json() const;  // the whole file: tables, provenance, errors
+
+ private:
+  struct Data;
+  std::unique_ptr<Data> data_;
+};
+
+// Names of the profiles that are found beside the program or in the source tree, sorted.
+std::vector<std::string> shipped_profiles();
+
+}  // namespace equipoise
