@@ -1,0 +1,51 @@
+// Pipeline schedules as data: for every stage, the ordered list of ops it runs. A schedule says only the
+// order; times come from whoever executes it (sim/schedule/drawing for `schedule`, sim/engine for studies).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+// F forward, B backward (full), D forward whose activations are dropped (only KV is kept), R recomputing
+// forward, W weight-gradient half where a schedule splits B (then B is the input-gradient half).
+enum class OpKind : std::uint8_t { F, B, D, R, W };
+
+struct ScheduleOp {
+  OpKind kind = OpKind::F;
+  std::int32_t micro_batch = 0;    // position in the lane
+  std::int32_t virtual_stage = 0;  // model chunk of this pipeline rank, 0 .. V-1
+  friend constexpr bool operator==(const ScheduleOp&, const ScheduleOp&) = default;
+};
+
+// The ordered micro-batches of a lane, as runs of dependent chunks: group g has sizes[g] consecutive
+// micro-batches; a standalone micro-batch is a group of one.
+struct ScheduleInput {
+  int stages = 1;
+  int virtual_stages = 1;
+  std::span<const std::int32_t> group_sizes;
+  int keep = 1;              // K of state-aware 1F1B
+  bool strict_keep = false;
+};
+
+struct Schedule {
+  int stages = 1;
+  int virtual_stages = 1;
+  int micro_batches = 0;
+  std::vector<std::vector<ScheduleOp>> ops;  // by stage, in issue order
+  std::vector<int> kept_bound;               // by stage: most activations it promises to hold at once
+};
+
+struct SchedulePolicy {
+  std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, state-aware-1f1b, zb-h1
+  std::string_view paper;
+  std::string_view summary;
+  Schedule (*make)(const ScheduleInput&);  // throws UserError where the input does not suit the schedule
+};
+
+std::span<const SchedulePolicy> schedule_policies();
+const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserError with the nearest name
+
+}  // namespace equipoise
