@@ -1,0 +1,212 @@
+#include "sim/topology/placement.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "policies/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::array<std::string_view, kAxes> kAxisNames = {"tp", "cp", "ep", "dp", "pp"};
+constexpr std::string_view kDefaultOrder = "tp-cp-ep-dp-pp";
+
+[[noreturn]] void bad_order(std::string_view order, const std::string& why) {
+  throw UserError("parallel.order: " + why + " in \"" + std::string(order) +
+                  "\"; expected each of tp, cp, ep, dp, pp once, e.g. \"" + std::string(kDefaultOrder) +
+                  "\"");
+}
+
+// The axes from the innermost out. "ep" may be missing where it has no say.
+std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
+  std::vector<Axis> axes;
+  std::size_t begin = 0;
+  while (begin <= order.size()) {
+    const std::size_t end = std::min(order.find('-', begin), order.size());
+    const std::string_view name = order.substr(begin, end - begin);
+    const auto it = std::find(kAxisNames.begin(), kAxisNames.end(), name);
+    if (it == kAxisNames.end()) bad_order(order, "unknown axis \"" + std::string(name) + "\"");
+    const auto axis = static_cast<Axis>(it - kAxisNames.begin());
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end())
+      bad_order(order, "axis " + std::string(name) + " twice");
+    axes.push_back(axis);
+    begin = end + 1;
+  }
+  for (int a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
+    if (axis == Axis::expert && !expert_matters) continue;
+    bad_order(order, "axis " + std::string(kAxisNames[static_cast<std::size_t>(a)]) + " missing");
+  }
+  return axes;
+}
+
+void require_positive(int size, const char* key) {
+  if (size < 1)
+    throw UserError(std::string(key) + ": expected an integer >= 1, found " + std::to_string(size));
+}
+
+}  // namespace
+
+Placement::Placement(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
+    : sizes_(sizes), gpus_per_node_(gpus_per_node) {
+  require_positive(sizes.tensor, "parallel.tensor");
+  require_positive(sizes.context, "parallel.context");
+  require_positive(sizes.expert, "parallel.expert");
+  require_positive(sizes.data, "parallel.data");
+  require_positive(sizes.pipeline, "parallel.pipeline");
+  require_positive(gpus_per_node, "cluster.gpus_per_node");
+  std::int64_t product = 1;
+  for (const int size : {sizes.tensor, sizes.context, sizes.data, sizes.pipeline}) {
+    product *= size;
+    if (product > std::numeric_limits<int>::max())
+      throw UserError("parallel: tensor * context * data * pipeline is more than 2147483647 GPUs");
+  }
+  gpus_ = static_cast<int>(product);
+  const int merged = sizes.context * sizes.data;
+  if (merged % sizes.expert != 0)
+    throw UserError("parallel.expert: expected a divisor of context * data = " + std::to_string(merged) +
+                    ", found " + std::to_string(sizes.expert));
+
+  const std::array<int, kAxes> dense = {sizes.tensor, sizes.context, 1, sizes.data, sizes.pipeline};
+  const std::array<int, kAxes> expert = {sizes.tensor, 1, sizes.expert, merged / sizes.expert,
+                                         sizes.pipeline};
+  std::array<Digit, kAxes> expert_digits;
+  int dense_stride = 1;
+  int expert_stride = 1;
+  for (const Axis axis : parse_order(order, sizes.expert > 1)) {
+    const auto a = static_cast<std::size_t>(axis);
+    digits_[a] = {dense[a], dense_stride};
+    expert_digits[a] = {expert[a], expert_stride};
+    dense_stride *= dense[a];
+    expert_stride *= expert[a];
+  }
+  expert_ = expert_digits[static_cast<std::size_t>(Axis::expert)];
+  expert_data_ = expert_digits[static_cast<std::size_t>(Axis::data)];
+  for (const Axis axis : {Axis::tensor, Axis::pipeline}) {
+    const auto a = static_cast<std::size_t>(axis);
+    if (sizes.expert > 1 && dense[a] > 1 && digits_[a].stride != expert_digits[a].stride)
+      bad_order(order, "expert layers would move ranks between " + std::string(kAxisNames[a]) + " groups");
+  }
+  if (sizes.expert == 1) {  // without experts the merged grid is plain CP x DP, whatever the order
+    expert_ = {1, 1};
+  }
+
+  for (int a = 0; a < kAxes; ++a)
+    shapes_[static_cast<std::size_t>(a)] =
+        shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(a)]);
+  data_context_shape_ = context_shape(merged);
+  expert_data_shape_ = sizes.expert == 1 ? data_context_shape_ : shape_along(expert_data_);
+}
+
+int Placement::gpu(const RankCoordinates& at) const {
+  return at.tensor * digits_[0].stride + at.context * digits_[1].stride + at.data * digits_[3].stride +
+         at.pipeline * digits_[4].stride;
+}
+
+RankCoordinates Placement::coordinates(int gpu) const {
+  return {digits_[0].of(gpu), digits_[1].of(gpu), digits_[3].of(gpu), digits_[4].of(gpu)};
+}
+
+std::vector<int> Placement::group(Axis axis, int gpu) const {
+  const Digit& digit = axis == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(axis)];
+  const int first = gpu - digit.of(gpu) * digit.stride;
+  std::vector<int> members;
+  members.reserve(static_cast<std::size_t>(digit.size));
+  for (int i = 0; i < digit.size; ++i) members.push_back(first + i * digit.stride);
+  return members;
+}
+
+std::vector<int> Placement::merged_group(int tensor, int pipeline) const {
+  const Digit& context = digits_[static_cast<std::size_t>(Axis::context)];
+  const Digit& data = digits_[static_cast<std::size_t>(Axis::data)];
+  const bool context_inner = context.stride <= data.stride;
+  const Digit& inner = context_inner ? context : data;
+  const Digit& outer = context_inner ? data : context;
+  const int base = gpu({tensor, 0, 0, pipeline});
+  std::vector<int> members;
+  members.reserve(static_cast<std::size_t>(inner.size) * static_cast<std::size_t>(outer.size));
+  for (int o = 0; o < outer.size; ++o)
+    for (int i = 0; i < inner.size; ++i) members.push_back(base + o * outer.stride + i * inner.stride);
+  return members;
+}
+
+std::vector<int> Placement::data_context_group(int gpu) const {
+  const RankCoordinates at = coordinates(gpu);
+  return merged_group(at.tensor, at.pipeline);
+}
+
+std::vector<int> Placement::expert_data_group(int gpu) const {
+  if (sizes_.expert == 1) return data_context_group(gpu);
+  const int first = gpu - expert_data_.of(gpu) * expert_data_.stride;
+  std::vector<int> members;
+  for (int i = 0; i < expert_data_.size; ++i) members.push_back(first + i * expert_data_.stride);
+  return members;
+}
+
+GroupShape Placement::worst_shape(const std::vector<std::vector<int>>& groups) const {
+  int ranks = 1;
+  int most_nodes = 1;
+  for (const std::vector<int>& members : groups) {
+    ranks = static_cast<int>(members.size());
+    int touched = 0;
+    int last = -1;
+    // Members may visit nodes out of order only when axes are merged; counting changes of node after a
+    // sort is exact either way.
+    std::vector<int> node_of;
+    node_of.reserve(members.size());
+    for (const int member : members) node_of.push_back(node(member));
+    std::sort(node_of.begin(), node_of.end());
+    for (const int n : node_of) {
+      touched += n != last ? 1 : 0;
+      last = n;
+    }
+    most_nodes = std::max(most_nodes, touched);
+  }
+  return {ranks, (ranks + most_nodes - 1) / most_nodes};
+}
+
+GroupShape Placement::shape_along(const Digit& digit) const {
+  int most_nodes = 1;
+  for (int gpu = 0; gpu < gpus_; ++gpu) {
+    if (digit.of(gpu) != 0) continue;
+    int touched = 0;
+    int last = -1;
+    for (int i = 0; i < digit.size; ++i) {
+      const int n = node(gpu + i * digit.stride);
+      touched += n != last ? 1 : 0;
+      last = n;
+    }
+    most_nodes = std::max(most_nodes, touched);
+  }
+  return {digit.size, (digit.size + most_nodes - 1) / most_nodes};
+}
+
+GroupShape Placement::context_shape(int degree) const {
+  const int merged = sizes_.context * sizes_.data;
+  if (degree < 1 || merged % degree != 0)
+    throw UserError("context degree: expected a divisor of context * data = " + std::to_string(merged) +
+                    ", found " + std::to_string(degree));
+  std::vector<std::vector<int>> groups;
+  for (int p = 0; p < sizes_.pipeline; ++p)
+    for (int t = 0; t < sizes_.tensor; ++t) {
+      const std::vector<int> all = merged_group(t, p);
+      for (int begin = 0; begin < merged; begin += degree)
+        groups.emplace_back(all.begin() + begin, all.begin() + begin + degree);
+    }
+  return worst_shape(groups);
+}
+
+GroupShape Placement::hop_shape(int from_stage, int to_stage) const {
+  if (from_stage == to_stage) return {1, 1};
+  const Digit& pipeline = digits_[static_cast<std::size_t>(Axis::pipeline)];
+  for (int gpu = 0; gpu < gpus_; ++gpu) {
+    if (pipeline.of(gpu) != from_stage) continue;
+    if (node(gpu) != node(gpu + (to_stage - from_stage) * pipeline.stride)) return {2, 1};
+  }
+  return {2, 2};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,100 @@
+// Where each rank of a 4D-parallel job sits: rank coordinates <-> GPU number, and how each axis' groups lie
+// over nodes.
+//
+// GPU g of the job sits in node g / gpus_per_node. The order string names the axes from the innermost out:
+// "tp-cp-ep-dp-pp" (Megatron's default) gives TP neighbours adjacent GPUs and puts pipeline stages furthest
+// apart; Llama 3 used [TP, CP, PP, DP] = "tp-cp-ep-pp-dp".
+//
+// Expert parallelism takes no GPUs of its own: the experts of a pipeline stage are spread over the ranks that
+// CP and DP already span. As in Megatron the expert layers read the same GPU numbers with CP folded into DP,
+// sizes (tp, ep, dp*cp/ep, pp) in the same order, so ep must divide cp*dp; an order in which that would move
+// a rank to another pipeline stage or TP group is refused.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/profile/cost_models.h"
+
+namespace equipoise {
+
+enum class Axis { tensor, context, expert, data, pipeline };
+inline constexpr int kAxes = 5;
+
+struct ParallelSizes {
+  int tensor = 1;
+  int context = 1;
+  int expert = 1;
+  int data = 1;
+  int pipeline = 1;
+};
+
+// Place of one GPU in the dense layers' grid. (Its place among the experts follows from its GPU number.)
+struct RankCoordinates {
+  int tensor = 0;
+  int context = 0;
+  int data = 0;
+  int pipeline = 0;
+  friend constexpr bool operator==(const RankCoordinates&, const RankCoordinates&) = default;
+};
+
+class Placement {
+ public:
+  // Throws UserError where the order is no permutation of the axes ("ep" may be left out if expert is 1),
+  // a size is below 1, or expert does not fit as said above.
+  Placement(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
+
+  [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
+  [[nodiscard]] int gpus() const { return gpus_; }
+  [[nodiscard]] int gpus_per_node() const { return gpus_per_node_; }
+  [[nodiscard]] int nodes() const { return (gpus_ + gpus_per_node_ - 1) / gpus_per_node_; }
+  [[nodiscard]] int node(int gpu) const { return gpu / gpus_per_node_; }
+
+  [[nodiscard]] int gpu(const RankCoordinates& at) const;
+  [[nodiscard]] RankCoordinates coordinates(int gpu) const;
+
+  // The GPUs of the axis' group that `gpu` belongs to, by rising coordinate.
+  [[nodiscard]] std::vector<int> group(Axis axis, int gpu) const;
+  // The ranks that hold the same parameters: DP x CP of one (tensor, pipeline); ZeRO shards over these.
+  [[nodiscard]] std::vector<int> data_context_group(int gpu) const;
+  // The ranks that hold the same experts' parameters.
+  [[nodiscard]] std::vector<int> expert_data_group(int gpu) const;
+
+  // How the groups of an axis lie over nodes. Where groups of one axis differ, the one over the most nodes
+  // counts, its ranks taken as spread evenly over them: the slowest group is the one others wait for.
+  [[nodiscard]] GroupShape shape(Axis axis) const { return shapes_[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] GroupShape data_context_shape() const { return data_context_shape_; }
+  [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
+  // A CP group of another degree than the layout's (lanes of HBP, FlexSP, dynamic CP): `degree` consecutive
+  // ranks of the grid that CP and DP span together. Throws UserError unless degree divides cp * dp.
+  [[nodiscard]] GroupShape context_shape(int degree) const;
+
+  // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else
+  // {2, 1}; {1, 1} for a stage to itself (virtual stages with pipeline 1).
+  [[nodiscard]] GroupShape hop_shape(int from_stage, int to_stage) const;
+
+ private:
+  struct Digit {  // one axis as a digit of the GPU number
+    int size = 1;
+    int stride = 1;
+    [[nodiscard]] int of(int gpu) const { return gpu / stride % size; }
+  };
+  [[nodiscard]] GroupShape worst_shape(const std::vector<std::vector<int>>& groups) const;
+  [[nodiscard]] GroupShape shape_along(const Digit& digit) const;
+  // The GPUs of one (tensor, pipeline), CP and DP merged, the inner axis fastest.
+  [[nodiscard]] std::vector<int> merged_group(int tensor, int pipeline) const;
+
+  ParallelSizes sizes_;
+  int gpus_per_node_ = 1;
+  int gpus_ = 1;
+  std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
+  Digit expert_;                     // expert grid
+  Digit expert_data_;
+  std::array<GroupShape, kAxes> shapes_;
+  GroupShape data_context_shape_;
+  GroupShape expert_data_shape_;
+};
+
+}  // namespace equipoise
