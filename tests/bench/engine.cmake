@@ -1,0 +1,1 @@
+equipoise_bench(bench_engine LIBS equipoise_engine SOURCES bench_engine.cpp)
