@@ -25,9 +25,8 @@ bool run_from(std::span<const TaskId> sources, const TaskGraph& graph, std::span
     stack[depth++] = source;
     while (depth > 0) {
       const TaskId task = stack[--depth];
-      std::int64_t done_count = 0;
-      overflow |= __builtin_add_overflow(start[task].count(), durations[task].count(), &done_count);
-      const SimTime done{done_count};
+      SimTime done = 0;
+      overflow |= __builtin_add_overflow(start[task], durations[task], &done);
       end[task] = done;
       for (std::uint32_t e = first[task]; e < first[task + 1]; ++e) {
         const TaskId next = successors[e];
@@ -84,7 +83,7 @@ std::vector<SimTime> effective_durations(const TaskGraph& graph, const EngineOpt
       factor /= options.speed_of_rank[static_cast<std::size_t>(graph.rank(t))];
     }
     if (options.jitter.sigma > 0) factor *= options.jitter.factor(t);
-    if (!(factor * static_cast<double>(durations[t].count()) < kLongestSeconds * kPicosecondsPerSecond))
+    if (!(factor * static_cast<double>(durations[t]) < kLongestSeconds * kPicosecondsPerSecond))
       throw EngineError(graph.describe(t) + ": its duration times " + std::to_string(factor) +
                         " is more than the clock can hold");
     if (factor != 1) durations[t] = scaled(durations[t], factor);

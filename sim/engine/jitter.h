@@ -31,7 +31,7 @@ struct Jitter {
 
 // Rounds to the nearest picosecond.
 inline SimTime scaled(SimTime duration, double factor) {
-  return SimTime{static_cast<std::int64_t>(static_cast<double>(duration.count()) * factor + 0.5)};
+  return SimTime{static_cast<std::int64_t>(static_cast<double>(duration) * factor + 0.5)};
 }
 
 }  // namespace equipoise

@@ -37,7 +37,7 @@ StreamId TaskGraphBuilder::add_stream(int rank) {
 }
 
 TaskId TaskGraphBuilder::new_task(SimTime duration, TaskKind kind, int rank) {
-  if (duration.count() < 0) throw EngineError("a task's duration is negative");
+  if (duration < 0) throw EngineError("a task's duration is negative");
   if (graph_.durations_.size() >= kMostTasks) throw EngineError("more than 2^32 - 16 tasks in one graph");
   graph_.durations_.push_back(duration);
   graph_.kinds_.push_back(kind);

@@ -2,10 +2,8 @@
 // not depend on the order of additions. int64 holds 106 days.
 #pragma once
 
-#include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <ratio>
 #include <stdexcept>
 #include <string>
 
@@ -18,21 +16,17 @@ class EngineError : public std::runtime_error {
   explicit EngineError(const std::string& message) : std::runtime_error(message) {}
 };
 
-using SimTime = std::chrono::duration<std::int64_t, std::pico>;
+using SimTime = std::int64_t;  // picoseconds
 
 inline constexpr double kPicosecondsPerSecond = 1e12;
 inline constexpr double kLongestSeconds = 9.0e6;  // of one task; 2^63 ps is 9.22e6 s
 
 // Nearest picosecond. Throws EngineError for NaN, infinity, a negative time and what the clock cannot hold.
-inline SimTime to_sim_time(double seconds) {
+inline SimTime checked_sim_time(double seconds) {
   if (!(seconds >= 0) || seconds > kLongestSeconds)
     throw EngineError("a task's duration is " + std::to_string(seconds) + " s; expected 0 to " +
                       std::to_string(kLongestSeconds));
-  return SimTime{std::llround(seconds * kPicosecondsPerSecond)};
-}
-
-inline double to_seconds(SimTime time) {
-  return static_cast<double>(time.count()) / kPicosecondsPerSecond;
+  return std::llround(seconds * kPicosecondsPerSecond);
 }
 
 }  // namespace equipoise

@@ -28,7 +28,7 @@ double lognormal(SplitMix64& random, double sigma) {
 // Lane by lane, so that a lane's few hundred tasks lie together.
 TaskGraph pp_var(int gpus, double sigma) {
   SplitMix64 random(1);
-  const SimTime transfer = to_sim_time(kTransferSeconds);
+  const SimTime transfer = checked_sim_time(kTransferSeconds);
   const int lanes = gpus / kStages;
   TaskGraphBuilder builder;
   const auto lane_count = static_cast<std::size_t>(lanes);
@@ -38,7 +38,7 @@ TaskGraph pp_var(int gpus, double sigma) {
   std::vector<TaskId> f(kStages * kMicroBatches);
   std::vector<TaskId> b(kStages * kMicroBatches);
   for (int lane = 0; lane < lanes; ++lane) {
-    for (SimTime& time : forward) time = to_sim_time(0.020 * lognormal(random, sigma));
+    for (SimTime& time : forward) time = checked_sim_time(0.020 * lognormal(random, sigma));
     for (int s = 0; s < kStages; ++s) {
       const StreamId stream = builder.add_stream(lane * kStages + s);
       const int warm_up = std::min(kStages - 1 - s, kMicroBatches);
@@ -75,7 +75,7 @@ void BM_PpVar(benchmark::State& state, double sigma) {
   const double bytes = peak_bytes([&] { benchmark::DoNotOptimize(run(pp_var(gpus, sigma)).makespan); });
   const TaskGraph graph = pp_var(gpus, sigma);
   double makespan = 0;
-  for (auto _ : state) makespan = to_seconds(run(graph).makespan);
+  for (auto _ : state) makespan = static_cast<double>(run(graph).makespan) * 1e-12;
   state.counters["step_seconds"] = makespan;
   report(state, graph.tasks(), bytes);
 }
