@@ -13,8 +13,8 @@ namespace equipoise {
 // One attention call's share of a slice on one CP rank: queries [q_begin, q_end) of the document, which see
 // the keys [kv_begin, query]. kv_begin is the slice's own begin, or chunk.group_begin where chunk.count > 1.
 struct Segment {
-  std::int32_t slice = 0;      // position in the micro-batch
-  std::int64_t q_begin = 0;    // in document coordinates
+  std::int32_t slice = 0;    // position in the micro-batch
+  std::int64_t q_begin = 0;  // in document coordinates
   std::int64_t q_end = 0;
   std::int64_t kv_begin = 0;
 
@@ -31,11 +31,18 @@ struct Segment {
 // without allocating: rank r owns segments[rank_begin[r] .. rank_begin[r + 1]).
 struct Sharding {
   std::vector<Segment> segments;
-  std::vector<std::uint32_t> rank_begin;   // c + 1
-  std::vector<std::int64_t> rank_tokens;   // c, padding included (it is computed)
+  std::vector<std::uint32_t> rank_begin;        // c + 1
+  std::vector<std::int64_t> rank_tokens;        // c, padding included (it is computed)
   std::vector<std::int64_t> rank_local_tokens;  // c, tokens of slices placed on this one rank (Skrull)
-  std::int64_t padding_tokens = 0;         // computed tokens that are nobody's
-  std::string_view chosen;                 // the rule that made it: per-sequence or per-document for adaptive
+  std::int64_t padding_tokens = 0;              // computed tokens that are nobody's
+  std::string_view chosen;     // the rule that made it: per-sequence or per-document for adaptive
+  std::vector<int> placement;  // dacp: what it decided, per slice; empty for every other rule
+  bool fits = true;            // dacp with a bucket size: no rank holds more than its bucket
+
+  // Work space of the rules, kept from one micro-batch to the next; of no meaning to a reader.
+  std::vector<std::uint32_t> cursor;
+  std::vector<std::int64_t> work;
+  std::vector<Sharding> alternative;  // adaptive: the rule that lost
 
   [[nodiscard]] int ranks() const { return static_cast<int>(rank_tokens.size()); }
   [[nodiscard]] std::span<const Segment> of_rank(int rank) const {
@@ -52,10 +59,10 @@ enum class Pad { error, tail };             // per-sequence: a length that 2c do
 struct ShardOptions {
   Remainder remainder = Remainder::slots;
   Pad pad = Pad::error;
-  std::int64_t block = 128;        // heap-dispatch, snake: query block
-  std::int64_t tile = 128;         // query tile of the attention kernel
-  std::int64_t bucket_size = 0;    // dacp: tokens a CP rank
-  bool rollback = true;            // dacp
+  std::int64_t block = 128;            // heap-dispatch, snake: query block
+  std::int64_t tile = 128;             // query tile of the attention kernel
+  std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
+  bool rollback = true;                // dacp
   const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
 };
 
@@ -68,6 +75,18 @@ class AttentionCost {
   AttentionCost& operator=(const AttentionCost&) = default;
   virtual ~AttentionCost() = default;
   [[nodiscard]] virtual double seconds(std::span<const Segment> segments) const = 0;
+};
+
+// Prices a segment without any profile, in units of query-key pairs: queries rounded up to the kernel's
+// tile, times the keys that a query of the segment sees on average. A kernel computes whole tiles, so this
+// is what makes many short segments dearer than one long one of the same pairs.
+class TileAttentionCost final : public AttentionCost {
+ public:
+  explicit TileAttentionCost(std::int64_t tile = 128) : tile_(tile) {}
+  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
+
+ private:
+  std::int64_t tile_;
 };
 
 // A sharding rule: fills `out` for the micro-batch on `ranks` CP ranks. Slices with a placement stay whole on

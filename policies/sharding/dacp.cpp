@@ -1,0 +1,61 @@
+// DACP as a sharding rule (Skrull Algorithm 1, see policies/skrull/dacp.cpp): decides for every document of
+// the micro-batch, ascending by length, whether it stays whole on one rank or is distributed; the distributed
+// ones are then sharded per document. A micro-batch that comes with placements (skrull, round-robin) keeps
+// them. Where no placement holds the budget, everything is distributed, which is the least any rank can hold,
+// and `fits` says false: the caller reports it as out of memory. Cost: O(n log n + n * c) for n documents.
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/sharding/layout.h"
+#include "policies/sharding/rules.h"
+#include "policies/skrull/placement.h"
+#include "policies/workload.h"
+
+namespace equipoise {
+namespace {
+
+std::vector<int> decide_placement(const sharding::View& view, const ShardOptions& options) {
+  if (options.bucket_size <= 0) throw UserError("dacp: no bucket size given; allowed: --bucket-size > 0");
+  if (options.workload == nullptr)
+    throw UserError("dacp: no document cost given; allowed: --cost or --model");
+  std::vector<std::size_t> order(view.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return view.tokens(a) < view.tokens(b); });
+  std::vector<std::int64_t> tokens;
+  for (const std::size_t i : order) tokens.push_back(view.tokens(i));
+  std::vector<double> cost(tokens.size());
+  options.workload->of(tokens, cost);
+
+  const skrull::Placement placed =
+      skrull::place_dacp({tokens, cost, view.ranks(), options.bucket_size, options.rollback});
+  std::vector<int> placement(view.size(), kDistributed);
+  if (!placed.failed)
+    for (std::size_t k = 0; k < order.size(); ++k) placement[order[k]] = placed.rank_of[k];
+  return placement;
+}
+
+// In units of 1/N token, as the placement counts: rounding to whole tokens must not break a budget that
+// holds.
+bool within_bucket(const sharding::View& view, std::span<const std::int64_t> local, std::int64_t bucket) {
+  const std::int64_t fullest = *std::max_element(local.begin(), local.end());
+  return view.ranks() * fullest + view.distributed_tokens() <= view.ranks() * bucket;
+}
+
+}  // namespace
+
+void shard_dacp(const MicroBatch& micro_batch, int ranks, const ShardOptions& options, const AttentionCost&,
+                Sharding& out) {
+  const bool given = !micro_batch.placement.empty();
+  std::vector<int> placement =
+      given ? micro_batch.placement : decide_placement(sharding::View(micro_batch, ranks), options);
+  const sharding::View view(micro_batch, ranks, placement);
+  sharding::per_document(view, options.remainder, out);
+  if (options.bucket_size > 0) out.fits = within_bucket(view, out.rank_local_tokens, options.bucket_size);
+  out.placement = std::move(placement);
+  out.chosen = "dacp";
+}
+
+}  // namespace equipoise

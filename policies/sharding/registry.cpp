@@ -1,0 +1,51 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "policies/sharding/rules.h"
+
+namespace equipoise {
+namespace {
+
+constexpr ShardPolicy kPolicies[] = {
+    {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag", false,
+     shard_per_sequence},
+    {"per-document", "WLB-LLM 5.2", "Every document cut into 2c chunks, paired zig-zag", false,
+     shard_per_document},
+    {"contiguous", "before zig-zag", "One run of the packed sequence a rank", false, shard_contiguous},
+    {"striped", "Striped Attention", "Token t to rank t mod c", false, shard_striped},
+    {"adaptive", "WLB-LLM 5.3", "Per micro-batch the predicted faster of per-sequence and per-document",
+     false, shard_adaptive},
+    {"static-best", "WLB-LLM 6 (Fixed-4D)", "The faster of per-sequence and per-document for the whole run",
+     true, shard_adaptive},
+    {"optimal", "WLB-LLM 5.3", "Both simulated, the faster taken: the bound for adaptive", true,
+     shard_adaptive},
+    {"dacp", "Skrull Algorithm 1", "Short documents whole on one rank, long ones distributed", false,
+     shard_dacp},
+    {"heap-dispatch", "MagiAttention",
+     "Query blocks, largest area first, to the least loaded rank with a slot", false, shard_heap_dispatch},
+    {"snake", "PTRR", "Query blocks sorted by area, dealt in snake order", false, shard_snake},
+};
+
+}  // namespace
+
+std::span<const ShardPolicy> sharding_policies() {
+  return kPolicies;
+}
+
+const ShardPolicy& sharding_policy(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const ShardPolicy& policy : kPolicies) {
+    if (policy.name == name) return policy;
+    known.push_back(policy.name);
+  }
+  const std::string_view nearest = nearest_name(name, known);
+  std::string message = "unknown sharding policy \"" + std::string(name) + "\"";
+  message += nearest.empty() ? "; see `equipoise list policies`"
+                             : "; did you mean \"" + std::string(nearest) + "\"?";
+  throw UserError(message);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,67 @@
+// Skrull's placements: which documents of a micro-batch stay whole on one CP rank and which are spread over
+// all of them. Two rules share the bookkeeping: DACP (dacp.cpp) and round-robin (round_robin.cpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace equipoise::skrull {
+
+// Documents of one micro-batch, in the order in which they are placed.
+struct PlacementProblem {
+  std::span<const std::int64_t> tokens;
+  std::span<const double> cost;  // of a whole document
+  int ranks = 1;                 // N, the CP degree
+  std::int64_t bucket = 0;       // C, tokens a rank
+  bool rollback = true;          // false: what fits nowhere is distributed, budget or not
+};
+
+struct Placement {
+  std::vector<int> rank_of;  // per document: kDistributed or a CP rank
+  bool failed = false;       // no local document left to roll back; rank_of is then of no use
+  bool fits = true;          // every rank is within its bucket
+};
+
+// Both: O(documents * ranks), since a document is rolled back at most once.
+Placement place_dacp(const PlacementProblem&);
+Placement place_round_robin(const PlacementProblem&);
+using PlaceFn = Placement (*)(const PlacementProblem&);
+
+// What the ranks hold. Room is counted exactly, in units of 1/N token: a local document takes N units a token
+// on its rank, a distributed one takes 1 unit a token on every rank. What is distributed is the same on all
+// ranks, so it changes neither who has the most room nor who has the least load: only local sums are
+// compared.
+class Buckets {
+ public:
+  explicit Buckets(const PlacementProblem& problem);
+
+  [[nodiscard]] std::size_t least_loaded() const;  // by cost; ties to the lower rank, here and below
+  [[nodiscard]] std::size_t most_room() const;
+  [[nodiscard]] std::size_t least_room() const;
+  [[nodiscard]] std::int64_t room(std::size_t rank) const;  // in 1/N token; negative: over its bucket
+
+  [[nodiscard]] bool fits_local(std::size_t rank, std::size_t document) const;
+  [[nodiscard]] bool fits_distributed(std::size_t document) const;
+  void place_local(std::size_t rank, std::size_t document);
+  void distribute(std::size_t document);
+
+  // Distributes the oldest local document of the rank with the least room (documents come in ascending order
+  // of length, so it is that rank's shortest too), charges every rank, and goes on while any rank is over its
+  // bucket. False if such a rank has no local document left.
+  [[nodiscard]] bool roll_back();
+
+  [[nodiscard]] Placement finish(bool failed);
+
+ private:
+  const PlacementProblem& problem_;
+  std::int64_t capacity_;  // of a rank, in 1/N token
+  std::int64_t distributed_tokens_ = 0;
+  std::vector<std::int64_t> local_tokens_;
+  std::vector<double> local_cost_;
+  std::vector<int> rank_of_;
+  std::vector<std::size_t> oldest_;  // per rank: no local document of it comes before this one
+};
+
+}  // namespace equipoise::skrull
