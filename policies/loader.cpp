@@ -1,0 +1,135 @@
+#include "policies/loader.h"
+
+#include <algorithm>
+#include <string>
+
+#include "policies/error.h"
+
+namespace equipoise {
+namespace {
+
+// The trace as an endless or a finite stream of documents.
+class Stream {
+ public:
+  Stream(std::span<const std::int64_t> lengths, bool repeat) : lengths_(lengths), repeat_(repeat) {}
+
+  // Length of the next document, or 0 at the end. Its id is `documents() - 1` afterwards.
+  std::int64_t next() {
+    if (position_ == lengths_.size()) {
+      if (!repeat_) return 0;
+      position_ = 0;
+    }
+    const std::int64_t length = lengths_[position_];
+    if (length < 1) {
+      throw UserError("trace: document " + std::to_string(position_) + " has length " +
+                      std::to_string(length) + "; expected at least 1 token");
+    }
+    ++position_;
+    ++documents_;
+    return length;
+  }
+
+  [[nodiscard]] std::int64_t documents() const { return documents_; }
+
+ private:
+  std::span<const std::int64_t> lengths_;
+  bool repeat_;
+  std::size_t position_ = 0;
+  std::int64_t documents_ = 0;
+};
+
+[[noreturn]] void too_short(std::int64_t steps, std::int64_t full, const std::string& batch) {
+  throw UserError("trace: too short: it holds " + std::to_string(full) + " full global batches of " + batch +
+                  ", steps asks for " + std::to_string(steps) + "; lower steps or set trace.repeat to true");
+}
+
+// Fills one window from the stream; `rest` is the part of the current document that is not yet used.
+// Returns the tokens placed: less than the window only at the end of the trace.
+std::int64_t fill_window(Stream& stream, std::int64_t window, LoaderTail tail, Slice& rest,
+                         std::vector<Slice>& slices, std::int64_t& dropped) {
+  std::int64_t room = window;
+  while (room > 0) {
+    if (rest.tokens() == 0) {
+      const std::int64_t length = stream.next();
+      if (length == 0) break;
+      rest = {stream.documents() - 1, 0, length};
+    }
+    const std::int64_t taken = std::min(room, rest.tokens());
+    slices.push_back({rest.document, rest.begin, rest.begin + taken});
+    rest.begin += taken;
+    room -= taken;
+  }
+  if (tail == LoaderTail::drop) {
+    dropped += rest.tokens();
+    rest.begin = rest.end;
+  }
+  return window - room;
+}
+
+void load_windows(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
+  if (shape.context_window < 1 || shape.sequences_per_step < 1) {
+    throw UserError("context_window and sequences_per_step: expected numbers >= 1, found " +
+                    std::to_string(shape.context_window) + " and " +
+                    std::to_string(shape.sequences_per_step));
+  }
+  Slice rest;
+  for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
+    GlobalBatch batch;
+    if (!set.batches.empty()) batch.slices.reserve(set.batches.back().slices.size() * 5 / 4);
+    std::int64_t tokens = 0;
+    for (std::int64_t w = 0; w < shape.sequences_per_step; ++w) {
+      const std::size_t first = batch.slices.size();
+      const std::int64_t placed =
+          fill_window(stream, shape.context_window, options.tail, rest, batch.slices, set.dropped_tokens);
+      if (placed > 0) batch.window_begin.push_back(first);
+      tokens += placed;
+      if (placed < shape.context_window) break;
+    }
+    if (options.steps > 0 && tokens < shape.context_window * shape.sequences_per_step) {
+      too_short(options.steps, step,
+                std::to_string(shape.sequences_per_step) + " windows of " +
+                    std::to_string(shape.context_window) + " tokens");
+    }
+    if (tokens == 0) break;
+    batch.window_begin.push_back(batch.slices.size());
+    set.tokens += tokens;
+    set.batches.push_back(std::move(batch));
+  }
+}
+
+void load_whole(Stream& stream, const PackOptions& shape, const LoadOptions& options, DocumentSet& set) {
+  for (std::int64_t step = 0; options.steps == 0 || step < options.steps; ++step) {
+    GlobalBatch batch;
+    for (std::int64_t i = 0; i < shape.documents_per_step; ++i) {
+      const std::int64_t length = stream.next();
+      if (length == 0) break;
+      batch.slices.push_back({stream.documents() - 1, 0, length});
+      set.tokens += length;
+    }
+    const auto count = static_cast<std::int64_t>(batch.slices.size());
+    if (options.steps > 0 && count < shape.documents_per_step) {
+      too_short(options.steps, step, std::to_string(shape.documents_per_step) + " documents");
+    }
+    if (count == 0) break;
+    set.batches.push_back(std::move(batch));
+  }
+}
+
+}  // namespace
+
+DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
+                           const LoadOptions& options) {
+  if (lengths.empty()) throw UserError("trace: empty; expected at least one document length");
+  DocumentSet set;
+  // Without a number of steps an endless stream would never end.
+  Stream stream(lengths, options.repeat && options.steps > 0);
+  if (shape.documents_per_step > 0) {
+    load_whole(stream, shape, options, set);
+  } else {
+    load_windows(stream, shape, options, set);
+  }
+  set.documents = stream.documents();
+  return set;
+}
+
+}  // namespace equipoise

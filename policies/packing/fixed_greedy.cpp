@@ -1,0 +1,139 @@
+// Fixed-length greedy packing (WLB-LLM section 4.1 and Table 2): documents of `pack_window` global batches,
+// longest first, each to the micro-batch with the least sum of len^2 that still has room. The capacity stays
+// one window a micro-batch, so memory is plain's; what balance there is comes from moving documents between
+// steps, and a wider pack window trades it for token order.
+//
+// pack_window * N bins; bin j belongs to step j div N and, as position p = j mod N in it, to lane p mod
+// lanes. What fits nowhere comes, in sorted order, before the next pack window's documents; at the end of the
+// data in extra steps of N bins until nothing is held. A step carries what the loader has delivered by then
+// (batch k at step k) and no step up to this one executes.
+//
+// O(n log(bins)) while the least loaded bin has room, which is nearly always; a document that finds it full
+// looks at every bin. The paper gives no rule for what fits nowhere: ours is the specified one above.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "policies/least_loaded.h"
+#include "policies/length_order.h"
+#include "policies/packing/packing.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+struct Held {
+  Slice slice;
+  std::size_t arrived = 0;  // global batch
+};
+
+// Bin of each document of `sorted`, or kNowhere. Documents come longest first.
+std::vector<std::size_t> place(std::span<const Held> sorted, std::size_t bins, std::int64_t capacity) {
+  LeastLoaded<double> load(bins);
+  std::vector<std::int64_t> room(bins, capacity);
+  std::vector<std::size_t> bin_of(sorted.size(), kNowhere);
+  for (std::size_t i = 0; i < sorted.size(); ++i) {
+    const std::int64_t tokens = sorted[i].slice.tokens();
+    std::size_t best = load.least();
+    if (room[best] < tokens) {
+      best = kNowhere;
+      for (std::size_t b = 0; b < bins; ++b) {
+        if (room[b] >= tokens && (best == kNowhere || load.load(b) < load.load(best))) best = b;
+      }
+      if (best == kNowhere) continue;
+    }
+    bin_of[i] = best;
+    room[best] -= tokens;
+    load.add(best, static_cast<double>(tokens) * static_cast<double>(tokens));
+  }
+  return bin_of;
+}
+
+std::vector<Held> longest_first_of(std::vector<Held> documents) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(documents.size());
+  for (const Held& d : documents) lengths.push_back(d.slice.tokens());
+  std::vector<Held> sorted;
+  sorted.reserve(documents.size());
+  for (const std::uint32_t i : longest_first(lengths)) sorted.push_back(documents[i]);
+  return sorted;
+}
+
+class FixedGreedy {
+ public:
+  explicit FixedGreedy(const PackOptions& options)
+      : options_(options),
+        micro_batches_(static_cast<std::size_t>(micro_batches_of_step(options))),
+        capacity_(micro_batch_capacity(options)) {}
+
+  // Packs what is held and `arriving` into `steps` steps appended to the plan; the rest stays held.
+  void pack(std::vector<Held> arriving, std::size_t steps, bool tail) {
+    std::vector<Held> documents = std::move(held_);
+    documents.insert(documents.end(), arriving.begin(), arriving.end());
+    const std::vector<Held> sorted = longest_first_of(std::move(documents));
+    const std::vector<std::size_t> bin_of = place(sorted, steps * micro_batches_, capacity_);
+
+    const std::size_t first = plan_.steps.size();
+    append_steps(sorted, bin_of, steps, tail);
+    held_.clear();
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      const std::size_t done = bin_of[i] == kNowhere ? steps : bin_of[i] / micro_batches_;
+      for (std::size_t s = 0; s < done; ++s) {
+        if (sorted[i].arrived <= first + s) plan_.steps[first + s].carried.push_back(sorted[i].slice);
+      }
+      if (bin_of[i] == kNowhere) held_.push_back(sorted[i]);
+    }
+  }
+
+  [[nodiscard]] bool holds_something() const { return !held_.empty(); }
+  Plan take() { return std::move(plan_); }
+
+ private:
+  void append_steps(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t steps,
+                    bool tail) {
+    std::vector<std::vector<Slice>> bins(steps * micro_batches_);
+    for (std::size_t i = 0; i < sorted.size(); ++i) {
+      if (bin_of[i] != kNowhere) bins[bin_of[i]].push_back(sorted[i].slice);
+    }
+    for (std::size_t s = 0; s < steps; ++s) {
+      Step step = empty_step(options_);
+      step.tail = tail;
+      for (std::size_t p = 0; p < micro_batches_; ++p) {
+        MicroBatch micro_batch;
+        micro_batch.slices = std::move(bins[s * micro_batches_ + p]);
+        step.lanes[p % step.lanes.size()].micro_batches.push_back(std::move(micro_batch));
+      }
+      plan_.steps.push_back(std::move(step));
+    }
+  }
+
+  const PackOptions& options_;
+  std::size_t micro_batches_;
+  std::int64_t capacity_;
+  std::vector<Held> held_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan plan_fixed_greedy(const PackingProblem& problem) {
+  FixedGreedy packer(problem.options);
+  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(1, problem.options.pack_window));
+  for (std::size_t first = 0; first < problem.batches.size(); first += width) {
+    const std::size_t count = std::min(width, problem.batches.size() - first);
+    std::vector<Held> arriving;
+    for (std::size_t k = first; k < first + count; ++k) {
+      for (const Slice& slice : problem.batches[k].slices) arriving.push_back({slice, k});
+    }
+    packer.pack(std::move(arriving), count, false);
+  }
+  while (packer.holds_something()) packer.pack({}, 1, true);
+  return packer.take();
+}
+
+}  // namespace equipoise

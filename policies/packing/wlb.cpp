@@ -1,0 +1,208 @@
+// WLB-LLM (arXiv 2503.17924), Algorithm 1: heuristic variable-length packing with outlier delay.
+//
+// Micro-batches may differ in length (up to L_max tokens), so that they can agree in work. The rare very long
+// document would still make one micro-batch of its step slow; it waits in an outlier queue until N of its
+// kind can be spread over all N micro-batches of one step. One step:
+//   1. Document set = carried documents, then this batch in loader order, except that a document of length
+//      >= L_1 joins queue i with L_i <= length < L_{i+1}.
+//   2. Every queue that holds >= N documents gives up its N oldest, once; they are appended queue by queue.
+//   3. Stable sort, longest first. Each document: to the micro-batch with the least W if it fits there
+//      (tokens + length <= L_max), else to the one with the fewest tokens if it fits there, else carried.
+//   4. At the end of the data the carried documents and then the queues, in order, are packed the same way
+//      into N micro-batches again and again (steps marked `tail`) until nothing is held.
+//   5. Micro-batches go to lanes, largest W first, to the least loaded lane with a free place; inside a lane
+//      they keep the order of the packing (Order::descending sorts them).
+//
+// Departures from the printed text: it admits a document when tokens + length < L_max, with which one of
+// exactly L_max tokens would wait for ever; a carried document does not enter the queues again (it has waited
+// already); the paper does not say what ends the data or how bins meet DP ranks.
+//
+// Cost per step: O(n log n) for the sort (radix, so near O(n)) + O(log N) a document in two winner trees.
+#include "policies/packing/wlb.h"
+
+#include <cstddef>
+#include <deque>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "policies/error.h"
+#include "policies/least_loaded.h"
+#include "policies/length_order.h"
+#include "policies/packing/packing.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+struct Document {
+  Slice slice;
+  double work = 0;  // W
+};
+
+struct Bin {
+  std::vector<Slice> slices;
+  double work = 0;
+};
+
+class Wlb {
+ public:
+  explicit Wlb(const PackOptions& options)
+      : options_(options),
+        bins_(static_cast<std::size_t>(micro_batches_of_step(options))),
+        max_tokens_(max_tokens(options)),
+        thresholds_(wlb_thresholds(options)),
+        queues_(thresholds_.size()) {}
+
+  Step step(const GlobalBatch& batch, const Workload& workload) {
+    std::vector<Document> documents = std::move(carried_);
+    admit(batch, workload, documents);
+    release(documents);
+    return pack(documents);
+  }
+
+  // A step after the end of the data.
+  Step tail_step() {
+    std::vector<Document> documents = std::move(carried_);
+    for (std::deque<Document>& queue : queues_) {
+      documents.insert(documents.end(), queue.begin(), queue.end());
+      queue.clear();
+    }
+    Step step = pack(documents);
+    step.tail = true;
+    return step;
+  }
+
+  [[nodiscard]] bool holds_something() const {
+    if (!carried_.empty()) return true;
+    for (const std::deque<Document>& queue : queues_) {
+      if (!queue.empty()) return true;
+    }
+    return false;
+  }
+
+ private:
+  void admit(const GlobalBatch& batch, const Workload& workload, std::vector<Document>& documents) {
+    lengths_.clear();
+    for (const Slice& slice : batch.slices) lengths_.push_back(slice.tokens());
+    work_.resize(lengths_.size());
+    workload.of(lengths_, work_);
+    for (std::size_t i = 0; i < lengths_.size(); ++i) {
+      std::size_t queue = thresholds_.size();  // counted down to the last L_i <= length
+      while (queue > 0 && thresholds_[queue - 1] > lengths_[i]) --queue;
+      const Document document{batch.slices[i], work_[i]};
+      if (queue == 0) {
+        documents.push_back(document);
+      } else {
+        queues_[queue - 1].push_back(document);
+      }
+    }
+  }
+
+  void release(std::vector<Document>& documents) {
+    for (std::deque<Document>& queue : queues_) {
+      if (queue.size() < bins_) continue;
+      const auto end = queue.begin() + static_cast<std::ptrdiff_t>(bins_);
+      documents.insert(documents.end(), queue.begin(), end);
+      queue.erase(queue.begin(), end);
+    }
+  }
+
+  Step pack(const std::vector<Document>& documents) {
+    carried_.clear();
+    lengths_.clear();
+    for (const Document& d : documents) lengths_.push_back(d.slice.tokens());
+    LeastLoaded<double> work(bins_);
+    LeastLoaded<std::int64_t> tokens(bins_);
+    std::vector<Bin> bins(bins_);
+    for (Bin& bin : bins) bin.slices.reserve(documents.size() / bins_ + 1);
+    for (const std::uint32_t i : longest_first(lengths_)) {
+      const std::int64_t length = lengths_[i];
+      std::size_t bin = work.least();
+      if (tokens.load(bin) + length > max_tokens_) bin = tokens.least();
+      if (tokens.load(bin) + length > max_tokens_) {
+        carried_.push_back(documents[i]);
+        continue;
+      }
+      bins[bin].slices.push_back(documents[i].slice);
+      work.add(bin, documents[i].work);
+      tokens.add(bin, length);
+    }
+    for (std::size_t b = 0; b < bins_; ++b) bins[b].work = work.load(b);
+    Step step = to_lanes(bins);
+    for (const Document& d : carried_) step.carried.push_back(d.slice);
+    for (const std::deque<Document>& queue : queues_) {
+      for (const Document& d : queue) step.carried.push_back(d.slice);
+    }
+    return step;
+  }
+
+  Step to_lanes(std::vector<Bin>& bins) const {
+    Step step = empty_step(options_);
+    const std::size_t lanes = step.lanes.size();
+    std::vector<double> weights;
+    for (const Bin& bin : bins) weights.push_back(bin.work);
+    std::vector<std::size_t> lane_of(bins.size());
+    std::vector<std::size_t> places(lanes);
+    LeastLoaded<double> load(lanes);
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      places[lane] = bins.size() / lanes + (lane < bins.size() % lanes ? 1 : 0);
+      if (places[lane] == 0) load.close(lane);
+    }
+    for (const std::uint32_t b : heaviest_first(weights)) {
+      const std::size_t lane = load.least();
+      lane_of[b] = lane;
+      load.add(lane, weights[b]);
+      if (--places[lane] == 0) load.close(lane);
+    }
+    for (std::size_t b = 0; b < bins.size(); ++b) {
+      MicroBatch micro_batch;
+      micro_batch.slices = std::move(bins[b].slices);
+      step.lanes[lane_of[b]].micro_batches.push_back(std::move(micro_batch));
+    }
+    return step;
+  }
+
+  const PackOptions& options_;
+  std::size_t bins_;  // N
+  std::int64_t max_tokens_;
+  std::vector<std::int64_t> thresholds_;
+  std::vector<std::deque<Document>> queues_;
+  std::vector<Document> carried_;
+  std::vector<std::int64_t> lengths_;  // scratch
+  std::vector<double> work_;           // scratch
+};
+
+}  // namespace
+
+std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
+  std::vector<std::int64_t> thresholds = options.thresholds;
+  if (thresholds.empty()) {
+    const std::int64_t n = options.queues;
+    if (n < 0) throw UserError("queues: expected a number >= 0, found " + std::to_string(n));
+    for (std::int64_t i = 0; i < n; ++i) {
+      thresholds.push_back(options.context_window * (n + i) / (2 * n));
+    }
+  }
+  for (std::size_t i = 0; i < thresholds.size(); ++i) {
+    const std::int64_t before = i == 0 ? 0 : thresholds[i - 1];
+    if (thresholds[i] <= before) {
+      throw UserError("thresholds: expected rising lengths >= 1, found " + std::to_string(thresholds[i]) +
+                      " after " + std::to_string(before));
+    }
+  }
+  return thresholds;
+}
+
+Plan plan_wlb(const PackingProblem& problem) {
+  Wlb packer(problem.options);
+  Plan plan;
+  plan.steps.reserve(problem.batches.size() + 1);
+  for (const GlobalBatch& batch : problem.batches) {
+    plan.steps.push_back(packer.step(batch, problem.workload));
+  }
+  while (packer.holds_something()) plan.steps.push_back(packer.tail_step());
+  return plan;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,45 @@
+// The one table of packing policies, in help order. To add one: a file in packing/, its line in
+// packing/packing.h and in CMakeLists.txt, a row here, a test.
+#include <array>
+#include <string>
+
+#include "policies/error.h"
+#include "policies/packing/packing.h"
+#include "policies/policy.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+constexpr auto kWindows = BatchKind::windows;
+
+const Policy kPolicies[] = {
+    {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain},
+    {"fixed-greedy", "WLB-LLM 4.1", "Fixed-length: longest first to the least sum of len^2 with room",
+     kWindows, false, plan_fixed_greedy, micro_batch_capacity},
+    {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
+     plan_wlb, max_tokens},
+};
+
+}  // namespace
+
+std::span<const Policy> packing_policies() {
+  return kPolicies;
+}
+
+const Policy& packing_policy(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const Policy& policy : kPolicies) {
+    if (policy.name == name) return policy;
+    names.push_back(policy.name);
+  }
+  const std::string_view nearest = nearest_name(name, names);
+  std::string message = "policy: unknown \"";
+  message.append(name).append("\"");
+  if (!nearest.empty()) message.append("; did you mean \"").append(nearest).append("\"?");
+  message.append(" (known:");
+  for (const std::string_view known : names) message.append(" ").append(known);
+  throw UserError(message + ")");
+}
+
+}  // namespace equipoise

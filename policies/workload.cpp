@@ -1,0 +1,27 @@
+#include "policies/workload.h"
+
+#include <cassert>
+#include <cstddef>
+
+namespace equipoise {
+
+void QuadraticWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
+  assert(tokens.size() == out.size());
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto s = static_cast<double>(tokens[i]);
+    out[i] = s * s;
+  }
+}
+
+void FlopsWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
+  assert(tokens.size() == out.size());
+  const auto h = static_cast<double>(hidden_);
+  const auto h_kv = static_cast<double>(kv_hidden_);
+  const double per_token = 20 * h * h + 4 * h * h_kv;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const auto s = static_cast<double>(tokens[i]);
+    out[i] = per_token * s + 4 * h * s * s;
+  }
+}
+
+}  // namespace equipoise
