@@ -1,4 +1,4 @@
-// "Did you mean": the known name within a third of its letters by edit distance, or one that begins with
+// "Did you mean": the known name within two edits or a third of its letters, or one that begins with
 // what was typed. O(names * letters^2) on a handful of short names.
 #include <algorithm>
 #include <cstddef>
@@ -33,7 +33,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   for (const std::string_view candidate : known) {
     const bool begins = name.size() >= 3 && candidate.substr(0, name.size()) == name;
     const std::size_t distance = begins ? 1 : edit_distance(name, candidate);
-    const std::size_t allowed = std::max<std::size_t>(1, std::max(name.size(), candidate.size()) / 3);
+    const std::size_t allowed = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
     if (distance <= allowed && (best.empty() || distance < best_distance)) {
       best = candidate;
       best_distance = distance;
