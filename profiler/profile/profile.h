@@ -10,18 +10,18 @@
 namespace equipoise {
 
 struct DeviceFacts {
-  std::string name;               // e.g. "NVIDIA H100 SXM5 80GB"
-  double memory_bytes = 0;        // usable by one process
+  std::string name;         // e.g. "NVIDIA H100 SXM5 80GB"
+  double memory_bytes = 0;  // usable by one process
   double memory_GBps = 0;
-  double peak_bf16_tflops = 0;    // dense
-  double peak_fp8_tflops = 0;     // 0: none
+  double peak_bf16_tflops = 0;  // dense
+  double peak_fp8_tflops = 0;   // 0: none
   int sms = 0;
   int gpus_per_node = 8;
-  double nvlink_GBps = 0;         // one direction, one GPU
-  double nic_GBps = 0;            // default network, one direction, one GPU
-  double launch_seconds = 0;      // floor of every kernel
+  double nvlink_GBps = 0;               // one direction, one GPU
+  double nic_GBps = 0;                  // default network, one direction, one GPU
+  double launch_seconds = 0;            // floor of every kernel
   double framework_seconds_per_op = 0;  // host time of an op that shows when the GPU would run dry
-  double reserve_bytes = 0;       // memory the framework, CUDA context and NCCL hold
+  double reserve_bytes = 0;             // memory the framework, CUDA context and NCCL hold
 };
 
 class Profile {
@@ -35,7 +35,10 @@ class Profile {
 
   [[nodiscard]] const DeviceFacts& device() const;
   [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] const std::string& origin() const;   // the file it came from, for error messages
   [[nodiscard]] const nlohmann::json& json() const;  // the whole file: tables, provenance, errors
+  // One of `tables`: attention, gemm, elementwise, collective. Throws UserError where the file has none.
+  [[nodiscard]] const nlohmann::json& table(std::string_view name) const;
 
  private:
   struct Data;

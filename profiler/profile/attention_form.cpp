@@ -1,0 +1,96 @@
+#include "profiler/profile/attention_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBytesPerElement = 2;  // bf16
+
+std::int64_t tiles_of(std::int64_t tokens) {
+  return (tokens + kAttentionTile - 1) / kAttentionTile;
+}
+
+}  // namespace
+
+void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
+  const std::int64_t row = tiles_of(keys);
+  tiles += tiles_of(queries);
+  blocks += tiles_of(queries) * row;
+  longest = std::max(longest, row);
+  query_tokens += queries;
+  key_tokens += keys;
+}
+
+void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
+  const std::int64_t prefix = keys - queries;
+  for (std::int64_t begin = 0; begin < queries; begin += kAttentionTile) {
+    const std::int64_t end = std::min(begin + kAttentionTile, queries);
+    const std::int64_t first_key = std::max<std::int64_t>(0, prefix + begin - window + 1);
+    const std::int64_t row = tiles_of(prefix + end) - first_key / kAttentionTile;
+    tiles += 1;
+    masked_tiles += 1;
+    blocks += row;
+    longest = std::max(longest, row);
+  }
+  query_tokens += queries;
+  key_tokens += keys;
+}
+
+double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                         const AttentionWork& work) {
+  const double dims = heads.head_dim / 128.0;
+  const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
+  const double block = fit.block_us + fit.block_us_per_128 * dims;
+  const double query_heads = heads.query_heads;
+  const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
+  const double total =
+      query_heads *
+      (static_cast<double>(work.tiles) * tile +
+       (static_cast<double>(work.blocks) + static_cast<double>(work.masked_tiles) * fit.diagonal_blocks) *
+           block);
+  const double spread = total / sms;
+  const double longest = tile + (static_cast<double>(work.longest) + diagonal) * block;
+  // (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
+  const double high = std::max(spread, longest);
+  const double low = std::min(spread, longest);
+  const double p = fit.imbalance_power;
+  const double compute = high > 0 ? high * std::pow(1 + std::pow(low / high, p), 1 / p) : 0;
+  // Queries read and output written, keys and values read.
+  const double bytes = 2 * kBytesPerElement * heads.head_dim *
+                       (static_cast<double>(work.query_tokens) * query_heads +
+                        static_cast<double>(work.key_tokens) * heads.kv_heads);
+  return 1e-6 * (fit.launch_us + compute) + bytes * 1e-9 / fit.memory_GBps;
+}
+
+AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
+  const std::string here = where + ".parameters";
+  const nlohmann::json& node = object_field(table, "parameters", where);
+  AttentionParameters fit;
+  fit.launch_us = non_negative_field(node, "launch_us", here);
+  fit.tile_us = non_negative_field(node, "tile_us", here);
+  fit.tile_us_per_128 = non_negative_field(node, "tile_us_per_128", here);
+  fit.block_us = non_negative_field(node, "block_us", here);
+  fit.block_us_per_128 = positive_field(node, "block_us_per_128", here);
+  fit.diagonal_blocks = non_negative_field(node, "diagonal_blocks", here);
+  fit.imbalance_power = positive_field(node, "imbalance_power", here);
+  fit.memory_GBps = positive_field(node, "memory_GBps", here);
+  return fit;
+}
+
+nlohmann::json to_json(const AttentionParameters& fit) {
+  return {{"launch_us", fit.launch_us},
+          {"tile_us", fit.tile_us},
+          {"tile_us_per_128", fit.tile_us_per_128},
+          {"block_us", fit.block_us},
+          {"block_us_per_128", fit.block_us_per_128},
+          {"diagonal_blocks", fit.diagonal_blocks},
+          {"imbalance_power", fit.imbalance_power},
+          {"memory_GBps", fit.memory_GBps}};
+}
+
+}  // namespace equipoise

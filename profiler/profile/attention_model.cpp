@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+#include "profiler/profile/attention_form.h"
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "profiler/profile/validity.h"
+
+namespace equipoise {
+namespace {
+
+struct Direction {
+  AttentionParameters parameters;
+  Validity keys;
+  Validity queries;
+  std::string op;
+};
+
+Direction direction_of(const nlohmann::json& kernel, const std::string& pass, const std::string& where,
+                       const std::string& profile, const AttentionHeads& heads) {
+  const std::string here = where + "." + pass;
+  const nlohmann::json& table = object_field(kernel, pass, where);
+  Direction made{attention_parameters(table, here), validity_of(table, "keys", here),
+                 validity_of(table, "queries", here), "attention " + pass};
+  const Validity dims = validity_of(table, "head_dim", here);
+  if (!dims.allowed.holds(heads.head_dim))
+    refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
+  const Validity counts = validity_of(table, "query_heads", here);
+  if (!counts.allowed.holds(heads.query_heads))
+    refuse_out_of_range(profile, made.op, "query_heads", heads.query_heads, counts.allowed);
+  return made;
+}
+
+}  // namespace
+
+struct AttentionModel::Fit {
+  std::string profile;
+  AttentionHeads heads;
+  double sms = 1;
+  Direction forward;
+  Direction backward;
+
+  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces,
+                               RangeUse& use) const {
+    AttentionWork work;
+    std::int64_t fewest_queries = INT64_MAX;
+    std::int64_t most_keys = 0;
+    for (const QueryKeys& piece : pieces) {
+      if (piece.queries <= 0) continue;
+      work.add_causal(piece.queries, piece.keys);
+      fewest_queries = std::min(fewest_queries, piece.queries);
+      most_keys = std::max(most_keys, piece.keys);
+    }
+    if (work.tiles == 0) return 0;
+    const auto longest = static_cast<double>(most_keys);
+    if (longest > direction.keys.allowed.high)
+      refuse_out_of_range(profile, direction.op, "keys", longest, direction.keys.allowed);
+    use.calls += 1;
+    if (longest > direction.keys.samples.high ||
+        static_cast<double>(fewest_queries) < direction.queries.samples.low)
+      use.beyond_samples += 1;
+    return attention_seconds(direction.parameters, heads, sms, work);
+  }
+};
+
+AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads) : fit_(std::make_unique<Fit>()) {
+  const std::string where = profile.origin() + ": tables.attention";
+  if (heads.query_heads < 1 || heads.kv_heads < 1)
+    throw UserError("attention: expected at least one query head and one KV head on a GPU, found " +
+                    std::to_string(heads.query_heads) + " and " + std::to_string(heads.kv_heads));
+  const nlohmann::json& table = profile.table("attention");
+  const std::string kernel_name = text_field(table, "default", where);
+  const nlohmann::json& kernels = object_field(table, "kernels", where);
+  const nlohmann::json& kernel = object_field(kernels, kernel_name, where + ".kernels");
+  const std::string here = where + ".kernels." + kernel_name;
+  fit_->profile = profile.name();
+  fit_->heads = heads;
+  fit_->sms = profile.device().sms;
+  fit_->forward = direction_of(kernel, "forward", here, profile.name(), heads);
+  fit_->backward = direction_of(kernel, "backward", here, profile.name(), heads);
+}
+
+AttentionModel::~AttentionModel() = default;
+AttentionModel::AttentionModel(AttentionModel&&) noexcept = default;
+AttentionModel& AttentionModel::operator=(AttentionModel&&) noexcept = default;
+
+double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const {
+  return fit_->seconds(fit_->forward, pieces, use);
+}
+
+double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const {
+  return fit_->seconds(fit_->backward, pieces, use);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,121 @@
+#include "profiler/profile/collective_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBytesPerMB = 1e6;
+
+double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
+  const bool by_switch =
+      kind == Collective::all_reduce && fit.switch_bus_GBps > 0 && ranks >= fit.switch_from_ranks;
+  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps;
+}
+
+}  // namespace
+
+double bus_factor(Collective kind, double ranks) {
+  switch (kind) {
+    case Collective::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return (ranks - 1) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return 1;
+}
+
+double nic_bytes(Collective kind, double bytes, GroupShape group) {
+  const double ranks = group.ranks;
+  const double in_node = group.ranks_per_node;
+  const double nodes = std::ceil(ranks / in_node);
+  switch (kind) {
+    case Collective::all_reduce:
+      return bytes * 2 * (nodes - 1) / nodes / in_node;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return bytes * (ranks - 1) / ranks / in_node;
+    case Collective::all_to_all:
+      return bytes * (ranks - in_node) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return bytes;
+}
+
+double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
+  const double x = bytes * bus_factor(kind, ranks);
+  const double latency_us =
+      fit.launch_us + fit.rank_us * (ranks - 1) + fit.ramp_us_per_sqrt_MB * std::sqrt(x / kBytesPerMB);
+  return 1e-6 * latency_us + x * 1e-9 / bus_GBps(fit, kind, ranks);
+}
+
+double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
+                       double bytes, GroupShape group, double nic_GBps) {
+  const double nodes = std::ceil(static_cast<double>(group.ranks) / group.ranks_per_node);
+  const double y = nic_bytes(kind, bytes, group);
+  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
+  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
+  const double across_seconds = y * 1e-9 / nic;
+  // Inside the node: nothing of a send/recv, all of it of the others.
+  const double inside_bytes = kind == Collective::send_recv || group.ranks_per_node == 1 ? 0
+                              : kind == Collective::all_to_all
+                                  ? bytes * (group.ranks_per_node - 1) / group.ranks
+                                  : bytes * bus_factor(kind, group.ranks);
+  const double inside_seconds = inside_bytes * 1e-9 / bus_GBps(node, kind, group.ranks_per_node);
+  const double y_MB = y / kBytesPerMB;
+  const double latency_us = network.launch_us + network.step_us * std::log2(nodes) +
+                            network.ramp_us * y_MB / (y_MB + network.ramp_MB);
+  return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
+}
+
+NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
+  const std::string here = where + ".parameters";
+  const nlohmann::json& node = object_field(table, "parameters", where);
+  NodeParameters fit;
+  fit.launch_us = non_negative_field(node, "launch_us", here);
+  fit.rank_us = non_negative_field(node, "rank_us", here);
+  fit.ramp_us_per_sqrt_MB = non_negative_field(node, "ramp_us_per_sqrt_MB", here);
+  fit.bus_GBps = positive_field(node, "bus_GBps", here);
+  fit.switch_bus_GBps = non_negative_field(node, "switch_bus_GBps", here);
+  fit.switch_from_ranks = non_negative_field(node, "switch_from_ranks", here);
+  return fit;
+}
+
+NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where) {
+  const std::string here = where + ".parameters";
+  const nlohmann::json& node = object_field(table, "parameters", where);
+  NetworkParameters fit;
+  fit.launch_us = non_negative_field(node, "launch_us", here);
+  fit.step_us = non_negative_field(node, "step_us", here);
+  fit.ramp_us = non_negative_field(node, "ramp_us", here);
+  fit.ramp_MB = positive_field(node, "ramp_MB", here);
+  fit.efficiency = positive_field(node, "efficiency", here);
+  fit.pair_efficiency = positive_field(node, "pair_efficiency", here);
+  return fit;
+}
+
+nlohmann::json to_json(const NodeParameters& fit) {
+  return {{"launch_us", fit.launch_us},
+          {"rank_us", fit.rank_us},
+          {"ramp_us_per_sqrt_MB", fit.ramp_us_per_sqrt_MB},
+          {"bus_GBps", fit.bus_GBps},
+          {"switch_bus_GBps", fit.switch_bus_GBps},
+          {"switch_from_ranks", fit.switch_from_ranks}};
+}
+
+nlohmann::json to_json(const NetworkParameters& fit) {
+  return {{"launch_us", fit.launch_us},   {"step_us", fit.step_us},
+          {"ramp_us", fit.ramp_us},       {"ramp_MB", fit.ramp_MB},
+          {"efficiency", fit.efficiency}, {"pair_efficiency", fit.pair_efficiency}};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,62 @@
+// How long a collective takes: latency by hops, a ramp, and bytes over the slowest link they cross.
+//
+// In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor):
+//   launch + rank_us * (ranks - 1) + ramp * sqrt(x) + x / bus bandwidth
+// The square root is the ramp: longer messages are cut into more, better filled steps. All-reduce over enough
+// ranks is done by the switch (NVLS), whose bus bandwidth is its own.
+//
+// Between nodes every GPU has its own NIC (rails), and a network adds
+//   launch + step_us * log2(nodes) + ramp_us * y / (y + ramp_bytes) + max(y / (efficiency * NIC), x / bus)
+// with y = the bytes that one NIC carries, S the nccl-tests size, n ranks, N nodes, p ranks a node:
+//   all_reduce 2 S (N-1)/N / p (trees: the node reduces first) · all_gather, reduce_scatter S (n-1)/n / p
+//   (rings cross each node border once) · all_to_all S (n-p)/n · send_recv S, one NIC with its own
+//   efficiency.
+#pragma once
+
+#include <array>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "profiler/profile/cost_models.h"
+
+namespace equipoise {
+
+// In the order of enum Collective; also the keys of a profile's collective table.
+inline constexpr std::array<std::string_view, 5> kCollectiveNames{"all_gather", "reduce_scatter",
+                                                                  "all_reduce", "all_to_all", "send_recv"};
+
+struct NodeParameters {  // of one kind, inside a node
+  double launch_us = 0;
+  double rank_us = 0;
+  double ramp_us_per_sqrt_MB = 0;
+  double bus_GBps = 1;
+  double switch_bus_GBps = 0;    // of reductions done by the switch; 0: none
+  double switch_from_ranks = 0;  // ranks at which the library uses it
+};
+
+struct NetworkParameters {  // of all kinds, between nodes
+  double launch_us = 0;
+  double step_us = 0;
+  double ramp_us = 0;
+  double ramp_MB = 1;
+  double efficiency = 1;       // of the NIC's rate, rings and trees
+  double pair_efficiency = 1;  // of the NIC's rate, send_recv and all_to_all
+};
+
+// size times this = bytes on the busiest link of a node: nccl-tests' bus factor.
+double bus_factor(Collective kind, double ranks);
+
+// Bytes that one NIC carries.
+double nic_bytes(Collective kind, double bytes, GroupShape group);
+
+double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks);
+double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
+                       double bytes, GroupShape group, double nic_GBps);
+
+NodeParameters node_parameters(const nlohmann::json& table, const std::string& where);
+NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where);
+nlohmann::json to_json(const NodeParameters& fit);
+nlohmann::json to_json(const NetworkParameters& fit);
+
+}  // namespace equipoise

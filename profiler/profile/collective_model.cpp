@@ -1,0 +1,82 @@
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+#include "profiler/profile/collective_form.h"
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "profiler/profile/validity.h"
+
+namespace equipoise {
+
+struct CollectiveModel::Fit {
+  std::string profile;
+  double nic_GBps = 0;
+  std::array<NodeParameters, kCollectiveNames.size()> node;
+  std::array<Validity, kCollectiveNames.size()> node_bytes;
+  NetworkParameters network;
+  Validity network_bytes;
+  Validity nodes;
+};
+
+CollectiveModel::CollectiveModel(const Profile& profile, NetworkRates network)
+    : fit_(std::make_unique<Fit>()) {
+  const std::string where = profile.origin() + ": tables.collective";
+  const nlohmann::json& table = profile.table("collective");
+  const nlohmann::json& kinds = object_field(table, "node", where);
+  fit_->profile = profile.name();
+  for (std::size_t kind = 0; kind < kCollectiveNames.size(); ++kind) {
+    const std::string name(kCollectiveNames[kind]);
+    const nlohmann::json& row = object_field(kinds, name, where + ".node");
+    fit_->node[kind] = node_parameters(row, where + ".node." + name);
+    fit_->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
+  }
+  const nlohmann::json& networks = object_field(table, "networks", where);
+  const std::string wanted =
+      network.name.empty() ? text_field(table, "default_network", where) : network.name;
+  if (!networks.contains(wanted)) {
+    std::vector<std::string> known;
+    for (const auto& item : networks.items()) known.push_back(item.key());
+    const std::string near = nearest_name(wanted, known);
+    throw UserError("profile " + profile.name() + " has no network '" + wanted + "'" +
+                    (near.empty() ? "" : "; did you mean '" + near + "'?") + " It has: " + joined(known));
+  }
+  const std::string here = where + ".networks." + wanted;
+  fit_->network = network_parameters(networks.at(wanted), here);
+  fit_->network_bytes = validity_of(networks.at(wanted), "bytes", here);
+  fit_->nodes = validity_of(networks.at(wanted), "nodes", here);
+  fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
+}
+
+CollectiveModel::~CollectiveModel() = default;
+CollectiveModel::CollectiveModel(CollectiveModel&&) noexcept = default;
+CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = default;
+
+double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const {
+  if (group.ranks <= 1 || !(bytes > 0)) return 0;
+  const auto index = static_cast<std::size_t>(kind);
+  const bool one_node = group.ranks_per_node >= group.ranks;
+  const Validity& sizes = one_node ? fit_->node_bytes[index] : fit_->network_bytes;
+  const std::string_view name = kCollectiveNames[index];
+  if (bytes > sizes.allowed.high)
+    refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
+  use.calls += 1;
+  bool beyond = !sizes.samples.holds(bytes);
+  double seconds = 0;
+  if (one_node) {
+    seconds = node_seconds(fit_->node[index], kind, bytes, group.ranks);
+  } else {
+    if (!(fit_->nic_GBps > 0))
+      throw UserError("profile " + fit_->profile + " has no NIC rate; give the network's nic_GBps");
+    const double nodes = static_cast<double>(group.ranks) / group.ranks_per_node;
+    if (nodes > fit_->nodes.allowed.high)
+      refuse_out_of_range(fit_->profile, std::string(name), "nodes", nodes, fit_->nodes.allowed);
+    beyond = beyond || !fit_->nodes.samples.holds(nodes);
+    seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, fit_->nic_GBps);
+  }
+  use.beyond_samples += beyond ? 1 : 0;
+  return seconds;
+}
+
+}  // namespace equipoise

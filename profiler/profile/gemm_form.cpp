@@ -1,0 +1,96 @@
+#include "profiler/profile/gemm_form.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kOutputBytes = 2;
+constexpr double kPartialSumBytes = 8;  // fp32, written and read back
+constexpr std::array<double, 3> kSplits{1, 2, 4};
+
+double tiles_along(std::int64_t size, int tile) {
+  return static_cast<double>((size + tile - 1) / tile);
+}
+
+// Without std::ceil, which is a library call on the baseline instruction set.
+double rounded_up(double x) {
+  const auto whole = static_cast<double>(static_cast<std::int64_t>(x));
+  return whole < x ? whole + 1 : whole;
+}
+
+}  // namespace
+
+double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const auto rows = static_cast<double>(m);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  const double us_per_byte = 1e-3 / fit.memory_GBps;
+  const double gflop = 2e-9 * rows * columns * depth;
+  const double power = 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop);
+  const double split_us_each = kPartialSumBytes * rows * columns * us_per_byte;
+  const double inverse_sms = 1 / sms;
+  double best = 1e300;
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
+    const GemmTile tile = kGemmTiles[t];
+    const double whole_k_us =
+        2.0 * tile.rows * tile.columns * depth * sms / (fit.tile_tflops[t] * 1e6) * power;
+    const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
+    const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
+    const double tiles = std::min(upright, lying);  // fewer tiles of a shape are never slower
+    for (const double splits : kSplits) {
+      const double x = tiles * splits * inverse_sms;
+      const double waves = std::max(1.0, x + fit.wave_blend * (rounded_up(x) - x));
+      double us = waves * (whole_k_us / splits + fit.tile_us);
+      if (splits > 1) us += fit.split_us + splits * split_us_each;
+      best = std::min(best, us);
+    }
+  }
+  const double memory_us =
+      (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) * us_per_byte;
+  const double compute2 = best * best;
+  const double memory2 = memory_us * memory_us;
+  return 1e-6 * (fit.launch_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
+}
+
+GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
+  const std::string here = where + ".parameters";
+  const nlohmann::json& node = object_field(table, "parameters", where);
+  GemmParameters fit;
+  fit.launch_us = non_negative_field(node, "launch_us", here);
+  fit.memory_GBps = positive_field(node, "memory_GBps", here);
+  fit.wave_blend = non_negative_field(node, "wave_blend", here);
+  const nlohmann::json& rates = object_field(node, "tile_tflops", here);
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
+    fit.tile_tflops[t] = positive_field(
+        rates, std::to_string(kGemmTiles[t].rows) + "x" + std::to_string(kGemmTiles[t].columns),
+        here + ".tile_tflops");
+  fit.tile_us = non_negative_field(node, "tile_us", here);
+  fit.power_loss = non_negative_field(node, "power_loss", here);
+  fit.power_half_gflop = positive_field(node, "power_half_gflop", here);
+  fit.split_us = non_negative_field(node, "split_us", here);
+  fit.input_bytes = positive_field(node, "input_bytes", here);
+  return fit;
+}
+
+nlohmann::json to_json(const GemmParameters& fit) {
+  nlohmann::json rates = nlohmann::json::object();
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
+    rates[std::to_string(kGemmTiles[t].rows) + "x" + std::to_string(kGemmTiles[t].columns)] =
+        fit.tile_tflops[t];
+  return {{"launch_us", fit.launch_us},
+          {"memory_GBps", fit.memory_GBps},
+          {"wave_blend", fit.wave_blend},
+          {"tile_tflops", rates},
+          {"tile_us", fit.tile_us},
+          {"power_loss", fit.power_loss},
+          {"power_half_gflop", fit.power_half_gflop},
+          {"split_us", fit.split_us},
+          {"input_bytes", fit.input_bytes}};
+}
+
+}  // namespace equipoise

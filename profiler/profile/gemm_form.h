@@ -1,0 +1,45 @@
+// How long a matrix product takes, as a function of tiles, waves, splits of k, bytes and power.
+//
+// The library picks one of a few tile shapes, and splits k over several tiles where m * n alone would leave
+// SMs idle. For each candidate
+//   waves = x + blend * (ceil(x) - x), x = tiles * splits / SMs, at least 1
+//   time  = waves * (2 * tile_m * tile_n * (k / splits) / rate per SM * power + tile_us)
+//           + (if split) split_us + the fp32 partial sums written and read back
+// and the fastest counts: the real choice is a heuristic that is often, not always, right. blend = 1 is rigid
+// wave quantisation, 0 none; kernels that balance the last wave lie between. `power` is the loss of clock
+// under long full load: 1 + loss * w / (w + half), w = the product's work. The result is joined to the time
+// of its bytes (each matrix once) by a 4-norm: near the ridge both limits are felt. Cost: O(1), about 20
+// candidates, no allocation.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+namespace equipoise {
+
+struct GemmTile {
+  int rows;
+  int columns;
+};
+inline constexpr std::array<GemmTile, 4> kGemmTiles{{{256, 128}, {128, 128}, {128, 64}, {64, 64}}};
+
+struct GemmParameters {
+  double launch_us = 0;
+  double memory_GBps = 1;
+  double wave_blend = 0;
+  std::array<double, kGemmTiles.size()> tile_tflops{};  // of the whole GPU, all SMs at work on such tiles
+  double tile_us = 0;                                   // prologue and epilogue of one tile
+  double power_loss = 0;
+  double power_half_gflop = 1;
+  double split_us = 0;
+  double input_bytes = 2;  // of an element of A and B; C is bf16
+};
+
+double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n, std::int64_t k);
+
+GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where);
+nlohmann::json to_json(const GemmParameters& fit);
+
+}  // namespace equipoise

@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "profiler/profile/validity.h"
+
+namespace equipoise {
+
+struct GemmModel::Fit {
+  std::string profile;
+  double sms = 1;
+  GemmParameters parameters;
+  Validity m;
+  Validity n;
+  Validity k;
+
+  void check(const char* dimension, double value, const Validity& range) const {
+    if (!range.allowed.holds(value)) refuse_out_of_range(profile, "gemm", dimension, value, range.allowed);
+  }
+};
+
+GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::make_unique<Fit>()) {
+  const std::string key = precision == Precision::fp8 ? "fp8" : "bf16";
+  const std::string where = profile.origin() + ": tables.gemm";
+  const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
+  const std::string here = where + "." + key;
+  fit_->profile = profile.name();
+  fit_->sms = profile.device().sms;
+  fit_->parameters = gemm_parameters(table, here);
+  fit_->m = validity_of(table, "m", here);
+  fit_->n = validity_of(table, "n", here);
+  fit_->k = validity_of(table, "k", here);
+}
+
+GemmModel::~GemmModel() = default;
+GemmModel::GemmModel(GemmModel&&) noexcept = default;
+GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
+
+double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const auto rows = static_cast<double>(m);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  fit_->check("m", rows, fit_->m);
+  fit_->check("n", columns, fit_->n);
+  fit_->check("k", depth, fit_->k);
+  use.calls += 1;
+  if (!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth))
+    use.beyond_samples += 1;
+  return gemm_seconds(fit_->parameters, fit_->sms, m, n, k);
+}
+
+}  // namespace equipoise

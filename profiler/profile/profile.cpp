@@ -1,0 +1,149 @@
+#include "profiler/profile/profile.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "policies/error.h"
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+// In this order: the user's own directory, beside an installed program, the source tree.
+std::vector<fs::path> profile_directories() {
+  std::vector<fs::path> found;
+  if (const char* own = std::getenv("EQUIPOISE_PROFILES")) found.emplace_back(own);
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise/profiles");
+  found.emplace_back(EQUIPOISE_PROFILE_DIR);
+  return found;
+}
+
+fs::path file_of(std::string_view name_or_path) {
+  const fs::path as_file{std::string(name_or_path)};
+  if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
+    if (fs::is_regular_file(as_file)) return as_file;
+    throw UserError(as_file.string() + ": no such profile file");
+  }
+  for (const fs::path& directory : profile_directories()) {
+    fs::path candidate = directory / (std::string(name_or_path) + ".json");
+    if (fs::is_regular_file(candidate)) return candidate;
+  }
+  const std::vector<std::string> known = shipped_profiles();
+  const std::string near = nearest_name(name_or_path, known);
+  throw UserError("unknown profile '" + std::string(name_or_path) + "'" +
+                  (near.empty() ? "" : "; did you mean '" + near + "'?") + " Known: " + joined(known) +
+                  ", or a .json file");
+}
+
+DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
+  const std::string where = origin + ": device";
+  const nlohmann::json& node = object_field(file, "device", origin + ": file");
+  refuse_unknown_keys(
+      node,
+      {"name", "memory_bytes", "memory_GBps", "peak_bf16_tflops", "peak_fp8_tflops", "sms", "gpus_per_node",
+       "nvlink_GBps", "nic_GBps", "launch_seconds", "framework_seconds_per_op", "reserve_bytes", "sources"},
+      where);
+  DeviceFacts facts;
+  facts.name = text_field(node, "name", where);
+  facts.memory_bytes = positive_field(node, "memory_bytes", where);
+  facts.memory_GBps = positive_field(node, "memory_GBps", where);
+  facts.peak_bf16_tflops = positive_field(node, "peak_bf16_tflops", where);
+  facts.peak_fp8_tflops = non_negative_field(node, "peak_fp8_tflops", where);
+  facts.sms = static_cast<int>(positive_field(node, "sms", where));
+  facts.gpus_per_node = static_cast<int>(positive_field(node, "gpus_per_node", where));
+  facts.nvlink_GBps = non_negative_field(node, "nvlink_GBps", where);
+  facts.nic_GBps = non_negative_field(node, "nic_GBps", where);
+  facts.launch_seconds = non_negative_field(node, "launch_seconds", where);
+  facts.framework_seconds_per_op = non_negative_field(node, "framework_seconds_per_op", where);
+  facts.reserve_bytes = non_negative_field(node, "reserve_bytes", where);
+  return facts;
+}
+
+}  // namespace
+
+struct Profile::Data {
+  nlohmann::json file;
+  std::string origin;
+  std::string name;
+  DeviceFacts device;
+};
+
+Profile Profile::load(std::string_view name_or_path) {
+  const fs::path path = file_of(name_or_path);
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  if (!in) throw UserError(path.string() + ": cannot be read");
+  try {
+    return Profile(nlohmann::json::parse(text.str()), path.string());
+  } catch (const nlohmann::json::parse_error& e) {
+    throw UserError(path.string() + ": not JSON: " + e.what());
+  }
+}
+
+Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_unique<Data>()) {
+  data_->origin = std::move(origin);
+  const std::string where = data_->origin + ": file";
+  if (!file.is_object()) throw UserError(data_->origin + ": expected a JSON object");
+  const std::string schema = text_field(file, "schema", where);
+  if (schema != "equipoise.profile/1")
+    throw UserError(where + ".schema: expected \"equipoise.profile/1\", found \"" + schema + "\"");
+  refuse_unknown_keys(
+      file, {"schema", "name", "summary", "device", "software", "tables", "samples", "checks"}, where);
+  data_->name = text_field(file, "name", where);
+  data_->device = facts_of(file, data_->origin);
+  const nlohmann::json& tables = object_field(file, "tables", where);
+  refuse_unknown_keys(tables, {"attention", "gemm", "elementwise", "collective"}, where + ".tables");
+  data_->file = file;
+}
+
+Profile::~Profile() = default;
+Profile::Profile(Profile&&) noexcept = default;
+Profile& Profile::operator=(Profile&&) noexcept = default;
+
+const DeviceFacts& Profile::device() const {
+  return data_->device;
+}
+const std::string& Profile::name() const {
+  return data_->name;
+}
+const std::string& Profile::origin() const {
+  return data_->origin;
+}
+const nlohmann::json& Profile::json() const {
+  return data_->file;
+}
+
+const nlohmann::json& Profile::table(std::string_view name) const {
+  const nlohmann::json& tables = data_->file.at("tables");
+  const auto it = tables.find(std::string(name));
+  if (it == tables.end() || !it->is_object())
+    throw UserError(data_->origin + ": this profile has no " + std::string(name) +
+                    " table, which is needed here; it has: " + [&] {
+                      std::vector<std::string> names;
+                      for (const auto& item : tables.items()) names.push_back(item.key());
+                      return joined(names);
+                    }());
+  return *it;
+}
+
+std::vector<std::string> shipped_profiles() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::path& directory : profile_directories())
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace equipoise
