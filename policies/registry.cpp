@@ -6,12 +6,14 @@
 #include "policies/error.h"
 #include "policies/packing/packing.h"
 #include "policies/policy.h"
+#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
 namespace {
 
 constexpr auto kWindows = BatchKind::windows;
+constexpr auto kDocuments = BatchKind::documents;
 
 const Policy kPolicies[] = {
     {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain},
@@ -19,6 +21,12 @@ const Policy kPolicies[] = {
      kWindows, false, plan_fixed_greedy, micro_batch_capacity},
     {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
      plan_wlb, max_tokens},
+    {"gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",
+     kDocuments, false, plan_gds, skrull_hard_limit},
+    {"skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)", kDocuments, false,
+     plan_skrull, skrull_hard_limit},
+    {"round-robin", "Skrull Alg. 4", "gds, with documents dealt to the CP rank with the most room", kDocuments,
+     false, plan_round_robin, skrull_hard_limit},
 };
 
 }  // namespace
