@@ -1,0 +1,153 @@
+// One small interface to everything a rank computes, with a backend for CPUs and one for NVIDIA GPUs. The
+// profiler times these calls, the checkers compare them with float64 references, real execution runs on them.
+//
+// Pointers are device memory of the backend. `void` stands for elements of `element_type()`; statistics and
+// indices have their own types. Calls are asynchronous on a GPU: `synchronize` waits. A virtual call costs
+// nanoseconds against microseconds of work, so the interface stays an ordinary class.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kernels/ops.h"
+
+namespace equipoise::kernels {
+
+// What ran: recorded beside every measurement.
+struct DeviceDescription {
+  std::string name;                              // "NVIDIA H200", "AMD EPYC ... (avx512)"
+  std::map<std::string, std::string> libraries;  // library -> version
+  int compute_units = 1;                         // SMs; 1 for a CPU rank, which is one thread
+  double memory_bytes = 0;
+};
+
+// What an attention call needs besides its tensors, made once for a list of pieces and reused: workspaces,
+// device copies of the lengths, and on a GPU the compiled execution plan.
+class AttentionPlan {
+ public:
+  AttentionPlan() = default;
+  AttentionPlan(const AttentionPlan&) = delete;
+  AttentionPlan& operator=(const AttentionPlan&) = delete;
+  virtual ~AttentionPlan() = default;
+};
+
+enum class Pass { forward, backward };
+
+struct AttentionGradients {
+  void* query = nullptr;
+  void* key = nullptr;
+  void* value = nullptr;
+};
+
+// One timed stretch. On a GPU `seconds` is device time between two events and `cpu_seconds` the host's time
+// in the calls; on a CPU `seconds` is wall time and `cpu_seconds` the thread's CPU time: their ratio shows
+// stealing.
+struct Elapsed {
+  double seconds = 0;
+  double cpu_seconds = 0;
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;  // "cpu" or "cuda"
+  [[nodiscard]] virtual ElementType element_type() const = 0;
+  [[nodiscard]] virtual DeviceDescription describe() const = 0;
+  [[nodiscard]] virtual double clock_mhz() const = 0;  // now; 0 where it cannot be read
+
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;  // throws std::bad_alloc
+  virtual void release(void* device) noexcept = 0;
+  virtual void to_device(void* device, const void* host, std::size_t bytes) = 0;
+  virtual void to_host(void* host, const void* device, std::size_t bytes) = 0;
+  virtual void synchronize() = 0;
+  virtual void start_timer() = 0;
+  virtual Elapsed stop_timer() = 0;  // waits for the work since start_timer
+
+  // An op that does nothing: what a launch alone costs.
+  virtual void empty_op() = 0;
+  virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
+
+  // Softmax scale is 1 / sqrt(head_dim). `log_sum` is (query rows, query_heads): log of the softmax
+  // denominator in units of the scaled scores, which the backward pass needs. Rows outside every piece are
+  // not written by the forward pass. The backward pass writes gradients of rows inside pieces and sums over
+  // pieces that share keys; rows outside pieces become zero in the `query_rows` and `key_rows` rows that the
+  // plan was made for.
+  [[nodiscard]] virtual std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
+                                                                      std::span<const Piece> pieces,
+                                                                      Pass pass) = 0;
+  virtual void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                                 void* out, float* log_sum) = 0;
+  virtual void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                                  const void* out, const float* log_sum, const void* out_gradient,
+                                  const AttentionGradients& gradients) = 0;
+
+  virtual void gemm(const GemmShape& shape, const void* a, const void* b, void* c) = 0;
+
+  // out = x / sqrt(mean(x^2) + epsilon) * weight; `inverse_rms` (rows) is kept for the backward pass.
+  virtual void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
+                        float* inverse_rms) = 0;
+  // `weight_gradient` (columns, f32) is added to.
+  virtual void rms_norm_backward(const Rows& shape, const void* x, const void* weight,
+                                 const float* inverse_rms, const void* out_gradient, void* x_gradient,
+                                 float* weight_gradient) = 0;
+  // In place. `table` holds (position, head_dim / 2, {cos, sin}); `inverse` rotates back: the backward pass.
+  virtual void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
+                    void* x) = 0;
+  // gate_up is (rows, 2 * columns), the gate first; out = gate * sigmoid(gate) * up.
+  virtual void swiglu(const Rows& shape, const void* gate_up, void* out) = 0;
+  virtual void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
+                               void* gate_up_gradient) = 0;
+  virtual void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) = 0;
+  // Logits (rows, columns) hold the vocabulary's shard [first_token, first_token + columns). `log_sum` is the
+  // log of the shard's sum of exponentials, `target_logit` the target's logit or 0 if it lies in another
+  // shard, so a row's loss is (log of the sum over shards of exp(log_sum)) - (sum over shards of
+  // target_logit).
+  virtual void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
+                             const std::int32_t* targets, float* log_sum, float* target_logit) = 0;
+  // `log_sum` is over all shards; `row_weight` scales each row's gradient (the loss normaliser).
+  virtual void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
+                                      const std::int32_t* targets, const float* log_sum,
+                                      const float* row_weight, void* logits_gradient) = 0;
+};
+
+std::unique_ptr<Backend> make_cpu_backend();
+
+// Null when this program has no CUDA part or the machine no usable GPU; then `reason` is one line that says
+// why.
+std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
+
+// (positions, head_dim / 2, {cos, sin}) in float64 arithmetic, rounded once.
+void fill_rope_table(std::span<float> table, int head_dim, double base);
+
+// Device memory that returns itself.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Backend& backend, std::size_t bytes);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  [[nodiscard]] void* data() const { return data_; }
+  [[nodiscard]] float* floats() const { return static_cast<float*>(data_); }
+  [[nodiscard]] std::int32_t* integers() const { return static_cast<std::int32_t*>(data_); }
+  [[nodiscard]] std::size_t bytes() const { return bytes_; }
+
+ private:
+  Backend* backend_ = nullptr;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace equipoise::kernels

@@ -1,0 +1,253 @@
+// Blocked causal attention over one piece, forward and backward, in f32.
+//
+// The idea is FlashAttention's (arXiv 2205.14135, algorithms 1 and 4, with the loop order of arXiv
+// 2307.08691): the score matrix exists one tile at a time, and a running maximum and denominator make the
+// softmax exact. Tiles of kTile queries by kTile keys; tiles above the diagonal are skipped, those on it are
+// computed whole and masked. Keys (and values in the backward pass) are transposed block by block so that the
+// inner product runs over unit-stride rows; in the forward pass once per KV head, shared by the query heads
+// of its group.
+//
+// Cost per head: 4 * d flops per computed pair forward, 10 * d backward, plus one transposition of the keys
+// per KV head; workspace keys * d floats forward, constant backward.
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa_parts.h"
+#include "kernels/cpu/tiles.h"
+
+namespace equipoise::kernels::EQUIPOISE_ISA {
+namespace {
+
+constexpr int kTile = 64;
+constexpr int kMaxHeadDim = 256;
+
+int least(std::int64_t a, std::int64_t b) {
+  return static_cast<int>(a < b ? a : b);
+}
+
+// target[c, j] = source[j, c] for j < keys; columns up to kTile are zero.
+void transpose_block(const float* source, std::ptrdiff_t row, int keys, int head_dim, float* target) {
+  constexpr int kSquare = 16;  // one cache line of each side
+  for (int c0 = 0; c0 < head_dim; c0 += kSquare) {
+    for (int j0 = 0; j0 < kTile; j0 += kSquare) {
+      for (int j = j0; j < j0 + kSquare; ++j) {
+        if (j < keys) {
+          for (int c = c0; c < c0 + kSquare; ++c) target[c * kTile + j] = source[j * row + c];
+        } else {
+          for (int c = c0; c < c0 + kSquare; ++c) target[c * kTile + j] = 0;
+        }
+      }
+    }
+  }
+}
+
+// Keys of the block [first_key, first_key + kTile) that query `i` of the piece sees.
+int visible_in_block(const Piece& piece, std::int64_t i, std::int64_t first_key) {
+  const std::int64_t visible = piece.keys - piece.queries + i + 1 - first_key;
+  return visible < 0 ? 0 : least(visible, kTile);
+}
+
+struct alignas(64) ForwardTile {
+  float scores[kTile * kTile];
+  float out[kTile * kMaxHeadDim];
+  float maximum[kTile];
+  float denominator[kTile];
+};
+
+// Turns raw scores of one row into probabilities against the running maximum, and rescales what the row has
+// gathered so far.
+void soften_row(ForwardTile& tile, int i, int visible, int head_dim, float scale) {
+  float* score = tile.scores + i * kTile;
+  for (int j = visible; j < kTile; ++j) score[j] = -1e30F;
+  Vector high = broadcast(tile.maximum[i]);
+  for (int j = 0; j < kTile; j += kLanes) {
+    const Vector scaled = load(score + j) * scale;
+    store(score + j, scaled);
+    high = larger(high, scaled);
+  }
+  const float maximum = largest_of(high);
+  Vector sum = broadcast(0.0F);
+  for (int j = 0; j < kTile; j += kLanes) {
+    const Vector p = exp_of(load(score + j) - maximum);
+    store(score + j, p);
+    sum += p;
+  }
+  for (int j = visible; j < kTile; ++j) score[j] = 0;  // exp_of never gives an exact zero
+  const Vector change = exp_of(broadcast(tile.maximum[i] - maximum));
+  tile.denominator[i] = tile.denominator[i] * change[0] + sum_of(sum);
+  if (tile.maximum[i] != maximum) {
+    float* out = tile.out + i * head_dim;
+    for (int c = 0; c < head_dim; c += kLanes) store(out + c, load(out + c) * change);
+  }
+  tile.maximum[i] = maximum;
+}
+
+void finish_tile(const ForwardTile& tile, int rows, int head_dim, int heads, float* out, float* log_sum) {
+  for (int i = 0; i < rows; ++i) {
+    const float inverse = 1.0F / tile.denominator[i];
+    for (int c = 0; c < head_dim; c += kLanes) {
+      store(out + static_cast<std::ptrdiff_t>(i) * heads * head_dim + c,
+            load(tile.out + i * head_dim + c) * inverse);
+    }
+    log_sum[static_cast<std::ptrdiff_t>(i) * heads] = tile.maximum[i] + __builtin_logf(tile.denominator[i]);
+  }
+}
+
+// One tile of queries of one head against all keys it sees.
+void forward_tile(const AttentionInputs& in, const Piece& piece, int head, std::int64_t first_query,
+                  const float* transposed_keys, ForwardTile& tile, float* out, float* log_sum) {
+  const int d = in.shape.head_dim;
+  const int rows = least(piece.queries - first_query, kTile);
+  const std::ptrdiff_t query_row = static_cast<std::ptrdiff_t>(in.shape.query_heads) * d;
+  const std::ptrdiff_t key_row = static_cast<std::ptrdiff_t>(in.shape.kv_heads) * d;
+  const int kv_head = head / (in.shape.query_heads / in.shape.kv_heads);
+  const std::ptrdiff_t at =
+      (piece.query_begin + first_query) * query_row + static_cast<std::ptrdiff_t>(head) * d;
+  const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(d));
+  for (int i = 0; i < rows; ++i) {
+    tile.maximum[i] = -1e30F;
+    tile.denominator[i] = 0;
+    for (int c = 0; c < d; c += kLanes) store(tile.out + i * d + c, broadcast(0.0F));
+  }
+  const std::int64_t keys_seen = piece.keys - piece.queries + first_query + rows;
+  for (std::int64_t first_key = 0; first_key < keys_seen; first_key += kTile) {
+    const int keys = least(keys_seen - first_key, kTile);
+    multiply(rows, kTile, d, {in.query + at, query_row, 1}, transposed_keys + first_key * d, kTile,
+             tile.scores, kTile, false);
+    for (int i = 0; i < rows; ++i) {
+      soften_row(tile, i, visible_in_block(piece, first_query + i, first_key), d, scale);
+    }
+    const float* values =
+        in.value + (piece.key_begin + first_key) * key_row + static_cast<std::ptrdiff_t>(kv_head) * d;
+    multiply(rows, d, keys, {tile.scores, kTile, 1}, values, key_row, tile.out, d, true);
+  }
+  finish_tile(tile, rows, d, in.shape.query_heads, out + at,
+              log_sum + (piece.query_begin + first_query) * in.shape.query_heads + head);
+}
+
+struct alignas(64) BackwardTile {
+  float keys[kTile * kMaxHeadDim];    // transposed
+  float values[kTile * kMaxHeadDim];  // transposed
+  float dk[kTile * kMaxHeadDim];
+  float dv[kTile * kMaxHeadDim];
+  float p[kTile * kTile];
+  float ds[kTile * kTile];
+};
+
+// Probabilities and score gradients of one row from scores (in p) and dP (in ds), masked.
+void differentiate_row(BackwardTile& tile, int i, int visible, float scale, float log_sum, float dot) {
+  float* p = tile.p + i * kTile;
+  float* ds = tile.ds + i * kTile;
+  for (int j = 0; j < kTile; j += kLanes) {
+    const Vector probability = exp_of(load(p + j) * scale - log_sum);
+    store(p + j, probability);
+    store(ds + j, probability * (load(ds + j) - dot) * scale);
+  }
+  for (int j = visible; j < kTile; ++j) p[j] = ds[j] = 0;
+}
+
+float dot_of(const float* a, const float* b, int count) {
+  Vector sum = broadcast(0.0F);
+  for (int c = 0; c < count; c += kLanes) sum += load(a + c) * load(b + c);
+  return sum_of(sum);
+}
+
+// One tile of queries of one head against the block of keys that `tile` holds.
+void backward_tile(const AttentionBackwardInputs& all, const Piece& piece, int head, std::int64_t first_query,
+                   std::int64_t first_key, int keys, BackwardTile& tile, float* dq) {
+  const AttentionInputs& in = all.in;
+  const int d = in.shape.head_dim;
+  const int heads = in.shape.query_heads;
+  const int rows = least(piece.queries - first_query, kTile);
+  const std::ptrdiff_t query_row = static_cast<std::ptrdiff_t>(heads) * d;
+  const std::ptrdiff_t key_row = static_cast<std::ptrdiff_t>(in.shape.kv_heads) * d;
+  const int kv_head = head / (heads / in.shape.kv_heads);
+  const std::int64_t row = piece.query_begin + first_query;
+  const std::ptrdiff_t at = row * query_row + static_cast<std::ptrdiff_t>(head) * d;
+  const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(d));
+  multiply(rows, kTile, d, {in.query + at, query_row, 1}, tile.keys, kTile, tile.p, kTile, false);
+  multiply(rows, kTile, d, {all.out_gradient + at, query_row, 1}, tile.values, kTile, tile.ds, kTile, false);
+  for (int i = 0; i < rows; ++i) {
+    const std::ptrdiff_t here = at + i * query_row;
+    differentiate_row(tile, i, visible_in_block(piece, first_query + i, first_key), scale,
+                      all.log_sum[(row + i) * heads + head],
+                      dot_of(all.out + here, all.out_gradient + here, d));
+  }
+  multiply(keys, d, rows, {tile.p, 1, kTile}, all.out_gradient + at, query_row, tile.dv, d, true);
+  multiply(keys, d, rows, {tile.ds, 1, kTile}, in.query + at, query_row, tile.dk, d, true);
+  const float* key =
+      in.key + (piece.key_begin + first_key) * key_row + static_cast<std::ptrdiff_t>(kv_head) * d;
+  multiply(rows, d, keys, {tile.ds, kTile, 1}, key, key_row, dq + at, query_row, true);
+}
+
+void add_block(const float* block, int keys, int head_dim, float* target, std::ptrdiff_t row) {
+  for (int j = 0; j < keys; ++j) {
+    for (int c = 0; c < head_dim; c += kLanes) {
+      store(target + j * row + c, load(target + j * row + c) + load(block + j * head_dim + c));
+    }
+  }
+}
+
+std::int64_t blocks_of(std::int64_t keys) {
+  return (keys + kTile - 1) / kTile;
+}
+
+}  // namespace
+
+std::size_t attention_workspace(const AttentionShape& shape, std::int64_t keys) {
+  const std::size_t forward =
+      sizeof(ForwardTile) / sizeof(float) +
+      static_cast<std::size_t>(blocks_of(keys) * kTile) * static_cast<std::size_t>(shape.head_dim);
+  const std::size_t backward = sizeof(BackwardTile) / sizeof(float);
+  return forward > backward ? forward : backward;
+}
+
+void attention_forward(const AttentionInputs& in, const Piece& piece, float* workspace, float* out,
+                       float* log_sum) {
+  const int d = in.shape.head_dim;
+  const int group = in.shape.query_heads / in.shape.kv_heads;
+  const std::ptrdiff_t key_row = static_cast<std::ptrdiff_t>(in.shape.kv_heads) * d;
+  auto& tile = *reinterpret_cast<ForwardTile*>(workspace);
+  float* transposed = workspace + sizeof(ForwardTile) / sizeof(float);
+  for (int kv_head = 0; kv_head < in.shape.kv_heads; ++kv_head) {
+    const float* keys = in.key + piece.key_begin * key_row + static_cast<std::ptrdiff_t>(kv_head) * d;
+    for (std::int64_t first = 0; first < piece.keys; first += kTile) {
+      transpose_block(keys + first * key_row, key_row, least(piece.keys - first, kTile), d,
+                      transposed + first * d);
+    }
+    for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+      for (std::int64_t query = 0; query < piece.queries; query += kTile) {
+        forward_tile(in, piece, head, query, transposed, tile, out, log_sum);
+      }
+    }
+  }
+}
+
+void attention_backward(const AttentionBackwardInputs& all, const Piece& piece, float* workspace, float* dq,
+                        float* dk, float* dv) {
+  const AttentionInputs& in = all.in;
+  const int d = in.shape.head_dim;
+  const int group = in.shape.query_heads / in.shape.kv_heads;
+  const std::ptrdiff_t key_row = static_cast<std::ptrdiff_t>(in.shape.kv_heads) * d;
+  auto& tile = *reinterpret_cast<BackwardTile*>(workspace);
+  for (int kv_head = 0; kv_head < in.shape.kv_heads; ++kv_head) {
+    for (std::int64_t first_key = 0; first_key < piece.keys; first_key += kTile) {
+      const int keys = least(piece.keys - first_key, kTile);
+      const std::ptrdiff_t at =
+          (piece.key_begin + first_key) * key_row + static_cast<std::ptrdiff_t>(kv_head) * d;
+      transpose_block(in.key + at, key_row, keys, d, tile.keys);
+      transpose_block(in.value + at, key_row, keys, d, tile.values);
+      for (int c = 0; c < kTile * d; ++c) tile.dk[c] = tile.dv[c] = 0;
+      // The first query that sees first_key, moved down to its tile's first row.
+      const std::int64_t sees = first_key - (piece.keys - piece.queries);
+      const std::int64_t first_query = sees > 0 ? sees / kTile * kTile : 0;
+      for (int head = kv_head * group; head < (kv_head + 1) * group; ++head) {
+        for (std::int64_t query = first_query; query < piece.queries; query += kTile) {
+          backward_tile(all, piece, head, query, first_key, keys, tile, dq);
+        }
+      }
+      add_block(tile.dk, keys, d, dk + at, key_row);
+      add_block(tile.dv, keys, d, dv + at, key_row);
+    }
+  }
+}
+
+}  // namespace equipoise::kernels::EQUIPOISE_ISA

@@ -1,0 +1,220 @@
+// The CPU backend: one rank is one thread, f32 throughout.
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <new>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/validate.h"
+
+#ifdef EQUIPOISE_DNNL
+#include <dnnl.h>
+#include <omp.h>
+#endif
+
+namespace equipoise::kernels {
+namespace {
+
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// The value of the first line of /proc/cpuinfo that starts with `key`, or "".
+std::string cpu_info(std::string_view key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind(key, 0) != 0) continue;
+    const std::size_t colon = line.find(':');
+    if (colon != std::string::npos && colon + 2 <= line.size()) return line.substr(colon + 2);
+  }
+  return {};
+}
+
+class CpuAttentionPlan : public AttentionPlan {
+ public:
+  AttentionShape shape;
+  std::vector<Piece> pieces;
+  std::int64_t query_rows = 0;
+  std::int64_t key_rows = 0;
+  float* workspace = nullptr;
+
+  explicit CpuAttentionPlan(std::size_t floats)
+      : workspace(static_cast<float*>(::operator new (floats * sizeof(float), std::align_val_t{64}))) {}
+  ~CpuAttentionPlan() override { ::operator delete (workspace, std::align_val_t{64}); }
+};
+
+class CpuBackend : public Backend {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "cpu"; }
+  [[nodiscard]] ElementType element_type() const override { return ElementType::f32; }
+
+  [[nodiscard]] DeviceDescription describe() const override {
+    DeviceDescription description;
+    const std::string model = cpu_info("model name");
+    description.name = (model.empty() ? "CPU" : model) + " (" + kernels_.isa + ", one thread)";
+    description.libraries["isa"] = kernels_.isa;
+    description.libraries["gemm"] = gemm_library();
+    std::ifstream file("/proc/meminfo");
+    std::string label;
+    double kilobytes = 0;
+    if (file >> label >> kilobytes) description.memory_bytes = kilobytes * 1024;
+    return description;
+  }
+
+  [[nodiscard]] double clock_mhz() const override { return std::atof(cpu_info("cpu MHz").c_str()); }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    return ::operator new (bytes == 0 ? 1 : bytes, std::align_val_t{64});
+  }
+  void release(void* device) noexcept override { ::operator delete (device, std::align_val_t{64}); }
+  void to_device(void* device, const void* host, std::size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
+  void to_host(void* host, const void* device, std::size_t bytes) override {
+    std::memcpy(host, device, bytes);
+  }
+  void synchronize() override {}
+
+  void start_timer() override {
+    start_cpu_ = thread_cpu_seconds();
+    start_ = std::chrono::steady_clock::now();
+  }
+  Elapsed stop_timer() override {
+    const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start_;
+    return {wall.count(), thread_cpu_seconds() - start_cpu_};
+  }
+
+  void empty_op() override {}
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    std::memcpy(target, source, bytes);
+  }
+
+  [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
+                                                              std::span<const Piece> pieces, Pass) override {
+    validate_attention(shape, pieces);
+    std::int64_t longest = 0;
+    for (const Piece& piece : pieces) longest = std::max(longest, piece.keys);
+    auto plan = std::make_unique<CpuAttentionPlan>(kernels_.attention_workspace(shape, longest));
+    plan->shape = shape;
+    plan->pieces.assign(pieces.begin(), pieces.end());
+    plan->query_rows = query_rows_of(pieces);
+    plan->key_rows = key_rows_of(pieces);
+    return plan;
+  }
+
+  void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                         void* out, float* log_sum) override {
+    auto& mine = static_cast<CpuAttentionPlan&>(plan);
+    const AttentionInputs in = inputs(mine, query, key, value);
+    for (const Piece& piece : mine.pieces) {
+      kernels_.attention_forward(in, piece, mine.workspace, static_cast<float*>(out), log_sum);
+    }
+  }
+
+  void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                          const void* out, const float* log_sum, const void* out_gradient,
+                          const AttentionGradients& gradients) override {
+    auto& mine = static_cast<CpuAttentionPlan&>(plan);
+    const AttentionBackwardInputs all{inputs(mine, query, key, value), static_cast<const float*>(out),
+                                      log_sum, static_cast<const float*>(out_gradient)};
+    const auto head_bytes = static_cast<std::size_t>(mine.shape.head_dim) * sizeof(float);
+    const auto query_bytes = static_cast<std::size_t>(mine.query_rows * mine.shape.query_heads) * head_bytes;
+    const auto key_bytes = static_cast<std::size_t>(mine.key_rows * mine.shape.kv_heads) * head_bytes;
+    std::memset(gradients.query, 0, query_bytes);
+    std::memset(gradients.key, 0, key_bytes);
+    std::memset(gradients.value, 0, key_bytes);
+    for (const Piece& piece : mine.pieces) {
+      kernels_.attention_backward(all, piece, mine.workspace, static_cast<float*>(gradients.query),
+                                  static_cast<float*>(gradients.key), static_cast<float*>(gradients.value));
+    }
+  }
+
+  void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
+    if (shape.m == 0 || shape.n == 0) return;
+#ifdef EQUIPOISE_DNNL
+    omp_set_num_threads(1);  // of the calling thread: a rank is one thread
+    dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k, 1.0F,
+               static_cast<const float*>(a), shape.transpose_a ? shape.m : shape.k,
+               static_cast<const float*>(b), shape.transpose_b ? shape.k : shape.n,
+               shape.accumulate ? 1.0F : 0.0F, static_cast<float*>(c), shape.n);
+#else
+    kernels_.gemm(shape, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(c));
+#endif
+  }
+
+  void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
+                float* inverse_rms) override {
+    kernels_.rms_norm(shape, epsilon, static_cast<const float*>(x), static_cast<const float*>(weight),
+                      static_cast<float*>(out), inverse_rms);
+  }
+  void rms_norm_backward(const Rows& shape, const void* x, const void* weight, const float* inverse_rms,
+                         const void* out_gradient, void* x_gradient, float* weight_gradient) override {
+    kernels_.rms_norm_backward(shape, static_cast<const float*>(x), static_cast<const float*>(weight),
+                               inverse_rms, static_cast<const float*>(out_gradient),
+                               static_cast<float*>(x_gradient), weight_gradient);
+  }
+  void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
+            void* x) override {
+    kernels_.rope(shape, inverse, positions, table, static_cast<float*>(x));
+  }
+  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
+    kernels_.swiglu(shape, static_cast<const float*>(gate_up), static_cast<float*>(out));
+  }
+  void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
+                       void* gate_up_gradient) override {
+    kernels_.swiglu_backward(shape, static_cast<const float*>(gate_up),
+                             static_cast<const float*>(out_gradient), static_cast<float*>(gate_up_gradient));
+  }
+  void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
+    kernels_.residual_add(elements, static_cast<const float*>(x), static_cast<const float*>(residual),
+                          static_cast<float*>(out));
+  }
+  void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
+                     const std::int32_t* targets, float* log_sum, float* target_logit) override {
+    kernels_.cross_entropy(shape, first_token, static_cast<const float*>(logits), targets, log_sum,
+                           target_logit);
+  }
+  void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
+                              const std::int32_t* targets, const float* log_sum, const float* row_weight,
+                              void* logits_gradient) override {
+    kernels_.cross_entropy_backward(shape, first_token, static_cast<const float*>(logits), targets, log_sum,
+                                    row_weight, static_cast<float*>(logits_gradient));
+  }
+
+ private:
+  static AttentionInputs inputs(const CpuAttentionPlan& plan, const void* query, const void* key,
+                                const void* value) {
+    return {plan.shape, static_cast<const float*>(query), static_cast<const float*>(key),
+            static_cast<const float*>(value)};
+  }
+
+  static std::string gemm_library() {
+#ifdef EQUIPOISE_DNNL
+    const dnnl_version_t* version = dnnl_version();
+    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+           std::to_string(version->patch);
+#else
+    return "own tiles";
+#endif
+  }
+
+  const CpuKernels& kernels_ = cpu_kernels();
+  std::chrono::steady_clock::time_point start_;
+  double start_cpu_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend() {
+  return std::make_unique<CpuBackend>();
+}
+
+}  // namespace equipoise::kernels

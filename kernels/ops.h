@@ -1,0 +1,61 @@
+// What a rank executes, described without saying where: shapes of the ops that every backend implements.
+// All matrices are row-major and contiguous; token rows come first, then heads, then the head dimension.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace equipoise::kernels {
+
+// Element type of activations and weights on a backend. Row statistics are always f32.
+enum class ElementType { f32, bf16 };
+
+constexpr std::size_t bytes_of(ElementType type) {
+  return type == ElementType::f32 ? 4 : 2;
+}
+
+struct AttentionShape {
+  int head_dim = 128;   // a multiple of 16, at most 256
+  int query_heads = 1;  // a multiple of kv_heads (grouped-query attention)
+  int kv_heads = 1;
+};
+
+// One piece of a packed variable-length causal attention call: rows of the packed query buffer against rows
+// of the packed key/value buffer, aligned bottom-right: query i of the piece sees keys 0 .. keys - queries +
+// i. A context-parallel chunk of a document has keys > queries. Pieces may share key rows (two chunks of one
+// document on one rank), never query rows.
+struct Piece {
+  std::int64_t query_begin = 0;  // row of the query buffer
+  std::int64_t queries = 0;      // >= 1
+  std::int64_t key_begin = 0;    // row of the key and value buffers
+  std::int64_t keys = 0;         // >= queries
+};
+
+constexpr std::int64_t causal_pairs(const Piece& piece) {
+  return piece.queries * (piece.keys - piece.queries) + piece.queries * (piece.queries + 1) / 2;
+}
+
+// C[m, n] = op(A)[m, k] * op(B)[k, n], plus the old C if `accumulate`. The three GEMMs of a linear layer with
+// weights [out, in]: forward transposes B, the input gradient nothing, the weight gradient A.
+struct GemmShape {
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  bool transpose_a = false;  // A is stored [k, m]
+  bool transpose_b = false;  // B is stored [n, k]
+  bool accumulate = false;
+};
+
+struct Rows {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+
+// Rotary embedding: pairs (i, i + head_dim / 2) of every head are rotated by the angle of the row's position.
+struct RopeShape {
+  std::int64_t rows = 0;
+  int heads = 0;
+  int head_dim = 0;
+};
+
+}  // namespace equipoise::kernels

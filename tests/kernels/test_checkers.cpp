@@ -1,0 +1,118 @@
+// The checkers are only worth something if they reject what is wrong: each case breaks one op on purpose.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/checks.h"
+#include "tests/kernels/wrapped_backend.h"
+
+using namespace equipoise::kernels;
+
+namespace {
+
+bool fails(const std::vector<CheckResult>& results, const std::string& op) {
+  return std::any_of(results.begin(), results.end(),
+                     [&](const CheckResult& result) { return result.op == op && !result.passed(); });
+}
+
+// Aligns the causal mask top-left: query i sees keys 0..i although keys > queries.
+class TopLeft : public WrappedBackend {
+ public:
+  std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
+                                                Pass pass) override {
+    std::vector<Piece> wrong(pieces.begin(), pieces.end());
+    for (Piece& piece : wrong) piece.keys = piece.queries;
+    return WrappedBackend::plan_attention(shape, wrong, pass);
+  }
+};
+
+// Forgets the last piece.
+class Forgetful : public WrappedBackend {
+ public:
+  std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
+                                                Pass pass) override {
+    const auto fewer = pieces.size() > 1 ? pieces.first(pieces.size() - 1) : pieces;
+    return WrappedBackend::plan_attention(shape, fewer, pass);
+  }
+};
+
+// Lets the second document see the first.
+class Leaky : public WrappedBackend {
+ public:
+  std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
+                                                Pass pass) override {
+    std::vector<Piece> wrong(pieces.begin(), pieces.end());
+    if (wrong.size() > 1 && wrong[1].key_begin > 0) {
+      wrong[1].keys += 1;
+      wrong[1].key_begin -= 1;
+    }
+    return WrappedBackend::plan_attention(shape, wrong, pass);
+  }
+};
+
+class WrongTranspose : public WrappedBackend {
+ public:
+  void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
+    GemmShape wrong = shape;
+    wrong.transpose_b = false;
+    WrappedBackend::gemm(wrong, a, b, c);
+  }
+};
+
+class DropsAccumulate : public WrappedBackend {
+ public:
+  void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
+    GemmShape wrong = shape;
+    wrong.accumulate = false;
+    WrappedBackend::gemm(wrong, a, b, c);
+  }
+};
+
+class ShortRows : public WrappedBackend {
+ public:
+  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
+    WrappedBackend::swiglu({shape.rows - 1, shape.columns}, gate_up, out);
+  }
+  void rope(const RopeShape& shape, bool, const std::int32_t* positions, const float* table,
+            void* x) override {
+    WrappedBackend::rope(shape, false, positions, table, x);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("relative error is a Frobenius norm ratio and never forgives a NaN") {
+  // Expected (3, 4) has norm 5; (3, 4.5) is off by 0.5: 0.1.
+  const std::vector<double> expected{3, 4};
+  CHECK(relative_error(expected, std::vector<float>{3.0F, 4.5F}) == doctest::Approx(0.1));
+  CHECK(relative_error(expected, std::vector<float>{3.0F, 4.0F}) == 0.0);
+  CHECK(relative_error(expected, std::vector<float>{3.0F}) == std::numeric_limits<double>::infinity());
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK_FALSE(CheckResult{"", "", "", relative_error(expected, std::vector<float>{3.0F, nan}), 1e9}.passed());
+}
+
+TEST_CASE("the attention checker rejects a wrong mask, a forgotten piece and a leak between documents") {
+  TopLeft top_left;
+  Forgetful forgetful;
+  Leaky leaky;
+  for (Backend* backend :
+       {static_cast<Backend*>(&top_left), static_cast<Backend*>(&forgetful), static_cast<Backend*>(&leaky)}) {
+    const auto results = check_attention(*backend, 7);
+    CHECK(fails(results, "attention_forward"));
+    CHECK(fails(results, "attention_backward"));
+  }
+}
+
+TEST_CASE(
+    "the GEMM and row checkers reject wrong transposition, lost accumulation, missing rows, wrong sign") {
+  WrongTranspose transpose;
+  DropsAccumulate accumulate;
+  ShortRows rows;
+  CHECK(fails(check_gemm(transpose, 7), "gemm"));
+  CHECK(fails(check_gemm(accumulate, 7), "gemm"));
+  const auto results = check_rows(rows, 7);
+  CHECK(fails(results, "swiglu"));
+  CHECK_FALSE(fails(results, "rope"));
+  CHECK(fails(results, "rope_backward"));
+}
