@@ -1,0 +1,148 @@
+// One column of a CSV or TSV file: fields may be quoted ("" inside quotes is one quote), may hold line breaks
+// then, and the first row is a header unless every field of it is a number.
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "policies/error.h"
+#include "traces/formats/formats.h"
+
+namespace equipoise::formats {
+namespace {
+
+constexpr std::array<std::string_view, 16> kLengthNames = {
+    "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
+    "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
+    "doc_length",   "doc_len", "len",        "token_ids"};
+
+// Cuts a CSV into rows of fields, in place: quoted fields with doubled quotes are copied into `unquoted`.
+class RowReader {
+ public:
+  RowReader(std::string_view bytes, const std::string& name, char separator)
+      : rest_(bytes), name_(name), separator_(separator) {}
+
+  // Next row that is not blank; false at the end.
+  bool next(std::vector<std::string>& fields) {
+    while (!rest_.empty()) {
+      line_ = next_line_;
+      fields.clear();
+      do fields.push_back(field());
+      while (more_);
+      if (fields.size() > 1 || !trimmed(fields[0]).empty()) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] std::int64_t line() const { return line_; }
+
+ private:
+  std::string field() {
+    std::string value;
+    if (!rest_.empty() && rest_.front() == '"') value = quoted();
+    const auto end =
+        std::find_if(rest_.begin(), rest_.end(), [&](char c) { return c == separator_ || c == '\n'; });
+    const auto size = static_cast<std::size_t>(end - rest_.begin());
+    value += rest_.substr(0, size);
+    rest_.remove_prefix(size);
+    more_ = !rest_.empty() && rest_.front() == separator_;
+    if (!rest_.empty()) {
+      if (!more_) ++next_line_;
+      rest_.remove_prefix(1);
+    }
+    return value;
+  }
+
+  std::string quoted() {
+    std::string value;
+    std::size_t i = 1;
+    for (; i < rest_.size(); ++i) {
+      if (rest_[i] == '"') {
+        if (i + 1 >= rest_.size() || rest_[i + 1] != '"') break;
+        ++i;
+      }
+      if (rest_[i] == '\n') ++next_line_;
+      value += rest_[i];
+    }
+    if (i >= rest_.size())
+      throw UserError(name_ + ":" + std::to_string(line_) +
+                      ": a quoted field that starts in this row has no end: "
+                      "the file is truncated or not CSV");
+    rest_.remove_prefix(i + 1);
+    return value;
+  }
+
+  std::string_view rest_;
+  const std::string& name_;
+  char separator_;
+  bool more_ = false;
+  std::int64_t line_ = 1;
+  std::int64_t next_line_ = 1;
+};
+
+std::string lower(std::string_view text) {
+  std::string out(trimmed(text));
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + std::string(trimmed(name));
+  return out.size() > 200 ? out.substr(0, 200) + "..." : out;
+}
+
+// Which column holds the lengths. `header` is the first row; it may be numbers if the file has no header.
+std::size_t choose_column(const std::vector<std::string>& header, bool has_names, const std::string& column,
+                          const std::string& name) {
+  if (!column.empty()) {
+    for (std::size_t i = 0; i < header.size(); ++i)
+      if (has_names && trimmed(header[i]) == column) return i;
+    const std::int64_t index = parse_length(column);
+    if (index >= 0 && index < static_cast<std::int64_t>(header.size()))
+      return static_cast<std::size_t>(index);
+    throw UserError(name + ": no column '" + column + "'; the file has " +
+                    (has_names ? "columns " + listed(header)
+                               : std::to_string(header.size()) + " columns without names, counted from 0"));
+  }
+  if (has_names)
+    for (const std::string_view wanted : kLengthNames)
+      for (std::size_t i = 0; i < header.size(); ++i)
+        if (lower(header[i]) == wanted) return i;
+  if (header.size() == 1) return 0;
+  throw UserError(name + ": cannot tell which of " + std::to_string(header.size()) +
+                  " columns holds the lengths; name it (--column): " + listed(header));
+}
+
+}  // namespace
+
+bool is_length_name(std::string_view name) {
+  return std::find(kLengthNames.begin(), kLengthNames.end(), lower(name)) != kLengthNames.end();
+}
+
+Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
+  if (bytes.substr(0, 3) == "\xef\xbb\xbf")
+    bytes.remove_prefix(3);  // byte order mark, as spreadsheets write it
+  RowReader reader(bytes, name, separator);
+  std::vector<std::string> row;
+  Lengths lengths;
+  if (!reader.next(row)) return lengths;
+  const bool has_names = !std::all_of(row.begin(), row.end(), [](const std::string& field) {
+    const std::string_view text = trimmed(field);
+    return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
+  });
+  const std::size_t index = choose_column(row, has_names, column, name);
+  if (has_names && !reader.next(row)) return lengths;
+  lengths.reserve(bytes.size() / 16);
+  do {
+    const std::string where = name + ":" + std::to_string(reader.line());
+    if (index >= row.size())
+      throw UserError(where + ": found " + std::to_string(row.size()) + " columns; expected at least " +
+                      std::to_string(index + 1));
+    const std::string_view text = trimmed(row[index]);
+    const std::int64_t value = parse_length(text);
+    if (!is_length(value)) refuse_length(where, text);
+    lengths.push_back(value);
+  } while (reader.next(row));
+  return lengths;
+}
+
+}  // namespace equipoise::formats

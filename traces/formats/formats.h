@@ -1,0 +1,44 @@
+// One reader a format. Each takes the decompressed bytes and the file's name (for errors), gives lengths in
+// file order, and throws UserError for anything it does not understand. None of them allocates by a number it
+// has not checked against the size of the file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "traces/trace.h"
+
+namespace equipoise::formats {
+
+using Lengths = std::vector<std::int64_t>;
+
+Lengths read_text(std::string_view bytes, const std::string& name);
+Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator);
+Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::string& field);
+Lengths read_npy(std::string_view bytes, const std::string& name);
+Lengths read_megatron_idx(std::string_view bytes, const std::string& name);
+Lengths read_datatrove_index(std::string_view bytes, const std::string& name);
+Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options);
+
+std::string npy_bytes(const Lengths& lengths);
+std::string text_bytes(const Lengths& lengths);
+
+// Names of a column or field that holds lengths, most telling first; compared without case.
+bool is_length_name(std::string_view name);
+
+// `value` is a length: in [1, kLongestDocument]. `where` is "file:line" or "file: document 3". Inline: hot.
+[[noreturn]] void refuse_length(const std::string& where, std::string_view found);
+inline bool is_length(std::int64_t value) {
+  return value >= 1 && value <= kLongestDocument;
+}
+
+// A number as it stands in text, without sign or fraction; -1 if `text` is anything else. A number above
+// kLongestDocument gives one that is_length refuses.
+std::int64_t parse_length(std::string_view text);
+
+std::string_view trimmed(std::string_view text);  // spaces, tabs and carriage returns removed at both ends
+std::string shown(std::string_view found);        // quoted and shortened, for an error
+
+}  // namespace equipoise::formats

@@ -1,0 +1,80 @@
+// One JSON object a line. The field is an integer (the length) or an array (its size is the length, so that
+// files of token ids need no conversion). A line may also be the bare integer or array.
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+#include "traces/formats/formats.h"
+
+namespace equipoise::formats {
+namespace {
+
+using nlohmann::json;
+
+std::string keys_of(const json& object) {
+  std::string out;
+  for (const auto& [key, value] : object.items()) out += (out.empty() ? "" : ", ") + key;
+  return out.size() > 200 ? out.substr(0, 200) + "..." : out;
+}
+
+// Follows "a.b.c"; a key that itself holds dots is found first.
+const json* descend(const json& object, std::string_view field) {
+  if (!object.is_object()) return nullptr;
+  if (const auto whole = object.find(field); whole != object.end()) return &*whole;
+  const std::size_t dot = field.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  const auto outer = object.find(field.substr(0, dot));
+  return outer == object.end() ? nullptr : descend(*outer, field.substr(dot + 1));
+}
+
+std::string choose_field(const json& first, const std::string& where) {
+  std::string only;
+  for (const auto& [key, value] : first.items()) {
+    if (is_length_name(key)) return key;
+    if (value.is_number_integer() || value.is_array()) only = only.empty() ? key : "?";
+  }
+  if (!only.empty() && only != "?") return only;
+  throw UserError(where +
+                  ": cannot tell which field holds the length; name it (--column): " + keys_of(first));
+}
+
+std::int64_t length_of(const json& value, const std::string& where) {
+  std::int64_t length = -1;
+  if (value.is_array())
+    length = static_cast<std::int64_t>(value.size());
+  else if (value.is_number_unsigned())
+    length = static_cast<std::int64_t>(std::min<std::uint64_t>(
+        value.get<std::uint64_t>(), static_cast<std::uint64_t>(kLongestDocument) + 1));
+  if (!is_length(length))
+    refuse_length(where, value.is_array() ? "an empty array"
+                                          : value.dump(-1, ' ', false, json::error_handler_t::replace));
+  return length;
+}
+
+}  // namespace
+
+Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::string& field) {
+  Lengths lengths;
+  std::string key = field;
+  for (std::int64_t line = 1; !bytes.empty(); ++line) {
+    const std::size_t size = std::min(bytes.find('\n'), bytes.size());
+    const std::string_view text = trimmed(bytes.substr(0, size));
+    bytes.remove_prefix(std::min(size + 1, bytes.size()));
+    if (text.empty()) continue;
+    const std::string where = name + ":" + std::to_string(line);
+    const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (value.is_discarded())
+      throw UserError(where + ": found " + shown(text) + "; expected one JSON value a line");
+    if (!value.is_object()) {
+      lengths.push_back(length_of(value, where));
+      continue;
+    }
+    if (key.empty()) key = choose_field(value, where);
+    const json* found = descend(value, key);
+    if (found == nullptr)
+      throw UserError(where + ": no field '" + key + "'; the object has " + keys_of(value));
+    lengths.push_back(length_of(*found, where));
+  }
+  return lengths;
+}
+
+}  // namespace equipoise::formats

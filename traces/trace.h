@@ -1,0 +1,58 @@
+// A trace: the recorded lengths of a stream of documents, in arrival order, and the readers and writers of
+// it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+// No document is longer than this: lengths stay exact in every product of two that the cost models form.
+inline constexpr std::int64_t kLongestDocument = std::int64_t{1} << 31;
+
+struct Trace {
+  std::vector<std::int64_t> lengths;  // tokens of each document, each in [1, kLongestDocument]
+  std::string origin;  // where it came from, for reports: a path, or a distribution and its seed
+};
+
+enum class TraceFormat { automatic, text, csv, jsonl, npy, megatron_idx, datatrove_index, megatron_mock };
+
+struct TraceReadOptions {
+  TraceFormat format = TraceFormat::automatic;
+  std::string column;  // csv: header name or 0-based index; jsonl: field, dots descend ("meta.tokens")
+  std::int64_t documents = 1 << 20;  // megatron_mock: how many lengths are drawn (Megatron draws a million)
+  std::uint64_t seed = 0;            // megatron_mock
+};
+
+// Reads lengths from a file in any supported format. `automatic` looks at the first bytes, then at the name's
+// suffix; .gz and .zst files are decompressed first, whatever they hold. Throws UserError that names the file
+// and the line (or byte offset), what was found and what is allowed. O(bytes).
+Trace read_trace(const std::string& path, const TraceReadOptions& options = {});
+
+// The same for bytes already in memory; `name` stands for the path in errors and for the suffix.
+Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options = {});
+
+// Writes the lengths whole or not at all. The suffix says how: .npy (int64), otherwise one integer a line,
+// which .gz and .zst compress.
+void write_trace(const Trace& trace, const std::string& path);
+
+// "text", "csv", ...: as typed after --input-format. Throws UserError with the nearest known name.
+TraceFormat trace_format(std::string_view name);
+std::span<const std::string_view> trace_format_names();
+
+// A source of a mixture and the share of tokens (relative to the other weights) that it should contribute.
+struct WeightedTrace {
+  const Trace* trace = nullptr;
+  double weight = 1;
+};
+
+// Interleaves sources: each next document comes from source i with probability proportional to weight_i /
+// mean length_i, so that tokens, not documents, keep the weights in expectation; every source is read in its
+// own order. Stops after `documents` (0: no limit) or when the source to read from is used up, so that the
+// shares hold to the end.
+Trace mix_traces(std::span<const WeightedTrace> sources, std::int64_t documents, std::uint64_t seed);
+
+}  // namespace equipoise

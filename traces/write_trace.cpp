@@ -1,0 +1,24 @@
+#include "traces/atomic_file.h"
+#include "traces/formats/bytes.h"
+#include "traces/formats/formats.h"
+#include "traces/trace.h"
+
+namespace equipoise {
+
+void write_trace(const Trace& trace, const std::string& path) {
+  const std::string_view inner = formats::without_compression_suffix(path);
+  const auto has = [&](std::string_view suffix) {
+    return inner.size() >= suffix.size() && inner.substr(inner.size() - suffix.size()) == suffix;
+  };
+  for (const std::string_view other :
+       {".idx", ".ds.index", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"})
+    if (has(other))
+      throw UserError(
+          path + ": cannot write " + std::string(other) +
+          " files; expected a name that ends with .txt or .npy, and .gz or .zst after it to compress");
+  const std::string body =
+      has(".npy") ? formats::npy_bytes(trace.lengths) : formats::text_bytes(trace.lengths);
+  write_file_atomically(path, formats::compress(body, formats::compression_of_suffix(path)));
+}
+
+}  // namespace equipoise
