@@ -6,7 +6,7 @@
 
 namespace equipoise {
 
-// Throws UserError: "<what>: unknown name 'x'; expected one of a, b, c".
+// Throws UserError: "<what>: unknown name 'x'; expected one of a, b, c; did you mean 'a'?"
 [[noreturn]] void refuse_name(std::string_view what, std::string_view name,
                               std::span<const std::string_view> known);
 
