@@ -1,5 +1,7 @@
 // Pipeline schedules as data: for every stage, the ordered list of ops it runs. A schedule says only the
-// order; times come from whoever executes it (sim/schedule/drawing for `schedule`, sim/engine for studies).
+// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/engine for studies).
+// An op starts when its stage is free and its input has arrived: F, D and R from the previous stage, B from
+// the next, the last stage's B from its own F or R, W from its own B.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +28,7 @@ struct ScheduleInput {
   int stages = 1;
   int virtual_stages = 1;
   std::span<const std::int32_t> group_sizes;
-  int keep = 1;              // K of state-aware 1F1B
+  int keep = 1;  // K of state-aware 1F1B
   bool strict_keep = false;
 };
 
@@ -35,7 +37,9 @@ struct Schedule {
   int virtual_stages = 1;
   int micro_batches = 0;
   std::vector<std::vector<ScheduleOp>> ops;  // by stage, in issue order
-  std::vector<int> kept_bound;               // by stage: most activations it promises to hold at once
+  // By stage: most activations it promises to hold at once. An F or R holds one, that of one micro-batch on
+  // one virtual stage, until its B has ended (its W where the schedule splits B); a D holds none.
+  std::vector<int> kept_bound;
 };
 
 struct SchedulePolicy {
@@ -43,6 +47,8 @@ struct SchedulePolicy {
   std::string_view paper;
   std::string_view summary;
   Schedule (*make)(const ScheduleInput&);  // throws UserError where the input does not suit the schedule
+  // The same into the buffers of an earlier schedule: allocates nothing once they have grown.
+  void (*make_into)(const ScheduleInput&, Schedule& out);
 };
 
 std::span<const SchedulePolicy> schedule_policies();

@@ -1,0 +1,55 @@
+// The one table of schedules, in help order.
+#include <array>
+#include <string>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "sim/schedule/generators.h"
+
+namespace equipoise {
+namespace {
+
+template <void (*MakeInto)(const ScheduleInput&, Schedule&)>
+Schedule make(const ScheduleInput& input) {
+  Schedule out;
+  MakeInto(input, out);
+  return out;
+}
+
+template <void (*MakeInto)(const ScheduleInput&, Schedule&)>
+constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std::string_view summary) {
+  return {name, paper, summary, make<MakeInto>, MakeInto};
+}
+
+constexpr std::array kSchedules = {
+    row<make_gpipe>("gpipe", "arXiv 1811.06965", "All forwards, then all backwards in reverse order"),
+    row<make_1f1b>("1f1b", "arXiv 2006.09503",
+                   "P-1-s forwards on stage s, then one forward and one backward in turn"),
+    row<make_interleaved_1f1b>("interleaved-1f1b", "arXiv 2104.04473",
+                               "1F1B over V model chunks a rank, as in Megatron-LM: the bubble shrinks by V"),
+    row<make_state_aware_1f1b>("state-aware-1f1b", "arXiv 2503.02356",
+                               "ChunkFlow: 1F1B over dependent chunks, of which K keep activations"),
+    row<make_zb_h1>("zb-h1", "arXiv 2401.10241",
+                    "Zero bubble H1: weight gradients fill bubbles within 1F1B's peak memory"),
+};
+
+}  // namespace
+
+std::span<const SchedulePolicy> schedule_policies() {
+  return kSchedules;
+}
+
+const SchedulePolicy& schedule_policy(std::string_view name) {
+  std::array<std::string_view, kSchedules.size()> names;
+  std::string known;
+  for (std::size_t i = 0; i < kSchedules.size(); ++i) {
+    if (kSchedules[i].name == name) return kSchedules[i];
+    names[i] = kSchedules[i].name;
+    known += (i == 0 ? "" : ", ") + std::string(names[i]);
+  }
+  const std::string_view nearest = nearest_name(name, names);
+  throw UserError("schedule: unknown name \"" + std::string(name) + "\", expected one of " + known +
+                  (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?"));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,207 @@
+// Runs every stage as far as it can go; a stage that has advanced wakes those that may wait for it. An op's
+// times are maxima and sums over its inputs alone, so the order in which stages are visited is invisible.
+#include "sim/schedule/timing.h"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace equipoise {
+namespace {
+
+constexpr double kNotYet = -1;
+
+class Executor {
+ public:
+  Executor(const Schedule& schedule, const OpDurations& durations, Hops hops)
+      : schedule_(schedule),
+        durations_(durations),
+        hops_(hops),
+        stages_(static_cast<std::size_t>(schedule.stages)),
+        positions_(stages_ * static_cast<std::size_t>(schedule.virtual_stages)),
+        split_(splits_backward(schedule)),
+        next_(stages_, 0),
+        free_at_(stages_, 0),
+        kept_(stages_, 0) {
+    const std::size_t slots = positions_ * static_cast<std::size_t>(schedule.micro_batches);
+    forward_end_.assign(slots, kNotYet);
+    kept_end_.assign(slots, kNotYet);
+    backward_end_.assign(slots, kNotYet);
+    result_.stages.resize(stages_);
+    result_.busy.assign(stages_, 0);
+    result_.recompute.assign(stages_, 0);
+    result_.peak_kept.assign(stages_, 0);
+  }
+
+  TimedSchedule run() {
+    std::vector<std::size_t> awake;
+    std::vector<char> queued(stages_, 1);
+    for (std::size_t s = stages_; s-- > 0;) awake.push_back(s);
+    while (!awake.empty()) {
+      const std::size_t s = awake.back();
+      awake.pop_back();
+      queued[s] = 0;
+      if (!advance(s)) continue;
+      for (const std::size_t neighbour : {(s + 1) % stages_, (s + stages_ - 1) % stages_}) {
+        if (queued[neighbour] != 0) continue;
+        queued[neighbour] = 1;
+        awake.push_back(neighbour);
+      }
+    }
+    for (std::size_t s = 0; s < stages_; ++s)
+      if (next_[s] < schedule_.ops[s].size()) result_.stalled.push_back(explain(s));
+    return std::move(result_);
+  }
+
+ private:
+  // Where an op's input comes from: the end of another op, and whether it travels between ranks.
+  struct Input {
+    double ready = 0;
+    bool hop = false;
+    [[nodiscard]] bool missing() const { return ready == kNotYet; }
+  };
+
+  // Place of an op in the chain of positions_ layer blocks that a micro-batch goes through.
+  [[nodiscard]] std::size_t position(std::size_t stage, const ScheduleOp& op) const {
+    return static_cast<std::size_t>(op.virtual_stage) * stages_ + stage;
+  }
+  [[nodiscard]] std::size_t slot(const ScheduleOp& op, std::size_t place) const {
+    return static_cast<std::size_t>(op.micro_batch) * positions_ + place;
+  }
+
+  [[nodiscard]] Input input_of(std::size_t stage, const ScheduleOp& op) const {
+    const std::size_t place = position(stage, op);
+    const std::size_t here = slot(op, place);
+    const bool first = place == 0;
+    const bool last = place + 1 == positions_;
+    switch (op.kind) {
+      case OpKind::F:
+      case OpKind::D:
+        return first ? Input{} : Input{forward_end_[here - 1], stages_ > 1};
+      case OpKind::R:
+        return first ? Input{forward_end_[here], false} : Input{kept_end_[here - 1], stages_ > 1};
+      case OpKind::B:
+        if (last || kept_end_[here] == kNotYet) return {kept_end_[here], false};
+        return {backward_end_[here + 1], stages_ > 1};
+      case OpKind::W:
+        return {backward_end_[here], false};
+    }
+    return {};
+  }
+
+  // Whether the op's result goes to another rank.
+  [[nodiscard]] bool sends(std::size_t stage, const ScheduleOp& op) const {
+    if (stages_ == 1 || op.kind == OpKind::W) return false;
+    const std::size_t place = position(stage, op);
+    return op.kind == OpKind::B ? place > 0 : place + 1 < positions_;
+  }
+
+  void finish(std::size_t stage, const ScheduleOp& op, double end) {
+    const std::size_t here = slot(op, position(stage, op));
+    if (op.kind == OpKind::F || op.kind == OpKind::D) forward_end_[here] = end;
+    if (op.kind == OpKind::F || op.kind == OpKind::R) {
+      kept_end_[here] = end;
+      result_.peak_kept[stage] = std::max(result_.peak_kept[stage], ++kept_[stage]);
+    }
+    if (op.kind == OpKind::B) backward_end_[here] = end;
+    if (op.kind == (split_ ? OpKind::W : OpKind::B)) --kept_[stage];
+  }
+
+  // Runs ops of the stage until one has to wait; whether any ran.
+  bool advance(std::size_t stage) {
+    const std::vector<ScheduleOp>& ops = schedule_.ops[stage];
+    const std::size_t before = next_[stage];
+    for (std::size_t& i = next_[stage]; i < ops.size(); ++i) {
+      const Input input = input_of(stage, ops[i]);
+      if (input.missing()) break;
+      const double duration = durations_[stage][i];
+      const double start = std::max(free_at_[stage], input.ready + (input.hop ? hops_.seconds : 0));
+      const double end = start + duration;
+      finish(stage, ops[i], end);
+      result_.stages[stage].push_back({ops[i], start, end});
+      result_.busy[stage] += duration;
+      if (ops[i].kind == OpKind::R) result_.recompute[stage] += duration;
+      result_.makespan = std::max(result_.makespan, end);
+      free_at_[stage] = hops_.blocking && sends(stage, ops[i]) ? end + hops_.seconds : end;
+    }
+    return next_[stage] > before;
+  }
+
+  [[nodiscard]] std::string explain(std::size_t stage) const {
+    const ScheduleOp& op = schedule_.ops[stage][next_[stage]];
+    const std::size_t place = position(stage, op);
+    std::string what = "its own forward";
+    std::size_t where = stage;
+    if (op.kind == OpKind::W) what = "its own backward";
+    if (op.kind == OpKind::B && kept_end_[slot(op, place)] != kNotYet) {
+      what = "the backward";
+      where = (place + 1) % stages_;
+    } else if (op.kind != OpKind::B && op.kind != OpKind::W && place > 0) {
+      what = op.kind == OpKind::R ? "the recomputing forward" : "the forward";
+      where = (place - 1) % stages_;
+    }
+    return "stage " + std::to_string(stage) + ": " + describe_op(op, schedule_.virtual_stages) +
+           " waits for " + what + " on stage " + std::to_string(where);
+  }
+
+  const Schedule& schedule_;
+  const OpDurations& durations_;
+  Hops hops_;
+  std::size_t stages_;
+  std::size_t positions_;  // stages * virtual stages
+  bool split_;
+  // By micro-batch and position: ends of F or D, of F or R, of B.
+  std::vector<double> forward_end_;
+  std::vector<double> kept_end_;
+  std::vector<double> backward_end_;
+  // By stage.
+  std::vector<std::size_t> next_;
+  std::vector<double> free_at_;
+  std::vector<int> kept_;
+  TimedSchedule result_;
+};
+
+}  // namespace
+
+bool splits_backward(const Schedule& schedule) {
+  for (const std::vector<ScheduleOp>& ops : schedule.ops)
+    for (const ScheduleOp& op : ops)
+      if (op.kind == OpKind::W) return true;
+  return false;
+}
+
+std::string describe_op(const ScheduleOp& op, int virtual_stages) {
+  constexpr std::string_view kLetters = "FBDRW";
+  std::string text(1, kLetters[static_cast<std::size_t>(op.kind)]);
+  text += " of micro-batch " + std::to_string(op.micro_batch);
+  if (virtual_stages > 1) text += ", virtual stage " + std::to_string(op.virtual_stage);
+  return text;
+}
+
+OpDurations op_durations(const Schedule& schedule, std::span<const double> forward, double backward_ratio) {
+  assert(forward.size() == static_cast<std::size_t>(schedule.micro_batches));
+  const double half = splits_backward(schedule) ? 0.5 : 1.0;
+  OpDurations durations(schedule.ops.size());
+  for (std::size_t s = 0; s < schedule.ops.size(); ++s) {
+    durations[s].reserve(schedule.ops[s].size());
+    for (const ScheduleOp& op : schedule.ops[s]) {
+      const double one = forward[static_cast<std::size_t>(op.micro_batch)] / schedule.virtual_stages;
+      const bool backward = op.kind == OpKind::B || op.kind == OpKind::W;
+      durations[s].push_back(backward ? one * backward_ratio * half : one);
+    }
+  }
+  return durations;
+}
+
+double bubble_ratio(const TimedSchedule& timed) {
+  if (timed.makespan <= 0) return 0;
+  double useful = 0;
+  for (std::size_t s = 0; s < timed.busy.size(); ++s) useful += timed.busy[s] - timed.recompute[s];
+  return 1 - useful / (static_cast<double>(timed.busy.size()) * timed.makespan);
+}
+
+TimedSchedule time_schedule(const Schedule& schedule, const OpDurations& durations, Hops hops) {
+  return Executor(schedule, durations, hops).run();
+}
+
+}  // namespace equipoise

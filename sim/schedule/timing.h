@@ -1,0 +1,54 @@
+// The reference executor: exact start and end of every op of a schedule, for the `schedule` command and as
+// the yardstick for the engine. One op at a time a stage, transfers of one fixed duration, nothing else.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/schedule/schedule.h"
+
+namespace equipoise {
+
+// Durations by stage and position in Schedule::ops, in any unit. Sums are exact as long as all are whole
+// numbers below 2^53: scale them first where that matters.
+using OpDurations = std::vector<std::vector<double>>;
+
+// What `schedule` assumes: F, D and R take forward[micro-batch] / V, B takes backward_ratio times that. Where
+// the schedule has Ws, B and W take half of it each.
+OpDurations op_durations(const Schedule&, std::span<const double> forward, double backward_ratio);
+
+// A hop goes from one rank to another, the wrap-around of interleaved schedules included.
+struct Hops {
+  double seconds = 0;     // from the end of an op to its arrival at the next stage
+  bool blocking = false;  // the sender stays busy until its transfer has arrived
+};
+
+struct TimedOp {
+  ScheduleOp op;
+  double start = 0;
+  double end = 0;
+};
+
+struct TimedSchedule {
+  std::vector<std::vector<TimedOp>> stages;  // the ops that ran, in order
+  double makespan = 0;
+  std::vector<double> busy;          // by stage: computing
+  std::vector<double> recompute;     // by stage: the part of it that is R
+  std::vector<int> peak_kept;        // by stage: most activations held at once
+  std::vector<std::string> stalled;  // a line for each stage that could not finish; empty: all ops ran
+};
+
+// 1 - useful time / (stages * makespan). Recompute is not useful time.
+double bubble_ratio(const TimedSchedule&);
+
+// Runs the schedule. O(ops). Op fields must be in range (see schedule_problems).
+TimedSchedule time_schedule(const Schedule&, const OpDurations&, Hops = {});
+
+// "F of micro-batch 3" (from 0), with its virtual stage where there are several.
+std::string describe_op(const ScheduleOp&, int virtual_stages);
+
+// Whether the schedule splits backwards: then an activation is held until its W, not its B.
+bool splits_backward(const Schedule&);
+
+}  // namespace equipoise

@@ -1,0 +1,147 @@
+#include "sim/schedule/validate.h"
+
+#include <algorithm>
+#include <array>
+
+#include "sim/schedule/timing.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::size_t kMostProblems = 20;
+constexpr std::size_t kKinds = 5;
+
+class Validator {
+ public:
+  Validator(const ScheduleInput& input, const Schedule& schedule) : input_(input), schedule_(schedule) {}
+
+  std::vector<std::string> run() {
+    if (!check_shape()) return std::move(problems_);
+    split_ = splits_backward(schedule_);
+    for (std::size_t s = 0; s < schedule_.ops.size(); ++s) check_stage(s);
+    if (problems_.empty()) check_deadlock();
+    return std::move(problems_);
+  }
+
+ private:
+  void report(const std::string& problem) {
+    if (problems_.size() < kMostProblems) problems_.push_back(problem);
+  }
+
+  // Sizes and ranges: whatever follows may index freely.
+  bool check_shape() {
+    std::int64_t expected = 0;
+    for (const std::int32_t size : input_.group_sizes) expected += size;
+    const auto stages = static_cast<std::size_t>(input_.stages);
+    if (schedule_.stages != input_.stages || schedule_.virtual_stages != input_.virtual_stages)
+      report("stages or virtual stages differ from the input's");
+    if (schedule_.micro_batches != expected)
+      report("holds " + std::to_string(schedule_.micro_batches) + " micro-batches, the input has " +
+             std::to_string(expected));
+    if (schedule_.ops.size() != stages || schedule_.kept_bound.size() != stages)
+      report("ops or kept_bound are not listed for each of the " + std::to_string(stages) + " stages");
+    for (std::size_t s = 0; s < schedule_.ops.size(); ++s)
+      for (const ScheduleOp& op : schedule_.ops[s])
+        if (op.micro_batch < 0 || op.micro_batch >= schedule_.micro_batches || op.virtual_stage < 0 ||
+            op.virtual_stage >= schedule_.virtual_stages || static_cast<std::size_t>(op.kind) >= kKinds)
+          report("stage " + std::to_string(s) + ": an op is out of range: " + describe_op(op, 2));
+    return problems_.empty();
+  }
+
+  [[nodiscard]] std::size_t slot(int micro_batch, int virtual_stage) const {
+    return static_cast<std::size_t>(micro_batch) * static_cast<std::size_t>(schedule_.virtual_stages) +
+           static_cast<std::size_t>(virtual_stage);
+  }
+
+  void check_stage(std::size_t stage) {
+    const std::size_t slots = slot(schedule_.micro_batches, 0);
+    for (std::vector<int>& at : at_) at.assign(slots, -1);
+    int index = 0;
+    int kept = 0;
+    for (const ScheduleOp& op : schedule_.ops[stage]) {
+      int& at = at_[static_cast<std::size_t>(op.kind)][slot(op.micro_batch, op.virtual_stage)];
+      if (at >= 0) report(where(stage, op) + " runs twice");
+      at = index++;
+      if (op.kind == OpKind::F || op.kind == OpKind::R) ++kept;
+      if (kept > schedule_.kept_bound[stage])
+        report(where(stage, op) + " makes " + std::to_string(kept) +
+               " kept activations, promised were at most " + std::to_string(schedule_.kept_bound[stage]));
+      if (op.kind == (split_ ? OpKind::W : OpKind::B)) --kept;
+    }
+    for (int v = 0; v < schedule_.virtual_stages; ++v) {
+      int first = 0;
+      for (const int size : input_.group_sizes) {
+        check_group(stage, v, first, size);
+        first += size;
+      }
+    }
+  }
+
+  // Position of an op on the stage under check, -1 if it is not there.
+  [[nodiscard]] int at(OpKind kind, int micro_batch, int virtual_stage) const {
+    return at_[static_cast<std::size_t>(kind)][slot(micro_batch, virtual_stage)];
+  }
+
+  [[nodiscard]] std::string where(std::size_t stage, const ScheduleOp& op) const {
+    return "stage " + std::to_string(stage) + ": " + describe_op(op, schedule_.virtual_stages);
+  }
+
+  void check_group(std::size_t stage, int v, int first, int size) {
+    for (int i = first; i < first + size; ++i) {
+      check_micro_batch(stage, v, i);
+      if (i == first) continue;
+      if (first_forward(i, v) < first_forward(i - 1, v))
+        report(where(stage, {OpKind::F, i, v}) + " runs before that of the chunk whose KV it reads");
+      if (at(OpKind::B, i, v) > at(OpKind::B, i - 1, v))
+        report(where(stage, {OpKind::B, i - 1, v}) +
+               " runs before that of the later chunk whose KV gradients it needs");
+    }
+  }
+
+  [[nodiscard]] int first_forward(int micro_batch, int v) const {
+    return std::max(at(OpKind::F, micro_batch, v), at(OpKind::D, micro_batch, v));
+  }
+
+  void check_micro_batch(std::size_t stage, int v, int i) {
+    const int forward = at(OpKind::F, i, v);
+    const int dropped = at(OpKind::D, i, v);
+    const int recompute = at(OpKind::R, i, v);
+    const int backward = at(OpKind::B, i, v);
+    const int weight = at(OpKind::W, i, v);
+    if ((forward >= 0) == (dropped >= 0))
+      report(where(stage, {OpKind::F, i, v}) +
+             (forward >= 0 ? " runs although D does too" : " is missing, and so is D"));
+    if ((dropped >= 0) != (recompute >= 0))
+      report(where(stage, {OpKind::R, i, v}) + (dropped >= 0 ? " is missing after D" : " runs without a D"));
+    if (recompute >= 0 && recompute < dropped) report(where(stage, {OpKind::R, i, v}) + " runs before its D");
+    if (backward < 0)
+      report(where(stage, {OpKind::B, i, v}) + " is missing");
+    else if (backward < std::max(forward, recompute))
+      report(where(stage, {OpKind::B, i, v}) + " runs before its F or R");
+    if (!split_) return;
+    if (weight < 0)
+      report(where(stage, {OpKind::W, i, v}) + " is missing");
+    else if (weight < backward)
+      report(where(stage, {OpKind::W, i, v}) + " runs before its B");
+  }
+
+  void check_deadlock() {
+    OpDurations durations(schedule_.ops.size());
+    for (std::size_t s = 0; s < durations.size(); ++s) durations[s].assign(schedule_.ops[s].size(), 1.0);
+    for (const std::string& stall : time_schedule(schedule_, durations).stalled) report("deadlock: " + stall);
+  }
+
+  const ScheduleInput& input_;
+  const Schedule& schedule_;
+  bool split_ = false;
+  std::array<std::vector<int>, kKinds> at_;  // by kind, then slot: position on the stage under check
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::vector<std::string> schedule_problems(const ScheduleInput& input, const Schedule& schedule) {
+  return Validator(input, schedule).run();
+}
+
+}  // namespace equipoise

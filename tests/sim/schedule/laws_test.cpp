@@ -1,0 +1,163 @@
+// What holds for every size: closed forms of the makespan, and how schedules relate to each other.
+#include <algorithm>
+
+#include "policies/random.h"
+#include "tests/sim/schedule/schedule_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Lane equal(int count, double length) {
+  return standalone(std::vector<double>(static_cast<std::size_t>(count), length));
+}
+
+int peak(const TimedSchedule& timed) {
+  return *std::max_element(timed.peak_kept.begin(), timed.peak_kept.end());
+}
+
+}  // namespace
+
+TEST_CASE("Equal micro-batches: 1f1b and gpipe take (m + P - 1)(f + b)") {
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int count = 1; count <= 20; ++count)
+      for (const double ratio : {1.0, 2.0, 2.5}) {
+        CAPTURE(stages);
+        CAPTURE(count);
+        CAPTURE(ratio);
+        const Setting setting{.stages = stages, .backward_ratio = ratio};
+        const double expected = (count + stages - 1) * 4 * (1 + ratio);
+        const TimedSchedule one = run("1f1b", equal(count, 4), setting);
+        CHECK(one.makespan == expected);
+        CHECK(run("gpipe", equal(count, 4), setting).makespan == expected);
+        for (int s = 0; s < stages; ++s)
+          CHECK(one.peak_kept[static_cast<std::size_t>(s)] == std::min(count, stages - s));
+      }
+}
+
+TEST_CASE("Equal micro-batches: interleaved-1f1b takes (m + (P - 1)/V)(f + b)") {
+  for (int stages = 1; stages <= 6; ++stages)
+    for (int chunks = 1; chunks <= 4; ++chunks)
+      for (int rounds = 1; rounds <= 4; ++rounds) {
+        CAPTURE(stages);
+        CAPTURE(chunks);
+        CAPTURE(rounds);
+        const int count = rounds * stages;
+        // Lengths of 2V: halves and V-ths are whole numbers.
+        const double length = 2.0 * chunks;
+        const TimedSchedule timed =
+            run("interleaved-1f1b", equal(count, length), {.stages = stages, .virtual_stages = chunks});
+        CHECK(timed.makespan == count * length * 3 + (stages - 1) * 2.0 * 3);
+        for (int s = 0; s < stages; ++s)
+          CHECK(timed.peak_kept[static_cast<std::size_t>(s)] ==
+                std::min(count * chunks, 2 * (stages - 1 - s) + (chunks - 1) * stages + 1));
+      }
+}
+
+TEST_CASE("Equal micro-batches: zb-h1 beats 1f1b within its peak memory") {
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int count = 1; count <= 24; ++count)
+      for (const double ratio : {0.5, 1.0, 2.0, 3.0}) {
+        CAPTURE(stages);
+        CAPTURE(count);
+        CAPTURE(ratio);
+        const Setting setting{.stages = stages, .backward_ratio = ratio};
+        const double forward = 4;
+        const double half = forward * ratio / 2;  // B = W
+        const TimedSchedule zero = run("zb-h1", equal(count, forward), setting);
+        const TimedSchedule one = run("1f1b", equal(count, forward), setting);
+        CHECK(zero.makespan <= one.makespan);
+        if (stages > 1) CHECK(zero.makespan < one.makespan);
+        CHECK(peak(zero) <= peak(one));
+        // Here B = W, so F + B - W = F; with m >= P the bubble is (P - 1) max(F, B).
+        if (count >= stages)
+          CHECK(zero.makespan == count * (forward + 2 * half) + (stages - 1) * std::max(forward, half));
+      }
+}
+
+TEST_CASE("zb-h1's bubble is (P - 1) max(F, B, F + B - W) for any split of the backward") {
+  for (int stages = 2; stages <= 6; ++stages)
+    for (const auto& [f, b, w] :
+         {std::array{2, 2, 2}, {2, 3, 1}, {2, 1, 3}, {2, 1, 1}, {2, 3, 3}, {5, 4, 2}, {1, 4, 6}}) {
+      CAPTURE(stages);
+      CAPTURE(f);
+      CAPTURE(b);
+      CAPTURE(w);
+      const int count = 2 * stages;
+      const Lane lane = equal(count, 1);
+      const Schedule schedule = schedule_policy("zb-h1").make(input_of(lane, {.stages = stages}));
+      OpDurations durations = op_durations(schedule, lane.forward, 2);
+      for (std::size_t s = 0; s < durations.size(); ++s)
+        for (std::size_t i = 0; i < durations[s].size(); ++i) {
+          const OpKind kind = schedule.ops[s][i].kind;
+          durations[s][i] = kind == OpKind::F ? f : kind == OpKind::B ? b : w;
+        }
+      CHECK(time_schedule(schedule, durations).makespan ==
+            count * (f + b + w) + (stages - 1) * std::max({f, b, f + b - w}));
+    }
+}
+
+TEST_CASE("Without dependent chunks state-aware-1f1b is 1f1b, op for op") {
+  for (int stages = 1; stages <= 6; ++stages)
+    for (int count = 0; count <= 12; ++count)
+      for (int keep = 1; keep <= 3; ++keep)
+        for (const bool strict : {false, true}) {
+          CAPTURE(stages);
+          CAPTURE(count);
+          CAPTURE(keep);
+          CAPTURE(strict);
+          const Lane lane = equal(count, 1);
+          const Setting setting{.stages = stages, .keep = keep, .strict_keep = strict};
+          const Schedule aware = schedule_policy("state-aware-1f1b").make(input_of(lane, setting));
+          const Schedule plain = schedule_policy("1f1b").make(input_of(lane, setting));
+          CHECK(aware.ops == plain.ops);
+          if (count > 0) CHECK(aware.kept_bound == plain.kept_bound);
+        }
+}
+
+TEST_CASE("Every stage recomputes max(0, n - K) chunks of each group of n") {
+  for (int keep = 1; keep <= 5; ++keep)
+    for (int stages = 1; stages <= 4; ++stages) {
+      const Lane lane{std::vector<double>(13, 1.0), {1, 4, 2, 6}};
+      int expected = 0;
+      for (const int size : lane.groups) expected += std::max(0, size - keep);
+      for (const auto& ops :
+           schedule_policy("state-aware-1f1b").make(input_of(lane, {.stages = stages, .keep = keep})).ops) {
+        const auto recomputes =
+            std::count_if(ops.begin(), ops.end(), [](const ScheduleOp& op) { return op.kind == OpKind::R; });
+        CHECK(recomputes == expected);
+      }
+    }
+}
+
+TEST_CASE("The last stage holds at most K + 1 chunks of a group, K with strict_keep") {
+  // Groups well over K, so that the promise is reached and not only kept.
+  for (int keep = 1; keep <= 4; ++keep)
+    for (int stages = 2; stages <= 5; ++stages) {
+      CAPTURE(keep);
+      CAPTURE(stages);
+      const Lane lane{std::vector<double>(15, 1.0), {1, 8, 6}};
+      const auto last = static_cast<std::size_t>(stages - 1);
+      CHECK(run("state-aware-1f1b", lane, {.stages = stages, .keep = keep}).peak_kept[last] == keep + 1);
+      CHECK(run("state-aware-1f1b", lane, {.stages = stages, .keep = keep, .strict_keep = true})
+                .peak_kept[last] == keep);
+    }
+}
+
+TEST_CASE("Scaling all times leaves the bubble ratio unchanged") {
+  SplitMix64 random(7);
+  for (const SchedulePolicy& policy : schedule_policies())
+    for (int round = 0; round < 20; ++round) {
+      std::vector<double> forward(8);
+      for (double& value : forward) value = static_cast<double>(random.next() % 50 + 1);
+      const Lane lane = standalone(forward);
+      // A power of two scales every sum exactly.
+      Lane scaled = lane;
+      for (double& value : scaled.forward) value *= 64;
+      const TimedSchedule small = run(policy.name, lane, {.hops = {3, false}});
+      const TimedSchedule large = run(policy.name, scaled, {.hops = {3 * 64, false}});
+      CHECK(large.makespan == 64 * small.makespan);
+      CHECK(bubble_ratio(large) == bubble_ratio(small));
+    }
+}
