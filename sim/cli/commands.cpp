@@ -1,6 +1,12 @@
 // Helpers that every command's output shares.
 #include "sim/cli/commands.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
 #include "policies/error.h"
 
 namespace equipoise {
@@ -10,6 +16,47 @@ Format parse_format(std::string_view text) {
   if (text == "json") return Format::json;
   if (text == "csv") return Format::csv;
   throw UserError("--format: expected table, json or csv, found " + std::string(text));
+}
+
+std::int64_t parse_length(std::string_view text, std::string_view option) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result parsed = std::from_chars(text.data(), end, value);
+  const std::string_view suffix(parsed.ptr, static_cast<std::size_t>(end - parsed.ptr));
+  const std::int64_t unit = suffix.empty() ? 1 : suffix == "K" ? 1 << 10 : suffix == "M" ? 1 << 20 : 0;
+  if (parsed.ec != std::errc{} || unit == 0 || value < 1 || value > kMost / unit)
+    throw UserError(std::string(option) + ": expected an integer from 1 to 2^31 (K and M allowed), found \"" +
+                    std::string(text) + '"');
+  return value * unit;
+}
+
+std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view option) {
+  std::vector<std::int64_t> lengths;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string item = std::string(option) + " item " + std::to_string(lengths.size() + 1);
+    lengths.push_back(parse_length(text.substr(begin, end - begin), item));
+    begin = end + 1;
+  }
+  return lengths;
+}
+
+int terminal_columns() {
+  constexpr int kDefault = 100;
+  const char* const text = std::getenv("COLUMNS");
+  if (text == nullptr) return kDefault;
+  const std::string_view view(text);
+  int columns = 0;
+  const std::from_chars_result parsed = std::from_chars(view.data(), view.data() + view.size(), columns);
+  return parsed.ec == std::errc{} && columns > 0 ? columns : kDefault;
+}
+
+bool colors_wanted() {
+  const char* const no_color = std::getenv("NO_COLOR");
+  if (no_color != nullptr && *no_color != '\0') return false;
+  const char* const terminal = std::getenv("TERM");
+  return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
 }
 
 }  // namespace equipoise

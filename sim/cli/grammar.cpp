@@ -3,8 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <exception>
 #include <iostream>
+#include <memory>
+#include <string>
 
 #include "policies/error.h"
+#include "sim/cli/command_schedule.h"
 
 namespace equipoise {
 namespace {
@@ -19,6 +22,45 @@ void print_error(std::string message) {
   std::cerr << "error: " << message << '\n';
 }
 
+void add_schedule(CLI::App& app) {
+  struct Arguments {
+    ScheduleOptions options;
+    std::string lengths;
+    std::string chunk_size;
+    std::string format = "table";
+  };
+  CLI::App* command = app.add_subcommand("schedule", "Draw one pipeline and its numbers, with time = length");
+  command->footer(
+      "Example: equipoise schedule --schedule state-aware-1f1b --stages 4 --lengths 1,1,2,4 --chunk-size 2 "
+      "--keep 1");
+  const auto arguments = std::make_shared<Arguments>();
+  ScheduleOptions& options = arguments->options;
+  command->add_option("--schedule", options.schedule, "See `equipoise list schedules`")->required();
+  command->add_option("--stages", options.stages, "Pipeline stages")->required();
+  command->add_option("--lengths", arguments->lengths, "Micro-batches; documents where --chunk-size is given")
+      ->required();
+  command->add_option("--chunk-size", arguments->chunk_size, "ChunkFlow: tokens of a chunk");
+  command->add_option("--keep", options.keep, "ChunkFlow's K: chunks of a group that keep activations")
+      ->capture_default_str();
+  command->add_flag("--strict-keep", options.strict_keep, "Never hold K + 1 chunks of a group; slower");
+  command
+      ->add_option("--virtual-stages", options.virtual_stages, "Model chunks of a stage (interleaved-1f1b)")
+      ->capture_default_str();
+  command->add_option("--backward-ratio", options.backward_ratio, "Backward time / forward time")
+      ->capture_default_str();
+  command->add_option("--p2p", options.p2p, "Time of a hop between two stages")->capture_default_str();
+  command->add_option("--format", arguments->format, "table, json or csv")->capture_default_str();
+  command->callback([arguments] {
+    ScheduleOptions run = arguments->options;
+    run.lengths = parse_lengths(arguments->lengths, "--lengths");
+    if (!arguments->chunk_size.empty()) run.chunk_size = parse_length(arguments->chunk_size, "--chunk-size");
+    run.format = parse_format(arguments->format);
+    run.columns = terminal_columns();
+    run.color = colors_wanted();
+    schedule_command(run, std::cout);
+  });
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -27,6 +69,7 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", EQUIPOISE_VERSION);
   app.require_subcommand(1);
   // Each command adds itself here: add_<command>(app).
+  add_schedule(app);
   try {
     app.parse(argc, argv);
     return 0;

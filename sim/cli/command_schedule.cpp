@@ -1,0 +1,199 @@
+#include "sim/cli/command_schedule.h"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "policies/error.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+#include "sim/schedule/drawing.h"
+#include "sim/schedule/schedule.h"
+#include "sim/schedule/timing.h"
+#include "sim/schedule/validate.h"
+
+namespace equipoise {
+namespace {
+
+// What the pipeline runs: tokens of each micro-batch, and the groups of dependent ones.
+struct MicroBatches {
+  std::vector<std::int64_t> tokens;
+  std::vector<std::int32_t> group_sizes;
+};
+
+MicroBatches standalone(const std::vector<std::int64_t>& lengths) {
+  return {lengths, std::vector<std::int32_t>(lengths.size(), 1)};
+}
+
+// Documents cut and packed by ChunkFlow's Algorithm 1, as the one lane of a step.
+MicroBatches chunked(const ScheduleOptions& options) {
+  std::vector<GlobalBatch> batches(1);
+  for (std::size_t i = 0; i < options.lengths.size(); ++i)
+    batches.front().slices.push_back({static_cast<std::int64_t>(i), 0, options.lengths[i]});
+  PackOptions pack;
+  pack.documents_per_step = static_cast<std::int64_t>(options.lengths.size());
+  pack.chunk_size = options.chunk_size;
+  pack.keep = options.keep;
+  const QuadraticWorkload workload;
+  const Plan plan = packing_policy("chunkflow").plan({batches, pack, workload});
+
+  MicroBatches result;
+  for (const MicroBatch& micro_batch : plan.steps.at(0).lanes.at(0).micro_batches) {
+    result.tokens.push_back(micro_batch.tokens());
+    if (micro_batch.chunk.index == 0)
+      result.group_sizes.push_back(1);
+    else
+      ++result.group_sizes.back();
+  }
+  return result;
+}
+
+// How many parts a unit of time is cut into so that `value` is a whole number of them; 0 if it takes more
+// than a million.
+int parts_for(double value) {
+  for (int parts = 1; parts <= 1000000; parts = parts < 1000 ? parts + 1 : parts * 10) {
+    const double scaled = value * parts;
+    if (std::abs(scaled - std::round(scaled)) <= 1e-12 * scaled) return parts;
+  }
+  return 0;
+}
+
+// Everything that happens, in units of length. Runs on a clock whose tick divides all durations, where sums
+// are exact, then divides once: a third of a length adds up to whole lengths again.
+TimedSchedule run_schedule(const Schedule& schedule, const MicroBatches& batches,
+                           const ScheduleOptions& options) {
+  const int ratio_parts = parts_for(options.backward_ratio);
+  const int p2p_parts = parts_for(options.p2p);
+  // Halves are for a split backward.
+  double ticks = 2.0 * schedule.virtual_stages * ratio_parts * p2p_parts;
+  if (ticks == 0) ticks = 1;
+  const bool exact = ratio_parts > 0 && p2p_parts > 0;
+
+  std::vector<double> forward;
+  for (const std::int64_t tokens : batches.tokens) forward.push_back(static_cast<double>(tokens) * ticks);
+  OpDurations durations = op_durations(schedule, forward, options.backward_ratio);
+  Hops hops{.seconds = options.p2p * ticks};
+  if (exact) {
+    for (std::vector<double>& stage : durations)
+      for (double& duration : stage) duration = std::round(duration);
+    hops.seconds = std::round(hops.seconds);
+  }
+  TimedSchedule timed = time_schedule(schedule, durations, hops);
+  for (auto& stage : timed.stages)
+    for (TimedOp& op : stage) op = {op.op, op.start / ticks, op.end / ticks};
+  for (std::vector<double>* values : {&timed.busy, &timed.recompute})
+    for (double& value : *values) value /= ticks;
+  timed.makespan /= ticks;
+  return timed;
+}
+
+// Shortest text that reads back as the same number: 52, 13.5.
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  const std::to_chars_result end = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end.ptr};
+}
+
+nlohmann::ordered_json number(double value) {
+  if (value == std::floor(value) && std::abs(value) < 9e15) return static_cast<std::int64_t>(value);
+  return value;
+}
+
+std::string_view letter(OpKind kind) {
+  return std::string_view("FBDRW").substr(static_cast<std::size_t>(kind), 1);
+}
+
+void print_json(const TimedSchedule& timed, std::ostream& out) {
+  nlohmann::ordered_json json;
+  json["makespan"] = number(timed.makespan);
+  json["bubble_ratio"] = bubble_ratio(timed);
+  json["peak_kept"] = timed.peak_kept;
+  json["stages"] = nlohmann::ordered_json::array();
+  for (const auto& stage : timed.stages) {
+    nlohmann::ordered_json ops = nlohmann::ordered_json::array();
+    for (const TimedOp& op : stage)
+      ops.push_back({{"op", letter(op.op.kind)},
+                     {"micro_batch", op.op.micro_batch},
+                     {"virtual_stage", op.op.virtual_stage},
+                     {"start", number(op.start)},
+                     {"end", number(op.end)}});
+    json["stages"].push_back(std::move(ops));
+  }
+  out << json.dump() << '\n';
+}
+
+void print_csv(const TimedSchedule& timed, std::ostream& out) {
+  out << "stage,op,micro_batch,virtual_stage,start,end\n";
+  for (std::size_t s = 0; s < timed.stages.size(); ++s)
+    for (const TimedOp& op : timed.stages[s])
+      out << s << ',' << letter(op.op.kind) << ',' << op.op.micro_batch << ',' << op.op.virtual_stage << ','
+          << number_text(op.start) << ',' << number_text(op.end) << '\n';
+}
+
+std::string right(std::string text, std::size_t width) {
+  return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
+}
+
+void print_table(const Schedule& schedule, const TimedSchedule& timed, const ScheduleOptions& options,
+                 std::ostream& out) {
+  const auto plural = [](int n, const std::string& noun) {
+    return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
+  };
+  out << options.schedule << ": " << plural(schedule.stages, "stage") << ", "
+      << plural(schedule.micro_batches, "micro-batch");
+  if (schedule.virtual_stages > 1) out << ", " << schedule.virtual_stages << " virtual stages a stage";
+  out << "; time = length, backward = " << number_text(options.backward_ratio) << " x forward";
+  if (options.p2p > 0) out << ", a hop takes " << number_text(options.p2p);
+  out << "\n\n" << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n';
+
+  std::array<char, 32> percent{};
+  std::snprintf(percent.data(), percent.size(), "%.2f%%", 100 * bubble_ratio(timed));
+  out << "makespan " << number_text(timed.makespan) << "   bubble ratio " << percent.data()
+      << " (recompute is not useful time)\n\n";
+
+  const std::array<std::string, 6> heads{"stage", "busy", "recompute", "idle", "peak kept", "at most"};
+  for (const std::string& head : heads) out << right(head, head == "stage" ? 5 : 12);
+  out << '\n';
+  for (std::size_t s = 0; s < timed.stages.size(); ++s)
+    out << right(std::to_string(s), 5) << right(number_text(timed.busy[s]), 12)
+        << right(number_text(timed.recompute[s]), 12)
+        << right(number_text(timed.makespan - timed.busy[s]), 12)
+        << right(std::to_string(timed.peak_kept[s]), 12) << right(std::to_string(schedule.kept_bound[s]), 12)
+        << '\n';
+}
+
+void check_options(const ScheduleOptions& options) {
+  if (!(options.backward_ratio >= 0) || !std::isfinite(options.backward_ratio))
+    throw UserError("--backward-ratio: expected a number >= 0, found " + number_text(options.backward_ratio));
+  if (!(options.p2p >= 0) || !std::isfinite(options.p2p))
+    throw UserError("--p2p: expected a number >= 0, found " + number_text(options.p2p));
+  if (options.chunk_size < 0)
+    throw UserError("--chunk-size: expected an integer >= 1, found " + std::to_string(options.chunk_size));
+  if (options.lengths.empty()) throw UserError("--lengths: expected at least one length, found none");
+}
+
+}  // namespace
+
+void schedule_command(const ScheduleOptions& options, std::ostream& out) {
+  check_options(options);
+  const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
+  const ScheduleInput input{options.stages, options.virtual_stages, batches.group_sizes, options.keep,
+                            options.strict_keep};
+  const Schedule schedule = schedule_policy(options.schedule).make(input);
+  if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
+    throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
+  const TimedSchedule timed = run_schedule(schedule, batches, options);
+  switch (options.format) {
+    case Format::table:
+      return print_table(schedule, timed, options, out);
+    case Format::json:
+      return print_json(timed, out);
+    case Format::csv:
+      return print_csv(timed, out);
+  }
+}
+
+}  // namespace equipoise

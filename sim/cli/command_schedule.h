@@ -1,0 +1,31 @@
+// `equipoise schedule`: one pipeline as a text drawing and numbers.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+#include "sim/cli/commands.h"
+
+namespace equipoise {
+
+struct ScheduleOptions {
+  std::string schedule = "1f1b";
+  int stages = 4;
+  std::vector<std::int64_t> lengths;  // documents with a chunk size, else micro-batches
+  std::int64_t chunk_size = 0;        // 0: none
+  int keep = 1;
+  bool strict_keep = false;
+  int virtual_stages = 1;
+  double backward_ratio = 2;
+  double p2p = 0;  // time of a hop between two ranks
+  Format format = Format::table;
+  int columns = 100;
+  bool color = false;
+};
+
+// Time = length: a forward of n tokens takes n. Throws UserError for input that the schedule does not take.
+void schedule_command(const ScheduleOptions&, std::ostream& out);
+
+}  // namespace equipoise
