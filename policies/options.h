@@ -1,6 +1,7 @@
 // Everything a user can say to a packing policy. Names are the study's JSON keys (dashes on the command line).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -47,6 +48,7 @@ struct PackOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   double time_limit_seconds = 10;       // of a solver, a step
+  const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
   bool verify = false;                  // run the validator on the finished plan
 
   // wlb, fixed-greedy, the solvers

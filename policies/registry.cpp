@@ -7,6 +7,7 @@
 #include "policies/packing/packing.h"
 #include "policies/policy.h"
 #include "policies/skrull/gds.h"
+#include "policies/solver/solved_steps.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -19,6 +20,10 @@ const Policy kPolicies[] = {
     {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain},
     {"fixed-greedy", "WLB-LLM 4.1", "Fixed-length: longest first to the least sum of len^2 with room",
      kWindows, false, plan_fixed_greedy, micro_batch_capacity},
+    {"fixed-solver", "WLB-LLM 4.1", "The same as an integer program: least largest sum of len^2", kWindows, false,
+     plan_fixed_solver, micro_batch_capacity},
+    {"varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb", kWindows, false,
+     plan_varlen_solver, max_tokens},
     {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
      plan_wlb, max_tokens},
     {"gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",

@@ -1,0 +1,252 @@
+// The integer program of the solver policies: against brute force on small cases, and never worse than the
+// heuristics. In a build without CBC only the refusal is tested.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/random.h"
+#include "policies/solver/assignment.h"
+#include "tests/policies/packing_cases.h"
+
+using namespace equipoise;
+
+namespace {
+
+std::int64_t below(SplitMix64& random, std::int64_t n) {
+  return static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(n));
+}
+
+AssignmentProblem squares(const std::vector<std::int64_t>& tokens, std::size_t bins, std::int64_t capacity) {
+  AssignmentProblem problem;
+  problem.tokens = tokens;
+  for (const std::int64_t t : tokens) problem.weight.push_back(static_cast<double>(t * t));
+  problem.bins = bins;
+  problem.capacity = capacity;
+  return problem;
+}
+
+double brute_force(const AssignmentProblem& problem) {
+  BinOf bin_of(problem.tokens.size(), 0);
+  double best = std::numeric_limits<double>::infinity();
+  for (;;) {
+    if (within_capacity(problem, bin_of)) best = std::min(best, heaviest_bin(problem, bin_of));
+    std::size_t i = 0;
+    while (i < bin_of.size() && ++bin_of[i] == problem.bins) bin_of[i++] = 0;
+    if (i == bin_of.size()) return best;
+  }
+}
+
+// One batch of full windows of `window` tokens, cut at random.
+GlobalBatch random_windows(SplitMix64& random, std::int64_t windows, std::int64_t window) {
+  GlobalBatch batch;
+  std::int64_t id = 0;
+  for (std::int64_t w = 0; w < windows; ++w) {
+    batch.window_begin.push_back(batch.slices.size());
+    for (std::int64_t left = window; left > 0;) {
+      const std::int64_t length =
+          std::min(left, 1 + below(random, below(random, 3) == 0 ? window : window / 4));
+      batch.slices.push_back({id++, 0, length});
+      left -= length;
+    }
+  }
+  batch.window_begin.push_back(batch.slices.size());
+  return batch;
+}
+
+// Largest sum of len^2 of a micro-batch.
+double largest(const Step& step) {
+  double most = 0;
+  for (const Lane& lane : step.lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches) {
+      double sum = 0;
+      for (const Slice& s : micro_batch.slices) sum += static_cast<double>(s.tokens() * s.tokens());
+      most = std::max(most, sum);
+    }
+  return most;
+}
+
+std::size_t documents_of(const Step& step) {
+  std::size_t count = 0;
+  for (const Ids& ids : ids_of(step)) count += ids.size();
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("swaps: the heaviest bin gives a document away or trades it") {
+  // Sums of squares 4^2 + 3^2 = 25 and 2^2 + 1 = 5. Giving away 3 leaves 16 and 14; giving away 4 leaves 9
+  // and 21; trading 4 for 2 leaves 13 and 17; 3 for 2: 20 and 10; 3 for 1: 17 and 13. Best: 16.
+  BinOf bins = {0, 0, 1, 1};
+  improve_by_swaps(squares({4, 3, 2, 1}, 2, 100), bins);
+  CHECK(bins == BinOf{0, 1, 1, 1});
+  // With room for 6 tokens only trades are possible that keep both bins at 6 or less: 4 for 2 leaves 3 + 2 =
+  // 5 and 4 + 1 = 5 tokens, 13 and 17.
+  BinOf tight = {0, 0, 1, 1};
+  improve_by_swaps(squares({4, 3, 2, 1}, 2, 5), tight);
+  CHECK(tight == BinOf{1, 0, 0, 1});
+}
+
+TEST_CASE("a program built without CBC says so") {
+  if (solver_available()) return;
+  CHECK_THROWS_AS(solve_assignment(squares({1, 2}, 2, 3), {0, 1}, {}), UserError);
+}
+
+TEST_CASE("the solver finds the brute-force optimum and proves it") {
+  if (!solver_available()) return;
+  SplitMix64 random(1);
+  int tight = 0;
+  for (int i = 0; i < 60; ++i) {
+    const auto bins = static_cast<std::size_t>(2 + below(random, 2));
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t k = 3 + below(random, 6); k > 0; --k) tokens.push_back(1 + below(random, 30));
+    AssignmentProblem problem = squares(tokens, bins, 0);
+    // A feasible start is dealt first, and the capacity is what it needs: no or little slack.
+    BinOf start;
+    std::vector<std::int64_t> held(bins, 0);
+    for (const std::int64_t t : tokens) {
+      start.push_back(static_cast<std::uint32_t>(below(random, static_cast<std::int64_t>(bins))));
+      held[start.back()] += t;
+    }
+    problem.capacity = *std::max_element(held.begin(), held.end());
+    CAPTURE(i);
+    const AssignmentResult result = solve_assignment(problem, start, {60, nullptr});
+    const double optimum = brute_force(problem);
+    CHECK(within_capacity(problem, result.bin_of));
+    CHECK(result.objective == doctest::Approx(heaviest_bin(problem, result.bin_of)).epsilon(1e-12));
+    CHECK(result.objective == doctest::Approx(optimum).epsilon(1e-7));
+    CHECK(result.optimal);
+    CHECK(result.bound <= optimum * (1 + 1e-7));
+    tight += optimum > lower_bound(problem) * 1.001 ? 1 : 0;
+  }
+  CHECK(tight > 18);  // not all were solved by the trivial bound
+}
+
+TEST_CASE("a cancelled solver keeps its start and claims nothing") {
+  if (!solver_available()) return;
+  const std::atomic<bool> cancel = true;
+  const AssignmentProblem problem = squares({5, 4, 3, 3, 2, 1}, 2, 18);
+  const BinOf start = {0, 0, 0, 1, 1, 1};
+  const AssignmentResult result = solve_assignment(problem, start, {60, &cancel});
+  CHECK(result.bin_of == start);
+  CHECK_FALSE(result.optimal);
+  CHECK(result.bound == lower_bound(problem));
+}
+
+TEST_CASE("a solver stopped by its time limit still reports a bound below its incumbent") {
+  if (!solver_available()) return;
+  SplitMix64 random(5);
+  std::vector<std::int64_t> tokens;
+  for (int i = 0; i < 60; ++i) tokens.push_back(1 + below(random, 1000));
+  AssignmentProblem problem = squares(tokens, 6, 7000);
+  BinOf start;
+  REQUIRE(assign_greedily(problem, start));
+  const AssignmentResult result = solve_assignment(problem, start, {0.3, nullptr});
+  CHECK(result.objective <= heaviest_bin(problem, start));
+  CHECK(result.bound <= result.objective);
+  CHECK(result.bound >= lower_bound(problem));
+}
+
+TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
+  if (!solver_available()) return;
+  SplitMix64 random(2);
+  double worst = 0;
+  double sum = 0;
+  int placed_all = 0;
+  for (int i = 0; i < 15; ++i) {
+    const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64)};
+    PackOptions options;
+    options.context_window = 64;
+    options.sequences_per_step = 3;
+    options.time_limit_seconds = 60;
+    const Plan solved = plan_of("fixed-solver", batches, options);
+    REQUIRE(solved.solver.size() == 1);
+    REQUIRE(solved.steps.size() == 1);
+    const double optimum = largest(solved.steps[0]);
+    CHECK(optimum == doctest::Approx(solved.solver[0].incumbent).epsilon(1e-12));
+    CHECK(documents_of(solved.steps[0]) == batches[0].slices.size());
+    for (const Lane& lane : solved.steps[0].lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches) CHECK(micro_batch.tokens() <= 64);
+    REQUIRE(solved.solver[0].optimal);
+    CHECK(largest(plan_of("plain", batches, options).steps[0]) >= optimum * (1 - 1e-7));
+    const Plan greedy = plan_of("fixed-greedy", batches, options);
+    if (documents_of(greedy.steps[0]) != batches[0].slices.size()) continue;  // it did not place everything
+    CHECK(largest(greedy.steps[0]) >= optimum * (1 - 1e-7));
+    const double gap = largest(greedy.steps[0]) / optimum - 1;
+    worst = std::max(worst, gap);
+    sum += gap;
+    ++placed_all;
+  }
+  std::printf(
+      "fixed-greedy over fixed-solver where it placed everything (%d of 15): mean %.2f %%, worst %.2f %%\n",
+      placed_all, placed_all > 0 ? 100 * sum / placed_all : 0, 100 * worst);
+}
+
+TEST_CASE("wlb is never better than varlen-solver on the same documents") {
+  if (!solver_available()) return;
+  SplitMix64 random(3);
+  double worst = 0;
+  double sum = 0;
+  int steps = 0;
+  for (int i = 0; i < 10; ++i) {
+    const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64), random_windows(random, 3, 64)};
+    PackOptions options;
+    options.context_window = 64;
+    options.sequences_per_step = 3;
+    options.lanes = 1 + static_cast<int>(below(random, 2));
+    options.queues = 1;
+    options.time_limit_seconds = 60;
+    const Plan wlb = plan_of("wlb", batches, options);
+    const Plan solved = plan_of("varlen-solver", batches, options);
+    REQUIRE(wlb.steps.size() == solved.steps.size());
+    for (std::size_t s = 0; s < wlb.steps.size(); ++s) {
+      CHECK(documents_of(wlb.steps[s]) == documents_of(solved.steps[s]));
+      CHECK(wlb.steps[s].carried == solved.steps[s].carried);
+      for (std::size_t lane = 0; lane < wlb.steps[s].lanes.size(); ++lane)
+        CHECK(wlb.steps[s].lanes[lane].micro_batches.size() ==
+              solved.steps[s].lanes[lane].micro_batches.size());
+      const double optimum = largest(solved.steps[s]);
+      CHECK(largest(wlb.steps[s]) >= optimum);
+      const double gap = largest(wlb.steps[s]) / optimum - 1;
+      worst = std::max(worst, gap);
+      sum += gap;
+      ++steps;
+    }
+  }
+  std::printf("wlb over varlen-solver, %d steps: mean %.2f %%, worst %.2f %%\n", steps, 100 * sum / steps,
+              100 * worst);
+}
+
+TEST_CASE("with a pack window the solver moves documents between steps and reports who waits") {
+  if (!solver_available()) return;
+  // Two steps of one window of 8. Plain has {8} and {2, 2, 2, 2}: 64 and 16. Two bins of 8 tokens cannot do
+  // better: the document of 8 fills one. Bins are ordered by their first document, so nothing waits.
+  const std::vector<GlobalBatch> batches = {{{{0, 0, 8}}, {0, 1}},
+                                            {{{1, 0, 2}, {2, 0, 2}, {3, 0, 2}, {4, 0, 2}}, {0, 4}}};
+  PackOptions options;
+  options.context_window = 8;
+  options.sequences_per_step = 1;
+  options.pack_window = 2;
+  const Plan same = plan_of("fixed-solver", batches, options);
+  CHECK(ids_of(same.steps.at(0)) == std::vector<Ids>{{0}});
+  CHECK(ids_of(same.steps.at(1)) == std::vector<Ids>{{1, 2, 3, 4}});
+  CHECK(same.solver.at(0).incumbent == 64);
+
+  // {4, 4} and {1, 1, 1, 1, 1, 1, 1, 1}: 32 and 8. The optimum has one 4 and four 1 in each: 16 + 4 = 20.
+  std::vector<GlobalBatch> uneven(2);
+  uneven[0] = {{{0, 0, 4}, {1, 0, 4}}, {0, 2}};
+  for (std::int64_t id = 2; id < 10; ++id) uneven[1].slices.push_back({id, 0, 1});
+  uneven[1].window_begin = {0, 8};
+  const Plan mixed = plan_of("fixed-solver", uneven, options);
+  CHECK(largest(mixed.steps.at(0)) == 20);
+  CHECK(largest(mixed.steps.at(1)) == 20);
+  // One document of 4 waits for the second step.
+  CHECK(carried_of(mixed.steps[0]) == Ids{1});
+  CHECK(carried_of(mixed.steps[1]).empty());
+  CHECK(mixed.solver.at(0).optimal);
+}
