@@ -1,0 +1,84 @@
+// Writes a timeline as a Perfetto trace (.pftrace; opens in ui.perfetto.dev): tracks in a tree, nested
+// slices, flow arrows, counters, arguments.
+//
+// The format is a protobuf message per packet, written by hand: a packet is a tag, a length, and fields that
+// are varints or length-delimited bytes, so no library is needed. Names are interned: each text is written
+// once and referred to by number. Packets stream into a temporary file through a fixed buffer; close()
+// renames it to its place, so that a half-written trace is never left behind. Memory: the distinct names,
+// nothing per event.
+//
+// Times are picoseconds in, nanoseconds (the format's unit, rounded down) out. Write each track's events in
+// time order, slices properly nested.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+namespace equipoise {
+
+// Number of a text within the file.
+using NameId = std::uint64_t;
+using TrackId = std::uint64_t;
+
+// One argument of a slice, shown when it is selected.
+struct TraceArgument {
+  NameId name = 0;
+  std::variant<std::int64_t, double, std::string_view> value;
+};
+
+class PerfettoWriter {
+ public:
+  // Throws UserError where the file cannot be made.
+  explicit PerfettoWriter(const std::string& path);
+  ~PerfettoWriter();  // without close(): the temporary file is removed
+  PerfettoWriter(const PerfettoWriter&) = delete;
+  PerfettoWriter& operator=(const PerfettoWriter&) = delete;
+
+  // A track below `parent` (0: at the top); siblings keep the order of `rank`.
+  TrackId add_track(std::string_view name, TrackId parent = 0, int rank = 0);
+  // A counter's track; `unit` is shown beside the value, e.g. "bytes".
+  TrackId add_counter(std::string_view name, std::string_view unit, TrackId parent = 0);
+
+  // Interns a slice's or an argument's name; the same text gives the same number.
+  NameId slice_name(std::string_view text);
+  NameId argument_name(std::string_view text);
+
+  // `flows` leave this slice; `arriving` end in it: arrows between slices of equal flow number.
+  void begin(TrackId track, std::int64_t picoseconds, NameId name,
+             std::span<const TraceArgument> arguments = {}, std::span<const std::uint64_t> flows = {},
+             std::span<const std::uint64_t> arriving = {});
+  void end(TrackId track, std::int64_t picoseconds);
+  void slice(TrackId track, std::int64_t start, std::int64_t stop, NameId name) {
+    begin(track, start, name);
+    end(track, stop);
+  }
+  void count(TrackId counter, std::int64_t picoseconds, std::int64_t value);
+
+  // Completes the file. Throws UserError where it cannot be written.
+  void close();
+  [[nodiscard]] std::int64_t bytes() const { return bytes_; }
+
+ private:
+  NameId intern(std::unordered_map<std::string, NameId>& table, std::string_view text, std::uint32_t field);
+  void begin_packet(std::int64_t picoseconds);
+  void finish_packet();
+  void flush();
+
+  std::string path_, temporary_;
+  std::FILE* file_ = nullptr;
+  std::vector<std::uint8_t> buffer_;  // whole packets on their way to the file
+  std::vector<std::uint8_t> packet_;  // the packet being made
+  std::vector<std::uint8_t> event_;   // a message inside it
+  std::vector<std::uint8_t> nested_;  // and inside that
+  std::unordered_map<std::string, NameId> slice_names_, argument_names_;
+  TrackId next_track_ = 1;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,1 @@
+equipoise_bench(bench_perfetto LIBS equipoise_perfetto SOURCES bench_perfetto.cpp)
