@@ -133,7 +133,7 @@ void print_csv(const TimedSchedule& timed, std::ostream& out) {
           << number_text(op.start) << ',' << number_text(op.end) << '\n';
 }
 
-std::string right(std::string text, std::size_t width) {
+std::string right(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
