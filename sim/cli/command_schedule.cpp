@@ -175,9 +175,21 @@ void check_options(const ScheduleOptions& options) {
   if (options.lengths.empty()) throw UserError("--lengths: expected at least one length, found none");
 }
 
+void note_idle_options(const ScheduleOptions& options, const MicroBatches& batches, std::ostream& notes) {
+  const bool groups = options.schedule == "state-aware-1f1b" &&
+                      batches.group_sizes.size() < batches.tokens.size();  // of more than one chunk
+  if (options.keep > 1 && !groups)
+    notes << "note: --keep changes nothing, no group of dependent chunks is scheduled\n";
+  if (options.strict_keep && !groups)
+    notes << "note: --strict-keep changes nothing, no group of dependent chunks is scheduled\n";
+  else if (options.strict_keep && options.stages == 1)
+    notes << "note: --strict-keep changes nothing, one stage never holds more than K chunks\n";
+  if (options.p2p > 0 && options.stages == 1) notes << "note: --p2p changes nothing on one stage\n";
+}
+
 }  // namespace
 
-void schedule_command(const ScheduleOptions& options, std::ostream& out) {
+void schedule_command(const ScheduleOptions& options, std::ostream& out, std::ostream& notes) {
   check_options(options);
   const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
   const ScheduleInput input{options.stages, options.virtual_stages, batches.group_sizes, options.keep,
@@ -185,6 +197,7 @@ void schedule_command(const ScheduleOptions& options, std::ostream& out) {
   const Schedule schedule = schedule_policy(options.schedule).make(input);
   if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
     throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
+  note_idle_options(options, batches, notes);
   const TimedSchedule timed = run_schedule(schedule, batches, options);
   switch (options.format) {
     case Format::table:

@@ -26,6 +26,7 @@ struct ScheduleOptions {
 };
 
 // Time = length: a forward of n tokens takes n. Throws UserError for input that the schedule does not take.
-void schedule_command(const ScheduleOptions&, std::ostream& out);
+// Options that change nothing here draw a line on `notes`.
+void schedule_command(const ScheduleOptions&, std::ostream& out, std::ostream& notes);
 
 }  // namespace equipoise

@@ -57,7 +57,7 @@ void add_schedule(CLI::App& app) {
     run.format = parse_format(arguments->format);
     run.columns = terminal_columns();
     run.color = colors_wanted();
-    schedule_command(run, std::cout);
+    schedule_command(run, std::cout, std::cerr);
   });
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 std::string text_of(const ScheduleOptions& options) {
   std::ostringstream out;
-  schedule_command(options, out);
+  std::ostringstream notes;
+  schedule_command(options, out, notes);
   return out.str();
 }
 
@@ -96,6 +97,21 @@ TEST_CASE("Options out of range are refused by name") {
   refused({.schedule = "1f1b", .lengths = {1}, .keep = 0}, "--keep");
   refused({.schedule = "1f1b", .lengths = {1}, .virtual_stages = 2}, "--virtual-stages");
   refused({.schedule = "zb-h2", .lengths = {1}}, "did you mean zb-h1?");
+}
+
+TEST_CASE("An option that changes nothing draws a note, beside the result") {
+  const auto notes_of = [](const ScheduleOptions& options) {
+    std::ostringstream out;
+    std::ostringstream notes;
+    schedule_command(options, out, notes);
+    return notes.str();
+  };
+  CHECK(notes_of({.schedule = "1f1b", .lengths = {1, 2}}).empty());
+  CHECK(notes_of({.schedule = "1f1b", .lengths = {1, 2}, .keep = 2}).find("--keep") != std::string::npos);
+  CHECK(notes_of({.schedule = "state-aware-1f1b", .lengths = {1, 2}, .strict_keep = true})
+            .find("--strict-keep") != std::string::npos);
+  CHECK(notes_of({.schedule = "1f1b", .stages = 1, .lengths = {1, 2}, .p2p = 1}).find("--p2p") !=
+        std::string::npos);
 }
 
 TEST_CASE("Lists of lengths are read with their units, and a bad item is named") {
