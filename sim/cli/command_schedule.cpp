@@ -1,5 +1,6 @@
 #include "sim/cli/command_schedule.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -18,14 +19,15 @@
 namespace equipoise {
 namespace {
 
-// What the pipeline runs: tokens of each micro-batch, and the groups of dependent ones.
-struct MicroBatches {
-  std::vector<std::int64_t> tokens;
-  std::vector<std::int32_t> group_sizes;
-};
+// What the pipeline runs, in order.
+using MicroBatches = std::vector<MicroBatch>;
 
+// Each length as a micro-batch of one document.
 MicroBatches standalone(const std::vector<std::int64_t>& lengths) {
-  return {lengths, std::vector<std::int32_t>(lengths.size(), 1)};
+  MicroBatches batches(lengths.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    batches[i].slices.push_back({static_cast<std::int64_t>(i), 0, lengths[i]});
+  return batches;
 }
 
 // Documents cut and packed by ChunkFlow's Algorithm 1, as the one lane of a step.
@@ -40,15 +42,15 @@ MicroBatches chunked(const ScheduleOptions& options) {
   const QuadraticWorkload workload;
   const Plan plan = packing_policy("chunkflow").plan({batches, pack, workload});
 
-  MicroBatches result;
-  for (const MicroBatch& micro_batch : plan.steps.at(0).lanes.at(0).micro_batches) {
-    result.tokens.push_back(micro_batch.tokens());
-    if (micro_batch.chunk.index == 0)
-      result.group_sizes.push_back(1);
-    else
-      ++result.group_sizes.back();
-  }
-  return result;
+  return plan.steps.at(0).lanes.at(0).micro_batches;
+}
+
+// Sizes of the runs of dependent chunks.
+std::vector<std::int32_t> group_sizes_of(const MicroBatches& batches) {
+  std::vector<std::int32_t> sizes;
+  for (std::size_t i = 0; i < batches.size(); i += static_cast<std::size_t>(sizes.back()))
+    sizes.push_back(batches[i].chunk.count);
+  return sizes;
 }
 
 // How many parts a unit of time is cut into so that `value` is a whole number of them; 0 if it takes more
@@ -73,7 +75,7 @@ TimedSchedule run_schedule(const Schedule& schedule, const MicroBatches& batches
   const bool exact = ratio_parts > 0 && p2p_parts > 0;
 
   std::vector<double> forward;
-  for (const std::int64_t tokens : batches.tokens) forward.push_back(static_cast<double>(tokens) * ticks);
+  for (const MicroBatch& batch : batches) forward.push_back(static_cast<double>(batch.tokens()) * ticks);
   OpDurations durations = op_durations(schedule, forward, options.backward_ratio);
   Hops hops{.seconds = options.p2p * ticks};
   if (exact) {
@@ -175,9 +177,10 @@ void check_options(const ScheduleOptions& options) {
   if (options.lengths.empty()) throw UserError("--lengths: expected at least one length, found none");
 }
 
-void note_idle_options(const ScheduleOptions& options, const MicroBatches& batches, std::ostream& notes) {
-  const bool groups = options.schedule == "state-aware-1f1b" &&
-                      batches.group_sizes.size() < batches.tokens.size();  // of more than one chunk
+void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {
+  const bool groups =
+      options.schedule == "state-aware-1f1b" &&
+      std::any_of(input.group_sizes.begin(), input.group_sizes.end(), [](int n) { return n > 1; });
   if (options.keep > 1 && !groups)
     notes << "note: --keep changes nothing, no group of dependent chunks is scheduled\n";
   if (options.strict_keep && !groups)
@@ -192,12 +195,13 @@ void note_idle_options(const ScheduleOptions& options, const MicroBatches& batch
 void schedule_command(const ScheduleOptions& options, std::ostream& out, std::ostream& notes) {
   check_options(options);
   const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
-  const ScheduleInput input{options.stages, options.virtual_stages, batches.group_sizes, options.keep,
+  const std::vector<std::int32_t> group_sizes = group_sizes_of(batches);
+  const ScheduleInput input{options.stages, options.virtual_stages, group_sizes, options.keep,
                             options.strict_keep};
   const Schedule schedule = schedule_policy(options.schedule).make(input);
   if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
     throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
-  note_idle_options(options, batches, notes);
+  note_idle_options(options, input, notes);
   const TimedSchedule timed = run_schedule(schedule, batches, options);
   switch (options.format) {
     case Format::table:

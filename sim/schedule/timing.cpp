@@ -19,10 +19,8 @@ class Executor {
         hops_(hops),
         stages_(static_cast<std::size_t>(schedule.stages)),
         positions_(stages_ * static_cast<std::size_t>(schedule.virtual_stages)),
-        split_(splits_backward(schedule)),
         next_(stages_, 0),
-        free_at_(stages_, 0),
-        kept_(stages_, 0) {
+        free_at_(stages_, 0) {
     const std::size_t slots = positions_ * static_cast<std::size_t>(schedule.micro_batches);
     forward_end_.assign(slots, kNotYet);
     kept_end_.assign(slots, kNotYet);
@@ -30,7 +28,7 @@ class Executor {
     result_.stages.resize(stages_);
     result_.busy.assign(stages_, 0);
     result_.recompute.assign(stages_, 0);
-    result_.peak_kept.assign(stages_, 0);
+    result_.peak_kept = peak_kept(schedule);
   }
 
   TimedSchedule run() {
@@ -99,12 +97,8 @@ class Executor {
   void finish(std::size_t stage, const ScheduleOp& op, double end) {
     const std::size_t here = slot(op, position(stage, op));
     if (op.kind == OpKind::F || op.kind == OpKind::D) forward_end_[here] = end;
-    if (op.kind == OpKind::F || op.kind == OpKind::R) {
-      kept_end_[here] = end;
-      result_.peak_kept[stage] = std::max(result_.peak_kept[stage], ++kept_[stage]);
-    }
+    if (op.kind == OpKind::F || op.kind == OpKind::R) kept_end_[here] = end;
     if (op.kind == OpKind::B) backward_end_[here] = end;
-    if (op.kind == (split_ ? OpKind::W : OpKind::B)) --kept_[stage];
   }
 
   // Runs ops of the stage until one has to wait; whether any ran.
@@ -149,7 +143,6 @@ class Executor {
   Hops hops_;
   std::size_t stages_;
   std::size_t positions_;  // stages * virtual stages
-  bool split_;
   // By micro-batch and position: ends of F or D, of F or R, of B.
   std::vector<double> forward_end_;
   std::vector<double> kept_end_;
@@ -157,7 +150,6 @@ class Executor {
   // By stage.
   std::vector<std::size_t> next_;
   std::vector<double> free_at_;
-  std::vector<int> kept_;
   TimedSchedule result_;
 };
 
@@ -168,6 +160,21 @@ bool splits_backward(const Schedule& schedule) {
     for (const ScheduleOp& op : ops)
       if (op.kind == OpKind::W) return true;
   return false;
+}
+
+std::vector<int> peak_kept(const Schedule& schedule) {
+  const OpKind releases = splits_backward(schedule) ? OpKind::W : OpKind::B;
+  std::vector<int> peaks;
+  for (const std::vector<ScheduleOp>& ops : schedule.ops) {
+    int kept = 0;
+    int peak = 0;
+    for (const ScheduleOp& op : ops) {
+      if (op.kind == OpKind::F || op.kind == OpKind::R) peak = std::max(peak, ++kept);
+      if (op.kind == releases) --kept;
+    }
+    peaks.push_back(peak);
+  }
+  return peaks;
 }
 
 std::string describe_op(const ScheduleOp& op, int virtual_stages) {

@@ -48,6 +48,9 @@ TimedSchedule time_schedule(const Schedule&, const OpDurations&, Hops = {});
 // "F of micro-batch 3" (from 0), with its virtual stage where there are several.
 std::string describe_op(const ScheduleOp&, int virtual_stages);
 
+// By stage: the most activations its order holds at once, whatever the times (see Schedule::kept_bound).
+std::vector<int> peak_kept(const Schedule&);
+
 // Whether the schedule splits backwards: then an activation is held until its W, not its B.
 bool splits_backward(const Schedule&);
 
