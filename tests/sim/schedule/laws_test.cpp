@@ -1,5 +1,6 @@
 // What holds for every size: closed forms of the makespan, and how schedules relate to each other.
 #include <algorithm>
+#include <array>
 
 #include "policies/random.h"
 #include "tests/sim/schedule/schedule_case.h"
@@ -78,8 +79,11 @@ TEST_CASE("Equal micro-batches: zb-h1 beats 1f1b within its peak memory") {
 
 TEST_CASE("zb-h1's bubble is (P - 1) max(F, B, F + B - W) for any split of the backward") {
   for (int stages = 2; stages <= 6; ++stages)
-    for (const auto& [f, b, w] :
+    for (const auto& times :
          {std::array{2, 2, 2}, {2, 3, 1}, {2, 1, 3}, {2, 1, 1}, {2, 3, 3}, {5, 4, 2}, {1, 4, 6}}) {
+      const int f = times[0];
+      const int b = times[1];
+      const int w = times[2];
       CAPTURE(stages);
       CAPTURE(f);
       CAPTURE(b);
