@@ -71,6 +71,7 @@ struct PackOptions {
   bool rollback = true;
   // hybrid-cp, dynamic-cp, flexsp
   std::int64_t tokens_per_rank = 0;       // what one rank can hold; 0: bucket_size, else window / context
+  int max_degree = 0;                     // largest CP group they may form; 0: all GPUs
   bool exact = false;                     // flexsp: the exact solver instead of the heuristic
   // karmarkar-karp
   bool equal_size = false;

@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "policies/cp_degree/cp_grid.h"
 #include "policies/error.h"
 #include "policies/packing/packing.h"
 #include "policies/policy.h"
@@ -20,18 +21,24 @@ const Policy kPolicies[] = {
     {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain},
     {"fixed-greedy", "WLB-LLM 4.1", "Fixed-length: longest first to the least sum of len^2 with room",
      kWindows, false, plan_fixed_greedy, micro_batch_capacity},
-    {"fixed-solver", "WLB-LLM 4.1", "The same as an integer program: least largest sum of len^2", kWindows, false,
-     plan_fixed_solver, micro_batch_capacity},
+    {"fixed-solver", "WLB-LLM 4.1", "The same as an integer program: least largest sum of len^2", kWindows,
+     false, plan_fixed_solver, micro_batch_capacity},
     {"varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb", kWindows, false,
      plan_varlen_solver, max_tokens},
     {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
      plan_wlb, max_tokens},
     {"gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",
      kDocuments, false, plan_gds, skrull_hard_limit},
-    {"skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)", kDocuments, false,
-     plan_skrull, skrull_hard_limit},
-    {"round-robin", "Skrull Alg. 4", "gds, with documents dealt to the CP rank with the most room", kDocuments,
-     false, plan_round_robin, skrull_hard_limit},
+    {"skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)", kDocuments,
+     false, plan_skrull, skrull_hard_limit},
+    {"round-robin", "Skrull Alg. 4", "gds, with documents dealt to the CP rank with the most room",
+     kDocuments, false, plan_round_robin, skrull_hard_limit},
+    {"hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%", kDocuments,
+     false, plan_hybrid_cp, cp_grid_hard_limit},
+    {"dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds", kDocuments,
+     false, plan_dynamic_cp, cp_grid_hard_limit},
+    {"flexsp", "FlexSP", "One layout of CP groups a step, the slowest as fast as can be", kDocuments, false,
+     plan_flexsp, cp_grid_hard_limit},
 };
 
 }  // namespace

@@ -16,6 +16,12 @@ class Workload {
   virtual ~Workload() = default;
   // out[i] = W of a document of tokens[i] tokens; the spans have equal size.
   virtual void of(std::span<const std::int64_t> tokens, std::span<double> out) const = 0;
+  // out[i] = time of a document of tokens[i] tokens alone on a CP group of `degree` ranks, in the units of W.
+  // The default shares W evenly and moves keys for nothing; a profiled cost adds the communication.
+  virtual void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const {
+    of(tokens, out);
+    for (double& time : out) time /= degree;
+  }
 };
 
 // `--cost quadratic`: W(d) = d^2, exact up to 2^53.

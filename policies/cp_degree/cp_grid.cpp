@@ -1,0 +1,42 @@
+#include "policies/cp_degree/cp_grid.h"
+
+#include <bit>
+#include <string>
+
+#include "policies/error.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+
+CpGrid CpGrid::of(const PackOptions& options) {
+  const std::int64_t gpus = grid_gpus(options);
+  constexpr std::int64_t kMostGpus = std::int64_t{1} << 20;
+  if (gpus > kMostGpus) throw UserError("gpus: expected at most 2^20, found " + std::to_string(gpus));
+  CpGrid grid;
+  grid.gpus = static_cast<int>(gpus);
+  const std::int64_t most = options.max_degree > 0 ? std::min<std::int64_t>(options.max_degree, gpus) : gpus;
+  grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
+  grid.tokens_per_rank = options.tokens_per_rank > 0 ? options.tokens_per_rank
+                         : options.bucket_size > 0   ? options.bucket_size
+                                                     : options.context_window / options.context;
+  if (grid.tokens_per_rank < 1) {
+    throw UserError("tokens_per_rank: expected a number >= 1, found " + std::to_string(grid.tokens_per_rank));
+  }
+  if (options.stages < 1) {
+    throw UserError("stages: expected a number >= 1, found " + std::to_string(options.stages));
+  }
+  grid.stages = options.stages;
+  return grid;
+}
+
+int CpGrid::degree_needed(std::int64_t tokens) const {
+  const std::int64_t ranks = (tokens + tokens_per_rank - 1) / tokens_per_rank;
+  return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(ranks)));
+}
+
+std::int64_t cp_grid_hard_limit(const PackOptions& options) {
+  const CpGrid grid = CpGrid::of(options);
+  return grid.tokens_per_rank * grid.max_degree;
+}
+
+}  // namespace equipoise

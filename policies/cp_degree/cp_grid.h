@@ -1,0 +1,57 @@
+// The GPUs that policies with a CP degree per document carve into groups, and how a group becomes a lane.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/options.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+
+namespace equipoise {
+
+struct CpGrid {
+  int gpus = 1;                      // of the DP x CP grid: groups never reach over pipeline stages
+  int max_degree = 1;                // largest power of two that a group may have
+  std::int64_t tokens_per_rank = 1;  // what one rank can hold
+  int stages = 1;                    // pipeline stages
+
+  // Throws UserError where the options make no grid.
+  static CpGrid of(const PackOptions& options);
+
+  // The smallest power of two whose ranks hold a document together.
+  [[nodiscard]] int degree_needed(std::int64_t tokens) const;
+
+  // Time of a lane from its micro-batches' times: through a pipeline of S stages the largest is paid S times
+  // and the others once (WLB-LLM Fig. 5); with one stage it is their sum.
+  [[nodiscard]] double lane_time(double sum, double largest) const { return sum + (stages - 1) * largest; }
+};
+
+// Documents above it fit no group: tokens_per_rank * max_degree.
+std::int64_t cp_grid_hard_limit(const PackOptions& options);
+
+// A CP group being filled: its documents by index, in the order they were given to it.
+struct CpGroup {
+  int degree = 1;
+  std::vector<std::uint32_t> documents;
+};
+
+// Appends a lane for each group, and an idle lane of one GPU for each GPU that no group uses, so that the
+// lanes of a barrier group cover the grid. `micro_batches` turns a group into its micro-batches.
+template <class MicroBatches>
+void append_lanes(std::span<const CpGroup> groups, const CpGrid& grid, int barrier_group,
+                  const MicroBatches& micro_batches, Step& step) {
+  int used = 0;
+  for (const CpGroup& group : groups) {
+    step.lanes.push_back({group.degree, micro_batches(group), barrier_group});
+    used += group.degree;
+  }
+  for (; used < grid.gpus; ++used) step.lanes.push_back({1, std::vector<MicroBatch>(1), barrier_group});
+}
+
+Plan plan_hybrid_cp(const PackingProblem& problem);
+Plan plan_dynamic_cp(const PackingProblem& problem);
+Plan plan_flexsp(const PackingProblem& problem);
+
+}  // namespace equipoise

@@ -1,0 +1,146 @@
+// Dynamic context parallelism, packing-aware, as Megatron-Core's second scheduler does it: a short document
+// may use a larger group than it needs if that lowers the critical path, and documents of a group are packed
+// into one micro-batch of at most tokens-per-rank * degree tokens. Documents of one step run in rounds, each
+// group one micro-batch a round; the groups are formed anew for the next round, so there is a barrier between
+// them.
+//   A round: documents longest first. The first opens a group of the degree it needs. Each of the others may
+//   join any group that has at least the degree it needs and room for its tokens, or open one of any
+//   power-of- two degree from there up to the free GPUs; it goes where the largest load of all GPUs would be
+//   least. Ties take the smaller degree, then a group there is before a new one, then the older group. What
+//   fits nowhere waits for the next round. If GPUs stay empty, the first of the smallest groups is doubled
+//   while they last.
+// Load of a document on a rank: W(d) / degree, or what the cost says about groups.
+// With a pipeline the objective changes nothing inside a round: each group runs one micro-batch, so every
+// load is multiplied by the number of stages. Departures: the original caps a rank's load at longest document
+// * tokens-per-rank, which the room for tokens already implies; it falls back to one group of all GPUs where
+// doubling cannot fill a grid that is no power of two, here the GPUs left over idle. Cost: O(n * (groups +
+// log GPUs)) a round.
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "policies/cp_degree/cp_grid.h"
+#include "policies/length_order.h"
+
+namespace equipoise {
+namespace {
+
+// Time of document i on a group of degree 2^k: times[k][i].
+using Times = std::vector<std::vector<double>>;
+
+class Round {
+ public:
+  Round(const CpGrid& grid, std::span<const std::int64_t> tokens, const Times& times)
+      : grid_(grid), tokens_(tokens), times_(times) {}
+
+  // False if the document fits nowhere in this round.
+  bool place(std::uint32_t document) {
+    const Choice choice =
+        groups_.empty() ? Choice{0, grid_.degree_needed(tokens_[document]), 0} : best_choice(document);
+    if (choice.degree == 0) return false;
+    if (choice.group == groups_.size()) {
+      groups_.push_back({choice.degree, {}});
+      load_.push_back(0);
+      packed_.push_back(0);
+      used_ += choice.degree;
+    }
+    groups_[choice.group].documents.push_back(document);
+    packed_[choice.group] += tokens_[document];
+    load_[choice.group] += time(document, choice.degree);
+    return true;
+  }
+
+  void fill_empty_gpus() {
+    while (grid_.gpus > used_ && !groups_.empty()) {
+      const auto smallest =
+          std::min_element(groups_.begin(), groups_.end(),
+                           [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
+      if (smallest->degree > grid_.gpus - used_ || 2 * smallest->degree > grid_.max_degree) return;
+      used_ += smallest->degree;
+      smallest->degree *= 2;
+    }
+  }
+
+  [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
+
+ private:
+  struct Choice {
+    std::size_t group = 0;  // groups_.size(): a new one
+    int degree = 0;         // 0: none
+    double largest_load = std::numeric_limits<double>::infinity();
+  };
+
+  [[nodiscard]] double time(std::uint32_t document, int degree) const {
+    return times_[static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)))][document];
+  }
+
+  [[nodiscard]] Choice best_choice(std::uint32_t document) const {
+    const double largest = *std::max_element(load_.begin(), load_.end());
+    Choice best;
+    const auto consider = [&](std::size_t group, int degree, double load) {
+      const double projected = std::max(largest, load + time(document, degree));
+      if (projected < best.largest_load) best = {group, degree, projected};
+    };
+    for (int degree = grid_.degree_needed(tokens_[document]); degree <= grid_.max_degree; degree *= 2) {
+      const std::int64_t room = grid_.tokens_per_rank * degree;
+      for (std::size_t g = 0; g < groups_.size(); ++g)
+        if (groups_[g].degree == degree && packed_[g] + tokens_[document] <= room)
+          consider(g, degree, load_[g]);
+      if (degree <= grid_.gpus - used_) consider(groups_.size(), degree, 0);
+    }
+    return best;
+  }
+
+  const CpGrid& grid_;
+  std::span<const std::int64_t> tokens_;
+  const Times& times_;
+  std::vector<CpGroup> groups_;
+  std::vector<double> load_;
+  std::vector<std::int64_t> packed_;
+  int used_ = 0;
+};
+
+Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload) {
+  std::vector<std::int64_t> tokens;
+  for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
+  Times times;
+  for (int degree = 1; degree <= grid.max_degree; degree *= 2) {
+    times.emplace_back(tokens.size());
+    workload.on_group(tokens, degree, times.back());
+  }
+  const auto packed = [&](const CpGroup& group) {
+    std::vector<MicroBatch> micro_batches(1);
+    for (const std::uint32_t i : group.documents) micro_batches[0].slices.push_back(batch.slices[i]);
+    return micro_batches;
+  };
+
+  Step step;
+  std::vector<std::uint32_t> waiting = longest_first(tokens);
+  int barrier = 0;
+  do {
+    Round round(grid, tokens, times);
+    std::vector<std::uint32_t> left;
+    for (const std::uint32_t i : waiting)
+      if (!round.place(i)) left.push_back(i);
+    waiting = std::move(left);
+    round.fill_empty_gpus();
+    append_lanes(round.groups(), grid, barrier++, packed, step);
+  } while (!waiting.empty());
+  return step;
+}
+
+}  // namespace
+
+Plan plan_dynamic_cp(const PackingProblem& problem) {
+  const CpGrid grid = CpGrid::of(problem.options);
+  Plan plan;
+  for (const GlobalBatch& batch : problem.batches)
+    plan.steps.push_back(plan_step(batch, grid, problem.workload));
+  return plan;
+}
+
+}  // namespace equipoise

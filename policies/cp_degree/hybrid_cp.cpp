@@ -1,0 +1,157 @@
+// Hybrid context parallelism, as Megatron-Core schedules it: every document on as many ranks as its length
+// needs (the power of two at or above length / tokens-per-rank), documents of one step in rounds with a
+// barrier between them. Cost of a document on a rank: len^2 / degree.
+//   A round: documents longest first. Each opens a group of its degree while that many GPUs are free, else it
+//   goes to the least loaded group of exactly its degree; where there is none it is passed over, and the next
+//   shorter degree has its turn. From the moment when a document of a
+//   smaller degree than the round's first was placed, the round ends as soon as the least loaded GPU is
+//   within 5% of the most loaded. What is left goes to the next round. If GPUs stay empty, the first of the
+//   smallest groups is doubled, again and again, while there are enough of them.
+// A group's documents run one after the other, each a micro-batch of its own.
+// With a pipeline, which the original does not support, a group's load is the pipeline's: the sum of its
+// micro- batches' times and (stages - 1) times the largest. Departures: the original first cuts the documents
+// into buckets of equal work, which only changes whose turn it is when the longest document finds no place;
+// here that is simply the next degree's. Ties go to the lowest index. GPUs that doubling cannot use (a grid
+// that is no power of two) idle. Cost: O(n * groups) a round, in practice a few rounds.
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "policies/cp_degree/cp_grid.h"
+#include "policies/length_order.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBalanced = 0.05;
+
+// A round being filled.
+class Round {
+ public:
+  Round(const CpGrid& grid, const std::vector<Slice>& documents) : grid_(grid), documents_(documents) {}
+
+  [[nodiscard]] int free_gpus() const { return grid_.gpus - used_; }
+
+  // Index of the least loaded group of this degree, or groups().size().
+  [[nodiscard]] std::size_t group_for(int degree) const {
+    std::size_t best = groups_.size();
+    for (std::size_t g = 0; g < groups_.size(); ++g)
+      if (groups_[g].degree == degree && (best == groups_.size() || load(g) < load(best))) best = g;
+    return best;
+  }
+
+  [[nodiscard]] bool takes(int degree) const {
+    return free_gpus() >= degree || group_for(degree) < groups_.size();
+  }
+
+  void place(std::uint32_t document, int degree) {
+    std::size_t g = group_for(degree);
+    if (free_gpus() >= degree) {  // a new group has no load, so it is never worse
+      g = groups_.size();
+      groups_.push_back({degree, {}});
+      sum_.push_back(0);
+      largest_.push_back(0);
+      used_ += degree;
+    }
+    groups_[g].documents.push_back(document);
+    const auto tokens = static_cast<double>(documents_[document].tokens());
+    sum_[g] += tokens * tokens / degree;
+    largest_[g] = std::max(largest_[g], tokens * tokens / degree);
+  }
+
+  // Within 5%, GPUs without work counting as zero.
+  [[nodiscard]] bool balanced() const {
+    double least = free_gpus() > 0 ? 0 : load(0);
+    double most = 0;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      least = std::min(least, load(g));
+      most = std::max(most, load(g));
+    }
+    return most - least <= kBalanced * most;
+  }
+
+  void fill_empty_gpus() {
+    while (free_gpus() > 0 && !groups_.empty()) {
+      const auto smallest =
+          std::min_element(groups_.begin(), groups_.end(),
+                           [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
+      if (smallest->degree > free_gpus() || 2 * smallest->degree > grid_.max_degree) return;
+      used_ += smallest->degree;
+      smallest->degree *= 2;
+    }
+  }
+
+  [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
+
+ private:
+  [[nodiscard]] double load(std::size_t g) const { return grid_.lane_time(sum_[g], largest_[g]); }
+
+  const CpGrid& grid_;
+  const std::vector<Slice>& documents_;
+  std::vector<CpGroup> groups_;
+  std::vector<double> sum_;
+  std::vector<double> largest_;
+  int used_ = 0;
+};
+
+// Fills one round from `waiting` (longest first) and removes what it placed.
+Round fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
+                 std::vector<std::uint32_t>& waiting) {
+  Round round(grid, documents);
+  std::vector<std::uint32_t> left;
+  int first_degree = 0;
+  bool check_balance = false;
+  int passed_over = 0;  // the degree for which there is no place, now and for the rest of the round
+  std::size_t at = 0;
+  for (; at < waiting.size(); ++at) {
+    const int degree = grid.degree_needed(documents[waiting[at]].tokens());
+    if (degree == passed_over || !round.takes(degree)) {
+      passed_over = degree;
+      left.push_back(waiting[at]);
+      continue;
+    }
+    round.place(waiting[at], degree);
+    if (first_degree == 0) first_degree = degree;
+    check_balance = check_balance || degree < first_degree;
+    if (check_balance && round.balanced()) {
+      ++at;
+      break;
+    }
+  }
+  assert(waiting.empty() || first_degree != 0);  // the hard limit lets every document fit an empty round
+  left.insert(left.end(), waiting.begin() + static_cast<std::ptrdiff_t>(at), waiting.end());
+  waiting = std::move(left);
+  round.fill_empty_gpus();
+  return round;
+}
+
+}  // namespace
+
+Plan plan_hybrid_cp(const PackingProblem& problem) {
+  const CpGrid grid = CpGrid::of(problem.options);
+  Plan plan;
+  for (const GlobalBatch& batch : problem.batches) {
+    std::vector<std::int64_t> tokens;
+    for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
+    std::vector<std::uint32_t> waiting = longest_first(tokens);
+    Step step;
+    const auto one_each = [&](const CpGroup& group) {
+      std::vector<MicroBatch> micro_batches(group.documents.size());
+      for (std::size_t i = 0; i < group.documents.size(); ++i)
+        micro_batches[i].slices = {batch.slices[group.documents[i]]};
+      return micro_batches;
+    };
+    int barrier = 0;
+    do {
+      const Round round = fill_round(grid, batch.slices, waiting);
+      append_lanes(round.groups(), grid, barrier++, one_each, step);
+    } while (!waiting.empty());
+    plan.steps.push_back(std::move(step));
+  }
+  return plan;
+}
+
+}  // namespace equipoise
