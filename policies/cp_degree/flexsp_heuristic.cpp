@@ -1,16 +1,19 @@
 // FlexSP's problem fast. The paper solves a MILP per micro-batch; here:
 //   1. Every layout has a bound that no assignment beats (areas over GPUs, slowest document). The layouts
 //   within
-//      1% of the least bound come first, most groups first, for small groups communicate least; then the rest
-//      by bound.
-//   2. Greedy on the first 64: documents longest first, each to the group that finishes first with it. A
-//   layout
-//      is given up when it is slower than the best so far; the search ends within 1% of the least bound.
-//   3. The 4 best are refined: documents of the slowest group move or trade places while that makes it
+//      1% of the least bound are candidates, most groups first, for small groups communicate least; if they
+//      are few, those of the next bounds too; if they are many, an even choice of 32.
+//   2. Greedy on each: documents longest first, each to the group that finishes first with it. A layout is
+//   given
+//      up when it is slower than the fourth best; the search ends within 1% of the least bound.
+//   3. From the best layout, groups are split and merged while the greedy assignment gets faster.
+//   4. The 4 best are refined: documents of the slowest group move or trade places while that makes it
 //   faster,
 //      within a fixed number of evaluations.
-// Cost: O(layouts + 64 * n * groups + evaluations).
+// Cost: O(layouts * groups + 100 * n * groups + evaluations), nothing depends on the clock.
 #include <algorithm>
+#include <cassert>
+#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -21,7 +24,8 @@ namespace equipoise {
 namespace {
 
 constexpr double kCloseEnough = 1.01;
-constexpr std::size_t kLayoutsTried = 64;
+constexpr std::size_t kLayoutsTried = 32;
+constexpr int kNeighboursTried = 64;
 constexpr std::size_t kLayoutsRefined = 4;
 constexpr std::int64_t kEvaluations = 400'000;  // of exchanges, a refined layout
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -47,9 +51,14 @@ Candidates promising_layouts(const FlexspProblem& problem) {
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return std::max(bound[a], close) < std::max(bound[b], close);
   });
-  for (const std::size_t i : order) {
-    if (candidates.layouts.size() == kLayoutsTried || bound[i] == kNever) break;
-    candidates.layouts.push_back(std::move(layouts[i]));
+  std::size_t promising = 0;  // within 1%, or the next best if those are few
+  while (promising < order.size() && bound[order[promising]] < kNever &&
+         (promising < kLayoutsTried || bound[order[promising]] <= close)) {
+    ++promising;
+  }
+  const std::size_t tried = std::min(promising, kLayoutsTried);
+  for (std::size_t k = 0; k < tried; ++k) {
+    candidates.layouts.push_back(std::move(layouts[order[k * promising / tried]]));
   }
   return candidates;
 }
@@ -158,22 +167,80 @@ class Refinement {
   std::int64_t evaluations_ = 0;
 };
 
+// Layouts that differ from `layout` by one group split in two or two equal groups merged into one.
+std::vector<GroupLayout> neighbours_of(const GroupLayout& layout, int max_degree) {
+  std::vector<GroupLayout> all;
+  const auto sorted = [](GroupLayout changed) {
+    std::stable_sort(changed.begin(), changed.end(), std::greater<>());
+    return changed;
+  };
+  for (std::size_t g = 0; g < layout.size(); ++g) {
+    const int degree = layout[g];
+    if (g > 0 && layout[g - 1] == degree) continue;  // the first of its degree stands for all
+    if (degree > 1) {
+      GroupLayout split = layout;
+      split[g] = degree / 2;
+      split.push_back(degree / 2);
+      all.push_back(sorted(std::move(split)));
+    }
+    if (2 * degree <= max_degree && g + 1 < layout.size() && layout[g + 1] == degree) {
+      GroupLayout merged = layout;
+      merged[g] = 2 * degree;
+      merged.erase(merged.begin() + static_cast<std::ptrdiff_t>(g) + 1);
+      all.push_back(sorted(std::move(merged)));
+    }
+  }
+  return all;
+}
+
+// The best few greedy solutions, fastest first.
+class Shortlist {
+ public:
+  explicit Shortlist(const FlexspProblem& problem) : problem_(problem) {}
+
+  void try_layout(const GroupLayout& layout) {
+    const double give_up = best_.size() < kLayoutsRefined ? kNever : best_.back().slowest;
+    const double slowest = assign(problem_, layout, give_up, group_of_);
+    if (slowest >= give_up) return;
+    const auto at = std::find_if(best_.begin(), best_.end(),
+                                 [&](const FlexspSolution& s) { return slowest < s.slowest; });
+    best_.insert(at, {layout, group_of_, slowest, false});
+    if (best_.size() > kLayoutsRefined) best_.pop_back();
+  }
+
+  // Walks from the best layout to its best neighbour while that is faster and not yet `good_enough`.
+  void climb(double good_enough) {
+    int tries = kNeighboursTried;
+    double before = kNever;
+    while (tries > 0 && best_.front().slowest < before && best_.front().slowest > good_enough) {
+      before = best_.front().slowest;
+      for (const GroupLayout& layout : neighbours_of(best_.front().layout, problem_.grid.max_degree)) {
+        if (tries-- > 0) try_layout(layout);
+      }
+    }
+  }
+
+  [[nodiscard]] std::vector<FlexspSolution>& best() { return best_; }
+
+ private:
+  const FlexspProblem& problem_;
+  std::vector<FlexspSolution> best_;
+  std::vector<std::uint16_t> group_of_;
+};
+
 }  // namespace
 
 FlexspSolution flexsp_heuristic(const FlexspProblem& problem) {
   const Candidates candidates = promising_layouts(problem);
-  std::vector<FlexspSolution> best;  // by greedy time, at most kLayoutsRefined
-  std::vector<std::uint16_t> group_of;
+  const double good_enough = candidates.least_bound * kCloseEnough;
+  Shortlist shortlist(problem);
   for (const GroupLayout& layout : candidates.layouts) {
-    const double give_up = best.size() < kLayoutsRefined ? kNever : best.back().slowest;
-    const double slowest = assign(problem, layout, give_up, group_of);
-    if (slowest >= give_up) continue;
-    const auto at =
-        std::find_if(best.begin(), best.end(), [&](const FlexspSolution& s) { return slowest < s.slowest; });
-    best.insert(at, {layout, group_of, slowest, false});
-    if (best.size() > kLayoutsRefined) best.pop_back();
-    if (best.front().slowest <= candidates.least_bound * kCloseEnough) break;
+    shortlist.try_layout(layout);
+    if (!shortlist.best().empty() && shortlist.best().front().slowest <= good_enough) break;
   }
+  std::vector<FlexspSolution>& best = shortlist.best();
+  assert(!best.empty());  // the hard limit lets every document fit the largest group
+  shortlist.climb(good_enough);
   for (FlexspSolution& solution : best) Refinement(problem, solution).run();
   std::stable_sort(best.begin(), best.end(),
                    [](const FlexspSolution& a, const FlexspSolution& b) { return a.slowest < b.slowest; });

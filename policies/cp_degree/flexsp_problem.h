@@ -30,8 +30,8 @@ struct FlexspSolution {
   bool proven = false;                  // no solution is faster
 };
 
-// All layouts of power-of-two degrees that sum to the GPUs, most groups first. Grids of more than 64 GPUs are
-// laid out in units of gpus / 64, or there would be millions of them.
+// All layouts of power-of-two degrees that sum to the GPUs, most groups first. Where that would be thousands
+// (above 64 GPUs), groups of one degree come in blocks of more and more GPUs until it is not.
 std::vector<GroupLayout> group_layouts(const CpGrid& grid);
 
 // Bounds of layouts: no assignment to a layout is faster. A document takes at least what its best group in

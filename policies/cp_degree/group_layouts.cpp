@@ -35,12 +35,23 @@ void fill(int left, int degree, int unit, GroupLayout& layout, std::vector<Group
   layout.resize(before);
 }
 
+// Number of layouts that fill() makes, up to `most`.
+std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
+  std::vector<std::size_t> ways(static_cast<std::size_t>(grid.gpus) + 1,
+                                1);  // to fill g GPUs with single ones
+  for (int degree = 2; degree <= grid.max_degree; degree *= 2) {
+    const auto block = static_cast<std::size_t>(std::max(degree, unit));
+    for (std::size_t g = block; g < ways.size(); ++g) ways[g] = std::min(most, ways[g] + ways[g - block]);
+  }
+  return ways.back();
+}
+
 }  // namespace
 
 std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
-  constexpr int kFinestGrid = 64;
-  const int unit =
-      std::max(1, static_cast<int>(std::bit_ceil(static_cast<unsigned>(grid.gpus))) / kFinestGrid);
+  constexpr std::size_t kMostLayouts = 4096;
+  int unit = 1;
+  while (count_layouts(grid, unit, kMostLayouts) == kMostLayouts) unit *= 2;
   std::vector<GroupLayout> all;
   GroupLayout layout;
   fill(grid.gpus, grid.max_degree, unit, layout, all);

@@ -1,0 +1,2 @@
+equipoise_bench(bench_sharding LIBS equipoise_policies SOURCES bench_sharding.cpp)
+equipoise_bench(bench_cp_degree LIBS equipoise_policies SOURCES bench_cp_degree.cpp)
