@@ -15,9 +15,15 @@ template <class Load>
 class LeastLoaded {
  public:
   explicit LeastLoaded(std::size_t bins)
-      : leaves_(std::bit_ceil(bins)), load_(leaves_, std::numeric_limits<Load>::max()), winner_(2 * leaves_) {
-    for (std::size_t i = 0; i < bins; ++i) load_[i] = Load{};
+      : bins_(bins), leaves_(std::bit_ceil(bins)), load_(leaves_), winner_(2 * leaves_) {
     for (std::size_t i = 0; i < leaves_; ++i) winner_[leaves_ + i] = static_cast<std::uint32_t>(i);
+    reset();
+  }
+
+  // All bins empty again.
+  void reset() {
+    for (std::size_t i = 0; i < leaves_; ++i)
+      load_[i] = i < bins_ ? Load{} : std::numeric_limits<Load>::max();
     for (std::size_t node = leaves_; node-- > 1;) play(node);
   }
 
@@ -41,6 +47,7 @@ class LeastLoaded {
     winner_[node] = load_[right] < load_[left] ? right : left;
   }
 
+  std::size_t bins_;
   std::size_t leaves_;
   std::vector<Load> load_;
   std::vector<std::uint32_t> winner_;  // winner_[1] is the root, winner_[leaves_ + i] leaf i

@@ -1,13 +1,37 @@
 #include <chrono>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "policies/micro_batch_order.h"
 #include "policies/oversize.h"
 #include "policies/policy.h"
+#include "policies/step_shape.h"
+#include "policies/validator.h"
 
 namespace equipoise {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool kAlwaysVerify = false;
+#else
+constexpr bool kAlwaysVerify = true;
+#endif
+
+void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
+  PlanLimits limits;
+  limits.micro_batch_tokens = limit;
+  limits.rank_tokens = problem.options.rollback ? problem.options.bucket_size : 0;
+  limits.gpus = grid_gpus(problem.options);
+  const std::optional<std::string> violation = plan_violation(problem.batches, plan, limits);
+  if (violation) {
+    throw std::logic_error("policy " + std::string(policy.name) +
+                           " made a plan that is not legal: " + *violation);
+  }
+}
+
+}  // namespace
 
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   std::vector<Slice> dropped;
@@ -30,6 +54,7 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   const auto batches = static_cast<double>(problem.batches.empty() ? 1 : problem.batches.size());
   for (Step& step : plan.steps) step.pack_ms = spent.count() / batches;
   order_micro_batches(plan, problem.options.order, problem.workload);
+  if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
   return plan;
 }
 

@@ -66,6 +66,7 @@ struct PackOptions {
   int rounds = 10;                        // isf
   std::int64_t threshold = -1;            // isf; -1: pack length - 128
   std::int64_t curriculum_steps = 0;
+  bool balance_batching = true;           // hbp; false: packs in creation order ("+ hierarchical" of its table)
   // gds, dacp, skrull, round-robin
   std::int64_t bucket_size = 0;           // tokens a CP rank; 0 is refused by the policies that need it
   bool rollback = true;

@@ -61,7 +61,9 @@ struct Lane {
 struct Step {
   std::vector<Lane> lanes;
   std::vector<Slice> carried;  // held at the end of the step, queued ones included
-  bool tail = false;           // made after the end of the data, to empty what was held
+  // Made after the end of the data to empty what was held, or a short last iteration of a policy that sees
+  // the whole set: counts in time and tokens, not in means over steps.
+  bool tail = false;
   double pack_ms = 0;          // measured wall time of the policy for this step
 };
 

@@ -5,6 +5,7 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/error.h"
+#include "policies/packing/hbp.h"
 #include "policies/packing/packing.h"
 #include "policies/policy.h"
 #include "policies/skrull/gds.h"
@@ -17,8 +18,22 @@ namespace {
 constexpr auto kWindows = BatchKind::windows;
 constexpr auto kDocuments = BatchKind::documents;
 
+// The longest group of hbp: what it can place at most.
+std::int64_t longest_group(const PackOptions& options) {
+  return hbp_groups(options).back().length;
+}
+
 const Policy kPolicies[] = {
+    // In arrival order.
     {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain},
+    {"random", "HBP", "Shuffled, next-fit to the pack length", kWindows, true, plan_random, pack_length},
+    {"padded", "Skrull, HBP", "One document a sequence, padded to the longest of its micro-batch", kDocuments,
+     false, plan_padded},
+    {"sorted", "LongAlign", "Padded batches of documents of like length, in shuffled order", kDocuments, true,
+     plan_sorted},
+    {"longalign-packing", "LongAlign", "Next-fit to the pack length in data order", kWindows, true,
+     plan_longalign_packing, pack_length},
+    // WLB-LLM.
     {"fixed-greedy", "WLB-LLM 4.1", "Fixed-length: longest first to the least sum of len^2 with room",
      kWindows, false, plan_fixed_greedy, micro_batch_capacity},
     {"fixed-solver", "WLB-LLM 4.1", "The same as an integer program: least largest sum of len^2", kWindows,
@@ -27,12 +42,35 @@ const Policy kPolicies[] = {
      plan_varlen_solver, max_tokens},
     {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
      plan_wlb, max_tokens},
+    // ChunkFlow.
+    {"chunkflow", "ChunkFlow Alg. 1", "Chunks of one size: short documents packed, long ones cut", kDocuments,
+     false, plan_chunkflow},
+    // Packers of one length, and HBP.
+    {"ffd", "HBP", "First-fit decreasing", kWindows, true, plan_ffd, pack_length},
+    {"ffs", "HBP", "First-fit in shuffled order", kWindows, true, plan_ffs, pack_length},
+    {"bfs", "HBP", "Best-fit in shuffled order", kWindows, true, plan_bfs, pack_length},
+    {"bfd", "", "Best-fit decreasing", kWindows, true, plan_bfd, pack_length},
+    {"spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths", kWindows, true, plan_spfhp,
+     pack_length},
+    {"isf", "HBP", "Shuffle, next-fit, keep full packs; ten rounds", kWindows, true, plan_isf, pack_length},
+    {"hbp", "HBP", "Groups of pack lengths with their own CP degree, balanced iterations", kWindows, true,
+     plan_hbp, longest_group},
+    // Skrull.
     {"gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",
      kDocuments, false, plan_gds, skrull_hard_limit},
     {"skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)", kDocuments,
      false, plan_skrull, skrull_hard_limit},
     {"round-robin", "Skrull Alg. 4", "gds, with documents dealt to the CP rank with the most room",
      kDocuments, false, plan_round_robin, skrull_hard_limit},
+    // Further balancers.
+    {"lpt", "Graham", "Largest cost first to the least loaded micro-batch", kWindows, false, plan_lpt},
+    {"karmarkar-karp", "Karmarkar and Karp; verl", "k-way largest differencing over the micro-batches",
+     kWindows, false, plan_karmarkar_karp},
+    {"multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane", kWindows, true,
+     plan_multipack, pack_length},
+    {"dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes", kWindows, true,
+     plan_dp_balanced, pack_length},
+    // A CP degree for each document.
     {"hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%", kDocuments,
      false, plan_hybrid_cp, cp_grid_hard_limit},
     {"dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds", kDocuments,

@@ -30,12 +30,22 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
 std::int64_t micro_batch_capacity(const PackOptions& options) {
   require_positive(options.context_window, "context_window");
   require_positive(options.micro_batch_size, "micro_batch_size");
-  return options.context_window * options.micro_batch_size;
+  // Fewer micro-batches than the windows ask for: they share the windows, as plain's do.
+  const std::int64_t shared =
+      options.micro_batches > 0
+          ? (options.sequences_per_step + options.micro_batches - 1) / options.micro_batches
+          : 0;
+  return options.context_window * std::max(options.micro_batch_size, shared);
 }
 
 std::int64_t pack_length(const PackOptions& options) {
   const std::int64_t length = options.pack_length > 0 ? options.pack_length : options.context_window;
   require_positive(length, "pack_length");
+  constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+  if (length > kLongest) {
+    throw UserError("pack_length: expected at most " + std::to_string(kLongest) + ", found " +
+                    std::to_string(length));
+  }
   return length;
 }
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
 #include "policies/packing/packing.h"
+#include "policies/packs.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -100,15 +102,12 @@ class FixedGreedy {
     for (std::size_t i = 0; i < sorted.size(); ++i) {
       if (bin_of[i] != kNowhere) bins[bin_of[i]].push_back(sorted[i].slice);
     }
-    for (std::size_t s = 0; s < steps; ++s) {
-      Step step = empty_step(options_);
-      step.tail = tail;
-      for (std::size_t p = 0; p < micro_batches_; ++p) {
-        MicroBatch micro_batch;
-        micro_batch.slices = std::move(bins[s * micro_batches_ + p]);
-        step.lanes[p % step.lanes.size()].micro_batches.push_back(std::move(micro_batch));
-      }
-      plan_.steps.push_back(std::move(step));
+    const auto per_step = static_cast<std::ptrdiff_t>(micro_batches_);
+    for (auto first = bins.begin(); first != bins.end(); first += per_step) {
+      std::vector<std::vector<Slice>> of_step(std::make_move_iterator(first),
+                                              std::make_move_iterator(first + per_step));
+      plan_.steps.push_back(step_of_bins(std::move(of_step), options_));
+      plan_.steps.back().tail = tail;
     }
   }
 

@@ -46,7 +46,7 @@ std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_
 Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const std::int64_t micro_batches = micro_batches_of_step(options);
-  const std::int64_t window = micro_batch_capacity(options) / options.micro_batch_size;
+  const std::int64_t window = options.context_window;
   const auto lanes = static_cast<std::int64_t>(options.lanes);
 
   Plan plan;

@@ -1,0 +1,134 @@
+// ChunkFlow (arXiv 2503.02356), Algorithm 1: chunks of nearly one size, so that memory and the pipeline see
+// ChunkSize and not the longest document. Per global batch:
+//   - a document longer than ChunkSize is cut into ceil(len / ChunkSize) dependent chunks, run in order by
+//   the
+//     state-aware schedule; the last is shorter and shared with nobody;
+//   - the others (one of exactly ChunkSize included) are packed into standalone chunks: for n from
+//     ceil(sum / ChunkSize) upward, longest to the least loaded of n bins, until the fullest bin fits.
+// Standalone chunks come first, ordered by the lowest document they hold and inside by document; the groups
+// follow by document. With several lanes, units (a standalone chunk or a whole group) go to lanes, largest
+// tokens first, to the least loaded lane; inside a lane the order above holds.
+//
+// The paper does not say how n starts or how chunks meet DP ranks; the rules above are ours. One trial of n
+// is O(s log n) for s short documents, and n starts at most a few below the answer: O(n log n) in practice.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/least_loaded.h"
+#include "policies/length_order.h"
+#include "policies/packing/packing.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+// What goes to a lane as a whole.
+struct Unit {
+  std::vector<MicroBatch> chunks;
+  std::int64_t tokens = 0;
+};
+
+// Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
+std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
+                                      std::size_t& bins) {
+  std::int64_t sum = 0;
+  for (const std::int64_t length : lengths) sum += length;
+  const std::vector<std::uint32_t> order = longest_first(lengths);
+  std::vector<std::uint32_t> bin_of(lengths.size());
+  bins = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);
+  if (bins == 0) return bin_of;
+  for (;; ++bins) {
+    LeastLoaded<std::int64_t> load(bins);
+    bool fits = true;
+    for (const std::uint32_t i : order) {
+      const std::size_t bin = load.least();
+      if (load.load(bin) + lengths[i] > chunk_size) {
+        fits = false;
+        break;
+      }
+      load.add(bin, lengths[i]);
+      bin_of[i] = static_cast<std::uint32_t>(bin);
+    }
+    if (fits) return bin_of;
+  }
+}
+
+std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_t chunk_size) {
+  std::vector<std::int64_t> lengths;
+  for (const Slice& slice : slices) lengths.push_back(slice.tokens());
+  std::size_t bins = 0;
+  const std::vector<std::uint32_t> bin_of = pack_short(lengths, chunk_size, bins);
+  // Bins renumbered by their lowest document; slices are in document order already.
+  std::vector<std::size_t> unit_of(bins, bins);
+  std::vector<Unit> units;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    std::size_t& unit = unit_of[bin_of[i]];
+    if (unit == bins) {
+      unit = units.size();
+      units.emplace_back().chunks.emplace_back();
+    }
+    units[unit].chunks[0].slices.push_back(slices[i]);
+    units[unit].tokens += slices[i].tokens();
+  }
+  return units;
+}
+
+Unit dependent_unit(const Slice& slice, std::int64_t chunk_size) {
+  Unit unit;
+  unit.tokens = slice.tokens();
+  const auto count = static_cast<int>((slice.tokens() + chunk_size - 1) / chunk_size);
+  unit.chunks.reserve(static_cast<std::size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    const std::int64_t begin = slice.begin + i * chunk_size;
+    MicroBatch& chunk = unit.chunks.emplace_back();
+    chunk.slices.push_back({slice.document, begin, std::min(begin + chunk_size, slice.end)});
+    chunk.chunk = {slice.document, i, count, slice.begin};
+  }
+  return unit;
+}
+
+Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
+  Step step = empty_step(options);
+  std::vector<std::int64_t> tokens;
+  for (const Unit& unit : units) tokens.push_back(unit.tokens);
+  LeastLoaded<std::int64_t> load(step.lanes.size());
+  std::vector<std::size_t> lane_of(units.size());
+  for (const std::uint32_t u : longest_first(tokens)) {
+    lane_of[u] = load.least();
+    load.add(lane_of[u], tokens[u]);
+  }
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    std::vector<MicroBatch>& lane = step.lanes[lane_of[u]].micro_batches;
+    for (MicroBatch& chunk : units[u].chunks) lane.push_back(std::move(chunk));
+  }
+  return step;
+}
+
+}  // namespace
+
+Plan plan_chunkflow(const PackingProblem& problem) {
+  const std::int64_t chunk_size = problem.options.chunk_size;
+  if (chunk_size < 1) {
+    throw UserError("chunk_size: expected a number >= 1, found " + std::to_string(chunk_size));
+  }
+  Plan plan;
+  plan.steps.reserve(problem.batches.size());
+  for (const GlobalBatch& batch : problem.batches) {
+    std::vector<Slice> short_ones;
+    std::vector<Slice> long_ones;
+    for (const Slice& slice : batch.slices) {
+      (slice.tokens() > chunk_size ? long_ones : short_ones).push_back(slice);
+    }
+    std::vector<Unit> units = standalone_units(short_ones, chunk_size);
+    for (const Slice& slice : long_ones) units.push_back(dependent_unit(slice, chunk_size));
+    plan.steps.push_back(step_of_units(std::move(units), problem.options));
+  }
+  return plan;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,230 @@
+// HBP (arXiv 2503.07680): hierarchical balance packing. Documents are split by length into groups; each group
+// has its own pack length, CP degree and checkpointed layers (policies/packing/hbp.h), so short documents pay
+// for no CP, and an iteration holds packs of one group and of like attention work, so lanes finish together.
+//
+//   1. A document of length in (l_{i-1}, l_i] belongs to group i.
+//   2. From the longest group down: pack its documents to l_i (isf, drawing from the one stream in this
+//   order);
+//      greedy fill: for each pack, from each smaller group, the next smaller first, in data order, take every
+//      document that still fits; balance batching: stable sort of the packs by the sum of len^2, cut
+//      consecutively into iterations of floor(global tokens / l_i) packs (at least 1); short ones are kept
+//      and marked as tails.
+//   3. The iterations of all groups, longest group first, are shuffled together. The first curriculum_steps
+//      take only the shortest group: its iterations move to the front in shuffled order.
+// A group of degree g runs on floor(gpus / g) lanes; pack i of an iteration goes to lane i mod lanes.
+// `balance_batching = false` leaves packs in creation order: the "+ hierarchical" row of the paper's table.
+//
+// The greedy fill asks "the first untaken document at or after p with at most r tokens": a tree of minima
+// over the group's documents answers in O(log n), and every question but the last of a pack and group takes a
+// document. O(rounds * n + n log n).
+#include "policies/packing/hbp.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+// The documents of one group not yet in a pack, in data order.
+class Untaken {
+ public:
+  Untaken(std::vector<std::uint32_t> documents, std::span<const std::int64_t> lengths)
+      : documents_(std::move(documents)),
+        leaves_(std::bit_ceil(documents_.size() + 1)),
+        shortest_(2 * leaves_, kTaken) {
+    for (std::size_t i = 0; i < documents_.size(); ++i) {
+      shortest_[leaves_ + i] = static_cast<std::uint32_t>(lengths[documents_[i]]);
+    }
+    for (std::size_t n = leaves_; n-- > 1;) shortest_[n] = std::min(shortest_[2 * n], shortest_[2 * n + 1]);
+  }
+
+  // Appends to `items`, in data order, every document that fits into what is left of `room`.
+  void fill(std::int64_t& room, std::vector<std::uint32_t>& items) {
+    for (std::size_t i = 0; (i = next(i, room)) < documents_.size(); ++i) {
+      items.push_back(documents_[i]);
+      room -= shortest_[leaves_ + i];
+      take(i);
+    }
+  }
+
+  [[nodiscard]] std::vector<std::uint32_t> rest() const {
+    std::vector<std::uint32_t> left;
+    for (std::size_t i = 0; i < documents_.size(); ++i) {
+      if (shortest_[leaves_ + i] != kTaken) left.push_back(documents_[i]);
+    }
+    return left;
+  }
+
+ private:
+  static constexpr std::uint32_t kTaken = std::numeric_limits<std::uint32_t>::max();
+
+  // First position >= `from` with a document of at most `room` tokens; documents_.size() or more if none.
+  [[nodiscard]] std::size_t next(std::size_t from, std::int64_t room) const {
+    if (shortest_[1] > room || from >= documents_.size()) return documents_.size();
+    std::size_t node = leaves_ + from;
+    while (shortest_[node] > room) {
+      while (node % 2 == 1) node /= 2;  // up while a right child: nothing further right below the parent
+      if (node == 0) return documents_.size();
+      ++node;  // the right brother
+    }
+    while (node < leaves_) {
+      node *= 2;
+      if (shortest_[node] > room) ++node;
+    }
+    return node - leaves_;
+  }
+
+  void take(std::size_t i) {
+    std::size_t node = leaves_ + i;
+    shortest_[node] = kTaken;
+    for (node /= 2; node >= 1; node /= 2) {
+      const std::uint32_t least = std::min(shortest_[2 * node], shortest_[2 * node + 1]);
+      if (shortest_[node] == least) return;
+      shortest_[node] = least;
+    }
+  }
+
+  std::vector<std::uint32_t> documents_;
+  std::size_t leaves_;
+  std::vector<std::uint32_t> shortest_;
+};
+
+struct GroupPacks {
+  Packs packs;
+  std::vector<std::uint32_t> order;  // of the packs, after balance batching
+};
+
+std::vector<Untaken> split_by_length(std::span<const std::int64_t> lengths, std::span<const Group> groups) {
+  std::vector<std::vector<std::uint32_t>> members(groups.size());
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    std::size_t g = 0;
+    while (groups[g].length < lengths[i]) ++g;
+    members[g].push_back(static_cast<std::uint32_t>(i));
+  }
+  std::vector<Untaken> untaken;
+  for (std::vector<std::uint32_t>& documents : members) untaken.emplace_back(std::move(documents), lengths);
+  return untaken;
+}
+
+Packs pack_group(std::span<const std::uint32_t> documents, std::span<const std::int64_t> lengths,
+                 std::int64_t length, const PackOptions& options, SplitMix64& random) {
+  std::vector<std::int64_t> own;
+  own.reserve(documents.size());
+  for (const std::uint32_t d : documents) own.push_back(lengths[d]);
+  Packs packs = pack_isf(own, length, options.rounds, isf_threshold(options.threshold, length),
+                         options.shuffle ? &random : nullptr);
+  for (std::uint32_t& item : packs.item) item = documents[item];
+  return packs;
+}
+
+Packs greedy_fill(const Packs& packs, std::span<const std::int64_t> lengths, std::int64_t length,
+                  std::span<Untaken> smaller) {
+  Packs filled;
+  filled.begin.reserve(packs.begin.size());
+  filled.item.reserve(packs.item.size());
+  for (std::size_t p = 0; p < packs.size(); ++p) {
+    std::int64_t room = length;
+    for (const std::uint32_t d : packs.of(p)) {
+      filled.item.push_back(d);
+      room -= lengths[d];
+    }
+    for (std::size_t g = smaller.size(); g-- > 0;) smaller[g].fill(room, filled.item);
+    filled.close();
+  }
+  return filled;
+}
+
+std::vector<std::uint32_t> balanced_order(const Packs& packs, std::span<const std::int64_t> lengths) {
+  std::vector<double> attention(packs.size());
+  for (std::size_t p = 0; p < packs.size(); ++p) {
+    for (const std::uint32_t d : packs.of(p)) {
+      attention[p] += static_cast<double>(lengths[d]) * static_cast<double>(lengths[d]);
+    }
+  }
+  std::vector<std::uint32_t> order(packs.size());
+  std::iota(order.begin(), order.end(), 0U);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::uint32_t a, std::uint32_t b) { return attention[a] < attention[b]; });
+  return order;
+}
+
+struct Iteration {
+  std::size_t group;
+  std::size_t begin;  // in GroupPacks::order
+  std::size_t count;
+};
+
+std::string describe(std::span<const Group> groups) {
+  std::string text = "groups (length:degree):";
+  for (const Group& g : groups) {
+    text += ' ' + std::to_string(g.length) + ':' + std::to_string(g.context);
+    if (g.recompute_layers != kStudyRecompute) {
+      text += " with " + std::to_string(g.recompute_layers) + " layers checkpointed";
+    }
+  }
+  return text;
+}
+
+// The shortest group's iterations first, up to `steps` of them; everything else keeps its order.
+void apply_curriculum(std::vector<Iteration>& iterations, std::int64_t steps) {
+  std::int64_t taken = 0;
+  std::vector<Iteration> first;
+  std::vector<Iteration> rest;
+  for (const Iteration& iteration : iterations) {
+    const bool early = iteration.group == 0 && taken < steps;
+    taken += early ? 1 : 0;
+    (early ? first : rest).push_back(iteration);
+  }
+  first.insert(first.end(), rest.begin(), rest.end());
+  iterations = std::move(first);
+}
+
+}  // namespace
+
+Plan plan_hbp(const PackingProblem& problem) {
+  const PackOptions& options = problem.options;
+  const std::vector<Group> groups = hbp_groups(options);
+  const SliceList set = whole_set(problem);
+  SplitMix64 random(options.seed);
+
+  std::vector<Untaken> untaken = split_by_length(set.lengths, groups);
+  std::vector<GroupPacks> packed(groups.size());
+  std::vector<Iteration> iterations;
+  for (std::size_t g = groups.size(); g-- > 0;) {
+    const std::int64_t length = groups[g].length;
+    const Packs packs = pack_group(untaken[g].rest(), set.lengths, length, options, random);
+    packed[g].packs = greedy_fill(packs, set.lengths, length, std::span(untaken).first(g));
+    packed[g].order = balanced_order(packed[g].packs, set.lengths);
+    if (!options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
+    const auto per_iteration = static_cast<std::size_t>(packs_of_iteration(options, length));
+    for (std::size_t begin = 0; begin < packs.size(); begin += per_iteration) {
+      iterations.push_back({g, begin, std::min(per_iteration, packs.size() - begin)});
+    }
+  }
+  if (options.shuffle) shuffle(iterations, random);
+  apply_curriculum(iterations, options.curriculum_steps);
+
+  Plan plan;
+  plan.notes.push_back(describe(groups));
+  plan.steps.reserve(iterations.size());
+  for (const Iteration& it : iterations) {
+    const Group& group = groups[it.group];
+    const PackStep shape{static_cast<int>(grid_gpus(options) / group.context), group.context,
+                         group.recompute_layers, group.length};
+    const auto chosen = std::span<const std::uint32_t>(packed[it.group].order).subspan(it.begin, it.count);
+    plan.steps.push_back(step_of_packs(set.slices, packed[it.group].packs, chosen, shape));
+    plan.steps.back().tail = it.count < static_cast<std::size_t>(packs_of_iteration(options, group.length));
+  }
+  return plan;
+}
+
+}  // namespace equipoise

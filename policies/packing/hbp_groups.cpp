@@ -1,0 +1,80 @@
+// HBP (arXiv 2503.07680), Algorithms 1 and 4.
+//
+// Algorithm 1 compares the best strategy of every candidate pack length at the same global token count. The
+// fastest length l_best and the longest l_max always make groups. Packs of l_best / degree_best and of
+// l_max / degree_max tokens fit one rank of those strategies, so documents that short need no CP at all: they
+// make groups of degree 1, the second only if it is longer than l_best (else l_best serves those documents).
+//
+// The printed listing leaves duplicates (a best length of degree 1 appears twice); they are removed, and a
+// group that two rules name keeps the measured strategy of its candidate.
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "policies/error.h"
+#include "policies/packing/hbp.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+Group of_candidate(const GroupCandidate& c) {
+  return {c.length, c.context, c.recompute_layers};
+}
+
+// What one rank of the candidate holds, run without CP.
+Group alone(const GroupCandidate& c) {
+  return {c.length / c.context, 1, c.recompute_layers_alone};
+}
+
+void check(const Group& group, std::int64_t gpus) {
+  const std::string where = "groups: " + std::to_string(group.length) + ":" + std::to_string(group.context);
+  if (group.length < 1 || group.context < 1) {
+    throw UserError(where + ": expected a pack length and a CP degree >= 1");
+  }
+  if (group.context > gpus) {
+    throw UserError(where + ": CP degree above the " + std::to_string(gpus) + " GPUs of the DP x CP grid");
+  }
+}
+
+}  // namespace
+
+std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
+  if (candidates.empty()) return {};
+  const auto faster = [](const GroupCandidate& a, const GroupCandidate& b) { return a.seconds < b.seconds; };
+  const auto shorter = [](const GroupCandidate& a, const GroupCandidate& b) { return a.length < b.length; };
+  const GroupCandidate& best = *std::min_element(candidates.begin(), candidates.end(), faster);
+  const GroupCandidate& longest = *std::max_element(candidates.begin(), candidates.end(), shorter);
+  std::vector<Group> groups{of_candidate(best), of_candidate(longest), alone(best)};
+  if (alone(longest).length > best.length) groups.push_back(alone(longest));
+  // Stable, so that of equal lengths the candidates' own strategies stay.
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Group& a, const Group& b) { return a.length < b.length; });
+  const auto same = [](const Group& a, const Group& b) { return a.length == b.length; };
+  groups.erase(std::unique(groups.begin(), groups.end(), same), groups.end());
+  return groups;
+}
+
+int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers) {
+  const double per_layer = (m2 - m1) / (c_max - c_min);
+  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // checkpointing frees nothing
+  const double needed = std::ceil(c_max - m2 / per_layer);
+  return static_cast<int>(std::clamp(needed, 0.0, static_cast<double>(layers)));
+}
+
+std::vector<Group> hbp_groups(const PackOptions& options) {
+  std::vector<Group> groups = options.groups;
+  if (groups.empty()) groups = select_groups(options.candidates);
+  if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
+  for (const Group& group : groups) check(group, grid_gpus(options));
+  std::stable_sort(groups.begin(), groups.end(),
+                   [](const Group& a, const Group& b) { return a.length < b.length; });
+  for (std::size_t i = 1; i < groups.size(); ++i) {
+    if (groups[i].length == groups[i - 1].length) {
+      throw UserError("groups: pack length " + std::to_string(groups[i].length) + " is given twice");
+    }
+  }
+  return groups;
+}
+
+}  // namespace equipoise

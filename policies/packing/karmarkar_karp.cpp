@@ -1,0 +1,178 @@
+// Karmarkar-Karp k-way largest differencing (Karmarkar and Karp 1982; the sequence balancer of verl), over
+// the documents of a step and its N micro-batches, weight = W.
+//
+// A state is a partial partition into k sets, sorted by sum, largest first. At first every document is a
+// state of its own (k - 1 empty sets). Again and again the two states with the largest spread (largest sum
+// minus smallest) are joined, the largest set of one with the smallest of the other, until one is left. Ties:
+// equal spreads by the heavier and then lower document first seen in the state, equal sums keep their order.
+//
+// equal_size joins whole groups of k documents in place of single ones: k neighbours in the order of weight,
+// one a set, so all sets stay equal in number. verl demands that k divides the count; here the lightest group
+// is filled up with imagined documents of weight 0, and parts differ by at most one in number.
+//
+// Only sets that hold something are stored. A state stays at the top of the heap until all k of its sets are
+// filled, and what joins it until then is lighter than all it has: one push_back. So n/k states of k sets are
+// made in O(n), and the remaining joins cost O(k log k) each: O(n log n + n log k) in all.
+#include "policies/packing/karmarkar_karp.h"
+
+#include <algorithm>
+#include <queue>
+#include <utility>
+
+#include "policies/length_order.h"
+#include "policies/packing/packing.h"
+#include "policies/packs.h"
+#include "policies/step_shape.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+// A set of documents: a list linked through `next`, which all sets of a partition share.
+struct Set {
+  double sum = 0;
+  std::uint32_t first = kNone;
+  std::uint32_t last = kNone;
+};
+
+using State = std::vector<Set>;  // sums never rise; sets that hold nothing are left out
+
+bool heavier(const Set& a, const Set& b) {
+  return a.sum > b.sum;
+}
+
+struct HeapEntry {
+  double spread;
+  std::uint32_t state;  // numbered in the order of the documents they began with
+  friend bool operator<(const HeapEntry& a, const HeapEntry& b) {
+    return a.spread != b.spread ? a.spread < b.spread : a.state > b.state;
+  }
+};
+
+class Differencing {
+ public:
+  Differencing(std::span<const double> weights, std::size_t k) : k_(k), next_(weights.size(), kNone) {}
+
+  void add_state(State state) {
+    const auto number = static_cast<std::uint32_t>(states_.size());
+    heap_.push_back({spread(state), number});
+    states_.push_back(std::move(state));
+  }
+
+  std::vector<std::vector<std::uint32_t>> run() {
+    std::make_heap(heap_.begin(), heap_.end());
+    while (heap_.size() > 1) {
+      const HeapEntry a = pop();
+      const HeapEntry b = pop();
+      join(states_[a.state], states_[b.state]);
+      states_[b.state] = {};
+      push({spread(states_[a.state]), a.state});
+    }
+    std::vector<std::vector<std::uint32_t>> parts(k_);
+    const State& result = states_[heap_.front().state];
+    for (std::size_t p = 0; p < result.size(); ++p) {
+      for (std::uint32_t i = result[p].first; i != kNone; i = next_[i]) parts[p].push_back(i);
+      std::sort(parts[p].begin(), parts[p].end());
+    }
+    return parts;
+  }
+
+ private:
+  [[nodiscard]] double spread(const State& state) const {
+    return state.front().sum - (state.size() == k_ ? state.back().sum : 0);
+  }
+
+  HeapEntry pop() {
+    std::pop_heap(heap_.begin(), heap_.end());
+    const HeapEntry top = heap_.back();
+    heap_.pop_back();
+    return top;
+  }
+
+  void push(HeapEntry entry) {
+    heap_.push_back(entry);
+    std::push_heap(heap_.begin(), heap_.end());
+  }
+
+  void join(State& a, const State& b) {
+    if (a.size() + b.size() <= k_) {
+      join_apart(a, b);
+      return;
+    }
+    // Position i of a meets position k - 1 - i of b; some sets of either meet nothing.
+    const std::size_t own = a.size();
+    a.resize(k_);
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      const std::size_t place = k_ - 1 - i;
+      if (place < own) {
+        absorb(a[place], b[i]);
+      } else {
+        a[place] = b[i];
+      }
+    }
+    std::stable_sort(a.begin(), a.end(), heavier);
+  }
+
+  void join_apart(State& a, const State& b) {
+    const auto middle = static_cast<std::ptrdiff_t>(a.size());
+    const bool sorted = !heavier(b.front(), a.back());
+    if (a.size() == 1) a.reserve(k_);
+    a.insert(a.end(), b.begin(), b.end());
+    if (!sorted) std::inplace_merge(a.begin(), a.begin() + middle, a.end(), heavier);
+  }
+
+  void absorb(Set& set, const Set& other) {
+    next_[set.last] = other.first;
+    set.last = other.last;
+    set.sum += other.sum;
+  }
+
+  std::size_t k_;
+  std::vector<std::uint32_t> next_;
+  std::vector<State> states_;
+  std::vector<HeapEntry> heap_;
+};
+
+}  // namespace
+
+std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> weights, std::size_t k,
+                                                       bool equal_size) {
+  if (weights.empty()) return std::vector<std::vector<std::uint32_t>>(k);
+  Differencing differencing(weights, k);
+  const std::vector<std::uint32_t> order = heaviest_first(weights);
+  // Groups of k from the light end, the last (heaviest) one full: cut from the heavy end.
+  const std::size_t group = equal_size ? k : 1;
+  for (std::size_t begin = 0; begin < order.size(); begin += group) {
+    State state;
+    for (std::size_t i = begin; i < std::min(begin + group, order.size()); ++i) {
+      state.push_back({weights[order[i]], order[i], order[i]});
+    }
+    differencing.add_state(std::move(state));
+  }
+  return differencing.run();
+}
+
+Plan plan_karmarkar_karp(const PackingProblem& problem) {
+  const PackOptions& options = problem.options;
+  const auto bins = static_cast<std::size_t>(micro_batches_of_step(options));
+  std::vector<std::int64_t> lengths;
+  std::vector<double> work;
+  Plan plan;
+  plan.steps.reserve(problem.batches.size());
+  for (const GlobalBatch& batch : problem.batches) {
+    lengths.clear();
+    for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
+    work.resize(lengths.size());
+    problem.workload.of(lengths, work);
+    std::vector<std::vector<Slice>> placed(bins);
+    const auto parts = karmarkar_karp(work, bins, options.equal_size);
+    for (std::size_t b = 0; b < bins; ++b) {
+      for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
+    }
+    plan.steps.push_back(step_of_bins(std::move(placed), options));
+  }
+  return plan;
+}
+
+}  // namespace equipoise

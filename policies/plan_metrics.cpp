@@ -1,0 +1,242 @@
+#include "policies/plan_metrics.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+
+namespace equipoise {
+namespace {
+
+double squared(std::int64_t tokens) {
+  const auto t = static_cast<double>(tokens);
+  return t * t;
+}
+
+// Sum of len^2. A dependent chunk sees the slices before it: it counts what it adds to its group's len^2.
+double attention_of(const MicroBatch& micro_batch) {
+  double sum = 0;
+  for (const Slice& s : micro_batch.slices) {
+    if (micro_batch.chunk.count > 1) {
+      sum +=
+          squared(s.end - micro_batch.chunk.group_begin) - squared(s.begin - micro_batch.chunk.group_begin);
+    } else {
+      sum += squared(s.tokens());
+    }
+  }
+  return sum;
+}
+
+std::int64_t padded_tokens(const MicroBatch& micro_batch) {
+  if (micro_batch.pad_each_to > 0) {
+    return micro_batch.pad_each_to * static_cast<std::int64_t>(micro_batch.slices.size());
+  }
+  return micro_batch.pack_length > 0 ? micro_batch.pack_length : micro_batch.tokens();
+}
+
+std::int64_t distributed_tokens(const MicroBatch& micro_batch) {
+  if (micro_batch.placement.empty()) return micro_batch.tokens();
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
+    if (micro_batch.placement[i] == kDistributed) sum += micro_batch.slices[i].tokens();
+  }
+  return sum;
+}
+
+// sum_i (max - x_i) / (max * n) = 1 - mean / max.
+std::optional<double> bubble_share(const std::vector<double>& of_lane) {
+  const double largest = *std::max_element(of_lane.begin(), of_lane.end());
+  if (!(largest > 0)) return std::nullopt;
+  double missing = 0;
+  for (const double x : of_lane) missing += largest - x;
+  return missing / (largest * static_cast<double>(of_lane.size()));
+}
+
+struct Mean {
+  double sum = 0;
+  std::int64_t count = 0;
+  void add(const std::optional<double>& value) {
+    if (!value) return;
+    sum += *value;
+    ++count;
+  }
+  [[nodiscard]] std::optional<double> value() const {
+    if (count == 0) return std::nullopt;
+    return sum / static_cast<double>(count);
+  }
+};
+
+// Whether the step counts in means: full steps, or all when the plan has no full one.
+class Counted {
+ public:
+  explicit Counted(const Plan& plan)
+      : all_(std::all_of(plan.steps.begin(), plan.steps.end(), [](const Step& s) { return s.tail; })) {}
+  bool operator()(const Step& step) const { return all_ || !step.tail; }
+
+ private:
+  bool all_;
+};
+
+struct Arrival {
+  std::int64_t document;
+  std::int64_t begin;
+  std::int64_t batch;
+};
+
+// When each slice arrived, by document and first token.
+std::vector<Arrival> arrivals(std::span<const GlobalBatch> batches) {
+  std::vector<Arrival> list;
+  for (std::size_t b = 0; b < batches.size(); ++b) {
+    for (const Slice& s : batches[b].slices) {
+      list.push_back({s.document, s.begin, static_cast<std::int64_t>(b)});
+    }
+  }
+  const auto before = [](const Arrival& x, const Arrival& y) {
+    return x.document != y.document ? x.document < y.document : x.begin < y.begin;
+  };
+  if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
+  return list;
+}
+
+void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, PlanMetrics& metrics) {
+  const std::vector<Arrival> list = arrivals(batches);
+  const auto after = [](const Slice& s, const Arrival& a) {
+    return s.document != a.document ? s.document < a.document : s.begin < a.begin;
+  };
+  double sum = 0;
+  double tokens = 0;
+  std::int64_t largest = 0;
+  for (std::size_t k = 0; k < plan.steps.size(); ++k) {
+    for (const Lane& lane : plan.steps[k].lanes) {
+      for (const MicroBatch& micro_batch : lane.micro_batches) {
+        for (const Slice& slice : micro_batch.slices) {
+          const auto found = std::upper_bound(list.begin(), list.end(), slice, after);
+          assert(found != list.begin());
+          const std::int64_t delay =
+              std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - std::prev(found)->batch);
+          sum += static_cast<double>(delay) * static_cast<double>(slice.tokens());
+          tokens += static_cast<double>(slice.tokens());
+          largest = std::max(largest, delay);
+        }
+      }
+    }
+  }
+  if (!(tokens > 0)) return;
+  metrics.token_delay_mean = sum / tokens;
+  metrics.token_delay_max = static_cast<double>(largest);
+}
+
+}  // namespace
+
+StepMetrics step_metrics(const Step& step) {
+  StepMetrics metrics;
+  std::vector<double> attention_of_lane(step.lanes.size());
+  std::vector<double> tokens_of_lane(step.lanes.size());
+  double largest = 0;
+  double attention = 0;
+  std::int64_t micro_batches = 0;
+  std::int64_t padded = 0;
+  std::int64_t distributed = 0;
+  bool pads = false;
+  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    for (const MicroBatch& micro_batch : step.lanes[l].micro_batches) {
+      const double own = attention_of(micro_batch);
+      const std::int64_t tokens = micro_batch.tokens();
+      largest = std::max(largest, own);
+      attention += own;
+      ++micro_batches;
+      metrics.tokens += tokens;
+      attention_of_lane[l] += own;
+      tokens_of_lane[l] += static_cast<double>(tokens);
+      padded += padded_tokens(micro_batch);
+      pads = pads || micro_batch.pad_each_to > 0 || micro_batch.pack_length > 0;
+      if (step.lanes[l].context > 1) distributed += distributed_tokens(micro_batch);
+    }
+  }
+  for (const Slice& s : step.carried) metrics.carried_tokens += s.tokens();
+  if (step.lanes.empty()) return metrics;
+  const auto tokens = static_cast<double>(metrics.tokens);
+  if (attention > 0) metrics.attention_imbalance = largest * static_cast<double>(micro_batches) / attention;
+  metrics.abr = bubble_share(attention_of_lane);
+  metrics.dbr = bubble_share(tokens_of_lane);
+  if (pads) metrics.pr = 1 - tokens / static_cast<double>(padded);
+  if (metrics.tokens > 0) metrics.cr = static_cast<double>(distributed) / tokens;
+  metrics.ave_t = tokens / static_cast<double>(step.lanes.size());
+  return metrics;
+}
+
+PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan) {
+  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried;
+  const Counted counted(plan);
+  for (const Step& step : plan.steps) {
+    if (!counted(step)) continue;
+    const StepMetrics m = step_metrics(step);
+    attention_imbalance.add(m.attention_imbalance);
+    abr.add(m.abr);
+    dbr.add(m.dbr);
+    pr.add(m.pr);
+    cr.add(m.cr);
+    ave_t.add(m.ave_t);
+    carried.add(static_cast<double>(m.carried_tokens));
+  }
+  PlanMetrics metrics;
+  metrics.attention_imbalance = attention_imbalance.value();
+  metrics.abr = abr.value();
+  metrics.dbr = dbr.value();
+  metrics.pr = pr.value();
+  metrics.cr = cr.value();
+  metrics.ave_t = ave_t.value();
+  if (plan.sees_whole_set) return metrics;
+  metrics.carried_tokens = carried.value();
+  add_delays(batches, plan, metrics);
+  return metrics;
+}
+
+std::optional<double> imbalance_degree(std::span<const double> latencies) {
+  double sum = 0;
+  double largest = 0;
+  for (const double x : latencies) {
+    sum += x;
+    largest = std::max(largest, x);
+  }
+  if (!(sum > 0)) return std::nullopt;
+  return largest * static_cast<double>(latencies.size()) / sum;
+}
+
+std::optional<double> imbalance_degree(const Plan& plan, std::span<const double> latencies) {
+  Mean mean;
+  const Counted counted(plan);
+  std::size_t first = 0;
+  for (const Step& step : plan.steps) {
+    std::size_t count = 0;
+    for (const Lane& lane : step.lanes) count += lane.micro_batches.size();
+    if (counted(step)) mean.add(imbalance_degree(latencies.subspan(first, count)));
+    first += count;
+  }
+  return mean.value();
+}
+
+std::vector<double> micro_batch_workloads(const Plan& plan, const Workload& workload) {
+  std::vector<std::int64_t> tokens;
+  std::vector<std::size_t> end;
+  for (const Step& step : plan.steps) {
+    for (const Lane& lane : step.lanes) {
+      for (const MicroBatch& micro_batch : lane.micro_batches) {
+        for (const Slice& s : micro_batch.slices) tokens.push_back(s.tokens());
+        end.push_back(tokens.size());
+      }
+    }
+  }
+  std::vector<double> work(tokens.size());
+  workload.of(tokens, work);
+  std::vector<double> sums;
+  sums.reserve(end.size());
+  std::size_t i = 0;
+  for (const std::size_t stop : end) {
+    double sum = 0;
+    for (; i < stop; ++i) sum += work[i];
+    sums.push_back(sum);
+  }
+  return sums;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,142 @@
+// padded, sorted, lpt, karmarkar-karp, chunkflow.
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "policies/packing/karmarkar_karp.h"
+#include "tests/policies/packing_cases.h"
+#include "tests/policies/random_documents.h"
+
+using namespace equipoise;
+
+namespace {
+
+PackOptions shape(std::int64_t micro_batches, int lanes) {
+  PackOptions options;
+  options.sequences_per_step = micro_batches;
+  options.lanes = lanes;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("padded makes one sequence of each document and pads micro-batches to their longest") {
+  PackOptions options = shape(4, 2);
+  options.micro_batch_size = 2;
+  const Plan plan = plan_of("padded", document_batches({{3, 9, 5, 2, 4}}), options);
+  // Lane 0 gets 0, 2, 4; lane 1 gets 1, 3; two sequences a micro-batch.
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0, 2}, {4}, {1, 3}});
+  CHECK(plan.steps[0].lanes[0].micro_batches[0].pad_each_to == 5);
+  CHECK(plan.steps[0].lanes[1].micro_batches[0].pad_each_to == 9);
+}
+
+TEST_CASE("sorted cuts the sorted set into batches and shuffles these") {
+  PackOptions options = shape(2, 1);
+  options.documents_per_step = 2;
+  options.shuffle = false;
+  const std::vector<GlobalBatch> batches = document_batches({{5, 1}, {4, 1}, {2}});
+  // Sorted, stable: 1 (1), 1 (3), 2 (4), 4 (2), 5 (0).
+  Plan plan = plan_of("sorted", batches, options);
+  REQUIRE(plan.steps.size() == 3);
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1}, {3}});
+  CHECK(ids_of(plan.steps[1]) == std::vector<Ids>{{4}, {2}});
+  CHECK(ids_of(plan.steps[2]) == std::vector<Ids>{{0}});
+  CHECK(plan.steps[2].tail);
+  // Shuffled from seed 0, three batches become 2 0 1 (derived in test_packers.cpp).
+  options.shuffle = true;
+  plan = plan_of("sorted", batches, options);
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0}});
+  CHECK(ids_of(plan.steps[1]) == std::vector<Ids>{{1}, {3}});
+}
+
+TEST_CASE("lpt puts the largest cost first on the least loaded micro-batch") {
+  // W = len^2: 36 -> 0, 25 -> 1, 16 -> 1 (41), 16 -> 0 (52), 9 -> 1 (50).
+  const Plan plan = plan_of("lpt", document_batches({{4, 6, 5, 4, 3}}), shape(2, 1));
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1, 3}, {2, 0, 4}});
+}
+
+TEST_CASE("Karmarkar-Karp differences the two states of largest spread") {
+  // Weights 8 7 6 5 4, two parts: 8-7 -> 1 {8|7}; 6-5 -> 1 {6|5}; 4 with spread 4 joins the first of spread 1
+  // ({8|7}, the older): 7+4 = 11 | 8, spread 3; then {6|5}: 11+5 = 16 | 8+6 = 14. (The best is 15 | 15.)
+  const std::vector<double> weights{8, 7, 6, 5, 4};
+  CHECK(karmarkar_karp(weights, 2, false) == std::vector<std::vector<std::uint32_t>>{{1, 3, 4}, {0, 2}});
+}
+
+TEST_CASE("Karmarkar-Karp with equal sizes keeps the parts equal in number") {
+  // 8 7 | 6 5 | 4 3 | 2 1 with spread 1 each: (8|7)+(6|5): 8+5 | 7+6 = 13 | 13, spread 0; (4|3)+(2|1): 5 | 5;
+  // 18 | 18: parts {8 5 4 1}, {7 6 3 2}.
+  const std::vector<double> weights{8, 7, 6, 5, 4, 3, 2, 1};
+  CHECK(karmarkar_karp(weights, 2, true) ==
+        std::vector<std::vector<std::uint32_t>>{{0, 3, 5, 6}, {1, 2, 4, 7}});
+  SplitMix64 random(3);
+  for (int round = 0; round < 200; ++round) {
+    const auto k = static_cast<std::size_t>(1 + below(random, 7));
+    std::vector<double> any;
+    for (const std::int64_t x : random_lengths(random, below(random, 40), 50))
+      any.push_back(static_cast<double>(x));
+    std::size_t least = any.size();
+    std::size_t most = 0;
+    for (const auto& part : karmarkar_karp(any, k, true)) {
+      least = std::min(least, part.size());
+      most = std::max(most, part.size());
+    }
+    CHECK(most - least <= 1);
+  }
+}
+
+TEST_CASE("chunkflow cuts long documents and packs the others into chunks") {
+  // ChunkSize 4: document 1 (10) -> [0,4) [4,8) [8,10); document 3 (4) is not cut. Short: 1 4 2 1 (ids 0 3 4
+  // 2 by length 4 2 1 1): sum 8, n = 2: 4 | 2 | 1 | 1 -> {3}, {4, 0, 2} -> 4 and 4 tokens. Ordered by lowest
+  // document: {0, 2, 4}, {3}; then the group.
+  PackOptions options = shape(4, 1);
+  options.chunk_size = 4;
+  const Plan plan = plan_of("chunkflow", document_batches({{1, 10, 1, 4, 2}}), options);
+  const Step& step = plan.steps[0];
+  CHECK(ids_of(step) == std::vector<Ids>{{0, 2, 4}, {3}, {1}, {1}, {1}});
+  const std::vector<MicroBatch>& chunks = step.lanes[0].micro_batches;
+  CHECK(chunks[0].chunk.count == 1);
+  CHECK(chunks[2].slices[0] == Slice{1, 0, 4});
+  CHECK(chunks[3].slices[0] == Slice{1, 4, 8});
+  CHECK(chunks[4].slices[0] == Slice{1, 8, 10});
+  CHECK(chunks[4].chunk == Chunk{1, 2, 3, 0});
+}
+
+TEST_CASE("chunkflow raises the number of chunks until LPT fits") {
+  // ChunkSize 6: 4 4 4: sum 12, n = 2 puts 8 into one chunk; n = 3 fits.
+  PackOptions options = shape(4, 1);
+  options.chunk_size = 6;
+  CHECK(ids_of(plan_of("chunkflow", document_batches({{4, 4, 4}}), options).steps[0]) ==
+        std::vector<Ids>{{0}, {1}, {2}});
+}
+
+TEST_CASE("chunkflow gives whole groups to lanes, largest first, and keeps the order inside a lane") {
+  // ChunkSize 4, lanes 2: units {2} of 4 tokens (document 0 is 9 tokens, document 1 is 8): group 0 (9) ->
+  // lane 0, group 1 (8) -> lane 1, standalone (4) -> lane 1, where it stands first.
+  PackOptions options = shape(4, 2);
+  options.chunk_size = 4;
+  const Plan plan = plan_of("chunkflow", document_batches({{9, 8, 4}}), options);
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0}, {0}, {0}, {2}, {1}, {1}});
+  CHECK(plan.steps[0].lanes[0].micro_batches.size() == 3);
+}
+
+TEST_CASE("a window-cut slice that is too long becomes a chunk group of its own") {
+  PackOptions options = shape(2, 1);
+  options.context_window = 10;
+  options.chunk_size = 4;
+  const std::vector<std::int64_t> lengths{20};
+  const DocumentSet set = load_documents(lengths, options, {});
+  const Plan plan = plan_of("chunkflow", set.batches, options);
+  const std::vector<MicroBatch>& chunks = plan.steps[0].lanes[0].micro_batches;
+  REQUIRE(chunks.size() == 6);
+  CHECK(chunks[3].chunk == Chunk{0, 0, 3, 10});  // it attends back to token 10, not to 0
+}
+
+TEST_CASE("chunk groups keep their places when a lane is reordered") {
+  PackOptions options = shape(4, 1);
+  options.chunk_size = 4;
+  options.order = Order::descending;
+  // Standalone {0}: 3, {1}: 4 -> descending puts {1} first; the group of document 2 stays behind them.
+  const Plan plan = plan_of("chunkflow", document_batches({{3, 4, 5}}), options);
+  CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1}, {0}, {2}, {2}});
+  CHECK(plan.steps[0].lanes[0].micro_batches[2].chunk.index == 0);
+}
