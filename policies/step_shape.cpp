@@ -27,15 +27,19 @@ std::int64_t micro_batches_of_step(const PackOptions& options) {
   return options.sequences_per_step / options.micro_batch_size;
 }
 
-std::int64_t micro_batch_capacity(const PackOptions& options) {
+std::int64_t window_tokens(const PackOptions& options) {
   require_positive(options.context_window, "context_window");
+  return options.context_window;
+}
+
+std::int64_t micro_batch_capacity(const PackOptions& options) {
   require_positive(options.micro_batch_size, "micro_batch_size");
   // Fewer micro-batches than the windows ask for: they share the windows, as plain's do.
   const std::int64_t shared =
       options.micro_batches > 0
           ? (options.sequences_per_step + options.micro_batches - 1) / options.micro_batches
           : 0;
-  return options.context_window * std::max(options.micro_batch_size, shared);
+  return window_tokens(options) * std::max(options.micro_batch_size, shared);
 }
 
 std::int64_t pack_length(const PackOptions& options) {

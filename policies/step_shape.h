@@ -12,6 +12,9 @@ namespace equipoise {
 // N: micro-batches of a step over all lanes.
 std::int64_t micro_batches_of_step(const PackOptions& options);
 
+// Tokens of a window.
+std::int64_t window_tokens(const PackOptions& options);
+
 // Tokens that fit in one micro-batch of a fixed-length policy: micro_batch_size windows.
 std::int64_t micro_batch_capacity(const PackOptions& options);
 

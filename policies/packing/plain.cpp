@@ -46,7 +46,7 @@ std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_
 Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const std::int64_t micro_batches = micro_batches_of_step(options);
-  const std::int64_t window = options.context_window;
+  const std::int64_t window = window_tokens(options);
   const auto lanes = static_cast<std::int64_t>(options.lanes);
 
   Plan plan;
