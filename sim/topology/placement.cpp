@@ -97,7 +97,11 @@ Placement::Placement(std::string_view order, const ParallelSizes& sizes, int gpu
   for (int a = 0; a < kAxes; ++a)
     shapes_[static_cast<std::size_t>(a)] =
         shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(a)]);
-  data_context_shape_ = context_shape(merged);
+  for (int degree = 1; degree <= merged; ++degree)
+    if (merged % degree == 0) context_shapes_[degree] = merged_shape(degree);
+  for (int stage = 0; stage < sizes.pipeline; ++stage)
+    next_hops_.push_back(hop_between(stage, (stage + 1) % sizes.pipeline));
+  data_context_shape_ = context_shapes_.at(merged);
   expert_data_shape_ = sizes.expert == 1 ? data_context_shape_ : shape_along(expert_data_);
 }
 
@@ -146,28 +150,6 @@ std::vector<int> Placement::expert_data_group(int gpu) const {
   return members;
 }
 
-GroupShape Placement::worst_shape(const std::vector<std::vector<int>>& groups) const {
-  int ranks = 1;
-  int most_nodes = 1;
-  for (const std::vector<int>& members : groups) {
-    ranks = static_cast<int>(members.size());
-    int touched = 0;
-    int last = -1;
-    // Members may visit nodes out of order only when axes are merged; counting changes of node after a
-    // sort is exact either way.
-    std::vector<int> node_of;
-    node_of.reserve(members.size());
-    for (const int member : members) node_of.push_back(node(member));
-    std::sort(node_of.begin(), node_of.end());
-    for (const int n : node_of) {
-      touched += n != last ? 1 : 0;
-      last = n;
-    }
-    most_nodes = std::max(most_nodes, touched);
-  }
-  return {ranks, (ranks + most_nodes - 1) / most_nodes};
-}
-
 GroupShape Placement::shape_along(const Digit& digit) const {
   int most_nodes = 1;
   for (int gpu = 0; gpu < gpus_; ++gpu) {
@@ -184,22 +166,45 @@ GroupShape Placement::shape_along(const Digit& digit) const {
   return {digit.size, (digit.size + most_nodes - 1) / most_nodes};
 }
 
-GroupShape Placement::context_shape(int degree) const {
-  const int merged = sizes_.context * sizes_.data;
-  if (degree < 1 || merged % degree != 0)
-    throw UserError("context degree: expected a divisor of context * data = " + std::to_string(merged) +
-                    ", found " + std::to_string(degree));
-  std::vector<std::vector<int>> groups;
+// Groups of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order when DP is
+// the inner axis, so a node counts where it was not seen before in the group.
+GroupShape Placement::merged_shape(int degree) const {
+  int most_nodes = 1;
+  std::vector<int> seen(static_cast<std::size_t>(nodes()), -1);
+  int group = 0;
   for (int p = 0; p < sizes_.pipeline; ++p)
     for (int t = 0; t < sizes_.tensor; ++t) {
       const std::vector<int> all = merged_group(t, p);
-      for (int begin = 0; begin < merged; begin += degree)
-        groups.emplace_back(all.begin() + begin, all.begin() + begin + degree);
+      for (std::size_t begin = 0; begin < all.size(); begin += static_cast<std::size_t>(degree), ++group) {
+        int touched = 0;
+        for (std::size_t i = begin; i < begin + static_cast<std::size_t>(degree); ++i) {
+          int& last = seen[static_cast<std::size_t>(node(all[i]))];
+          touched += last != group ? 1 : 0;
+          last = group;
+        }
+        most_nodes = std::max(most_nodes, touched);
+      }
     }
-  return worst_shape(groups);
+  return {degree, (degree + most_nodes - 1) / most_nodes};
+}
+
+GroupShape Placement::context_shape(int degree) const {
+  const auto found = context_shapes_.find(degree);
+  if (found != context_shapes_.end()) return found->second;
+  throw UserError("context degree: expected a divisor of context * data = " +
+                  std::to_string(sizes_.context * sizes_.data) + ", found " + std::to_string(degree));
 }
 
 GroupShape Placement::hop_shape(int from_stage, int to_stage) const {
+  const int last = sizes_.pipeline - 1;
+  if (to_stage == (from_stage == last ? 0 : from_stage + 1))
+    return next_hops_[static_cast<std::size_t>(from_stage)];
+  if (from_stage == (to_stage == last ? 0 : to_stage + 1))
+    return next_hops_[static_cast<std::size_t>(to_stage)];
+  return hop_between(from_stage, to_stage);
+}
+
+GroupShape Placement::hop_between(int from_stage, int to_stage) const {
   if (from_stage == to_stage) return {1, 1};
   const Digit& pipeline = digits_[static_cast<std::size_t>(Axis::pipeline)];
   for (int gpu = 0; gpu < gpus_; ++gpu) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -69,6 +70,7 @@ class Placement {
   [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
   // A CP group of another degree than the layout's (lanes of HBP, FlexSP, dynamic CP): `degree` consecutive
   // ranks of the grid that CP and DP span together. Throws UserError unless degree divides cp * dp.
+  // Looked up: all degrees are worked out at the start.
   [[nodiscard]] GroupShape context_shape(int degree) const;
 
   // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else
@@ -81,8 +83,9 @@ class Placement {
     int stride = 1;
     [[nodiscard]] int of(int gpu) const { return gpu / stride % size; }
   };
-  [[nodiscard]] GroupShape worst_shape(const std::vector<std::vector<int>>& groups) const;
   [[nodiscard]] GroupShape shape_along(const Digit& digit) const;
+  [[nodiscard]] GroupShape merged_shape(int degree) const;
+  [[nodiscard]] GroupShape hop_between(int from_stage, int to_stage) const;
   // The GPUs of one (tensor, pipeline), CP and DP merged, the inner axis fastest.
   [[nodiscard]] std::vector<int> merged_group(int tensor, int pipeline) const;
 
@@ -93,6 +96,8 @@ class Placement {
   Digit expert_;                     // expert grid
   Digit expert_data_;
   std::array<GroupShape, kAxes> shapes_;
+  std::map<int, GroupShape> context_shapes_;  // by degree
+  std::vector<GroupShape> next_hops_;         // from each stage to the next, the last one's to the first
   GroupShape data_context_shape_;
   GroupShape expert_data_shape_;
 };
