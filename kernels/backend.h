@@ -23,6 +23,7 @@ struct DeviceDescription {
   std::string name;                              // "NVIDIA H200", "AMD EPYC ... (avx512)"
   std::map<std::string, std::string> libraries;  // library -> version
   int compute_units = 1;                         // SMs; 1 for a CPU rank, which is one thread
+  double peak_tflops = 0;                        // dense, in the element type; 0: not known, measure it
   double memory_bytes = 0;
 };
 
@@ -74,6 +75,8 @@ class Backend {
 
   // An op that does nothing: what a launch alone costs.
   virtual void empty_op() = 0;
+  // Keeps the device busy for this long by its own clock (on a CPU, the thread's CPU time): tests the timer.
+  virtual void spin(double seconds) = 0;
   virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
 
   // Softmax scale is 1 / sqrt(head_dim). `log_sum` is (query rows, query_heads): log of the softmax
@@ -106,6 +109,9 @@ class Backend {
   virtual void swiglu(const Rows& shape, const void* gate_up, void* out) = 0;
   virtual void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
                                void* gate_up_gradient) = 0;
+  // One Adam step on f32 master weights; writes the weights in the backend's element type.
+  virtual void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean,
+                         float* square, void* weights) = 0;
   virtual void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) = 0;
   // Logits (rows, columns) hold the vocabulary's shard [first_token, first_token + columns). `log_sum` is the
   // log of the shard's sum of exponentials, `target_logit` the target's logit or 0 if it lies in another

@@ -197,6 +197,34 @@ void check_residual_add(Checker& checker, std::int64_t elements) {
                   checker.limits().elementwise);
 }
 
+void check_adam(Checker& checker, std::int64_t elements) {
+  const std::string what = std::to_string(elements) + " elements";
+  AdamStep step;
+  step.elements = elements;
+  step.rate = 0.1F;
+  Backend& backend = checker.backend();
+  const Input gradient = checker.input(elements);
+  const Input before = checker.input(elements);  // exact in either type, so its f32 copies are too
+  const Input mean_before = checker.input(elements);
+  Values positive(mean_before.values);
+  for (double& value : positive) value *= value;
+  const std::vector<float> square_f32(positive.begin(), positive.end());
+  const std::vector<float> master_f32(before.values.begin(), before.values.end());
+  const std::vector<float> mean_f32(mean_before.values.begin(), mean_before.values.end());
+  const Buffer master = upload_f32(backend, master_f32);
+  const Buffer mean = upload_f32(backend, mean_f32);
+  const Buffer square = upload_f32(backend, square_f32);
+  const Buffer weights = checker.output(elements);
+  backend.adam_step(step, gradient.device.data(), master.floats(), mean.floats(), square.floats(),
+                    weights.data());
+  const auto expected = reference::adam_step(
+      step, gradient.values, {before.values, mean_before.values, {square_f32.begin(), square_f32.end()}});
+  checker.compare_f32("adam_step", "master", what, expected.master, master);
+  checker.compare_f32("adam_step", "mean", what, expected.mean, mean);
+  checker.compare_f32("adam_step", "square", what, expected.square, square);
+  checker.compare("adam_step", "weights", what, expected.master, weights, checker.limits().elementwise);
+}
+
 void check_cross_entropy(Checker& checker, const Rows& shape, std::int64_t first_token) {
   const std::string what = std::to_string(shape.rows) + " x " + std::to_string(shape.columns) +
                            " from token " + std::to_string(first_token);
@@ -294,6 +322,7 @@ std::vector<CheckResult> check_rows(Backend& backend, std::uint64_t seed) {
     check_rms_norm(checker, shape);
     check_swiglu(checker, shape);
     check_residual_add(checker, shape.rows * shape.columns);
+    check_adam(checker, shape.rows * shape.columns);
     check_cross_entropy(checker, shape, 0);
     check_cross_entropy(checker, shape, 300);
   }

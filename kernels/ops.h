@@ -58,4 +58,15 @@ struct RopeShape {
   int head_dim = 0;
 };
 
+// Adam without weight decay, bias corrections folded into the two rates by the caller:
+// mean = b1 * mean + (1 - b1) * g; square = b2 * square + (1 - b2) * g^2; w -= rate * mean / (sqrt(square) +
+// e).
+struct AdamStep {
+  std::int64_t elements = 0;
+  float beta1 = 0.9F;
+  float beta2 = 0.95F;
+  float epsilon = 1e-8F;
+  float rate = 1e-4F;
+};
+
 }  // namespace equipoise::kernels

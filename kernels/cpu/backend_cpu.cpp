@@ -93,6 +93,11 @@ class CpuBackend : public Backend {
   }
 
   void empty_op() override {}
+  void spin(double seconds) override {
+    const double end = thread_cpu_seconds() + seconds;
+    while (thread_cpu_seconds() < end) {
+    }
+  }
   void copy(void* target, const void* source, std::size_t bytes) override {
     std::memcpy(target, source, bytes);
   }
@@ -172,6 +177,11 @@ class CpuBackend : public Backend {
                        void* gate_up_gradient) override {
     kernels_.swiglu_backward(shape, static_cast<const float*>(gate_up),
                              static_cast<const float*>(out_gradient), static_cast<float*>(gate_up_gradient));
+  }
+  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
+                 void* weights) override {
+    kernels_.adam_step(step, static_cast<const float*>(gradient), master, mean, square,
+                       static_cast<float*>(weights));
   }
   void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
     kernels_.residual_add(elements, static_cast<const float*>(x), static_cast<const float*>(residual),

@@ -40,6 +40,8 @@ struct CpuKernels {
   void (*rope)(const RopeShape&, bool inverse, const std::int32_t* positions, const float* table, float* x);
   void (*swiglu)(const Rows&, const float* gate_up, float* out);
   void (*swiglu_backward)(const Rows&, const float* gate_up, const float* dout, float* dgate_up);
+  void (*adam_step)(const AdamStep&, const float* gradient, float* master, float* mean, float* square,
+                    float* weights);
   void (*residual_add)(std::int64_t elements, const float* x, const float* residual, float* out);
   void (*cross_entropy)(const Rows&, std::int64_t first_token, const float* logits,
                         const std::int32_t* targets, float* log_sum, float* target_logit);

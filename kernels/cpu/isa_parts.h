@@ -18,6 +18,8 @@ void rms_norm_backward(const Rows& shape, const float* x, const float* weight, c
 void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table, float* x);
 void swiglu(const Rows& shape, const float* gate_up, float* out);
 void swiglu_backward(const Rows& shape, const float* gate_up, const float* dout, float* dgate_up);
+void adam_step(const AdamStep& step, const float* gradient, float* master, float* mean, float* square,
+               float* weights);
 void residual_add(std::int64_t elements, const float* x, const float* residual, float* out);
 void cross_entropy(const Rows& shape, std::int64_t first_token, const float* logits,
                    const std::int32_t* targets, float* log_sum, float* target_logit);

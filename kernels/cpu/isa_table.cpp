@@ -17,6 +17,7 @@ const CpuKernels kKernels = {EQUIPOISE_TEXT(EQUIPOISE_ISA),
                              rope,
                              swiglu,
                              swiglu_backward,
+                             adam_step,
                              residual_add,
                              cross_entropy,
                              cross_entropy_backward};

@@ -126,6 +126,17 @@ void swiglu_backward(const Rows& shape, const float* gate_up, const float* dout,
   }
 }
 
+void adam_step(const AdamStep& step, const float* gradient, float* master, float* mean, float* square,
+               float* weights) {
+  for (std::int64_t i = 0; i < step.elements; ++i) {
+    const float g = gradient[i];
+    mean[i] = step.beta1 * mean[i] + (1.0F - step.beta1) * g;
+    square[i] = step.beta2 * square[i] + (1.0F - step.beta2) * g * g;
+    master[i] -= step.rate * mean[i] / (__builtin_sqrtf(square[i]) + step.epsilon);
+    weights[i] = master[i];
+  }
+}
+
 void residual_add(std::int64_t elements, const float* x, const float* residual, float* out) {
   for_vectors(elements, [&](auto read, auto write) { write(out, read(x) + read(residual)); });
 }

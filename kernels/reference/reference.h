@@ -45,6 +45,13 @@ Values rope(const RopeShape& shape, double base, std::span<const std::int32_t> p
 Values swiglu(const Rows& shape, const Values& gate_up);
 Values swiglu_gradient(const Rows& shape, const Values& gate_up, const Values& out_gradient);
 
+struct AdamState {
+  Values master;
+  Values mean;
+  Values square;
+};
+AdamState adam_step(const AdamStep& step, const Values& gradient, AdamState before);
+
 struct CrossEntropy {
   Values log_sum;
   Values target_logit;

@@ -119,6 +119,15 @@ Values swiglu_gradient(const Rows& shape, const Values& gate_up, const Values& o
   return gradient;
 }
 
+AdamState adam_step(const AdamStep& step, const Values& gradient, AdamState state) {
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    state.mean[i] = step.beta1 * state.mean[i] + (1.0 - step.beta1) * gradient[i];
+    state.square[i] = step.beta2 * state.square[i] + (1.0 - step.beta2) * gradient[i] * gradient[i];
+    state.master[i] -= step.rate * state.mean[i] / (std::sqrt(state.square[i]) + step.epsilon);
+  }
+  return state;
+}
+
 CrossEntropy cross_entropy(const Rows& shape, std::int64_t first_token, const Values& logits,
                            std::span<const std::int32_t> targets) {
   CrossEntropy result{Values(static_cast<std::size_t>(shape.rows)),

@@ -23,6 +23,11 @@ class WrappedBackend : public Backend {
   void start_timer() override { real_->start_timer(); }
   Elapsed stop_timer() override { return real_->stop_timer(); }
   void empty_op() override { real_->empty_op(); }
+  void spin(double seconds) override { real_->spin(seconds); }
+  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
+                 void* weights) override {
+    real_->adam_step(step, gradient, master, mean, square, weights);
+  }
   void copy(void* target, const void* source, std::size_t bytes) override {
     real_->copy(target, source, bytes);
   }

@@ -1,0 +1,84 @@
+// A point: one shape to measure. Plain data with a key that names it in files, so that a run can be resumed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace equipoise::measure {
+
+struct LaunchPoint {};
+
+struct CopyPoint {
+  std::int64_t bytes = 0;  // copied: read once and written once
+};
+
+struct AttentionPoint {
+  kernels::AttentionShape shape;
+  kernels::Pass pass = kernels::Pass::forward;
+  std::vector<kernels::Piece> pieces;
+  std::string what;  // "one piece", "packed", "context-parallel shard"
+};
+
+struct GemmPoint {
+  kernels::GemmShape shape;
+  std::string what;  // "qwen2.5-0.5b qkv forward"
+};
+
+enum class RowOp {
+  rms_norm,
+  rms_norm_backward,
+  rope,
+  swiglu,
+  swiglu_backward,
+  residual_add,
+  cross_entropy,
+  cross_entropy_backward,
+  optimizer
+};
+
+struct RowPoint {
+  RowOp op = RowOp::rms_norm;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;  // rope: heads * 128; optimizer: 1
+};
+
+enum class CollectiveKind { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
+
+struct CollectivePoint {
+  CollectiveKind kind = CollectiveKind::all_gather;
+  std::int64_t bytes = 0;  // by nccl-tests: the total over ranks for all_gather, reduce_scatter, all_to_all
+  int ranks = 0;           // a group of the first `ranks` ranks
+};
+
+struct Point {
+  std::variant<LaunchPoint, CopyPoint, AttentionPoint, GemmPoint, RowPoint, CollectivePoint> what;
+  std::vector<double> place;  // where it lies in its family's space of log sizes: spreads the order of points
+};
+
+// The family decides who fits the point: "launch", "copy", "attention", "gemm", "elementwise", "collective".
+std::string_view family_of(const Point& point);
+
+// Names the point and everything its time depends on; equal keys are the same measurement.
+std::string key_of(const Point& point);
+
+// Device memory one buffer set of the point needs, and a guess of its work, to leave out what cannot fit.
+double bytes_of(const Point& point, kernels::ElementType type);
+double flops_of(const Point& point);
+
+// Bytes of a row-wise op by the simulator's convention: each input read once, each output written once.
+double row_op_bytes(const RowPoint& point, kernels::ElementType type);
+
+// The profile's name of the op ("rms_norm" for both passes), and its pass.
+std::string_view elementwise_name(RowOp op);
+std::string_view collective_name(CollectiveKind kind);
+
+// The order in which points tell most: each next point is the farthest (in `place`) from those before it, so
+// that any prefix of the list covers the family's range. Starts at the first point. O(n^2) distances.
+std::vector<Point> most_informative_first(std::vector<Point> points);
+
+}  // namespace equipoise::measure

@@ -1,0 +1,257 @@
+#include "profiler/measure/point_lists.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "policies/error.h"
+#include "policies/random.h"
+#include "profiler/measure/layer_shapes.h"
+
+namespace equipoise::measure {
+namespace {
+
+double log2_of(std::int64_t value) {
+  return std::log2(static_cast<double>(std::max<std::int64_t>(value, 1)));
+}
+
+bool fits(const Point& point, const ListOptions& options) {
+  return flops_of(point) <= options.scale.most_flops &&
+         bytes_of(point, options.type) <= options.scale.most_bytes;
+}
+
+// Points that fit, each once, in the order in which they tell most.
+std::vector<Point> ordered(std::vector<Point> points, const ListOptions& options) {
+  std::set<std::string> seen;
+  std::vector<Point> kept;
+  for (Point& point : points) {
+    if (fits(point, options) && seen.insert(key_of(point)).second) kept.push_back(std::move(point));
+  }
+  return most_informative_first(std::move(kept));
+}
+
+// lowest, lowest * 2^(1/steps), ... up to highest; off the powers of two in between, where tiles are ragged.
+std::vector<std::int64_t> log_grid(std::int64_t lowest, std::int64_t highest, int steps_per_octave) {
+  std::vector<std::int64_t> values;
+  const double octaves = std::log2(static_cast<double>(highest) / static_cast<double>(lowest));
+  const int steps = static_cast<int>(std::lround(octaves * steps_per_octave));
+  for (int i = 0; i <= steps; ++i) {
+    const double value = static_cast<double>(lowest) * std::exp2(static_cast<double>(i) / steps_per_octave);
+    values.push_back(std::min(highest, static_cast<std::int64_t>(std::llround(value))));
+  }
+  return values;
+}
+
+std::vector<kernels::AttentionShape> attention_shapes(bool gpu) {
+  if (!gpu) {
+    return {{64, 4, 2}, {128, 2, 1}, {64, 8, 8},  {128, 4, 4}, {64, 14, 2},
+            {32, 4, 2}, {64, 2, 2},  {128, 1, 1}, {64, 1, 1}};
+  }
+  return {{128, 8, 1}, {128, 4, 4}, {128, 16, 2}, {128, 32, 8}, {128, 32, 32},
+          {128, 1, 1}, {128, 8, 8}, {128, 2, 2},  {128, 16, 4}, {64, 14, 2},
+          {64, 7, 1},  {64, 8, 8},  {64, 1, 1},   {64, 32, 8},  {128, 64, 8}};
+}
+
+// The place of an attention point: total queries, keys a query sees, number of pieces, heads, group, head
+// dim.
+std::vector<double> attention_place(const AttentionPoint& point) {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  for (const kernels::Piece& piece : point.pieces) {
+    queries += piece.queries;
+    keys += piece.keys;
+  }
+  return {log2_of(queries),
+          log2_of(keys) - log2_of(queries),
+          log2_of(static_cast<std::int64_t>(point.pieces.size())),
+          0.5 * log2_of(point.shape.query_heads),
+          0.5 * log2_of(point.shape.query_heads / point.shape.kv_heads),
+          2.0 * (log2_of(point.shape.head_dim) - 6),
+          point.pass == kernels::Pass::forward ? 0.0 : 1.0};
+}
+
+void add_attention(std::vector<Point>& points, const kernels::AttentionShape& shape,
+                   const std::vector<kernels::Piece>& pieces, const std::string& what) {
+  if (pieces.empty()) return;
+  for (const kernels::Pass pass : {kernels::Pass::forward, kernels::Pass::backward}) {
+    AttentionPoint point{shape, pass, pieces, what};
+    std::vector<double> place = attention_place(point);
+    points.push_back({std::move(point), std::move(place)});
+  }
+}
+
+// Documents packed to `tokens`, drawn at random from the given lengths; the last one is cut.
+std::vector<std::int64_t> packed_lengths(std::span<const std::int64_t> lengths, std::int64_t tokens,
+                                         SplitMix64& random) {
+  std::vector<std::int64_t> pack;
+  for (std::int64_t used = 0; used < tokens;) {
+    const std::int64_t length = lengths[random.next() % lengths.size()];
+    pack.push_back(std::min(length, tokens - used));
+    used += pack.back();
+  }
+  return pack;
+}
+
+// What rank `rank` of `ranks` runs under per-document sharding: chunks rank and 2 * ranks - 1 - rank of every
+// document, against all keys before each chunk's end.
+std::vector<kernels::Piece> shard_pieces(std::span<const std::int64_t> documents, int ranks, int rank) {
+  std::vector<kernels::Piece> pieces;
+  std::int64_t query = 0;
+  std::int64_t key = 0;
+  for (const std::int64_t length : documents) {
+    for (const int chunk : {rank, 2 * ranks - 1 - rank}) {
+      const std::int64_t begin = length * chunk / (2 * ranks);
+      const std::int64_t end = length * (chunk + 1) / (2 * ranks);
+      if (end == begin) continue;
+      pieces.push_back({query, end - begin, key, end});
+      query += end - begin;
+    }
+    key += length;
+  }
+  return pieces;
+}
+
+std::vector<kernels::Piece> whole_pieces(std::span<const std::int64_t> documents) {
+  std::vector<kernels::Piece> pieces;
+  std::int64_t begin = 0;
+  for (const std::int64_t length : documents) {
+    pieces.push_back({begin, length, begin, length});
+    begin += length;
+  }
+  return pieces;
+}
+
+void add_mixes(std::vector<Point>& points, const ListOptions& options, const kernels::AttentionShape& shape,
+               SplitMix64& random) {
+  if (options.lengths.empty()) return;
+  for (const std::int64_t tokens : log_grid(options.scale.gpu ? 4096 : 256, options.scale.most_tokens, 1)) {
+    const std::vector<std::int64_t> documents = packed_lengths(options.lengths, tokens, random);
+    add_attention(points, shape, whole_pieces(documents), "packed documents");
+    for (const int ranks : {2, 4, 8}) {
+      const int rank = static_cast<int>(random.next() % static_cast<std::uint64_t>(ranks));
+      add_attention(points, shape, shard_pieces(documents, ranks, rank),
+                    "context-parallel shard " + std::to_string(rank) + " of " + std::to_string(ranks));
+    }
+  }
+}
+
+}  // namespace
+
+Scale scale_of(std::string_view backend) {
+  constexpr double kMi = 1024.0 * 1024.0;
+  if (backend == "cpu") return {1.2e10, 192 * kMi, 8192, 64 << 20, 16 << 20, false};
+  return {4e15, 48e9, 262144, std::int64_t{2} << 30, std::int64_t{1} << 30, true};
+}
+
+std::vector<Point> launch_points() {
+  return {{LaunchPoint{}, {}}};
+}
+
+std::vector<Point> copy_points(const ListOptions& options) {
+  std::vector<Point> points;
+  for (const std::int64_t bytes : log_grid(4096, options.scale.most_copy_bytes, 1)) {
+    points.push_back({CopyPoint{bytes}, {log2_of(bytes)}});
+  }
+  return ordered(std::move(points), options);
+}
+
+std::vector<Point> attention_points(const ListOptions& options) {
+  std::vector<Point> points;
+  SplitMix64 random(options.seed);
+  for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
+    for (const std::int64_t queries : log_grid(16, options.scale.most_tokens, 1)) {
+      // Half of the shapes lie off the powers of two.
+      const auto jitter = [&](std::int64_t value) {
+        const auto extra = static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(value));
+        return random.next() % 2 == 0 ? value : std::min(value + extra, options.scale.most_tokens);
+      };
+      const std::int64_t q = jitter(queries);
+      add_attention(points, shape, {{0, q, 0, q}}, "one piece");
+      for (const std::int64_t factor : {2, 8, 64, 512}) {
+        if (queries * factor > options.scale.most_tokens) break;
+        const std::int64_t keys = std::max(q, jitter(queries * factor));
+        add_attention(points, shape, {{0, q, 0, keys}}, "one piece");
+      }
+    }
+    add_mixes(points, options, shape, random);
+  }
+  return ordered(std::move(points), options);
+}
+
+std::vector<Point> gemm_points(const ListOptions& options) {
+  const std::span<const LayerShape> known = options.scale.gpu ? gpu_layers() : cpu_layers();
+  std::vector<Point> points;
+  for (const std::string& name : options.models) {
+    if (std::none_of(known.begin(), known.end(),
+                     [&](const LayerShape& layer) { return layer.model == name; })) {
+      std::string names;
+      for (const LayerShape& layer : known) names += (names.empty() ? "" : ", ") + std::string(layer.model);
+      throw UserError("--models: unknown model '" + name + "'; known here: " + names);
+    }
+  }
+  for (const LayerShape& layer : known) {
+    if (!options.models.empty() &&
+        std::find(options.models.begin(), options.models.end(), layer.model) == options.models.end()) {
+      continue;
+    }
+    for (const int tensor : {1, 2, 4, 8}) {
+      for (const std::int64_t tokens :
+           log_grid(16, options.scale.gpu ? options.scale.most_tokens : 4096, 1)) {
+        for (GemmPoint& gemm : gemms_of(layer, tensor, tokens)) {
+          const kernels::GemmShape s = gemm.shape;
+          points.push_back({std::move(gemm),
+                            {log2_of(s.m), log2_of(s.n), log2_of(s.k), s.transpose_a ? 1.0 : 0.0,
+                             s.transpose_b ? 1.0 : 0.0}});
+        }
+      }
+    }
+  }
+  return ordered(std::move(points), options);
+}
+
+std::vector<Point> row_points(const ListOptions& options) {
+  std::vector<Point> points;
+  const std::vector<std::int64_t> widths = options.scale.gpu
+                                               ? std::vector<std::int64_t>{896, 4096, 8192, 16384}
+                                               : std::vector<std::int64_t>{128, 512, 896, 2048};
+  double family = 0;
+  for (const RowOp op :
+       {RowOp::rms_norm, RowOp::residual_add, RowOp::rope, RowOp::swiglu, RowOp::cross_entropy,
+        RowOp::optimizer, RowOp::rms_norm_backward, RowOp::swiglu_backward, RowOp::cross_entropy_backward}) {
+    for (const std::int64_t width : op == RowOp::optimizer ? std::vector<std::int64_t>{1} : widths) {
+      const std::int64_t columns =
+          op == RowOp::cross_entropy || op == RowOp::cross_entropy_backward ? 8 * width : width;
+      const std::int64_t most =
+          op == RowOp::optimizer ? options.scale.most_copy_bytes / 32 : options.scale.most_tokens;
+      for (const std::int64_t rows : log_grid(op == RowOp::optimizer ? 4096 : 16, most, 1)) {
+        points.push_back(
+            {RowPoint{op, rows, columns}, {log2_of(rows * columns), 0.5 * log2_of(columns), family}});
+      }
+    }
+    family += 4;
+  }
+  return ordered(std::move(points), options);
+}
+
+std::vector<Point> collective_points(const ListOptions& options, int ranks) {
+  std::vector<Point> points;
+  std::vector<int> groups;
+  for (int size = 2; size < ranks; size *= 2) groups.push_back(size);
+  if (ranks > 1) groups.push_back(ranks);
+  for (const int group : groups) {
+    for (const CollectiveKind kind :
+         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce,
+          CollectiveKind::all_to_all, CollectiveKind::send_recv}) {
+      for (const std::int64_t bytes : log_grid(8, options.scale.most_collective_bytes, 1)) {
+        // Every rank's share is whole elements.
+        const auto unit = static_cast<std::int64_t>(kernels::bytes_of(options.type)) * group;
+        const std::int64_t whole = std::max(unit, bytes / unit * unit);
+        points.push_back({CollectivePoint{kind, whole, group},
+                          {log2_of(whole), 4.0 * static_cast<double>(kind), 2.0 * log2_of(group)}});
+      }
+    }
+  }
+  return ordered(std::move(points), options);
+}
+
+}  // namespace equipoise::measure

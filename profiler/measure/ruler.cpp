@@ -1,0 +1,123 @@
+#include "profiler/measure/ruler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace equipoise::measure {
+namespace {
+
+struct Batch {
+  double answer = 0;  // seconds of one call
+  double wall = 0;
+  double clock = 0;
+  bool stolen = false;
+};
+
+// Linear interpolation between order statistics.
+double quantile(std::vector<double> values, double q) {
+  std::sort(values.begin(), values.end());
+  const double at = q * static_cast<double>(values.size() - 1);
+  const auto low = static_cast<std::size_t>(at);
+  const std::size_t high = std::min(low + 1, values.size() - 1);
+  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+}
+
+template <class Member>
+std::vector<double> column(const std::vector<Batch>& batches, Member member) {
+  std::vector<double> values;
+  for (const Batch& batch : batches) values.push_back(batch.*member);
+  return values;
+}
+
+Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double clock,
+               const RulerOptions& options) {
+  const auto count = static_cast<double>(calls);
+  Batch batch;
+  batch.wall = elapsed.seconds / count;
+  batch.answer = options.cpu_time ? elapsed.cpu_seconds / count : batch.wall;
+  batch.clock = clock;
+  batch.stolen = options.cpu_time && elapsed.cpu_seconds < (1 - options.most_stolen) * elapsed.seconds;
+  return batch;
+}
+
+// Calls that fill a batch, by doubling: every try is warm-up for the next.
+std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options, double& spent) {
+  std::size_t calls = 1;
+  while (true) {
+    const kernels::Elapsed elapsed = time_batch(0, calls);
+    spent += elapsed.seconds;
+    const double answer = options.cpu_time ? elapsed.cpu_seconds : elapsed.seconds;
+    if (answer >= options.batch_seconds || calls >= (std::size_t{1} << 24U)) return calls;
+    const double grow = answer > 0 ? options.batch_seconds / answer : 16.0;
+    calls =
+        static_cast<std::size_t>(std::ceil(static_cast<double>(calls) * std::clamp(grow * 1.1, 2.0, 16.0)));
+  }
+}
+
+std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const RulerOptions& options,
+                                  int& dropped) {
+  double fastest = 0;
+  for (const Batch& batch : batches) fastest = std::max(fastest, batch.clock);
+  std::vector<Batch> kept;
+  for (const Batch& batch : batches) {
+    if (batch.clock >= (1 - options.most_throttled) * fastest) kept.push_back(batch);
+  }
+  dropped = static_cast<int>(batches.size() - kept.size());
+  return kept;
+}
+
+}  // namespace
+
+Measurement measure_call(const TimeBatch& time_batch, const std::function<double()>& clock_mhz,
+                         const RulerOptions& options) {
+  constexpr std::size_t kFewest = 3;
+  Measurement result;
+  double spent = 0;
+  result.calls_per_batch = calls_for(time_batch, options, spent);
+  spent = 0;
+  std::vector<Batch> all;
+  std::vector<Batch> clean;
+  std::size_t first = 0;
+  const auto enough = [&] {
+    if (all.size() < kFewest) return false;
+    if (all.size() >= static_cast<std::size_t>(options.most_batches)) return true;
+    if (clean.size() >= static_cast<std::size_t>(options.enough_batches)) return true;
+    return spent >= options.budget_seconds * (clean.size() >= kFewest ? 1 : 3);  // patience for clean ones
+  };
+  while (!enough()) {
+    const kernels::Elapsed elapsed = time_batch(first, result.calls_per_batch);
+    first += result.calls_per_batch;
+    spent += elapsed.seconds;
+    all.push_back(batch_of(elapsed, result.calls_per_batch, clock_mhz(), options));
+    if (all.back().stolen) {
+      result.stolen += 1;
+    } else {
+      clean.push_back(all.back());
+    }
+  }
+  clean = drop_throttled(clean, options, result.throttled);
+  result.disturbed = clean.size() < kFewest;
+  const std::vector<Batch>& kept = result.disturbed ? all : clean;
+  result.kept = static_cast<int>(kept.size());
+  const std::vector<double> answers = column(kept, &Batch::answer);
+  result.seconds = quantile(answers, 0.5);
+  result.wall_seconds = quantile(column(kept, &Batch::wall), 0.5);
+  result.clock_mhz = quantile(column(kept, &Batch::clock), 0.5);
+  result.spread =
+      result.seconds > 0 ? (quantile(answers, 0.75) - quantile(answers, 0.25)) / result.seconds : 0;
+  return result;
+}
+
+RulerTest test_ruler(kernels::Backend& backend, double seconds, const RulerOptions& options) {
+  const Measurement measured = measure_call(
+      [&](std::size_t, std::size_t count) {
+        backend.start_timer();
+        for (std::size_t i = 0; i < count; ++i) backend.spin(seconds);
+        return backend.stop_timer();
+      },
+      [&] { return backend.clock_mhz(); }, options);
+  return {seconds, measured.seconds};
+}
+
+}  // namespace equipoise::measure

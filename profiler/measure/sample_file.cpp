@@ -1,0 +1,133 @@
+#include "profiler/measure/sample_file.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+
+namespace equipoise::measure {
+namespace {
+
+using nlohmann::json;
+
+json fields(const LaunchPoint&, const SampleContext&) {
+  return json::object();
+}
+
+json fields(const CopyPoint& point, const SampleContext&) {
+  return {{"op", "copy"}, {"bytes", 2 * point.bytes}};  // read once, written once
+}
+
+json fields(const AttentionPoint& point, const SampleContext& context) {
+  json pieces = json::array();
+  for (const kernels::Piece& piece : point.pieces) pieces.push_back({piece.queries, piece.keys});
+  return {{"pass", point.pass == kernels::Pass::forward ? "forward" : "backward"},
+          {"kernel", context.attention_kernel},
+          {"dtype", context.dtype},
+          {"head_dim", point.shape.head_dim},
+          {"query_heads", point.shape.query_heads},
+          {"kv_heads", point.shape.kv_heads},
+          {"pieces", std::move(pieces)},
+          {"what", point.what}};
+}
+
+json fields(const GemmPoint& point, const SampleContext& context) {
+  return {{"m", point.shape.m},
+          {"n", point.shape.n},
+          {"k", point.shape.k},
+          {"dtype", context.dtype},
+          {"form", std::string(point.shape.transpose_a ? "T" : "N") + (point.shape.transpose_b ? "T" : "N")},
+          {"what", point.what}};
+}
+
+json fields(const RowPoint& point, const SampleContext& context) {
+  const bool backward = point.op == RowOp::rms_norm_backward || point.op == RowOp::swiglu_backward ||
+                        point.op == RowOp::cross_entropy_backward;
+  return {{"op", elementwise_name(point.op)},
+          {"pass", backward ? "backward" : "forward"},
+          {"bytes", row_op_bytes(point, context.type)},
+          {"rows", point.rows},
+          {"columns", point.columns}};
+}
+
+json fields(const CollectivePoint& point, const SampleContext& context) {
+  return {{"kind", collective_name(point.kind)},
+          {"bytes", point.bytes},
+          {"ranks", point.ranks},
+          {"ranks_per_node", std::min(point.ranks, context.ranks_per_node)},
+          {"network", ""},
+          {"nic_GBps", 0}};
+}
+
+// Calls body(line) for every whole line; a last line cut short by a crash is left out.
+template <class Body>
+void for_journal_lines(const std::string& path, Body body) {
+  std::ifstream in(path);
+  std::size_t number = 0;
+  for (std::string text; std::getline(in, text);) {
+    ++number;
+    json line = json::parse(text, nullptr, false);
+    if (line.is_discarded() && in.peek() == std::ifstream::traits_type::eof()) return;
+    if (line.is_discarded() || !line.is_object() || !line.contains("key") || !line.contains("sample")) {
+      throw UserError(path + ":" + std::to_string(number) +
+                      ": not a sample line of this program; remove the file to start again");
+    }
+    body(line);
+  }
+}
+
+}  // namespace
+
+json sample_line(const Point& point, const Measurement& measured, const SampleContext& context) {
+  json sample = std::visit([&](const auto& what) { return fields(what, context); }, point.what);
+  sample["seconds"] = measured.seconds;
+  sample["wall_seconds"] = measured.wall_seconds;
+  sample["spread"] = measured.spread;
+  sample["clock_mhz"] = measured.clock_mhz;
+  sample["calls_per_batch"] = measured.calls_per_batch;
+  sample["batches"] = measured.kept;
+  sample["stolen"] = measured.stolen;
+  sample["throttled"] = measured.throttled;
+  if (measured.disturbed) sample["disturbed"] = true;
+  return {{"family", family_of(point)}, {"key", key_of(point)}, {"sample", std::move(sample)}};
+}
+
+Journal::Journal(const std::string& path, bool resume) : path_(path) {
+  std::string kept;
+  if (resume) {
+    for_journal_lines(path, [&](const json& line) {
+      keys_.insert(line.at("key").get<std::string>());
+      kept += line.dump() + "\n";
+    });
+  }
+  file_.open(path, std::ios::trunc);  // also drops a line that was cut short
+  file_ << kept << std::flush;
+  if (!file_) throw UserError(path + ": cannot be written");
+}
+
+void Journal::add(const json& line) {
+  keys_.insert(line.at("key").get<std::string>());
+  file_ << line.dump() << '\n' << std::flush;
+  if (!file_) throw UserError(path_ + ": cannot be written");
+}
+
+json samples_of_journal(const std::string& path) {
+  std::map<std::string, json> by_key;  // the order of samples must not depend on the order of measuring
+  for_journal_lines(path, [&](const json& line) { by_key[line.at("key").get<std::string>()] = line; });
+  json samples = {{"attention", json::array()},
+                  {"gemm", json::array()},
+                  {"elementwise", json::array()},
+                  {"collective", json::array()}};
+  for (const auto& [key, line] : by_key) {
+    const auto family = line.at("family").get<std::string>();
+    if (family == "launch") {
+      samples["launch"] = line.at("sample");
+    } else {
+      samples[family == "copy" ? "elementwise" : family].push_back(line.at("sample"));
+    }
+  }
+  return samples;
+}
+
+}  // namespace equipoise::measure

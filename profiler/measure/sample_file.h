@@ -1,0 +1,45 @@
+// The samples file (equipoise.samples/1, profiler/README.md) and the journal it grows from: one line of JSON
+// per finished sample, written as soon as it exists, so that a stopped run loses nothing.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+
+#include "kernels/backend.h"
+#include "profiler/measure/point.h"
+#include "profiler/measure/ruler.h"
+
+namespace equipoise::measure {
+
+// How the simulator names what was measured.
+struct SampleContext {
+  std::string attention_kernel;  // "cpu-blocked", "cudnn"
+  std::string dtype;             // "fp32", "bf16"
+  kernels::ElementType type = kernels::ElementType::f32;
+  int ranks_per_node = 1;  // of a collective's group, at most
+};
+
+// {"family", "key", "sample": {...}}.
+nlohmann::json sample_line(const Point& point, const Measurement& measured, const SampleContext& context);
+
+class Journal {
+ public:
+  // Opens `path`; with `resume` its finished samples are kept, else it starts empty. Throws UserError.
+  Journal(const std::string& path, bool resume);
+  [[nodiscard]] bool has(const std::string& key) const { return keys_.count(key) > 0; }
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+  void add(const nlohmann::json& line);
+
+ private:
+  std::string path_;
+  std::set<std::string> keys_;
+  std::ofstream file_;
+};
+
+// All samples of the journal by family, in key order: {"attention": [...], "gemm": [...], ...} and, under
+// "launch", the launch sample.
+nlohmann::json samples_of_journal(const std::string& path);
+
+}  // namespace equipoise::measure

@@ -1,0 +1,355 @@
+#include "profiler/measure/session.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+#include <thread>
+
+#include "policies/error.h"
+#include "profiler/measure/collective_ruler.h"
+#include "profiler/measure/point_lists.h"
+#include "profiler/measure/ruler.h"
+#include "profiler/measure/sample_file.h"
+#include "profiler/measure/workload.h"
+#include "traces/atomic_file.h"
+
+namespace equipoise::measure {
+namespace {
+
+using kernels::Backend;
+using nlohmann::json;
+
+// A family of points and its share of the time.
+struct Family {
+  std::string name;
+  double share = 1;
+  std::vector<Point> points;
+  std::size_t next = 0;
+  double spent = 0;
+};
+
+double seconds_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::unique_ptr<Backend> open_device(const std::string& device) {
+  if (device == "cpu") return kernels::make_cpu_backend();
+  if (device != "cuda") throw UserError("--device: expected cpu or cuda, found '" + device + "'");
+  std::string reason;
+  std::unique_ptr<Backend> backend = kernels::make_cuda_backend(reason);
+  if (backend == nullptr) throw UserError("--device cuda: " + reason);
+  return backend;
+}
+
+RulerOptions ruler_options(bool gpu) {
+  RulerOptions options;
+  options.cpu_time = !gpu;
+  options.batch_seconds = gpu ? 4e-3 : 1e-3;
+  options.budget_seconds = gpu ? 0.1 : 0.12;
+  options.enough_batches = gpu ? 11 : 9;
+  return options;
+}
+
+std::vector<Family> families_of(const SessionOptions& options, const ListOptions& lists, int ranks) {
+  std::vector<Family> families{{"launch", 0.01, launch_points()},
+                               {"copy", 0.05, copy_points(lists)},
+                               {"attention", 0.5, attention_points(lists)},
+                               {"gemm", 0.29, gemm_points(lists)},
+                               {"elementwise", 0.15, row_points(lists)}};
+  // Under a launcher the ranks are there to be joined; one rank alone measures the rest best.
+  if (ranks > 1) families = {{"collective", 1, collective_points(lists, ranks)}};
+  if (options.families.empty()) return families;
+  std::vector<Family> chosen;
+  for (const std::string& name : options.families) {
+    const auto it =
+        std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.name == name; });
+    if (it == families.end()) {
+      throw UserError(
+          "--only: expected attention, gemm, elementwise, copy, launch, or under mpirun collective; found '" +
+          name + "'" + (name == "collective" ? " without mpirun" : ""));
+    }
+    chosen.push_back(*it);
+  }
+  return chosen;
+}
+
+// The family that has had the least of its share and still has points; -1: none.
+int most_starved(const std::vector<Family>& families) {
+  int best = -1;
+  for (std::size_t i = 0; i < families.size(); ++i) {
+    if (families[i].next >= families[i].points.size()) continue;
+    if (best < 0 ||
+        families[i].spent / families[i].share <
+            families[static_cast<std::size_t>(best)].spent / families[static_cast<std::size_t>(best)].share) {
+      best = static_cast<int>(i);
+    }
+  }
+  return best;
+}
+
+json check_json(const std::vector<kernels::CheckResult>& results) {
+  json list = json::array();
+  for (const kernels::CheckResult& result : results) {
+    list.push_back({{"op", result.op},
+                    {"tensor", result.tensor},
+                    {"shape", result.shape},
+                    {"error", std::isfinite(result.error) ? json(result.error) : json("not finite")},
+                    {"limit", result.limit}});
+  }
+  return list;
+}
+
+// Worst error of each (op, tensor): what a profile keeps of the checks.
+json check_summary(const std::vector<kernels::CheckResult>& results) {
+  std::map<std::string, json> worst;
+  for (const kernels::CheckResult& result : results) {
+    json& entry = worst[result.op + " " + result.tensor];
+    if (entry.is_null() || entry.at("worst_error").get<double>() < result.error) {
+      entry = {{"worst_error", result.error}, {"limit", result.limit}, {"shape", result.shape}};
+    }
+  }
+  return worst;
+}
+
+const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results) {
+  const kernels::CheckResult* worst = nullptr;
+  for (const kernels::CheckResult& result : results) {
+    if (worst == nullptr || result.error / result.limit > worst->error / worst->limit) worst = &result;
+  }
+  return worst;
+}
+
+class Session {
+ public:
+  Session(const SessionOptions& options, std::ostream& log)
+      : options_(options),
+        log_(log),
+        backend_(open_device(options.device)),
+        gpu_(backend_->name() == "cuda"),
+        ruler_(ruler_options(gpu_)) {
+    std::string reason;
+    world_ = kernels::make_mpi_world(reason);
+    if (world_ != nullptr && world_->size() == 1) world_.reset();
+    if (world_ != nullptr && gpu_) {
+      nccl_ = kernels::make_nccl_world(*world_, true, reason);
+      if (nccl_ == nullptr) throw UserError("--device cuda under a launcher: " + reason);
+    }
+    context_ = {gpu_ ? "cudnn" : "cpu-blocked", gpu_ ? "bf16" : "fp32", backend_->element_type(),
+                local_ranks()};
+    lists_ = {scale_of(backend_->name()), backend_->element_type(), options.models, options.lengths,
+              options.seed};
+  }
+
+  SessionReport run(const std::atomic<bool>& stop) {
+    test_the_ruler();
+    run_checks();
+    if (!report_.checks_passed) return report_;
+    std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
+    const std::string journal_path = options_.out + ".journal";
+    if (leader()) journal_.emplace(journal_path, options_.resume);
+    measure(families, stop);
+    if (leader()) write(journal_path);
+    return report_;
+  }
+
+ private:
+  [[nodiscard]] bool leader() const { return world_ == nullptr || world_->rank() == 0; }
+
+  static int local_ranks() {
+    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}) {
+      if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
+    }
+    return 1;
+  }
+
+  // The ruler against work of known duration: long enough to be timed alone, and short enough to be batched.
+  void test_the_ruler() {
+    for (const double seconds : {2e-3, 1e-4}) {
+      const RulerTest test = test_ruler(*backend_, seconds, ruler_);
+      ruler_tests_.push_back(
+          {{"asked_seconds", test.asked_seconds}, {"measured_seconds", test.measured_seconds}});
+      report_.ruler_error =
+          std::max(report_.ruler_error, std::abs(test.measured_seconds / test.asked_seconds - 1));
+    }
+  }
+
+  void run_checks() {
+    const std::uint64_t seed = options_.seed * 7919 + 1;
+    checks_ = kernels::check_all(*backend_, seed);
+    if (world_ != nullptr) {
+      const auto more = kernels::check_collectives(*world_, seed);
+      checks_.insert(checks_.end(), more.begin(), more.end());
+    }
+    report_.checks = checks_.size();
+    report_.checks_passed =
+        std::all_of(checks_.begin(), checks_.end(), [](const kernels::CheckResult& r) { return r.passed(); });
+    for (const kernels::CheckResult& result : checks_) {
+      if (result.passed()) continue;
+      log_ << "check failed: " << result.op << " " << result.tensor << " on " << result.shape << ": error "
+           << result.error << ", limit " << result.limit << "\n";
+    }
+    if (const kernels::CheckResult* worst = worst_of(checks_)) {
+      report_.worst_check = worst->op + " " + worst->tensor + " on " + worst->shape;
+    }
+    if (leader() && !options_.quiet) {
+      log_ << report_.checks << " kernel checks " << (report_.checks_passed ? "passed" : "done, some failed")
+           << "; the ruler is off by " << 100 * report_.ruler_error << " %\n";
+    }
+  }
+
+  void measure(std::vector<Family>& families, const std::atomic<bool>& stop) {
+    for (Family& family : families) report_.planned += family.points.size();
+    const double end = seconds_now() + 60 * options_.minutes;
+    double last_note = seconds_now();
+    while (true) {
+      const int chosen = most_starved(families);
+      bool go_on = chosen >= 0 && !stop && seconds_now() < end;
+      if (options_.most_points > 0 && report_.measured >= options_.most_points) go_on = false;
+      if (!agreed(go_on)) break;
+      Family& family = families[static_cast<std::size_t>(chosen)];
+      const Point& point = family.points[family.next++];
+      if (agreed_done(point)) continue;
+      const double start = seconds_now();
+      measure_point(point);
+      family.spent += seconds_now() - start;
+      if (leader() && !options_.quiet && seconds_now() - last_note > 10) {
+        last_note = seconds_now();
+        log_ << report_.measured << " samples, " << static_cast<int>(std::max(0.0, end - seconds_now()))
+             << " s left\n"
+             << std::flush;
+      }
+    }
+  }
+
+  // All ranks must take the same way: rank 0's word counts.
+  bool agreed(bool mine) {
+    if (world_ == nullptr) return mine;
+    const float word = leader() && mine ? 1.0F : 0.0F;
+    float all = 0;
+    world_->all_reduce(&word, &all, 1);
+    return all > 0;
+  }
+  bool agreed_done(const Point& point) { return agreed(leader() && journal_->has(key_of(point))); }
+
+  void measure_point(const Point& point) {
+    Measurement measured;
+    if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+      if (!measure_group(*collective, measured)) return;
+    } else {
+      try {
+        const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? 256e6 : 16e6);
+        measured = measure_call(
+            time_batch_of(*backend_, workload), [this] { return backend_->clock_mhz(); }, ruler_);
+      } catch (const std::bad_alloc&) {
+        log_ << "left out, not enough device memory: " << key_of(point) << "\n";
+        return;
+      }
+    }
+    report_.measured += 1;
+    report_.stolen_batches += static_cast<std::size_t>(measured.stolen);
+    report_.throttled_batches += static_cast<std::size_t>(measured.throttled);
+    report_.disturbed_samples += measured.disturbed ? 1 : 0;
+    if (leader()) journal_->add(sample_line(point, measured, context_));
+  }
+
+  // The first `ranks` ranks measure, the others wait. False: this rank was not among them.
+  bool measure_group(const CollectivePoint& point, Measurement& measured) {
+    const bool member = world_->rank() < point.ranks;
+    const auto host = world_->split(member ? 0 : 1, world_->rank());
+    const auto data = nccl_ != nullptr ? nccl_->split(member ? 0 : 1, world_->rank()) : nullptr;
+    if (member) {
+      measured = measure_collective(*host, data != nullptr ? *data : *host, *backend_, pool_, point, ruler_);
+    }
+    world_->barrier();
+    return member;
+  }
+
+  void write(const std::string& journal_path) {
+    json samples = samples_of_journal(journal_path);
+    json file = {{"schema", "equipoise.samples/1"}};
+    file["device"] = device_facts(samples);
+    samples.erase("launch");
+    const kernels::DeviceDescription device = backend_->describe();
+    file["software"] = device.libraries;
+    file["checks"] = {{"summary", check_summary(checks_)}, {"all", check_json(checks_)}};
+    for (const auto& item : samples.items()) report_.finished += item.value().size();
+    file["run"] = {{"minutes", options_.minutes},
+                   {"seed", options_.seed},
+                   {"packed_lengths", options_.lengths_origin},
+                   {"points_planned", report_.planned},
+                   {"points_measured", report_.measured},
+                   {"batches_dropped_as_stolen", report_.stolen_batches},
+                   {"batches_dropped_as_throttled", report_.throttled_batches},
+                   {"samples_disturbed", report_.disturbed_samples},
+                   {"ruler_tests", ruler_tests_},
+                   {"seconds_are",
+                    gpu_ ? "device time between events" : "CPU time of the thread; wall_seconds beside it"}};
+    file["samples"] = std::move(samples);
+    write_file_atomically(options_.out, file.dump(1) + "\n");
+  }
+
+  // What the samples themselves say about the device; `fit` may be given better facts.
+  json device_facts(const json& samples) {
+    const kernels::DeviceDescription device = backend_->describe();
+    double copy_GBps = 0;
+    double largest_copy = 0;  // the cache answers for small ones
+    for (const json& sample : samples.at("elementwise")) {
+      const double bytes = sample.at("bytes").get<double>();
+      if (sample.at("op") != "copy" || bytes < largest_copy) continue;
+      largest_copy = bytes;
+      copy_GBps = 1e-9 * bytes / sample.at("seconds").get<double>();
+    }
+    double gemm_tflops = 0;
+    for (const json& sample : samples.at("gemm")) {
+      const double flops =
+          2.0 * sample.at("m").get<double>() * sample.at("n").get<double>() * sample.at("k").get<double>();
+      gemm_tflops = std::max(gemm_tflops, 1e-12 * flops / sample.at("seconds").get<double>());
+    }
+    const json launch = samples.value("launch", json::object());
+    const double peak = device.peak_tflops > 0 ? device.peak_tflops : gemm_tflops;
+    return {{"name", device.name},
+            {"memory_bytes", device.memory_bytes},
+            {"memory_GBps", copy_GBps},
+            {"peak_bf16_tflops", peak},
+            {"peak_fp8_tflops", gpu_ ? 2 * peak : 0},
+            {"sms", device.compute_units},
+            {"gpus_per_node", gpu_ ? 8 : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))},
+            {"nvlink_GBps", 0},
+            {"nic_GBps", 0},
+            {"launch_seconds", launch.value("seconds", 0.0)},
+            {"framework_seconds_per_op", 0},
+            {"reserve_bytes", 0},
+            {"sources",
+             gpu_ ? "memory_GBps, launch_seconds: measured; peak: SMs x clock x 4096 FLOP"
+                  : "measured; peak_bf16_tflops is the best f32 GEMM of one core: one rank is one thread"}};
+  }
+
+  const SessionOptions& options_;
+  std::ostream& log_;
+  std::unique_ptr<Backend> backend_;
+  bool gpu_;
+  RulerOptions ruler_;
+  RandomPool pool_{*backend_, 12345};
+  std::unique_ptr<kernels::Communicator> world_;
+  std::unique_ptr<kernels::Communicator> nccl_;
+  SampleContext context_;
+  ListOptions lists_;
+  std::optional<Journal> journal_;
+  std::vector<kernels::CheckResult> checks_;
+  json ruler_tests_ = json::array();
+  SessionReport report_;
+};
+
+}  // namespace
+
+SessionReport run_session(const SessionOptions& options, std::ostream& log, const std::atomic<bool>& stop) {
+  return Session(options, log).run(stop);
+}
+
+}  // namespace equipoise::measure

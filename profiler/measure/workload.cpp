@@ -1,0 +1,257 @@
+#include "profiler/measure/workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/random_inputs.h"
+#include "kernels/validate.h"
+
+namespace equipoise::measure {
+namespace {
+
+using kernels::Backend;
+using kernels::Buffer;
+
+constexpr std::int64_t kPoolElements = 1 << 22;
+constexpr std::size_t kMostSets = 16;
+
+std::size_t sets_for(const Point& point, kernels::ElementType type, double footprint) {
+  const double bytes = std::max(bytes_of(point, type), 1.0);
+  return static_cast<std::size_t>(
+      std::clamp(std::ceil(footprint / bytes), 1.0, static_cast<double>(kMostSets)));
+}
+
+// The buffers of one set, owned by the call's closure.
+struct AttentionSet {
+  Buffer query, key, value, out, log_sum, out_gradient, dq, dk, dv;
+};
+
+Workload attention_workload(Backend& backend, RandomPool& pool, const AttentionPoint& point,
+                            std::size_t sets) {
+  const auto plan = std::shared_ptr(backend.plan_attention(point.shape, point.pieces, point.pass));
+  const std::int64_t queries =
+      kernels::query_rows_of(point.pieces) * point.shape.query_heads * point.shape.head_dim;
+  const std::int64_t keys = kernels::key_rows_of(point.pieces) * point.shape.kv_heads * point.shape.head_dim;
+  const bool backward = point.pass == kernels::Pass::backward;
+  auto buffers = std::make_shared<std::vector<AttentionSet>>();
+  for (std::size_t i = 0; i < sets; ++i) {
+    AttentionSet set{pool.elements(queries),
+                     pool.elements(keys),
+                     pool.elements(keys),
+                     pool.elements(queries),
+                     pool.floats(queries / point.shape.head_dim),
+                     {},
+                     {},
+                     {},
+                     {}};
+    if (backward) {
+      set.out_gradient = pool.elements(queries);
+      set.dq = pool.elements(queries);
+      set.dk = pool.elements(keys);
+      set.dv = pool.elements(keys);
+    }
+    buffers->push_back(std::move(set));
+  }
+  const auto forward = [&backend](kernels::AttentionPlan& with, AttentionSet& s) {
+    backend.attention_forward(with, s.query.data(), s.key.data(), s.value.data(), s.out.data(),
+                              s.log_sum.floats());
+  };
+  if (!backward) {
+    return {sets, [forward, plan, buffers](std::size_t i) { forward(*plan, (*buffers)[i]); }};
+  }
+  const auto forward_plan = backend.plan_attention(point.shape, point.pieces, kernels::Pass::forward);
+  for (AttentionSet& set : *buffers) forward(*forward_plan, set);  // outputs and statistics must be real ones
+  backend.synchronize();
+  return {sets, [&backend, plan, buffers](std::size_t i) {
+            AttentionSet& s = (*buffers)[i];
+            backend.attention_backward(*plan, s.query.data(), s.key.data(), s.value.data(), s.out.data(),
+                                       s.log_sum.floats(), s.out_gradient.data(),
+                                       {s.dq.data(), s.dk.data(), s.dv.data()});
+          }};
+}
+
+Workload gemm_workload(Backend& backend, RandomPool& pool, const GemmPoint& point, std::size_t sets) {
+  struct Set {
+    Buffer a, b, c;
+  };
+  auto buffers = std::make_shared<std::vector<Set>>();
+  for (std::size_t i = 0; i < sets; ++i) {
+    buffers->push_back({pool.elements(point.shape.m * point.shape.k),
+                        pool.elements(point.shape.k * point.shape.n),
+                        pool.elements(point.shape.m * point.shape.n)});
+  }
+  return {sets, [&backend, shape = point.shape, buffers](std::size_t i) {
+            const Set& set = (*buffers)[i];
+            backend.gemm(shape, set.a.data(), set.b.data(), set.c.data());
+          }};
+}
+
+Workload copy_workload(Backend& backend, RandomPool& pool, const CopyPoint& point, std::size_t sets) {
+  struct Set {
+    Buffer source, target;
+  };
+  auto buffers = std::make_shared<std::vector<Set>>();
+  const std::int64_t floats = point.bytes / 4;
+  for (std::size_t i = 0; i < sets; ++i) buffers->push_back({pool.floats(floats), pool.floats(floats)});
+  return {sets, [&backend, buffers, bytes = static_cast<std::size_t>(point.bytes)](std::size_t i) {
+            backend.copy((*buffers)[i].target.data(), (*buffers)[i].source.data(), bytes);
+          }};
+}
+
+struct RowSet {
+  Buffer in, second, third, statistics, more_statistics;
+};
+
+std::vector<std::int32_t> ramp(std::int64_t count, std::int64_t below) {
+  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % below);
+  }
+  return values;
+}
+
+Workload rope_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
+  constexpr int kHeadDim = 64;
+  constexpr std::int64_t kPositions = 4096;
+  std::vector<float> table(kPositions * kHeadDim);
+  kernels::fill_rope_table(table, kHeadDim, 10000.0);
+  const auto device_table = std::make_shared<Buffer>(kernels::upload_f32(backend, table));
+  const auto positions =
+      std::make_shared<Buffer>(kernels::upload_integers(backend, ramp(point.rows, kPositions)));
+  auto buffers = std::make_shared<std::vector<Buffer>>();
+  for (std::size_t i = 0; i < sets; ++i) buffers->push_back(pool.elements(point.rows * point.columns));
+  const kernels::RopeShape shape{point.rows, static_cast<int>(point.columns / kHeadDim), kHeadDim};
+  return {sets, [=, &backend](std::size_t i) {
+            backend.rope(shape, false, positions->integers(), device_table->floats(), (*buffers)[i].data());
+          }};
+}
+
+Workload adam_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
+  struct Set {
+    Buffer gradient, master, mean, square, weights;
+  };
+  auto buffers = std::make_shared<std::vector<Set>>();
+  const std::int64_t n = point.rows * point.columns;
+  for (std::size_t i = 0; i < sets; ++i) {
+    buffers->push_back(
+        {pool.elements(n), pool.floats(n), pool.floats(n), pool.positive_floats(n), pool.elements(n)});
+  }
+  kernels::AdamStep step;
+  step.elements = n;
+  return {sets, [=, &backend](std::size_t i) {
+            const Set& s = (*buffers)[i];
+            backend.adam_step(step, s.gradient.data(), s.master.floats(), s.mean.floats(), s.square.floats(),
+                              s.weights.data());
+          }};
+}
+
+// Calls of the ops that read rows and write rows. Inputs are in, second; outputs third.
+void call_row_op(Backend& backend, const RowPoint& point, const RowSet& s, const Buffer& shared,
+                 const std::int32_t* targets) {
+  const kernels::Rows shape{point.rows, point.columns};
+  float* statistics = s.statistics.floats();
+  switch (point.op) {
+    case RowOp::rms_norm:
+      backend.rms_norm(shape, 1e-5F, s.in.data(), shared.data(), s.third.data(), statistics);
+      return;
+    case RowOp::rms_norm_backward:
+      backend.rms_norm_backward(shape, s.in.data(), shared.data(), statistics, s.second.data(),
+                                s.third.data(), s.more_statistics.floats());
+      return;
+    case RowOp::swiglu:
+      backend.swiglu(shape, s.in.data(), s.third.data());
+      return;
+    case RowOp::swiglu_backward:
+      backend.swiglu_backward(shape, s.in.data(), s.second.data(), s.third.data());
+      return;
+    case RowOp::residual_add:
+      backend.residual_add(point.rows * point.columns, s.in.data(), s.second.data(), s.third.data());
+      return;
+    case RowOp::cross_entropy:
+      backend.cross_entropy(shape, 0, s.in.data(), targets, statistics, s.more_statistics.floats());
+      return;
+    case RowOp::cross_entropy_backward:
+      backend.cross_entropy_backward(shape, 0, s.in.data(), targets, statistics, s.more_statistics.floats(),
+                                     s.third.data());
+      return;
+    case RowOp::rope:
+    case RowOp::optimizer:
+      return;  // made elsewhere
+  }
+}
+
+Workload row_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
+  if (point.op == RowOp::rope) return rope_workload(backend, pool, point, sets);
+  if (point.op == RowOp::optimizer) return adam_workload(backend, pool, point, sets);
+  const std::int64_t n = point.rows * point.columns;
+  const bool gated = point.op == RowOp::swiglu || point.op == RowOp::swiglu_backward;
+  auto buffers = std::make_shared<std::vector<RowSet>>();
+  for (std::size_t i = 0; i < sets; ++i) {
+    buffers->push_back({pool.elements(gated ? 2 * n : n), pool.elements(n), pool.elements(gated ? 2 * n : n),
+                        pool.positive_floats(point.rows), pool.floats(std::max(point.rows, point.columns))});
+  }
+  const auto weight = std::make_shared<Buffer>(pool.elements(point.columns));
+  const auto targets =
+      std::make_shared<Buffer>(kernels::upload_integers(backend, ramp(point.rows, point.columns)));
+  return {sets, [=, &backend](std::size_t i) {
+            call_row_op(backend, point, (*buffers)[i], *weight, targets->integers());
+          }};
+}
+
+}  // namespace
+
+RandomPool::RandomPool(Backend& backend, std::uint64_t seed) : backend_(backend) {
+  SplitMix64 random(seed);
+  std::vector<float> values = kernels::random_values(kPoolElements, 1.0F, random);
+  elements_ = kernels::upload(backend, values);
+  floats_ = kernels::upload_f32(backend, values);
+  for (float& value : values) value = std::abs(value);
+  positive_ = kernels::upload_f32(backend, values);
+}
+
+Buffer RandomPool::filled(const Buffer& pool, std::size_t bytes) {
+  Buffer made(backend_, bytes);
+  auto* target = static_cast<char*>(made.data());
+  // Each buffer starts 4 KiB further into the pool, so that no two inputs are equal.
+  const std::size_t start = (++turn_ * 4096) % (pool.bytes() / 2);
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t from = done == 0 ? start : 0;
+    const std::size_t part = std::min(bytes - done, pool.bytes() - from);
+    backend_.copy(target + done, static_cast<const char*>(pool.data()) + from, part);
+    done += part;
+  }
+  return made;
+}
+
+Buffer RandomPool::elements(std::int64_t count) {
+  return filled(elements_, static_cast<std::size_t>(count) * kernels::bytes_of(backend_.element_type()));
+}
+Buffer RandomPool::floats(std::int64_t count) {
+  return filled(floats_, static_cast<std::size_t>(count) * sizeof(float));
+}
+Buffer RandomPool::positive_floats(std::int64_t count) {
+  return filled(positive_, static_cast<std::size_t>(count) * sizeof(float));
+}
+
+Workload make_workload(Backend& backend, RandomPool& pool, const Point& point, double footprint) {
+  const std::size_t sets = sets_for(point, backend.element_type(), footprint);
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+    return attention_workload(backend, pool, *attention, sets);
+  }
+  if (const auto* gemm = std::get_if<GemmPoint>(&point.what))
+    return gemm_workload(backend, pool, *gemm, sets);
+  if (const auto* copy = std::get_if<CopyPoint>(&point.what))
+    return copy_workload(backend, pool, *copy, sets);
+  if (const auto* row = std::get_if<RowPoint>(&point.what)) return row_workload(backend, pool, *row, sets);
+  return {1, [&backend](std::size_t) { backend.empty_op(); }};
+}
+
+TimeBatch time_batch_of(Backend& backend, const Workload& workload) {
+  return [&backend, workload](std::size_t first, std::size_t count) {
+    backend.start_timer();
+    for (std::size_t i = 0; i < count; ++i) workload.call((first + i) % workload.sets);
+    return backend.stop_timer();
+  };
+}
+
+}  // namespace equipoise::measure

@@ -1,0 +1,66 @@
+#include "sim/cli/command_profile.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <iomanip>
+#include <ostream>
+
+#include "policies/error.h"
+#include "profiler/measure/session.h"
+#include "traces/synth.h"
+#include "traces/trace.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::int64_t kDrawnDocuments = 20000;
+
+Trace lengths_of(const ProfileOptions& options) {
+  const auto known = distributions();
+  const bool named = std::any_of(known.begin(), known.end(),
+                                 [&](const Distribution& one) { return one.name == options.lengths; });
+  if (!named && std::filesystem::exists(options.lengths)) return read_trace(options.lengths);
+  return synthesize(options.lengths, kDrawnDocuments, options.seed);  // throws with the nearest known name
+}
+
+void print_report(const measure::SessionReport& report, const ProfileOptions& options, std::ostream& out) {
+  out << std::fixed << std::setprecision(2);
+  out << "samples     " << report.finished << " in " << options.out << " (" << report.measured
+      << " in this run, " << report.planned << " planned)\n"
+      << "checks      " << report.checks << " passed, nearest to its limit: " << report.worst_check << "\n"
+      << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
+      << "left out    " << report.stolen_batches << " batches while others had the processor, "
+      << report.throttled_batches << " at a lowered clock\n"
+      << "disturbed   " << report.disturbed_samples
+      << " samples had fewer than three clean batches and kept all\n"
+      << "next        equipoise fit " << options.out << "\n";
+}
+
+}  // namespace
+
+int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
+                const std::atomic<bool>& stop) {
+  if (!(options.minutes > 0))
+    throw UserError("--minutes: expected a number > 0, found " + std::to_string(options.minutes));
+  const Trace trace = lengths_of(options);
+  measure::SessionOptions session;
+  session.device = options.device;
+  session.minutes = options.minutes;
+  session.out = options.out;
+  session.resume = options.resume;
+  session.models = options.models;
+  session.families = options.only;
+  session.lengths = trace.lengths;
+  session.lengths_origin = trace.origin;
+  session.seed = options.seed;
+  session.quiet = options.quiet;
+  const measure::SessionReport report = measure::run_session(session, log, stop);
+  if (!report.checks_passed) {
+    log << "a kernel gives wrong results: nothing was timed\n";
+    return 1;
+  }
+  if (report.finished > 0) print_report(report, options, out);
+  return 0;
+}
+
+}  // namespace equipoise

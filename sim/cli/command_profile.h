@@ -1,0 +1,28 @@
+// `equipoise profile`: measures this machine's kernels and writes a samples file for `equipoise fit`.
+#pragma once
+
+#include <atomic>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+struct ProfileOptions {
+  std::string device = "cpu";
+  double minutes = 3;
+  std::string out = "samples.json";
+  bool resume = false;
+  bool quiet = false;
+  std::vector<std::string> models;
+  std::vector<std::string> only;          // families
+  std::string lengths = "lmsys-chat-1m";  // a trace file, or the name of a published distribution
+  std::uint64_t seed = 0;
+};
+
+// Returns the exit status: 0, or 1 if a kernel is wrong (then nothing is timed). Throws UserError. Progress
+// and notes go to `log`. `stop` ends the run cleanly after the current point.
+int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
+                const std::atomic<bool>& stop);
+
+}  // namespace equipoise

@@ -1,0 +1,235 @@
+// The ruler against a scripted clock, the order and the bookkeeping of points, and one short real run.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "kernels/validate.h"
+#include "policies/error.h"
+#include "policies/random.h"
+#include "profiler/measure/layer_shapes.h"
+#include "profiler/measure/point_lists.h"
+#include "profiler/measure/sample_file.h"
+#include "profiler/measure/session.h"
+
+using namespace equipoise;
+using namespace equipoise::measure;
+using kernels::Elapsed;
+
+namespace {
+
+// A device whose every call takes `seconds`, but for what the script says of single batches.
+struct ScriptedDevice {
+  double seconds = 1e-4;
+  std::vector<Elapsed> factors;  // of (seconds, cpu_seconds), by timed batch after the warm-up; then 1
+  std::size_t batches = 0;
+
+  Elapsed operator()(std::size_t, std::size_t calls) {
+    const double base = seconds * static_cast<double>(calls);
+    if (base < 1e-3) return {base, base};  // still warming up
+    const std::size_t at = batches++;
+    if (at == 0 || at - 1 >= factors.size()) return {base, base};
+    return {base * factors[at - 1].seconds, base * factors[at - 1].cpu_seconds};
+  }
+};
+
+const auto kSteadyClock = [] { return 2000.0; };
+
+std::string temporary(const std::string& name) {
+  return (std::filesystem::temp_directory_path() / (name + "." + std::to_string(::getpid()))).string();
+}
+
+}  // namespace
+
+TEST_CASE("the ruler batches short calls and reports one call") {
+  ScriptedDevice device;
+  const Measurement m = measure_call(std::ref(device), kSteadyClock, {});
+  CHECK(m.seconds == doctest::Approx(1e-4));
+  CHECK(m.calls_per_batch >= 10);  // 10 x 0.1 ms = the 1 ms a batch must last
+  CHECK(m.kept == 9);
+  CHECK(m.spread == doctest::Approx(0).epsilon(1e-9));
+  CHECK_FALSE(m.disturbed);
+}
+
+TEST_CASE("batches during which others had the processor are dropped and counted") {
+  // Batches 1, 2 and 4 took 3x the wall time and, with cold caches, 1.2x the CPU time.
+  ScriptedDevice device;
+  device.factors = {{3, 1.2}, {3, 1.2}, {1, 1}, {3, 1.2}};
+  RulerOptions options;
+  options.cpu_time = true;
+  const Measurement m = measure_call(std::ref(device), kSteadyClock, options);
+  CHECK(m.stolen == 3);
+  CHECK(m.kept == 9);
+  CHECK(m.seconds == doctest::Approx(1e-4));
+  CHECK(m.wall_seconds == doctest::Approx(1e-4));
+}
+
+TEST_CASE("when no batch is clean, CPU time of all is used and the sample says so") {
+  ScriptedDevice device;
+  device.factors.assign(100, {2, 1});
+  RulerOptions options;
+  options.cpu_time = true;
+  options.most_batches = 12;
+  options.budget_seconds = 10;
+  const Measurement m = measure_call(std::ref(device), kSteadyClock, options);
+  CHECK(m.disturbed);
+  CHECK(m.stolen == 12);
+  CHECK(m.kept == 12);
+  CHECK(m.seconds == doctest::Approx(1e-4));
+  CHECK(m.wall_seconds == doctest::Approx(2e-4));
+}
+
+TEST_CASE("batches at a lowered clock are dropped and counted") {
+  // The clock falls from 2000 to 1800 MHz for batches 3 and 4, which take 2000 / 1800 times as long.
+  ScriptedDevice device;
+  device.factors = {{1, 1}, {1, 1}, {1.11, 1.11}, {1.11, 1.11}};
+  int reads = 0;
+  const Measurement m = measure_call(std::ref(device),
+                                     [&] {
+                                       ++reads;
+                                       return reads == 3 || reads == 4 ? 1800.0 : 2000.0;
+                                     },
+                                     {});
+  CHECK(m.throttled == 2);
+  CHECK(m.kept == 7);
+  CHECK(m.clock_mhz == 2000.0);
+  CHECK(m.seconds == doctest::Approx(1e-4));
+}
+
+TEST_CASE("the median and the quartiles survive outliers") {
+  // Nine batches: six at 1x and 1.0, 1.2, 5.0 as factors. Sorted: 1 x7, 1.2, 5. Median 1, quartiles 1 and 1.
+  ScriptedDevice device;
+  device.factors = {{1, 1}, {5, 5}, {1, 1}, {1.2, 1.2}};
+  const Measurement m = measure_call(std::ref(device), kSteadyClock, {});
+  CHECK(m.seconds == doctest::Approx(1e-4));
+  CHECK(m.spread == doctest::Approx(0));
+}
+
+TEST_CASE("the ruler measures work of known duration, whatever else runs on the machine") {
+  // The work spins until the thread's own CPU clock has advanced, so stealing cannot lengthen it.
+  const auto backend = kernels::make_cpu_backend();
+  RulerOptions options;
+  options.cpu_time = true;
+  const RulerTest test = test_ruler(*backend, 2e-3, options);
+  CHECK(test.measured_seconds >= 2e-3);
+  CHECK(test.measured_seconds < 2.1e-3);
+}
+
+TEST_CASE("the first points of a list span its range") {
+  // Points at 0, 1, ..., 8 on a line, starting at 0: the farthest is 8, then the middle, 4, then 2 and 6.
+  std::vector<Point> points;
+  for (int i = 0; i <= 8; ++i) points.push_back({CopyPoint{i}, {static_cast<double>(i)}});
+  points = most_informative_first(points);
+  std::vector<std::int64_t> order;
+  for (const Point& point : points) order.push_back(std::get<CopyPoint>(point.what).bytes);
+  CHECK(std::vector<std::int64_t>(order.begin(), order.begin() + 5) ==
+        std::vector<std::int64_t>{0, 8, 4, 2, 6});
+  CHECK(std::set<std::int64_t>(order.begin(), order.end()).size() == 9);
+}
+
+TEST_CASE("point lists hold valid, distinct points that fit the device, the same for the same seed") {
+  for (const std::string device : {"cpu", "cuda"}) {
+    CAPTURE(device);
+    ListOptions options;
+    options.scale = scale_of(device);
+    options.type = device == "cpu" ? kernels::ElementType::f32 : kernels::ElementType::bf16;
+    options.lengths = {17, 300, 5, 1200, 80, 9000};
+    options.seed = 3;
+    std::vector<Point> all = attention_points(options);
+    CHECK(all.size() > 300);
+    std::size_t packed = 0;
+    for (const Point& point : all) {
+      const auto& attention = std::get<AttentionPoint>(point.what);
+      kernels::validate_attention(attention.shape, attention.pieces);
+      packed += attention.pieces.size() > 1 ? 1U : 0U;
+    }
+    CHECK(packed > 50);
+    for (const auto& more :
+         {gemm_points(options), row_points(options), copy_points(options), collective_points(options, 8)}) {
+      CHECK(more.size() > 10);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    std::set<std::string> keys;
+    for (const Point& point : all) {
+      keys.insert(key_of(point));
+      CHECK(flops_of(point) <= options.scale.most_flops);
+      CHECK(bytes_of(point, options.type) <= options.scale.most_bytes);
+    }
+    CHECK(keys.size() == all.size());
+    const std::vector<Point> again = attention_points(options);
+    CHECK(key_of(again[7]) == key_of(attention_points(options)[7]));
+  }
+}
+
+TEST_CASE("a model's GEMMs are those of its linear layers") {
+  // Llama-2-7B on TP 2, 512 tokens: QKV is 512 x (3 * 4096 / 2) x 4096; its weight gradient 6144 x 4096 x
+  // 512.
+  const LayerShape& llama = gpu_layers()[0];
+  const std::vector<GemmPoint> points = gemms_of(llama, 2, 512);
+  REQUIRE(points.size() == 15);
+  CHECK(points[0].shape.m == 512);
+  CHECK(points[0].shape.n == 6144);
+  CHECK(points[0].shape.k == 4096);
+  CHECK(points[0].shape.transpose_b);
+  CHECK(points[2].shape.m == 6144);
+  CHECK(points[2].shape.n == 4096);
+  CHECK(points[2].shape.k == 512);
+  CHECK(gemms_of(llama, 64, 512).empty());  // 64 does not divide 32 heads
+  ListOptions options;
+  options.scale = scale_of("cpu");
+  options.models = {"no-such-model"};
+  CHECK_THROWS_AS(gemm_points(options), UserError);
+}
+
+TEST_CASE("a short real run writes a samples file, and a resumed one goes on where it stopped") {
+  const std::string path = temporary("equipoise_samples") + ".json";
+  SessionOptions options;
+  options.minutes = 1;
+  options.out = path;
+  options.most_points = 8;
+  options.quiet = true;
+  options.lengths = {10, 200, 33};
+  std::ostringstream log;
+  const std::atomic<bool> go{false};
+  const SessionReport first = run_session(options, log, go);
+  CHECK(first.checks_passed);
+  CHECK(first.measured == 8);
+  {
+    std::ofstream torn(path + ".journal", std::ios::app);
+    torn << "{\"family\": \"gemm\", \"ke";  // as after a power cut
+  }
+  options.resume = true;
+  const SessionReport second = run_session(options, log, go);
+  CHECK(second.measured == 8);
+  const auto file = nlohmann::json::parse(std::ifstream(path));
+  CHECK(file.at("schema") == "equipoise.samples/1");
+  const auto& samples = file.at("samples");
+  const std::size_t count =
+      samples.at("attention").size() + samples.at("gemm").size() + samples.at("elementwise").size();
+  CHECK(count == 15);  // 16 measured, of which one is the launch: a fact of the device
+  for (const auto& sample : samples.at("attention")) {
+    CHECK(sample.at("seconds").get<double>() > 0);
+    CHECK(sample.at("pieces").at(0).size() == 2);
+  }
+  CHECK(file.at("checks").at("all").size() == first.checks);
+  const std::atomic<bool> stopped{true};
+  CHECK(run_session(options, log, stopped).measured == 0);  // Ctrl-C before the first point
+  std::filesystem::remove(path);
+  std::filesystem::remove(path + ".journal");
+}
+
+TEST_CASE("a device that is not there is the user's error") {
+  SessionOptions options;
+  options.device = "tpu";
+  std::ostringstream log;
+  const std::atomic<bool> go{false};
+  CHECK_THROWS_WITH_AS(run_session(options, log, go), "--device: expected cpu or cuda, found 'tpu'",
+                       UserError);
+}
