@@ -7,7 +7,9 @@
 #include <string>
 
 #include "policies/error.h"
+#include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
+#include "sim/cli/interrupt.h"
 
 namespace equipoise {
 namespace {
@@ -61,6 +63,32 @@ void add_schedule(CLI::App& app) {
   });
 }
 
+void add_profile(CLI::App& app, int& status) {
+  CLI::App* command =
+      app.add_subcommand("profile", "Measure this machine's kernels: samples for `equipoise fit`");
+  command->footer("Example: equipoise profile --device cpu --minutes 3 --out samples.json");
+  const auto options = std::make_shared<ProfileOptions>();
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_option("--minutes", options->minutes, "Time budget; the most telling shapes come first")
+      ->capture_default_str();
+  command->add_option("--out", options->out, "Samples file; <file>.journal keeps finished samples")
+      ->capture_default_str();
+  command->add_flag("--resume", options->resume, "Keep the samples of the journal and go on");
+  command->add_option("--models", options->models, "GEMM shapes of these models only")->delimiter(',');
+  command
+      ->add_option("--only", options->only,
+                   "Of attention, gemm, elementwise, copy, launch; under mpirun collective")
+      ->delimiter(',');
+  command
+      ->add_option("--lengths", options->lengths, "Documents of packed mixes: a trace file or a distribution")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the shapes that are drawn at random")
+      ->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "No progress");
+  command->callback(
+      [options, &status] { status = run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); });
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -69,10 +97,12 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", EQUIPOISE_VERSION);
   app.require_subcommand(1);
   // Each command adds itself here: add_<command>(app).
+  int status = 0;  // of the command that ran: 1 where a check failed
   add_schedule(app);
+  add_profile(app, status);
   try {
     app.parse(argc, argv);
-    return 0;
+    return status;
   } catch (const CLI::Success& done) {  // --help, --version
     return app.exit(done);
   } catch (const CLI::ParseError& e) {
