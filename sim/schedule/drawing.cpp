@@ -21,7 +21,7 @@ constexpr std::array<Look, 5> kLooks{{
     // by OpKind
     {'F', '-', "\x1b[30;44m", "forward"},
     {'B', '=', "\x1b[30;42m", "backward"},
-    {'D', '~', "\x1b[30;46m", "forward, activations dropped"},
+    {'D', '~', "\x1b[30;46m", "forward that drops its activations"},
     {'R', '^', "\x1b[30;43m", "recomputing forward"},
     {'W', '+', "\x1b[30;45m", "weight-gradient half of a backward"},
 }};

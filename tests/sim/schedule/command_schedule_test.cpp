@@ -69,6 +69,34 @@ TEST_CASE("The makespans of the fixture table come out of the command") {
   CHECK(makespan("gpipe", {1000, 1000, 1000, 1000}) == 21000);
 }
 
+TEST_CASE("With a chunk size lengths are documents, chunked by ChunkFlow") {
+  // Documents 1, 1, 2, 4. Chunks of 2: {1,1}, {2}, halves of 4. Chunks of 4: {1,1,2}, {4}.
+  const auto run = [](std::int64_t chunk_size, int keep, bool strict) {
+    ScheduleOptions options{.schedule = "state-aware-1f1b", .stages = 4, .lengths = {1, 1, 2, 4}};
+    options.chunk_size = chunk_size;
+    options.keep = keep;
+    options.strict_keep = strict;
+    return json_of(options);
+  };
+  const auto order = [](const nlohmann::json& stage) {
+    std::string text;
+    for (const auto& op : stage)
+      text += op["op"].get<std::string>() + std::to_string(op["micro_batch"].get<int>() + 1) + ' ';
+    return text;
+  };
+  const nlohmann::json one = run(2, 1, false);
+  CHECK(one["makespan"] == 52);
+  CHECK(one["bubble_ratio"].get<double>() == doctest::Approx(1 - 24.0 / 52));
+  CHECK(order(one["stages"][0]) == "F1 F2 D3 F4 B1 R3 B2 B4 B3 ");
+  CHECK(order(one["stages"][3]) == "F1 B1 F2 B2 D3 F4 R3 B4 B3 ");
+  CHECK(run(2, 1, true)["makespan"] == 54);
+  CHECK(run(2, 2, false)["makespan"] == 46);
+  CHECK(run(4, 1, false)["makespan"] == 60);
+  // A document cut in two cannot run under 1f1b.
+  ScheduleOptions plain{.schedule = "1f1b", .stages = 4, .lengths = {1, 1, 2, 4}, .chunk_size = 2};
+  CHECK_THROWS_AS(text_of(plain), UserError);
+}
+
 TEST_CASE("The table shows the drawing, the numbers and the memory of each stage") {
   const std::string text = text_of({.schedule = "1f1b", .stages = 2, .lengths = {1, 1}});
   CAPTURE(text);
