@@ -3,9 +3,11 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "policies/error.h"
+#include "policies/sharding/kernel_pieces.h"
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
 #include "tests/policies/sharding_cases.h"
@@ -182,6 +184,25 @@ TEST_CASE("the tile cost rounds queries up and counts the keys that a query sees
   const std::vector<Segment> two = {{0, 0, 4, 0}, {0, 6, 8, 0}};
   CHECK(cost.seconds(two) == 40);
   CHECK(cost.seconds({}) == 0);
+}
+
+TEST_CASE("every c-th token of a document is one kernel piece with the same pairs") {
+  // Striped, 8 tokens, c = 2: rank 1 has queries 1, 3, 5, 7 with 2, 4, 6, 8 keys, 5 on average. A block of 4
+  // that ends at K keys sees K - 1.5 on average: K = 6.5, and the pieces of both ranks are rounded down to
+  // whole keys.
+  using Piece = std::pair<std::int64_t, std::int64_t>;
+  std::vector<Piece> pieces;
+  const auto add = [&](std::int64_t queries, std::int64_t keys) { pieces.emplace_back(queries, keys); };
+  for_each_kernel_piece(shard("striped", micro_batch_of({8}), 2).of_rank(1), add);
+  CHECK(pieces == std::vector<Piece>{{4, 6}});
+  // c = 3, 9 tokens: rank 0 has queries 0, 3, 6 with 1, 4, 7 keys: 12 pairs; K - 1 = 4: 3 + 4 + 5 = 12.
+  pieces.clear();
+  for_each_kernel_piece(shard("striped", micro_batch_of({9}), 3).of_rank(0), add);
+  CHECK(pieces == std::vector<Piece>{{3, 5}});
+  // Ordinary segments are pieces as they are, and so is a lone token.
+  pieces.clear();
+  for_each_kernel_piece(shard("per-sequence", micro_batch_of({1, 7}), 2).of_rank(0), add);
+  CHECK(pieces == std::vector<Piece>{{1, 1}, {1, 1}, {2, 7}});
 }
 
 TEST_CASE("heap-dispatch gives the largest block to the least loaded rank with a free slot") {
