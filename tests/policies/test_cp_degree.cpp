@@ -179,6 +179,7 @@ TEST_CASE("every document runs once, on ranks that hold it, and every round cove
   for (int i = 0; i < 10000; ++i) {
     PackOptions options = grid_options(1 + below(random, 20), 1 + below(random, 60));
     options.stages = below(random, 2) == 0 ? 1 : 4;
+    options.verify = true;
     std::int64_t largest_group = 1;
     while (2 * largest_group <= options.gpus) largest_group *= 2;
     std::vector<std::vector<std::int64_t>> lengths(1);

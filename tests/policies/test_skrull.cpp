@@ -39,6 +39,7 @@ PackOptions skrull_options(int lanes, int context, std::int64_t bucket) {
   options.lanes = lanes;
   options.context = context;
   options.bucket_size = bucket;
+  options.verify = true;
   return options;
 }
 

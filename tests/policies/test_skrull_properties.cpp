@@ -122,6 +122,7 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
     options.lanes = 1 + static_cast<int>(below(random, 4));
     options.context = 1 + static_cast<int>(below(random, 8));
     options.bucket_size = 120 + below(random, 200);
+    options.verify = true;
     std::vector<std::vector<std::int64_t>> lengths(2);
     const std::int64_t longest = 1 + below(random, options.bucket_size * options.context - 1);
     for (auto& batch : lengths)

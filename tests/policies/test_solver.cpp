@@ -42,10 +42,10 @@ double brute_force(const AssignmentProblem& problem) {
   }
 }
 
-// One batch of full windows of `window` tokens, cut at random.
-GlobalBatch random_windows(SplitMix64& random, std::int64_t windows, std::int64_t window) {
+// One batch of full windows of `window` tokens, cut at random; document ids from `id` on.
+GlobalBatch random_windows(SplitMix64& random, std::int64_t windows, std::int64_t window,
+                           std::int64_t id = 0) {
   GlobalBatch batch;
-  std::int64_t id = 0;
   for (std::int64_t w = 0; w < windows; ++w) {
     batch.window_begin.push_back(batch.slices.size());
     for (std::int64_t left = window; left > 0;) {
@@ -161,9 +161,10 @@ TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
   for (int i = 0; i < 15; ++i) {
     const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64)};
     PackOptions options;
-    options.context_window = 64;
+    options.context_window = i % 2 == 0 ? 64 : 72;  // no slack, as in training, and some
     options.sequences_per_step = 3;
     options.time_limit_seconds = 60;
+    options.verify = true;
     const Plan solved = plan_of("fixed-solver", batches, options);
     REQUIRE(solved.solver.size() == 1);
     REQUIRE(solved.steps.size() == 1);
@@ -171,7 +172,8 @@ TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
     CHECK(optimum == doctest::Approx(solved.solver[0].incumbent).epsilon(1e-12));
     CHECK(documents_of(solved.steps[0]) == batches[0].slices.size());
     for (const Lane& lane : solved.steps[0].lanes)
-      for (const MicroBatch& micro_batch : lane.micro_batches) CHECK(micro_batch.tokens() <= 64);
+      for (const MicroBatch& micro_batch : lane.micro_batches)
+        CHECK(micro_batch.tokens() <= options.context_window);
     REQUIRE(solved.solver[0].optimal);
     CHECK(largest(plan_of("plain", batches, options).steps[0]) >= optimum * (1 - 1e-7));
     const Plan greedy = plan_of("fixed-greedy", batches, options);
@@ -194,13 +196,15 @@ TEST_CASE("wlb is never better than varlen-solver on the same documents") {
   double sum = 0;
   int steps = 0;
   for (int i = 0; i < 10; ++i) {
-    const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64), random_windows(random, 3, 64)};
+    const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64),
+                                              random_windows(random, 3, 64, 1000)};
     PackOptions options;
     options.context_window = 64;
     options.sequences_per_step = 3;
     options.lanes = 1 + static_cast<int>(below(random, 2));
     options.queues = 1;
     options.time_limit_seconds = 60;
+    options.verify = true;
     const Plan wlb = plan_of("wlb", batches, options);
     const Plan solved = plan_of("varlen-solver", batches, options);
     REQUIRE(wlb.steps.size() == solved.steps.size());
@@ -232,6 +236,7 @@ TEST_CASE("with a pack window the solver moves documents between steps and repor
   options.context_window = 8;
   options.sequences_per_step = 1;
   options.pack_window = 2;
+  options.verify = true;
   const Plan same = plan_of("fixed-solver", batches, options);
   CHECK(ids_of(same.steps.at(0)) == std::vector<Ids>{{0}});
   CHECK(ids_of(same.steps.at(1)) == std::vector<Ids>{{1, 2, 3, 4}});
