@@ -23,9 +23,9 @@ struct Original {
 // A piece as the plan runs it; `at` orders pieces in time.
 struct Piece {
   Slice slice;
-  std::int64_t step = 0;  // kDropped: not executed
-  std::int64_t lane = 0;
-  std::int64_t at = 0;  // place in the plan
+  std::int64_t step = 0;         // kDropped: not executed
+  std::int64_t micro_batch = 0;  // counted over the plan
+  std::int64_t at = 0;           // place in the plan
 };
 
 std::string name(const Slice& s) {
@@ -87,9 +87,10 @@ class Validator {
         check_budget(micro_batch);
         check_placement(micro_batch, lane.context);
         for (const Slice& slice : micro_batch.slices) {
-          pieces_.push_back({slice, static_cast<std::int64_t>(s), static_cast<std::int64_t>(l),
+          pieces_.push_back({slice, static_cast<std::int64_t>(s), micro_batches_,
                              static_cast<std::int64_t>(pieces_.size())});
         }
+        ++micro_batches_;
       }
       check_chunks(lane);
     }
@@ -191,8 +192,7 @@ class Validator {
         tiled_ = piece.slice;
         if (piece.step == kDropped) continue;
         if (last != nullptr &&
-            (piece.step < last->step ||
-             (piece.step == last->step && piece.lane == last->lane && piece.at < last->at))) {
+            (piece.step < last->step || (piece.micro_batch == last->micro_batch && piece.at < last->at))) {
           return fail(name(piece.slice) + " runs before " + name(last->slice));
         }
         last = &piece;
@@ -264,6 +264,7 @@ class Validator {
   std::vector<Original> set_;  // by document and token
   std::vector<Piece> pieces_;
   Slice tiled_{-1, 0, 0};  // the piece before the one looked at, in token order
+  std::int64_t micro_batches_ = 0;
   std::string where_;
   std::optional<std::string> wrong_;
 };

@@ -1,8 +1,8 @@
 // The one judge of finished plans, whichever policy made them.
 //
 //   - every token of the document set is executed or dropped, exactly once;
-//   - a slice of the set may be cut, but its pieces run in order (never an earlier one in a later step, nor
-//     later in the same lane);
+//   - a slice of the set may be cut, but its pieces run in order: never an earlier one in a later step, nor
+//     behind a later one in the same micro-batch;
 //   - budgets: tokens of a micro-batch, tokens of a CP rank under placements, GPUs of a step's lanes;
 //   - placements name CP ranks of their lane;
 //   - the chunks of a dependent group follow each other in one lane, whole and in order;

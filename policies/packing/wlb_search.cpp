@@ -1,8 +1,9 @@
 // Search of WLB-LLM's thresholds (the paper tunes them by hand, section 4.2): smallest predicted time under a
 // bound on the mean token delay. A coordinate descent over at most four thresholds, started from the best of
-// 0 .. 4 equally spaced queues, with steps of window/8, /16 and /32. Every plan tried is made and priced in
-// full, a few dozen in all, so the cost is that many times a plan and a prediction. Deterministic: candidates
-// are tried in a fixed order and only a strictly better one replaces the best.
+// 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the window, with steps of window/8, /16 and
+// /32. Every plan tried is made and priced in full, a few dozen in all, so the cost is that many times a plan
+// and a prediction. Deterministic: candidates are tried in a fixed order and only a strictly better one
+// replaces the best.
 #include <cstddef>
 #include <optional>
 #include <utility>
@@ -74,6 +75,10 @@ ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       double delay_bound) {
   Search search(problem, predicted_seconds, delay_bound);
   for (int queues = 0; queues <= 4; ++queues) search.improve({}, queues);
+  for (std::int64_t eighth = 2; eighth < 8; ++eighth) {
+    const std::int64_t threshold = problem.options.context_window * eighth / 8;
+    if (threshold > 0) search.improve({threshold}, 0);
+  }
   for (const std::int64_t part : {8, 16, 32}) {
     const std::int64_t step = problem.options.context_window / part;
     if (step > 0) search.descend(step);

@@ -1,0 +1,1 @@
+equipoise_bench(bench_packing LIBS equipoise_policies SOURCES bench_packing.cpp)

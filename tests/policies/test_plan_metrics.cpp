@@ -1,0 +1,152 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "policies/packing/wlb.h"
+#include "policies/plan_metrics.h"
+#include "policies/random.h"
+#include "tests/policies/packing_cases.h"
+
+using namespace equipoise;
+
+namespace {
+
+constexpr std::int64_t kK = 1024;
+
+// A step with one micro-batch a lane, of documents of these lengths.
+Step step_of(const std::vector<std::vector<std::int64_t>>& lanes, int context = 1) {
+  Step step;
+  std::int64_t id = 0;
+  for (const std::vector<std::int64_t>& lengths : lanes) {
+    Lane& lane = step.lanes.emplace_back();
+    lane.context = context;
+    MicroBatch& micro_batch = lane.micro_batches.emplace_back();
+    for (const std::int64_t length : lengths) micro_batch.slices.push_back({id++, 0, length});
+  }
+  return step;
+}
+
+}  // namespace
+
+TEST_CASE("abr and dbr of the paper's example") {
+  // A = 4 * 1K^2 = 4 and 2 * (2K)^2 = 8 (in K^2): (8 - 4) / (8 * 2) = 0.25; tokens are equal.
+  const StepMetrics m = step_metrics(step_of({{kK, kK, kK, kK}, {2 * kK, 2 * kK}}));
+  CHECK(*m.abr == 0.25);
+  CHECK(*m.dbr == 0);
+  CHECK(*m.attention_imbalance == doctest::Approx(8.0 / 6.0));  // max 8, mean 6
+  CHECK(*m.ave_t == 4 * kK);
+  CHECK(m.tokens == 8 * kK);
+  CHECK_FALSE(m.pr.has_value());
+}
+
+TEST_CASE("empty lanes count in the balance of a step") {
+  // Tokens 6 and 0: (0 + 6) / (6 * 2) = 0.5.
+  const StepMetrics m = step_metrics(step_of({{6}, {}}));
+  CHECK(*m.dbr == 0.5);
+  CHECK(*m.abr == 0.5);
+  CHECK(*m.attention_imbalance == 2);
+  CHECK_FALSE(step_metrics(step_of({{}, {}})).abr.has_value());
+}
+
+TEST_CASE("pr counts padded sequences and packs") {
+  Step step = step_of({{3, 5}, {4}});
+  step.lanes[0].micro_batches[0].pad_each_to = 5;
+  // 12 real tokens; padded 5 + 5 and the 4 as they are: 1 - 12 / 14.
+  CHECK(*step_metrics(step).pr == doctest::Approx(1 - 12.0 / 14.0));
+  step.lanes[1].micro_batches[0].pack_length = 6;
+  CHECK(*step_metrics(step).pr == doctest::Approx(1 - 12.0 / 16.0));
+}
+
+TEST_CASE("cr counts tokens spread over several CP ranks") {
+  CHECK(*step_metrics(step_of({{3, 5}})).cr == 0);
+  Step step = step_of({{3, 5}}, 2);
+  CHECK(*step_metrics(step).cr == 1);
+  step.lanes[0].micro_batches[0].placement = {1, kDistributed};
+  CHECK(*step_metrics(step).cr == 5.0 / 8.0);
+}
+
+TEST_CASE("dependent chunks add up to the attention of their document") {
+  // A document of 8 as chunks of 4 counts 16 and 64 - 16 = 48: max 48, mean 32.
+  Step step = step_of({{4}});
+  std::vector<MicroBatch>& chunks = step.lanes[0].micro_batches;
+  chunks[0].chunk = {0, 0, 2, 0};
+  chunks.push_back(chunks[0]);
+  chunks[1].slices[0] = {0, 4, 8};
+  chunks[1].chunk.index = 1;
+  CHECK(*step_metrics(step).attention_imbalance == 1.5);
+}
+
+TEST_CASE("token delays count from arrival to execution") {
+  // The wlb case of test_balancers: document 0 (6 tokens) arrives in step 0 and runs in step 1; 14 tokens in
+  // all others run at once: 6 / 19 (6 3 2 5 2 1 = 19 tokens).
+  PackOptions options;
+  options.context_window = 8;
+  options.sequences_per_step = 2;
+  options.queues = 1;
+  const std::vector<GlobalBatch> batches = document_batches({{6, 3, 2}, {5, 2, 1}});
+  const PlanMetrics m = plan_metrics(batches, plan_of("wlb", batches, options));
+  CHECK(*m.token_delay_mean == doctest::Approx(6.0 / 19.0));
+  CHECK(*m.token_delay_max == 1);
+  CHECK(*m.carried_tokens == 3);  // 6 after step 0, 0 after step 1
+  const PlanMetrics whole = plan_metrics(batches, plan_of("ffd", batches, options));
+  CHECK_FALSE(whole.token_delay_mean.has_value());
+  CHECK_FALSE(whole.carried_tokens.has_value());
+}
+
+TEST_CASE("means leave tail steps out") {
+  Plan plan;
+  plan.steps = {step_of({{2}, {2}}), step_of({{4}, {}})};
+  CHECK(*plan_metrics({},
+                      [&] {
+                        Plan p = plan;
+                        p.sees_whole_set = true;
+                        return p;
+                      }())
+             .dbr == 0.25);
+  plan.sees_whole_set = true;
+  plan.steps[1].tail = true;
+  CHECK(*plan_metrics({}, plan).dbr == 0);
+  CHECK(*imbalance_degree(plan, std::vector<double>{3, 1, 8, 0}) == 1.5);  // 3 * 2 / 4
+}
+
+TEST_CASE("imbalance degree is the largest latency over the mean, empty micro-batches included") {
+  CHECK(*imbalance_degree(std::vector<double>{2, 2, 2}) == 1);
+  CHECK(*imbalance_degree(std::vector<double>{3, 1, 0}) == doctest::Approx(9.0 / 4.0));
+  CHECK_FALSE(imbalance_degree(std::vector<double>{0, 0}).has_value());
+  Plan plan;
+  plan.steps = {step_of({{2, 3}, {4}})};
+  CHECK(micro_batch_workloads(plan, QuadraticWorkload()) == std::vector<double>{13, 16});
+}
+
+TEST_CASE("the threshold search obeys its bound and never loses to the fixed queue counts") {
+  SplitMix64 random(5);
+  std::vector<std::vector<std::int64_t>> lengths(20);
+  for (auto& batch : lengths) {
+    for (int i = 0; i < 12; ++i) batch.push_back(1 + static_cast<std::int64_t>(random.next() % 12));
+    if (random.next() % 2 == 0) batch.push_back(60);
+  }
+  const std::vector<GlobalBatch> batches = document_batches(lengths);
+  PackOptions options;
+  options.context_window = 64;
+  const QuadraticWorkload quadratic;
+  const PackingProblem problem{batches, options, quadratic};
+  // Predicted time: the largest micro-batch of each step.
+  const auto seconds = [&](const Plan& plan) {
+    const std::vector<double> work = micro_batch_workloads(plan, quadratic);
+    double sum = 0;
+    for (std::size_t i = 0; i < work.size(); i += 4)
+      sum += *std::max_element(work.begin() + static_cast<std::ptrdiff_t>(i),
+                               work.begin() + static_cast<std::ptrdiff_t>(i) + 4);
+    return sum;
+  };
+  const ThresholdSearch found = search_wlb_thresholds(problem, seconds, 0.5);
+  CHECK(found.token_delay_mean <= 0.5);
+  CHECK(found.plans_tried > 5);
+  for (int queues = 0; queues <= 4; ++queues) {
+    options.queues = queues;
+    const Plan plan = plan_of("wlb", batches, options);
+    if (*plan_metrics(batches, plan).token_delay_mean <= 0.5) CHECK(found.seconds <= seconds(plan));
+  }
+  // No delay allowed: no thresholds.
+  CHECK(search_wlb_thresholds(problem, seconds, 0).token_delay_mean == 0);
+}
