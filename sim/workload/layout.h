@@ -1,0 +1,45 @@
+// How a model is spread over GPUs: the parallel sizes, what is recomputed and how states are sharded.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "profiler/profile/cost_models.h"
+#include "sim/workload/model.h"
+
+namespace equipoise {
+
+enum class ContextComm { all_gather, ring, ulysses };
+enum class Recompute { none, selective, full, layers };
+
+struct Layout {
+  int tensor = 1;
+  int context = 1;
+  int pipeline = 1;
+  int data = 1;
+  int virtual_pipeline = 1;
+  int expert = 1;
+  ContextComm context_comm = ContextComm::all_gather;
+  int zero = 1;                        // 0: everything replicated .. 3: FSDP
+  Recompute recompute = Recompute::selective;
+  int recompute_layers = 0;            // with Recompute::layers: of the whole model, spread over the stages
+  Precision precision = Precision::bf16;
+  std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
+
+  [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
+  [[nodiscard]] int virtual_stages() const { return pipeline * virtual_pipeline; }
+};
+
+// Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
+void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
+
+// Layers of each of the PP x VPP virtual stages, in model order. Where the layers do not divide, the stages in
+// the middle get one more: the first also embeds and the last also makes the logits.
+std::vector<int> split_layers(int layers, int virtual_stages);
+
+// "none", "selective", ... for messages and JSON.
+const char* name_of(ContextComm form);
+const char* name_of(Recompute mode);
+
+}  // namespace equipoise

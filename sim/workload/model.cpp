@@ -1,0 +1,120 @@
+#include "sim/workload/model.h"
+
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+
+namespace equipoise {
+
+std::int64_t ModelShape::kv_width() const {
+  if (mla) return std::int64_t{heads} * (mla->nope_dim + mla->rope_dim + mla->v_dim);
+  return 2 * std::int64_t{kv_heads} * head_dim;
+}
+
+std::int64_t ModelShape::attention_parameters() const {
+  if (mla) {
+    const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
+    const std::int64_t q = mla->q_lora > 0 ? hidden * mla->q_lora + mla->q_lora + mla->q_lora * q_width : hidden * q_width;
+    const std::int64_t kv_down = hidden * (mla->kv_lora + mla->rope_dim) + mla->kv_lora;  // with its norm
+    const std::int64_t kv_up = mla->kv_lora * std::int64_t{heads} * (mla->nope_dim + mla->v_dim);
+    return q + kv_down + kv_up + std::int64_t{heads} * mla->v_dim * hidden;
+  }
+  const std::int64_t qkv = (heads + 2 * std::int64_t{kv_heads}) * head_dim;
+  return hidden * qkv + (qkv_bias ? qkv : 0) + query_width() * hidden;
+}
+
+std::int64_t ModelShape::ffn_parameters(int layer) const {
+  const std::int64_t matrices = gated_ffn ? 3 : 2;
+  if (!is_moe_layer(layer)) return matrices * hidden * ffn;
+  return (moe->experts + moe->shared) * matrices * hidden * moe->expert_ffn + hidden * moe->experts;
+}
+
+std::int64_t ModelShape::layer_parameters(int layer) const {
+  return attention_parameters() + ffn_parameters(layer) + 2 * hidden;
+}
+
+std::int64_t ModelShape::parameters() const {
+  std::int64_t sum = embedding_parameters() * (tied_embeddings ? 1 : 2) + hidden;
+  for (int layer = 0; layer < layers; ++layer) sum += layer_parameters(layer);
+  return sum;
+}
+
+std::int64_t ModelShape::active_matmul_parameters() const {
+  std::int64_t sum = embedding_parameters();  // the logits
+  for (int layer = 0; layer < layers; ++layer) {
+    sum += attention_parameters();
+    if (is_moe_layer(layer))
+      sum += (moe->active + moe->shared) * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn + hidden * moe->experts;
+    else
+      sum += ffn_parameters(layer);
+  }
+  return sum;
+}
+
+double ModelShape::training_flops(double tokens, double causal_pairs) const {
+  const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads * layers;
+  return 6.0 * static_cast<double>(active_matmul_parameters()) * tokens + attention * causal_pairs;
+}
+
+namespace {
+
+ModelShape dense(std::string name, int layers, std::int64_t hidden, int heads, int kv_heads, int head_dim,
+                 std::int64_t ffn, std::int64_t vocab, bool tied = false, bool qkv_bias = false) {
+  ModelShape m;
+  m.name = std::move(name);
+  m.layers = layers;
+  m.hidden = hidden;
+  m.heads = heads;
+  m.kv_heads = kv_heads;
+  m.head_dim = head_dim;
+  m.ffn = ffn;
+  m.vocab = vocab;
+  m.tied_embeddings = tied;
+  m.qkv_bias = qkv_bias;
+  return m;
+}
+
+ModelShape deepseek_v2() {
+  ModelShape m = dense("deepseek-v2", 60, 5120, 128, 128, 192, 12288, 102400);
+  m.moe = MoeShape{160, 6, 2, 1536, 1};
+  m.mla = MlaShape{1536, 512, 128, 64, 128};
+  return m;
+}
+
+const std::vector<ModelShape>& shapes() {
+  static const std::vector<ModelShape> all = {
+      dense("llama2-7b", 32, 4096, 32, 32, 128, 11008, 32000),
+      dense("llama3.1-8b", 32, 4096, 32, 8, 128, 14336, 128256),
+      dense("llama3.1-70b", 80, 8192, 64, 8, 128, 28672, 128256),
+      dense("llama3.1-405b", 126, 16384, 128, 8, 128, 53248, 128256),
+      dense("qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, 151936, true, true),
+      dense("qwen2.5-7b", 28, 3584, 28, 4, 128, 18944, 152064, false, true),
+      dense("qwen2.5-14b", 48, 5120, 40, 8, 128, 13824, 152064, false, true),
+      dense("qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, false, true),
+      dense("qwen2.5-72b", 80, 8192, 64, 8, 128, 29568, 152064, false, true),
+      deepseek_v2(),
+      dense("wlb-550m", 16, 1536, 12, 12, 128, 4096, 32000),
+      dense("wlb-30b", 48, 7168, 56, 56, 128, 19200, 32000),
+      dense("wlb-70b", 80, 8192, 64, 64, 128, 24576, 32000),
+  };
+  return all;
+}
+
+}  // namespace
+
+std::span<const ModelShape> builtin_models() { return shapes(); }
+
+const ModelShape& builtin_model(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const ModelShape& m : shapes()) {
+    if (m.name == name) return m;
+    known.push_back(m.name);
+  }
+  const std::string_view near = nearest_name(name, known);
+  throw UserError("model: unknown model \"" + std::string(name) + "\"" +
+                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"") +
+                  "? `equipoise list models` shows all");
+}
+
+}  // namespace equipoise

@@ -1,0 +1,72 @@
+// What a rank executes: kernels and collectives with integer-picosecond durations, in issue order.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace equipoise {
+
+using SimTime = std::int64_t;  // picoseconds: the clock of both fidelities; ties are exact
+
+// Modelled seconds to the clock, rounded to the nearest picosecond.
+inline SimTime to_sim_time(double seconds) { return static_cast<SimTime>(std::llround(seconds * 1e12)); }
+inline double to_seconds(SimTime time) { return static_cast<double>(time) * 1e-12; }
+
+// The stream an op runs on: compute, or one communication axis.
+enum class Stream : std::uint8_t { compute, tp, cp, ep, pp, dp };
+inline constexpr int kStreams = 6;
+
+enum class OpName : std::uint8_t {
+  rms_norm, tp_all_gather, tp_reduce_scatter, qkv_gemm, rope, cp_all_gather, cp_reduce_scatter, cp_ring_step,
+  cp_all_to_all, attention, out_gemm, residual, gate_up_gemm, activation, down_gemm, router, ep_all_to_all,
+  expert_gemm, mla_projection, input_gradient, weight_gradient, host_stall, embedding, logits_gemm,
+  cross_entropy, pp_send, dp_reduce, dp_all_gather, optimizer
+};
+const char* name_of(OpName op);
+const char* name_of(Stream stream);
+
+struct Op {
+  OpName name{};
+  Stream stream = Stream::compute;
+  bool with_next = false;  // runs concurrently with the next op; what follows waits for both
+  SimTime duration = 0;
+  double flops = 0;
+  double bytes = 0;        // moved or sent by this rank
+};
+
+// A short run of ops without a synchronisation between context-parallel ranks. Fixed capacity: it is rebuilt
+// for every micro-batch and must not allocate.
+class OpList {
+ public:
+  void clear() { size_ = 0; }
+  void push(const Op& op) { ops_.at(size_++) = op; }
+  [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
+
+ private:
+  std::array<Op, 64> ops_{};
+  std::size_t size_ = 0;
+};
+
+// Time of a run on one rank, and where it goes.
+struct RunTime {
+  SimTime total = 0;                          // with concurrent pairs counted once
+  std::array<SimTime, kStreams> busy{};       // by stream
+  std::array<SimTime, kStreams> exposed{};    // communication that no compute hides
+
+  void operator+=(const RunTime& o) {
+    total += o.total;
+    for (std::size_t i = 0; i < busy.size(); ++i) {
+      busy[i] += o.busy[i];
+      exposed[i] += o.exposed[i];
+    }
+  }
+};
+
+RunTime run_time(std::span<const Op> ops);
+
+}  // namespace equipoise
