@@ -1,0 +1,274 @@
+#include "sim/cost/layer_costs.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBf16Bytes = 2;
+
+AttentionHeads local_heads(const ModelShape& m, int tensor, int context) {
+  AttentionHeads heads;
+  // MLA's Q and K are wider than its V: a kernel's work goes with the mean of the two.
+  heads.head_dim = (m.head_dim + m.value_dim()) / 2;
+  heads.query_heads = m.heads / tensor / context;
+  heads.kv_heads = std::max(1, m.kv_heads / tensor / context);  // replicated beyond their number
+  return heads;
+}
+
+double as_double(std::int64_t value) { return static_cast<double>(value); }
+
+}  // namespace
+
+LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
+                       const Placement& placement, NetworkRates network, FrameworkOptions framework)
+    : model_(model),
+      layout_(layout),
+      framework_(framework),
+      profile_(profile),
+      placement_(placement),
+      attention_(profile, local_heads(model, layout.tensor, 1)),
+      gemm_(profile, layout.precision),
+      logits_gemm_(profile, Precision::bf16),
+      elementwise_(profile),
+      collectives_(profile, network),
+      tp_group_(placement.shape(Axis::tensor)) {
+  if (layout.context_comm == ContextComm::ulysses)
+    for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
+      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c));
+  const std::int64_t kv_width = model.mla ? model.kv_width() / layout.tensor
+                                          : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
+  kv_bytes_per_token_ = kv_width * 2;
+  launch_seconds_ = profile.device().launch_seconds;
+  framework_per_op_ = to_sim_time(profile.device().framework_seconds_per_op);
+}
+
+Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
+  const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
+  Op op{name, Stream::compute};
+  op.duration = to_sim_time(model.seconds(m, n, k, use));
+  op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
+  op.bytes = kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
+  return op;
+}
+
+Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use) const {
+  Op op{name, Stream::compute};
+  op.duration = to_sim_time(elementwise_.seconds(kind, bytes, use));
+  op.bytes = bytes;
+  return op;
+}
+
+Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const {
+  const Collective kind = name == OpName::tp_all_gather ? Collective::all_gather : Collective::reduce_scatter;
+  Op op{name, Stream::tp};
+  op.bytes = kBf16Bytes * as_double(tokens) * as_double(width);
+  op.duration = to_sim_time(collectives_.seconds(kind, op.bytes, tp_group_, use));
+  return op;
+}
+
+// Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
+void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
+  if (layout_.tensor > 1) {
+    Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
+    gather.with_next = framework_.tp_overlap_forward;
+    ops.push(gather);
+  }
+  ops.push(gemm(name, m, n, k, use));
+}
+
+// A row-parallel GEMM ends in a reduce-scatter of its output.
+void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
+  if (layout_.tensor == 1) {
+    ops.push(gemm(name, m, n, k, use));
+    return;
+  }
+  Op scatter = tp_collective(OpName::tp_reduce_scatter, m, n, use);
+  if (framework_.tp_overlap_forward) {
+    scatter.with_next = true;
+    ops.push(scatter);
+    ops.push(gemm(name, m, n, k, use));
+  } else {
+    ops.push(gemm(name, m, n, k, use));
+    ops.push(scatter);
+  }
+}
+
+// Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under the
+// input-gradient GEMM and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel: the
+// output's gradient is gathered first, exposed.
+void LayerCosts::push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
+                                RangeUse& use) const {
+  const Op input = gemm(OpName::input_gradient, m, k, n, use);
+  const Op weight = gemm(OpName::weight_gradient, k, n, m, use);
+  if (layout_.tensor == 1) {
+    ops.push(input);
+    ops.push(weight);
+    return;
+  }
+  if (column) {
+    Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
+    Op scatter = tp_collective(OpName::tp_reduce_scatter, m, k, use);
+    gather.with_next = scatter.with_next = true;
+    ops.push(gather);
+    ops.push(input);
+    ops.push(scatter);
+    ops.push(weight);
+  } else {
+    Op gather = tp_collective(OpName::tp_all_gather, m, n, use);
+    gather.with_next = framework_.tp_overlap_forward;
+    ops.push(gather);
+    ops.push(input);
+    ops.push(weight);
+  }
+}
+
+void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
+  const std::int64_t t = layout_.tensor;
+  const std::int64_t h = model_.hidden;
+  if (!model_.mla) {
+    const std::int64_t width = (std::int64_t{model_.heads} / t + 2 * std::max<std::int64_t>(1, model_.kv_heads / t)) * model_.head_dim;
+    if (backward)
+      push_gradients(n, width, h, true, ops, use);
+    else
+      push_column(OpName::qkv_gemm, n, width, h, ops, use);
+    return;
+  }
+  const MlaShape& a = *model_.mla;
+  const std::int64_t q_width = std::int64_t{model_.heads} * (a.nope_dim + a.rope_dim) / t;
+  const std::int64_t kv_width = std::int64_t{model_.heads} * (a.nope_dim + a.v_dim) / t;
+  const std::int64_t q_rank = a.q_lora > 0 ? a.q_lora : h;
+  // The down projections are small and replicated over TP; the up projections are column-parallel.
+  if (backward) {
+    push_gradients(n, kv_width, a.kv_lora, true, ops, use);
+    push_gradients(n, q_width, q_rank, true, ops, use);
+    ops.push(gemm(OpName::input_gradient, n / t + (n % t != 0), h, a.kv_lora + a.rope_dim, use));
+    ops.push(gemm(OpName::weight_gradient, h, a.kv_lora + a.rope_dim, n / t + (n % t != 0), use));
+    if (a.q_lora > 0) {
+      ops.push(gemm(OpName::input_gradient, n / t + (n % t != 0), h, a.q_lora, use));
+      ops.push(gemm(OpName::weight_gradient, h, a.q_lora, n / t + (n % t != 0), use));
+    }
+    return;
+  }
+  if (a.q_lora > 0) ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.q_lora, h, use));
+  ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.kv_lora + a.rope_dim, h, use));
+  push_column(OpName::qkv_gemm, n, q_width, q_rank, ops, use);
+  push_column(OpName::qkv_gemm, n, kv_width, a.kv_lora, ops, use);
+}
+
+void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+  const std::int64_t f = width / layout_.tensor;
+  const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const double in_and_out = as_double(n) * as_double(up + f) * kBf16Bytes;
+  if (backward) {
+    push_gradients(n, model_.hidden, f, false, ops, use);
+    // Reads the output's gradient and the kept input, writes the input's gradient.
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(2 * up + f) * kBf16Bytes, use));
+    push_gradients(n, up, model_.hidden, true, ops, use);
+  } else {
+    push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
+    ops.push(moves(OpName::activation, Elementwise::swiglu, in_and_out, use));
+    push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
+  }
+}
+
+// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all. Each expert's rows are
+// padded to the kernel's tile.
+void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
+  constexpr std::int64_t kTile = 128;
+  const MoeShape& moe = *model_.moe;
+  const std::int64_t local = moe.experts / layout_.expert;
+  const auto busiest = static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
+  const std::int64_t each = (busiest + local - 1) / local;
+  const std::int64_t rows = local * ((each + kTile - 1) / kTile) * kTile;
+  const std::int64_t f = moe.expert_ffn / layout_.tensor;
+  const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const std::int64_t h = model_.hidden;
+  const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) { ops.push(gemm(OpName::expert_gemm, m, n, k, use)); };
+  if (backward) {
+    push(rows, f, h);
+    push(f, h, rows);
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use));
+    push(rows, h, up);
+    push(h, up, rows);
+  } else {
+    push(rows, up, h);
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(busiest) * as_double(up + f) * kBf16Bytes, use));
+    push(rows, h, f);
+  }
+}
+
+// Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Expert tensor parallelism
+// equals TP (Megatron's default): tokens travel sequence-parallel and are gathered over TP where they arrive.
+void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
+  const MoeShape& moe = *model_.moe;
+  const std::int64_t t = layout_.tensor;
+  const std::int64_t rows = (n + t - 1) / t;
+  const std::int64_t h = model_.hidden;
+  const auto exchange = [&] {
+    if (layout_.expert == 1) return;
+    Op op{OpName::ep_all_to_all, Stream::ep};
+    op.bytes = kBf16Bytes * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
+    op.duration = to_sim_time(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
+    ops.push(op);
+  };
+  if (backward) {
+    ops.push(gemm(OpName::router, rows, h, moe.experts, use));
+    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
+  } else {
+    ops.push(gemm(OpName::router, rows, moe.experts, h, use));
+  }
+  exchange();
+  if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, n * moe.active, h, use));
+  push_experts(n * moe.active, backward, ops, use);
+  if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
+  exchange();
+  if (moe.shared > 0) push_dense_ffn(n, moe.shared * moe.expert_ffn, backward, ops, use);
+}
+
+void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use) const {
+  before.clear();
+  after.clear();
+  if (n == 0) return;
+  const std::int64_t t = layout_.tensor;
+  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
+  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+  push_projections(n, false, before, use);
+  const double rotated = as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) * model_.head_dim;
+  before.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
+
+  push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after, use);
+  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+  if (kind == LayerKind::moe)
+    push_moe(n, false, after, use);
+  else
+    push_dense_ffn(n, model_.ffn, false, after, use);
+  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+}
+
+void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use) const {
+  before.clear();
+  after.clear();
+  if (n == 0) return;
+  const std::int64_t t = layout_.tensor;
+  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
+  if (kind == LayerKind::moe)
+    push_moe(n, true, before, use);
+  else
+    push_dense_ffn(n, model_.ffn, true, before, use);
+  // Norm backward reads the gradient, the input and the kept output; its result joins the residual's gradient.
+  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));
+  before.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
+
+  const double rotated = as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) * model_.head_dim;
+  after.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
+  push_projections(n, true, after, use);
+  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));
+  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+}
+
+SimTime LayerCosts::host_stall(std::size_t ops, SimTime busy) const {
+  return std::max<SimTime>(0, static_cast<SimTime>(ops) * framework_per_op_ - busy);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,101 @@
+// What one rank executes for one layer of one micro-batch: the op inventory with durations from a profile.
+//
+// A forward is `before` | CP synchronisation | attention, `after`; a backward is `before` | KV gathered again |
+// attention backward | dKV reduce-scattered | `after`. Everything between two bars is local to the rank (TP
+// collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/profile.h"
+#include "sim/topology/placement.h"
+#include "sim/workload/layout.h"
+#include "sim/workload/model.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+enum class LayerKind : std::uint8_t { dense, moe };
+inline constexpr int kLayerKinds = 2;
+
+// Options of real frameworks that change what is exposed, not what is computed. Defaults are Megatron-LM's.
+struct FrameworkOptions {
+  bool tp_overlap_forward = false;   // Userbuffers-style: forward TP collectives under their GEMM
+  bool overlap_param_gather = false; // ZeRO-1/2 parameter all-gather under the next forward
+  double gradient_bytes = 4;         // of a gradient element in the reduction
+  double expert_imbalance = 1;       // busiest expert-parallel rank / mean (routing skew)
+};
+
+class LayerCosts {
+ public:
+  LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const Placement& placement,
+             NetworkRates network, FrameworkOptions framework);
+
+  // The local ops of one layer on a rank that holds `tokens` tokens.
+  void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
+  void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
+
+  // Attention of one layer over the pieces of one rank; Ulysses spreads the heads over `context` ranks.
+  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const;
+  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const;
+  [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use) const;
+
+  // CP communication of one layer. gathered_tokens: all tokens whose K and V the group exchanges.
+  [[nodiscard]] Op kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const;
+  [[nodiscard]] Op kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const;
+  [[nodiscard]] Op ring_step(std::int64_t tokens, int context, bool backward, RangeUse& use) const;
+  [[nodiscard]] Op ulysses_exchange(std::int64_t tokens, int context, bool output_only, RangeUse& use) const;
+
+  // First and last stage.
+  void embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+  void head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const;
+
+  // One pipeline hop of a rank's activations (or their gradients) between two stages.
+  [[nodiscard]] Op pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const;
+
+  // Host time of a layer that the GPU waits for when its kernels are too short: a layer of `ops` kernels that
+  // takes `busy` on the GPU runs dry by the returned time.
+  [[nodiscard]] SimTime host_stall(std::size_t ops, SimTime busy) const;
+
+  [[nodiscard]] const ModelShape& model() const { return model_; }
+  [[nodiscard]] const Layout& layout() const { return layout_; }
+  [[nodiscard]] const Profile& profile() const { return profile_; }
+  [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
+  [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
+  [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
+  [[nodiscard]] std::int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }  // of one layer, one TP rank
+
+ private:
+  [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
+  [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use) const;
+  [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
+  void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops, RangeUse& use) const;
+  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
+  void push_moe(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
+
+  ModelShape model_;
+  Layout layout_;
+  FrameworkOptions framework_;
+  const Profile& profile_;
+  const Placement& placement_;
+  AttentionModel attention_;
+  std::vector<AttentionModel> ulysses_attention_;  // by log2 of the CP degree where it divides the heads
+  GemmModel gemm_;
+  GemmModel logits_gemm_;  // always bf16
+  ElementwiseModel elementwise_;
+  CollectiveModel collectives_;
+  GroupShape tp_group_;
+  std::int64_t kv_bytes_per_token_ = 0;
+  double launch_seconds_ = 0;
+  SimTime framework_per_op_ = 0;
+};
+
+}  // namespace equipoise

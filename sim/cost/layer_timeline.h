@@ -1,0 +1,40 @@
+// The time of a run of equal layers on the CP ranks of one group, as a max-plus recurrence.
+//
+// Inside a layer every rank works alone between synchronisations. With x_r the clock of rank r:
+//   x_r += local[p][r];  at synchronisation p: S = max_r x_r, x_r = max(S + comm[p], x_r + overlap[p][r]);
+// comm[p] is the collective that all members enter together, overlap[p][r] what rank r computes meanwhile
+// (ring steps, Skrull's local documents). Exact: an op-by-op simulation of the same lists gives the same clocks.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+struct LayerTimeline {
+  int ranks = 0;
+  std::vector<SimTime> local;    // (syncs + 1) x ranks
+  std::vector<SimTime> overlap;  // syncs x ranks
+  std::vector<SimTime> comm;     // syncs
+
+  [[nodiscard]] std::size_t syncs() const { return comm.size(); }
+  // Makes it one run of local work of length 0 on each rank.
+  void reset(int rank_count);
+  // Adds local work to the run after the last synchronisation.
+  void add_local(int rank, SimTime duration) { local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration; }
+  // Adds a synchronisation of all ranks; what follows is local again.
+  void add_sync(SimTime duration);
+  // Sets what `rank` computes while the latest synchronisation communicates.
+  void overlap_last(int rank, SimTime duration) { overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration; }
+  // This layer's work followed by another's (recompute followed by backward).
+  void append(const LayerTimeline& next);
+};
+
+// Moves the clocks of all ranks over `layers` such layers: O(ranks x syncs), or that times the layers where
+// ranks compute under the communication.
+void advance(const LayerTimeline& layer, int layers, std::span<SimTime> clock);
+
+}  // namespace equipoise

@@ -1,0 +1,225 @@
+#include "sim/cost/micro_batch_cost.h"
+
+#include <algorithm>
+#include <cassert>
+#include <numeric>
+
+namespace equipoise {
+namespace {
+
+constexpr std::size_t kMemoSlots = 512;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces) {
+  pieces.clear();
+  for (const Segment& s : segments) pieces.push_back({s.queries(), s.keys()});
+}
+
+// Longest time of the group from the start of the layers' first op, all ranks starting together.
+SimTime alone(const LayerTimeline& layer, std::vector<SimTime>& clock) {
+  clock.assign(at(layer.ranks), 0);
+  advance(layer, 1, clock);
+  return *std::max_element(clock.begin(), clock.end());
+}
+
+}  // namespace
+
+double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
+  thread_local std::vector<QueryKeys> pieces;
+  to_pieces(segments, pieces);
+  RangeUse use;  // a decision, not a prediction of the run
+  return to_seconds(costs_.attention_forward(pieces, use).duration);
+}
+
+MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule, bool split_weight_gradients)
+    : costs_(costs), rule_(rule), split_weight_gradients_(split_weight_gradients) {
+  for (auto& memo : memo_) memo.resize(kMemoSlots);
+}
+
+void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
+  run.assign((syncs + 1) * at(ranks), 0);
+  under.assign(syncs * at(ranks), 0);
+  comm.assign(syncs, 0);
+  busy.assign(at(ranks), 0);
+}
+
+void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  const ProfiledAttentionCost attention(costs_);
+  if (rule_.choice != ShardChoice::optimal) {
+    const ShardPolicy& rule = rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
+    rule.shard(micro_batch, context, rule_.options, attention, out.sharding);
+    cost_sharded(micro_batch, context, out);
+    return;
+  }
+  // `optimal`: both rules simulated, the better taken.
+  sharding_policy("per-sequence").shard(micro_batch, context, rule_.options, attention, out.sharding);
+  cost_sharded(micro_batch, context, out);
+  if (context == 1) return;
+  sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention, other_.sharding);
+  cost_sharded(micro_batch, context, other_);
+  std::vector<SimTime> clock;
+  const auto total = [&clock](const MicroBatchCost& c) {
+    return alone(c.forward[0], clock) + alone(c.backward[0], clock);
+  };
+  if (total(other_) < total(out)) std::swap(out, other_);
+}
+
+void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  out.ranks = context;
+  out.use = {};
+  if (context > 1 && costs_.layout().context_comm == ContextComm::ring)
+    cost_ring_attention(micro_batch, context, out);
+  else
+    cost_attention(micro_batch, context, out);
+  const ModelShape& model = costs_.model();
+  if (!model.moe || model.moe->dense_layers > 0) build_layer(LayerKind::dense, out);
+  if (model.moe) build_layer(LayerKind::moe, out);
+  if (!model.moe) return build_ends(out);
+  if (model.moe->dense_layers == 0) out.forward[0].reset(context), out.backward[0].reset(context);
+  build_ends(out);
+}
+
+// All-gather and Ulysses, and a lone rank. Slices placed on one rank (Skrull) are computed while the K and V
+// of the distributed ones are gathered.
+void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  const Sharding& sharding = out.sharding;
+  const std::int64_t all = std::accumulate(sharding.rank_tokens.begin(), sharding.rank_tokens.end(), std::int64_t{0});
+  const std::int64_t local = std::accumulate(sharding.rank_local_tokens.begin(), sharding.rank_local_tokens.end(), std::int64_t{0});
+  std::int64_t gathered = all - local;
+  // Dependent chunks also attend to the K and V of the chunks before them, which the group holds in shards.
+  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
+    gathered += micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  const bool exchanges = context > 1 && gathered > 0;
+  const bool ulysses = exchanges && costs_.layout().context_comm == ContextComm::ulysses;
+  forward_.reset(context, ulysses ? 2 : exchanges ? 1 : 0);
+  backward_.reset(context, exchanges ? 2 : 0);
+  recompute_.assign(at(context), 0);
+  out.attention_forward.assign(at(context), 0);
+  const auto c = at(context);
+
+  const auto placed = [&](const Segment& s) {
+    return !micro_batch.placement.empty() && micro_batch.placement[static_cast<std::size_t>(s.slice)] != kDistributed;
+  };
+  SimTime ulysses_forward = 0, ulysses_backward = 0;
+  if (ulysses) {  // every rank sees all queries of its share of the heads
+    to_pieces(sharding.segments, pieces_);
+    ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use).duration;
+    ulysses_backward = costs_.ulysses_attention(pieces_, context, true, out.use).duration;
+  }
+  for (std::size_t r = 0; r < c; ++r) {
+    const auto segments = sharding.of_rank(static_cast<int>(r));
+    SimTime under_forward = 0, under_backward = 0, run_forward = ulysses_forward, run_backward = ulysses_backward;
+    if (!ulysses) {
+      if (local > 0) {
+        pieces_.clear();
+        for (const Segment& s : segments)
+          if (placed(s)) pieces_.push_back({s.queries(), s.keys()});
+        under_forward = costs_.attention_forward(pieces_, out.use).duration;
+        under_backward = costs_.attention_backward(pieces_, out.use).duration;
+        pieces_.clear();
+        for (const Segment& s : segments)
+          if (!placed(s)) pieces_.push_back({s.queries(), s.keys()});
+      } else {
+        to_pieces(segments, pieces_);
+      }
+      run_forward = costs_.attention_forward(pieces_, out.use).duration;
+      run_backward = costs_.attention_backward(pieces_, out.use).duration;
+    }
+    out.attention_forward[r] = forward_.busy[r] = run_forward + under_forward;
+    recompute_[r] = costs_.layout().recompute == Recompute::selective ? run_forward + under_forward : 0;
+    backward_.busy[r] = run_backward + under_backward + recompute_[r];
+    if (!exchanges) {
+      forward_.run[r] = run_forward + under_forward;
+      backward_.run[r] = backward_.busy[r];
+    } else {
+      forward_.under[r] = under_forward;
+      forward_.run[c + r] = run_forward;
+      const bool selective = costs_.layout().recompute == Recompute::selective;
+      backward_.under[r] = under_backward + (selective ? under_forward : 0);
+      backward_.run[c + r] = run_backward + (selective ? run_forward : 0);
+    }
+  }
+  if (!exchanges) return;
+  if (ulysses) {
+    const std::int64_t most = *std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
+    forward_.comm = {costs_.ulysses_exchange(most, context, false, out.use).duration,
+                     costs_.ulysses_exchange(most, context, true, out.use).duration};
+    backward_.comm = {forward_.comm[1], forward_.comm[0]};
+  } else {
+    forward_.comm[0] = costs_.kv_all_gather(gathered, context, out.use).duration;
+    backward_.comm = {forward_.comm[0], costs_.kv_reduce_scatter(gathered, context, out.use).duration};
+  }
+  count_kv(micro_batch, context, out);
+}
+
+// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive.
+void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  const Sharding& sharding = out.sharding;
+  const auto c = at(context);
+  forward_.reset(context, c - 1);
+  backward_.reset(context, c - 1);
+  recompute_.assign(c, 0);
+  out.attention_forward.assign(c, 0);
+  const bool selective = costs_.layout().recompute == Recompute::selective;
+  std::int64_t most = 0;
+  for (std::size_t r = 0; r < c; ++r) {
+    most = std::max(most, sharding.rank_tokens[r]);
+    for (std::size_t step = 0; step < c; ++step) {
+      const std::size_t from = (r + c - step) % c;
+      pieces_.clear();
+      for (const Segment& q : sharding.of_rank(static_cast<int>(r)))
+        for (const Segment& k : sharding.of_rank(static_cast<int>(from))) {
+          if (k.slice != q.slice || k.q_begin >= q.q_end) continue;
+          if (k.q_begin == q.q_begin) {  // the diagonal block
+            pieces_.push_back({q.queries(), q.queries()});
+          } else {
+            // A full rectangle of queries x keys, as the causal call that has as many pairs.
+            const std::int64_t keys = std::min(k.q_end, q.q_begin) - k.q_begin;
+            pieces_.push_back({q.queries(), keys + (q.queries() - 1) / 2});
+          }
+        }
+      for (QueryKeys& p : pieces_) p.keys = std::max(p.keys, p.queries);
+      const SimTime f = costs_.attention_forward(pieces_, out.use).duration;
+      const SimTime b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
+      out.attention_forward[r] += f;
+      forward_.busy[r] += f;
+      backward_.busy[r] += b;
+      if (selective) recompute_[r] += f;
+      (step + 1 < c ? forward_.under[step * c + r] : forward_.run[(c - 1) * c + r]) = f;
+      (step + 1 < c ? backward_.under[step * c + r] : backward_.run[(c - 1) * c + r]) = b;
+    }
+  }
+  for (std::size_t step = 0; step + 1 < c; ++step) {
+    forward_.comm[step] = costs_.ring_step(most, context, false, out.use).duration;
+    backward_.comm[step] = costs_.ring_step(most, context, true, out.use).duration;
+  }
+  count_kv(micro_batch, context, out);
+}
+
+// K and V rows that cross ranks, and those that some query of the receiver attends to.
+void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  const Sharding& sharding = out.sharding;
+  out.kv_sent_tokens = 0;
+  out.kv_useful_tokens = 0;
+  std::int64_t all = 0;
+  for (std::size_t r = 0; r < at(context); ++r) all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+  for (int r = 0; r < context; ++r) {
+    const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
+    out.kv_sent_tokens += static_cast<double>(all - own);
+    // Segments of a slice come in document order: its last one sees the most keys.
+    const auto segments = sharding.of_rank(r);
+    for (std::size_t i = 0; i < segments.size();) {
+      const std::int32_t slice = segments[i].slice;
+      const bool local = !micro_batch.placement.empty() && micro_batch.placement[static_cast<std::size_t>(slice)] != kDistributed;
+      std::int64_t visible = 0, held = 0;
+      for (; i < segments.size() && segments[i].slice == slice; ++i) {
+        visible = std::max(visible, segments[i].keys());
+        held += segments[i].queries();
+      }
+      if (!local) out.kv_useful_tokens += static_cast<double>(std::max<std::int64_t>(0, visible - held));
+    }
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,110 @@
+// What one micro-batch costs on every CP rank of its lane: sharded, then costed op by op.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/plan.h"
+#include "policies/sharding/sharding.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/cost/layer_timeline.h"
+
+namespace equipoise {
+
+// How micro-batches are sharded in a run. `adaptive` and `optimal` decide per micro-batch.
+enum class ShardChoice { fixed, adaptive, optimal };
+
+struct ShardRule {
+  ShardChoice choice = ShardChoice::fixed;
+  const ShardPolicy* fixed = nullptr;
+  ShardOptions options;
+};
+
+// Sums over the ranks of the group, for one layer of the micro-batch.
+struct MicroBatchCost {
+  int ranks = 1;
+  Sharding sharding;
+
+  // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
+  // the whole layer followed by its backward; `input_gradient` is the backward without weight gradients.
+  std::array<LayerTimeline, kLayerKinds> forward;
+  std::array<LayerTimeline, kLayerKinds> backward;
+  std::array<LayerTimeline, kLayerKinds> full;
+  std::array<LayerTimeline, kLayerKinds> input_gradient;
+  std::array<std::vector<SimTime>, kLayerKinds> weight_gradient;  // per rank
+
+  std::vector<SimTime> embed_forward, embed_backward, head_forward, head_backward;  // per rank
+  std::vector<SimTime> send_next, send_previous;  // per rank, a hop between neighbouring stages
+  std::vector<SimTime> send_wrap;                 // last stage to first (virtual stages)
+
+  // Accounting, per rank and layer.
+  std::array<std::vector<SimTime>, kLayerKinds> compute_forward, compute_backward;  // compute stream, busy
+  std::vector<SimTime> compute_ends_forward, compute_ends_backward;                 // embedding + head
+  std::vector<SimTime> attention_forward;                                           // one layer
+  std::array<SimTime, kLayerKinds> recomputed{};                                    // selective, slowest rank
+  std::array<std::array<SimTime, kStreams>, kLayerKinds> exposed_forward{}, exposed_backward{};  // mean of ranks
+  double kv_sent_tokens = 0;    // received by all ranks together, one layer
+  double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
+  RangeUse use;
+};
+
+// Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
+struct LocalWork {
+  std::int64_t tokens = -1;
+  RunTime forward_before, forward_after, backward_before, backward_after;
+  SimTime input_before = 0, input_after = 0, weight = 0;  // a backward split in its two halves
+  std::size_t forward_ops = 0, backward_ops = 0;
+  RangeUse use;
+};
+
+// Reusable costing of micro-batches: one per thread; keeps its buffers.
+class MicroBatchCoster {
+ public:
+  MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule, bool split_weight_gradients);
+
+  // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses it.
+  void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+
+ private:
+  void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  const LocalWork& local_work(LayerKind kind, std::int64_t tokens);
+  void build_layer(LayerKind kind, MicroBatchCost& out);
+  void build_ends(MicroBatchCost& out);
+  void count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+
+  const LayerCosts& costs_;
+  const ShardRule& rule_;
+  bool split_weight_gradients_;
+  // Scratch.
+  // The context-parallel part of a layer: runs of attention between communications, the same for all layer
+  // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is what
+  // runs while it communicates.
+  struct ContextPart {
+    std::vector<SimTime> run, under, comm;
+    std::vector<SimTime> busy;  // per rank, compute
+    void reset(int ranks, std::size_t syncs);
+  };
+  ContextPart forward_, backward_;
+  std::vector<SimTime> recompute_;  // per rank: the attention forward that selective recompute repeats
+  std::vector<QueryKeys> pieces_;
+  OpList before_, after_;
+  std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
+  MicroBatchCost other_;  // the second candidate of `optimal`
+};
+
+// Attention seconds of segments by the profile's model, for the sharding rules that choose by cost.
+class ProfiledAttentionCost final : public AttentionCost {
+ public:
+  explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
+  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
+
+ private:
+  const LayerCosts& costs_;
+};
+
+}  // namespace equipoise

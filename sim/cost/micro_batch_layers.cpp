@@ -1,0 +1,161 @@
+// Building the layer timelines of a micro-batch from local op lists and its context-parallel part.
+#include <algorithm>
+#include <cassert>
+
+#include "sim/cost/micro_batch_cost.h"
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(LayerKind kind) { return static_cast<std::size_t>(kind); }
+
+constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
+constexpr auto kContext = static_cast<std::size_t>(Stream::cp);
+
+// The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
+SimTime without_weight_gradients(const OpList& list, SimTime& weight) {
+  SimTime total = 0;
+  const auto ops = list.ops();
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].name == OpName::weight_gradient) {
+      weight += ops[i].duration;
+    } else if (ops[i].with_next && ops[i + 1].name != OpName::weight_gradient) {
+      total += std::max(ops[i].duration, ops[i + 1].duration);
+      ++i;
+    } else {
+      total += ops[i].duration;
+    }
+  }
+  return total;
+}
+
+}  // namespace
+
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens) {
+  LocalWork& slot = memo_[at(kind)][static_cast<std::size_t>(tokens) % memo_[at(kind)].size()];
+  if (slot.tokens == tokens) return slot;
+  slot = LocalWork{};
+  slot.tokens = tokens;
+  costs_.forward_ops(kind, tokens, before_, after_, slot.use);
+  slot.forward_before = run_time(before_.ops());
+  slot.forward_after = run_time(after_.ops());
+  slot.forward_ops = before_.ops().size() + after_.ops().size();
+  costs_.backward_ops(kind, tokens, before_, after_, slot.use);
+  slot.backward_before = run_time(before_.ops());
+  slot.backward_after = run_time(after_.ops());
+  slot.backward_ops = before_.ops().size() + after_.ops().size();
+  slot.input_before = without_weight_gradients(before_, slot.weight);
+  slot.input_after = without_weight_gradients(after_, slot.weight);
+  return slot;
+}
+
+void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
+  const int ranks = out.ranks;
+  const auto c = at(ranks);
+  const bool selective = costs_.layout().recompute == Recompute::selective;
+  LayerTimeline& forward = out.forward[k];
+  LayerTimeline& backward = out.backward[k];
+  LayerTimeline& input = out.input_gradient[k];
+  forward.reset(ranks);
+  backward.reset(ranks);
+  input.reset(ranks);
+  out.compute_forward[k].assign(c, 0);
+  out.compute_backward[k].assign(c, 0);
+  out.weight_gradient[k].assign(c, 0);
+  out.exposed_forward[k].fill(0);
+  out.exposed_backward[k].fill(0);
+  out.recomputed[k] = selective ? *std::max_element(recompute_.begin(), recompute_.end()) : 0;
+
+  const auto weave = [&](const ContextPart& part, LayerTimeline& timeline, std::size_t run) {
+    for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), part.run[run * c + r]);
+  };
+  const auto synchronise = [&](const ContextPart& part, LayerTimeline& timeline, std::size_t sync) {
+    timeline.add_sync(part.comm[sync]);
+    for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), part.under[sync * c + r]);
+  };
+  for (int r = 0; r < ranks; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+    forward.add_local(r, work.forward_before.total);
+    backward.add_local(r, work.backward_before.total);
+    input.add_local(r, work.input_before);
+    out.use += work.use;
+  }
+  weave(forward_, forward, 0);
+  weave(backward_, backward, 0);
+  weave(backward_, input, 0);
+  for (std::size_t s = 0; s < forward_.comm.size(); ++s) {
+    synchronise(forward_, forward, s);
+    weave(forward_, forward, s + 1);
+  }
+  for (std::size_t s = 0; s < backward_.comm.size(); ++s) {
+    synchronise(backward_, backward, s);
+    weave(backward_, backward, s + 1);
+    synchronise(backward_, input, s);
+    weave(backward_, input, s + 1);
+  }
+  SimTime forward_comm = 0, backward_comm = 0;
+  for (const SimTime t : forward_.comm) forward_comm += t;
+  for (const SimTime t : backward_.comm) backward_comm += t;
+  for (int r = 0; r < ranks; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+    const SimTime forward_busy = work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
+    const SimTime backward_busy = work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
+    const SimTime forward_stall = costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
+    const SimTime backward_stall = costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
+    forward.add_local(r, work.forward_after.total + forward_stall);
+    backward.add_local(r, work.backward_after.total + backward_stall);
+    input.add_local(r, work.input_after + backward_stall);
+    out.weight_gradient[k][at(r)] = work.weight;
+    out.compute_forward[k][at(r)] = work.forward_before.busy[kCompute] + work.forward_after.busy[kCompute] + forward_.busy[at(r)];
+    out.compute_backward[k][at(r)] = work.backward_before.busy[kCompute] + work.backward_after.busy[kCompute] + backward_.busy[at(r)];
+    for (std::size_t s = 0; s < kStreams; ++s) {
+      out.exposed_forward[k][s] += work.forward_before.exposed[s] + work.forward_after.exposed[s];
+      out.exposed_backward[k][s] += work.backward_before.exposed[s] + work.backward_after.exposed[s];
+    }
+    for (std::size_t s = 0; s < forward_.comm.size(); ++s)
+      out.exposed_forward[k][kContext] += std::max<SimTime>(0, forward_.comm[s] - forward_.under[s * c + at(r)]);
+    for (std::size_t s = 0; s < backward_.comm.size(); ++s)
+      out.exposed_backward[k][kContext] += std::max<SimTime>(0, backward_.comm[s] - backward_.under[s * c + at(r)]);
+  }
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    out.exposed_forward[k][s] /= ranks;
+    out.exposed_backward[k][s] /= ranks;
+  }
+  out.full[k] = forward;
+  out.full[k].append(backward);
+}
+
+void MicroBatchCoster::build_ends(MicroBatchCost& out) {
+  const auto c = at(out.ranks);
+  for (auto* v : {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward, &out.send_next,
+                  &out.send_previous, &out.send_wrap, &out.compute_ends_forward, &out.compute_ends_backward})
+    v->assign(c, 0);
+  const int stages = costs_.layout().pipeline;
+  for (std::size_t r = 0; r < c; ++r) {
+    const std::int64_t tokens = out.sharding.rank_tokens[r];
+    if (r > 0 && tokens == out.sharding.rank_tokens[r - 1]) {  // ranks mostly hold the same number
+      for (auto* v : {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward, &out.send_next,
+                      &out.send_previous, &out.send_wrap, &out.compute_ends_forward, &out.compute_ends_backward})
+        (*v)[r] = (*v)[r - 1];
+      continue;
+    }
+    const auto run = [&](auto&& fill, SimTime& compute) {
+      fill();
+      const RunTime time = run_time(before_.ops());
+      compute += time.busy[kCompute];
+      return time.total;
+    };
+    out.embed_forward[r] = run([&] { costs_.embedding_ops(tokens, false, before_, out.use); }, out.compute_ends_forward[r]);
+    out.head_forward[r] = run([&] { costs_.head_forward_ops(tokens, before_, out.use); }, out.compute_ends_forward[r]);
+    out.embed_backward[r] = run([&] { costs_.embedding_ops(tokens, true, before_, out.use); }, out.compute_ends_backward[r]);
+    out.head_backward[r] = run([&] { costs_.head_backward_ops(tokens, before_, out.use); }, out.compute_ends_backward[r]);
+    if (stages > 1 && tokens > 0) {
+      out.send_next[r] = out.send_previous[r] = costs_.pipeline_send(tokens, 0, 1, out.use).duration;
+      out.send_wrap[r] = costs_.pipeline_send(tokens, stages - 1, 0, out.use).duration;
+    }
+  }
+}
+
+}  // namespace equipoise
