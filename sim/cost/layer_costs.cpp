@@ -38,13 +38,13 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
                                           : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
   kv_bytes_per_token_ = kv_width * 2;
   launch_seconds_ = profile.device().launch_seconds;
-  framework_per_op_ = to_sim_time(profile.device().framework_seconds_per_op);
+  framework_per_op_ = to_picoseconds(profile.device().framework_seconds_per_op);
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
   const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
   Op op{name, Stream::compute};
-  op.duration = to_sim_time(model.seconds(m, n, k, use));
+  op.duration = to_picoseconds(model.seconds(m, n, k, use));
   op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
   op.bytes = kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
   return op;
@@ -52,7 +52,7 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
 
 Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use) const {
   Op op{name, Stream::compute};
-  op.duration = to_sim_time(elementwise_.seconds(kind, bytes, use));
+  op.duration = to_picoseconds(elementwise_.seconds(kind, bytes, use));
   op.bytes = bytes;
   return op;
 }
@@ -61,7 +61,7 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
   const Collective kind = name == OpName::tp_all_gather ? Collective::all_gather : Collective::reduce_scatter;
   Op op{name, Stream::tp};
   op.bytes = kBf16Bytes * as_double(tokens) * as_double(width);
-  op.duration = to_sim_time(collectives_.seconds(kind, op.bytes, tp_group_, use));
+  op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, tp_group_, use));
   return op;
 }
 
@@ -207,7 +207,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
     if (layout_.expert == 1) return;
     Op op{OpName::ep_all_to_all, Stream::ep};
     op.bytes = kBf16Bytes * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
-    op.duration = to_sim_time(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
+    op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
     ops.push(op);
   };
   if (backward) {
@@ -267,8 +267,8 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
 
-SimTime LayerCosts::host_stall(std::size_t ops, SimTime busy) const {
-  return std::max<SimTime>(0, static_cast<SimTime>(ops) * framework_per_op_ - busy);
+Picoseconds LayerCosts::host_stall(std::size_t ops, Picoseconds busy) const {
+  return std::max<Picoseconds>(0, static_cast<Picoseconds>(ops) * framework_per_op_ - busy);
 }
 
 }  // namespace equipoise

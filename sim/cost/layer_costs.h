@@ -58,7 +58,7 @@ class LayerCosts {
 
   // Host time of a layer that the GPU waits for when its kernels are too short: a layer of `ops` kernels that
   // takes `busy` on the GPU runs dry by the returned time.
-  [[nodiscard]] SimTime host_stall(std::size_t ops, SimTime busy) const;
+  [[nodiscard]] Picoseconds host_stall(std::size_t ops, Picoseconds busy) const;
 
   [[nodiscard]] const ModelShape& model() const { return model_; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
@@ -95,7 +95,7 @@ class LayerCosts {
   GroupShape tp_group_;
   std::int64_t kv_bytes_per_token_ = 0;
   double launch_seconds_ = 0;
-  SimTime framework_per_op_ = 0;
+  Picoseconds framework_per_op_ = 0;
 };
 
 }  // namespace equipoise

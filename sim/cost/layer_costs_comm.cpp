@@ -24,14 +24,14 @@ double attention_flops(const ModelShape& m, int tensor, int context, std::span<c
 
 Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_sim_time(attention_.forward_seconds(pieces, use));
+  op.duration = to_picoseconds(attention_.forward_seconds(pieces, use));
   op.flops = attention_flops(model_, layout_.tensor, 1, pieces);
   return op;
 }
 
 Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_sim_time(attention_.backward_seconds(pieces, use));
+  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use));
   op.flops = 2.5 * attention_flops(model_, layout_.tensor, 1, pieces);
   return op;
 }
@@ -41,7 +41,7 @@ Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context,
   assert(std::has_single_bit(static_cast<unsigned>(context)) && at < ulysses_attention_.size());
   const AttentionModel& model = ulysses_attention_[at];
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_sim_time(backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use));
+  op.duration = to_picoseconds(backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use));
   op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces);
   return op;
 }
@@ -49,14 +49,14 @@ Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context,
 Op LayerCosts::kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const {
   Op op{OpName::cp_all_gather, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
-  op.duration = to_sim_time(collectives_.seconds(Collective::all_gather, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(collectives_.seconds(Collective::all_gather, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
 Op LayerCosts::kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const {
   Op op{OpName::cp_reduce_scatter, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
-  op.duration = to_sim_time(collectives_.seconds(Collective::reduce_scatter, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(collectives_.seconds(Collective::reduce_scatter, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
@@ -66,7 +66,7 @@ Op LayerCosts::ring_step(std::int64_t tokens, int context, bool backward, RangeU
   const GroupShape group = placement_.context_shape(context);
   // Every rank sends to its neighbour at once; where the ring crosses nodes, those hops set the pace.
   const GroupShape hop{2, group.ranks_per_node == group.ranks ? 2 : 1};
-  op.duration = to_sim_time(collectives_.seconds(Collective::send_recv, op.bytes, hop, use));
+  op.duration = to_picoseconds(collectives_.seconds(Collective::send_recv, op.bytes, hop, use));
   return op;
 }
 
@@ -77,7 +77,7 @@ Op LayerCosts::ulysses_exchange(std::int64_t tokens, int context, bool output_on
   const int kv_heads = std::max(model_.mla ? model_.heads / layout_.tensor : model_.kv_heads / layout_.tensor, context);
   const double kv_bytes = as_double(tokens) * kv_heads * (model_.head_dim + model_.value_dim()) * kBf16Bytes;
   op.bytes = output_only ? query_bytes * model_.value_dim() : query_bytes * model_.head_dim + kv_bytes;
-  op.duration = to_sim_time(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
@@ -108,7 +108,7 @@ void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& us
   if (t > 1) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
     reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
-    reduce.duration = to_sim_time(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
+    reduce.duration = to_picoseconds(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
     ops.push(reduce);
   }
 }
@@ -126,7 +126,7 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
 Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {
   Op op{OpName::pp_send, Stream::pp};
   op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * kBf16Bytes;
-  op.duration = to_sim_time(collectives_.seconds(Collective::send_recv, op.bytes, placement_.hop_shape(from_stage, to_stage), use));
+  op.duration = to_picoseconds(collectives_.seconds(Collective::send_recv, op.bytes, placement_.hop_shape(from_stage, to_stage), use));
   return op;
 }
 

@@ -11,7 +11,7 @@ void LayerTimeline::reset(int rank_count) {
   comm.clear();
 }
 
-void LayerTimeline::add_sync(SimTime duration) {
+void LayerTimeline::add_sync(Picoseconds duration) {
   comm.push_back(duration);
   overlap.resize(overlap.size() + static_cast<std::size_t>(ranks), 0);
   local.resize(local.size() + static_cast<std::size_t>(ranks), 0);
@@ -27,13 +27,13 @@ void LayerTimeline::append(const LayerTimeline& next) {
 
 namespace {
 
-void advance_once(const LayerTimeline& layer, std::span<SimTime> clock) {
+void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
   const auto c = static_cast<std::size_t>(layer.ranks);
-  const SimTime* local = layer.local.data();
-  const SimTime* overlap = layer.overlap.data();
+  const Picoseconds* local = layer.local.data();
+  const Picoseconds* overlap = layer.overlap.data();
   for (std::size_t r = 0; r < c; ++r) clock[r] += local[r];
   for (std::size_t p = 0; p < layer.syncs(); ++p) {
-    const SimTime done = *std::max_element(clock.begin(), clock.end()) + layer.comm[p];
+    const Picoseconds done = *std::max_element(clock.begin(), clock.end()) + layer.comm[p];
     local += c;
     for (std::size_t r = 0; r < c; ++r) clock[r] = std::max(done, clock[r] + overlap[r]) + local[r];
     overlap += c;
@@ -42,7 +42,7 @@ void advance_once(const LayerTimeline& layer, std::span<SimTime> clock) {
 
 }  // namespace
 
-void advance(const LayerTimeline& layer, int layers, std::span<SimTime> clock) {
+void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
   if (layers == 0) return;
   const auto c = static_cast<std::size_t>(layer.ranks);
   if (layer.syncs() == 0) {
@@ -50,19 +50,19 @@ void advance(const LayerTimeline& layer, int layers, std::span<SimTime> clock) {
     return;
   }
   advance_once(layer, clock);
-  const bool overlaps = std::any_of(layer.overlap.begin(), layer.overlap.end(), [](SimTime t) { return t != 0; });
+  const bool overlaps = std::any_of(layer.overlap.begin(), layer.overlap.end(), [](Picoseconds t) { return t != 0; });
   if (overlaps) {
     for (int i = 1; i < layers; ++i) advance_once(layer, clock);
     return;
   }
   // Without overlap every synchronisation wipes out the ranks' differences, so each further layer takes the
   // same time for all: its slowest way from the first synchronisation to the next layer's.
-  SimTime period = 0;
+  Picoseconds period = 0;
   const std::size_t syncs = layer.syncs();
   for (std::size_t p = 0; p < syncs; ++p) {
-    SimTime slowest = 0;
+    Picoseconds slowest = 0;
     for (std::size_t r = 0; r < c; ++r) {
-      const SimTime wrap = p + 1 == syncs ? layer.local[r] : 0;  // last run joins the next layer's first
+      const Picoseconds wrap = p + 1 == syncs ? layer.local[r] : 0;  // last run joins the next layer's first
       slowest = std::max(slowest, layer.local[(p + 1) * c + r] + wrap);
     }
     period += layer.comm[p] + slowest;

@@ -16,25 +16,25 @@ namespace equipoise {
 
 struct LayerTimeline {
   int ranks = 0;
-  std::vector<SimTime> local;    // (syncs + 1) x ranks
-  std::vector<SimTime> overlap;  // syncs x ranks
-  std::vector<SimTime> comm;     // syncs
+  std::vector<Picoseconds> local;    // (syncs + 1) x ranks
+  std::vector<Picoseconds> overlap;  // syncs x ranks
+  std::vector<Picoseconds> comm;     // syncs
 
   [[nodiscard]] std::size_t syncs() const { return comm.size(); }
   // Makes it one run of local work of length 0 on each rank.
   void reset(int rank_count);
   // Adds local work to the run after the last synchronisation.
-  void add_local(int rank, SimTime duration) { local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration; }
+  void add_local(int rank, Picoseconds duration) { local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration; }
   // Adds a synchronisation of all ranks; what follows is local again.
-  void add_sync(SimTime duration);
+  void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
-  void overlap_last(int rank, SimTime duration) { overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration; }
+  void overlap_last(int rank, Picoseconds duration) { overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration; }
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);
 };
 
 // Moves the clocks of all ranks over `layers` such layers: O(ranks x syncs), or that times the layers where
 // ranks compute under the communication.
-void advance(const LayerTimeline& layer, int layers, std::span<SimTime> clock);
+void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock);
 
 }  // namespace equipoise

@@ -17,7 +17,7 @@ void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces
 }
 
 // Longest time of the group from the start of the layers' first op, all ranks starting together.
-SimTime alone(const LayerTimeline& layer, std::vector<SimTime>& clock) {
+Picoseconds alone(const LayerTimeline& layer, std::vector<Picoseconds>& clock) {
   clock.assign(at(layer.ranks), 0);
   advance(layer, 1, clock);
   return *std::max_element(clock.begin(), clock.end());
@@ -58,7 +58,7 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
   if (context == 1) return;
   sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention, other_.sharding);
   cost_sharded(micro_batch, context, other_);
-  std::vector<SimTime> clock;
+  std::vector<Picoseconds> clock;
   const auto total = [&clock](const MicroBatchCost& c) {
     return alone(c.forward[0], clock) + alone(c.backward[0], clock);
   };
@@ -101,7 +101,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   const auto placed = [&](const Segment& s) {
     return !micro_batch.placement.empty() && micro_batch.placement[static_cast<std::size_t>(s.slice)] != kDistributed;
   };
-  SimTime ulysses_forward = 0, ulysses_backward = 0;
+  Picoseconds ulysses_forward = 0, ulysses_backward = 0;
   if (ulysses) {  // every rank sees all queries of its share of the heads
     to_pieces(sharding.segments, pieces_);
     ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use).duration;
@@ -109,7 +109,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   }
   for (std::size_t r = 0; r < c; ++r) {
     const auto segments = sharding.of_rank(static_cast<int>(r));
-    SimTime under_forward = 0, under_backward = 0, run_forward = ulysses_forward, run_backward = ulysses_backward;
+    Picoseconds under_forward = 0, under_backward = 0, run_forward = ulysses_forward, run_backward = ulysses_backward;
     if (!ulysses) {
       if (local > 0) {
         pieces_.clear();
@@ -180,8 +180,8 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
           }
         }
       for (QueryKeys& p : pieces_) p.keys = std::max(p.keys, p.queries);
-      const SimTime f = costs_.attention_forward(pieces_, out.use).duration;
-      const SimTime b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
+      const Picoseconds f = costs_.attention_forward(pieces_, out.use).duration;
+      const Picoseconds b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
       out.attention_forward[r] += f;
       forward_.busy[r] += f;
       backward_.busy[r] += b;

@@ -33,18 +33,18 @@ struct MicroBatchCost {
   std::array<LayerTimeline, kLayerKinds> backward;
   std::array<LayerTimeline, kLayerKinds> full;
   std::array<LayerTimeline, kLayerKinds> input_gradient;
-  std::array<std::vector<SimTime>, kLayerKinds> weight_gradient;  // per rank
+  std::array<std::vector<Picoseconds>, kLayerKinds> weight_gradient;  // per rank
 
-  std::vector<SimTime> embed_forward, embed_backward, head_forward, head_backward;  // per rank
-  std::vector<SimTime> send_next, send_previous;  // per rank, a hop between neighbouring stages
-  std::vector<SimTime> send_wrap;                 // last stage to first (virtual stages)
+  std::vector<Picoseconds> embed_forward, embed_backward, head_forward, head_backward;  // per rank
+  std::vector<Picoseconds> send_next, send_previous;  // per rank, a hop between neighbouring stages
+  std::vector<Picoseconds> send_wrap;                 // last stage to first (virtual stages)
 
   // Accounting, per rank and layer.
-  std::array<std::vector<SimTime>, kLayerKinds> compute_forward, compute_backward;  // compute stream, busy
-  std::vector<SimTime> compute_ends_forward, compute_ends_backward;                 // embedding + head
-  std::vector<SimTime> attention_forward;                                           // one layer
-  std::array<SimTime, kLayerKinds> recomputed{};                                    // selective, slowest rank
-  std::array<std::array<SimTime, kStreams>, kLayerKinds> exposed_forward{}, exposed_backward{};  // mean of ranks
+  std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_backward;  // compute stream, busy
+  std::vector<Picoseconds> compute_ends_forward, compute_ends_backward;                 // embedding + head
+  std::vector<Picoseconds> attention_forward;                                           // one layer
+  std::array<Picoseconds, kLayerKinds> recomputed{};                                    // selective, slowest rank
+  std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_backward{};  // mean of ranks
   double kv_sent_tokens = 0;    // received by all ranks together, one layer
   double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
   RangeUse use;
@@ -54,7 +54,7 @@ struct MicroBatchCost {
 struct LocalWork {
   std::int64_t tokens = -1;
   RunTime forward_before, forward_after, backward_before, backward_after;
-  SimTime input_before = 0, input_after = 0, weight = 0;  // a backward split in its two halves
+  Picoseconds input_before = 0, input_after = 0, weight = 0;  // a backward split in its two halves
   std::size_t forward_ops = 0, backward_ops = 0;
   RangeUse use;
 };
@@ -85,12 +85,12 @@ class MicroBatchCoster {
   // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is what
   // runs while it communicates.
   struct ContextPart {
-    std::vector<SimTime> run, under, comm;
-    std::vector<SimTime> busy;  // per rank, compute
+    std::vector<Picoseconds> run, under, comm;
+    std::vector<Picoseconds> busy;  // per rank, compute
     void reset(int ranks, std::size_t syncs);
   };
   ContextPart forward_, backward_;
-  std::vector<SimTime> recompute_;  // per rank: the attention forward that selective recompute repeats
+  std::vector<Picoseconds> recompute_;  // per rank: the attention forward that selective recompute repeats
   std::vector<QueryKeys> pieces_;
   OpList before_, after_;
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens

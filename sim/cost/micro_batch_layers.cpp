@@ -14,8 +14,8 @@ constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
 constexpr auto kContext = static_cast<std::size_t>(Stream::cp);
 
 // The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
-SimTime without_weight_gradients(const OpList& list, SimTime& weight) {
-  SimTime total = 0;
+Picoseconds without_weight_gradients(const OpList& list, Picoseconds& weight) {
+  Picoseconds total = 0;
   const auto ops = list.ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name == OpName::weight_gradient) {
@@ -95,15 +95,15 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     synchronise(backward_, input, s);
     weave(backward_, input, s + 1);
   }
-  SimTime forward_comm = 0, backward_comm = 0;
-  for (const SimTime t : forward_.comm) forward_comm += t;
-  for (const SimTime t : backward_.comm) backward_comm += t;
+  Picoseconds forward_comm = 0, backward_comm = 0;
+  for (const Picoseconds t : forward_.comm) forward_comm += t;
+  for (const Picoseconds t : backward_.comm) backward_comm += t;
   for (int r = 0; r < ranks; ++r) {
     const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
-    const SimTime forward_busy = work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
-    const SimTime backward_busy = work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
-    const SimTime forward_stall = costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
-    const SimTime backward_stall = costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
+    const Picoseconds forward_busy = work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
+    const Picoseconds backward_busy = work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
+    const Picoseconds forward_stall = costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
+    const Picoseconds backward_stall = costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
     forward.add_local(r, work.forward_after.total + forward_stall);
     backward.add_local(r, work.backward_after.total + backward_stall);
     input.add_local(r, work.input_after + backward_stall);
@@ -115,9 +115,9 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
       out.exposed_backward[k][s] += work.backward_before.exposed[s] + work.backward_after.exposed[s];
     }
     for (std::size_t s = 0; s < forward_.comm.size(); ++s)
-      out.exposed_forward[k][kContext] += std::max<SimTime>(0, forward_.comm[s] - forward_.under[s * c + at(r)]);
+      out.exposed_forward[k][kContext] += std::max<Picoseconds>(0, forward_.comm[s] - forward_.under[s * c + at(r)]);
     for (std::size_t s = 0; s < backward_.comm.size(); ++s)
-      out.exposed_backward[k][kContext] += std::max<SimTime>(0, backward_.comm[s] - backward_.under[s * c + at(r)]);
+      out.exposed_backward[k][kContext] += std::max<Picoseconds>(0, backward_.comm[s] - backward_.under[s * c + at(r)]);
   }
   for (std::size_t s = 0; s < kStreams; ++s) {
     out.exposed_forward[k][s] /= ranks;
@@ -141,7 +141,7 @@ void MicroBatchCoster::build_ends(MicroBatchCost& out) {
         (*v)[r] = (*v)[r - 1];
       continue;
     }
-    const auto run = [&](auto&& fill, SimTime& compute) {
+    const auto run = [&](auto&& fill, Picoseconds& compute) {
       fill();
       const RunTime time = run_time(before_.ops());
       compute += time.busy[kCompute];

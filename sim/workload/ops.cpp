@@ -65,7 +65,7 @@ RunTime run_time(std::span<const Op> ops) {
     const Op& other = ops[++i];
     sum.busy[static_cast<std::size_t>(other.stream)] += other.duration;
     sum.total += std::max(op.duration, other.duration);
-    sum.exposed[stream] += std::max<SimTime>(0, op.duration - other.duration);
+    sum.exposed[stream] += std::max<Picoseconds>(0, op.duration - other.duration);
   }
   return sum;
 }

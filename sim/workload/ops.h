@@ -11,11 +11,11 @@
 
 namespace equipoise {
 
-using SimTime = std::int64_t;  // picoseconds: the clock of both fidelities; ties are exact
+using Picoseconds = std::int64_t;  // as a plain count: sums over many ranks in hot loops; ties are exact
 
 // Modelled seconds to the clock, rounded to the nearest picosecond.
-inline SimTime to_sim_time(double seconds) { return static_cast<SimTime>(std::llround(seconds * 1e12)); }
-inline double to_seconds(SimTime time) { return static_cast<double>(time) * 1e-12; }
+inline Picoseconds to_picoseconds(double seconds) { return static_cast<Picoseconds>(std::llround(seconds * 1e12)); }
+inline double to_seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
 
 // The stream an op runs on: compute, or one communication axis.
 enum class Stream : std::uint8_t { compute, tp, cp, ep, pp, dp };
@@ -34,7 +34,7 @@ struct Op {
   OpName name{};
   Stream stream = Stream::compute;
   bool with_next = false;  // runs concurrently with the next op; what follows waits for both
-  SimTime duration = 0;
+  Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;        // moved or sent by this rank
 };
@@ -54,9 +54,9 @@ class OpList {
 
 // Time of a run on one rank, and where it goes.
 struct RunTime {
-  SimTime total = 0;                          // with concurrent pairs counted once
-  std::array<SimTime, kStreams> busy{};       // by stream
-  std::array<SimTime, kStreams> exposed{};    // communication that no compute hides
+  Picoseconds total = 0;                          // with concurrent pairs counted once
+  std::array<Picoseconds, kStreams> busy{};       // by stream
+  std::array<Picoseconds, kStreams> exposed{};    // communication that no compute hides
 
   void operator+=(const RunTime& o) {
     total += o.total;
