@@ -22,7 +22,11 @@ struct ShardRule {
   ShardOptions options;
 };
 
-// Sums over the ranks of the group, for one layer of the micro-batch.
+// The embedding on the first stage or the head on the last: per rank, all of it and its compute alone.
+struct EndCost {
+  std::vector<Picoseconds> total, compute;
+};
+
 struct MicroBatchCost {
   int ranks = 1;
   Sharding sharding;
@@ -35,13 +39,12 @@ struct MicroBatchCost {
   std::array<LayerTimeline, kLayerKinds> input_gradient;
   std::array<std::vector<Picoseconds>, kLayerKinds> weight_gradient;  // per rank
 
-  std::vector<Picoseconds> embed_forward, embed_backward, head_forward, head_backward;  // per rank
+  EndCost embed_forward, embed_backward, head_forward, head_backward;
   std::vector<Picoseconds> send_next, send_previous;  // per rank, a hop between neighbouring stages
   std::vector<Picoseconds> send_wrap;                 // last stage to first (virtual stages)
 
   // Accounting, per rank and layer.
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_backward;  // compute stream, busy
-  std::vector<Picoseconds> compute_ends_forward, compute_ends_backward;                 // embedding + head
   std::vector<Picoseconds> attention_forward;                                           // one layer
   std::array<Picoseconds, kLayerKinds> recomputed{};                                    // selective, slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_backward{};  // mean of ranks

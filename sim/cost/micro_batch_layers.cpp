@@ -129,28 +129,36 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
 
 void MicroBatchCoster::build_ends(MicroBatchCost& out) {
   const auto c = at(out.ranks);
-  for (auto* v : {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward, &out.send_next,
-                  &out.send_previous, &out.send_wrap, &out.compute_ends_forward, &out.compute_ends_backward})
-    v->assign(c, 0);
+  EndCost* const ends[] = {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward};
+  for (EndCost* end : ends) {
+    end->total.assign(c, 0);
+    end->compute.assign(c, 0);
+  }
+  for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) send->assign(c, 0);
   const int stages = costs_.layout().pipeline;
   for (std::size_t r = 0; r < c; ++r) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
     if (r > 0 && tokens == out.sharding.rank_tokens[r - 1]) {  // ranks mostly hold the same number
-      for (auto* v : {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward, &out.send_next,
-                      &out.send_previous, &out.send_wrap, &out.compute_ends_forward, &out.compute_ends_backward})
-        (*v)[r] = (*v)[r - 1];
+      for (EndCost* end : ends) {
+        end->total[r] = end->total[r - 1];
+        end->compute[r] = end->compute[r - 1];
+      }
+      for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) (*send)[r] = (*send)[r - 1];
       continue;
     }
-    const auto run = [&](auto&& fill, Picoseconds& compute) {
-      fill();
+    const auto keep = [&](EndCost& end) {
       const RunTime time = run_time(before_.ops());
-      compute += time.busy[kCompute];
-      return time.total;
+      end.total[r] = time.total;
+      end.compute[r] = time.busy[kCompute];
     };
-    out.embed_forward[r] = run([&] { costs_.embedding_ops(tokens, false, before_, out.use); }, out.compute_ends_forward[r]);
-    out.head_forward[r] = run([&] { costs_.head_forward_ops(tokens, before_, out.use); }, out.compute_ends_forward[r]);
-    out.embed_backward[r] = run([&] { costs_.embedding_ops(tokens, true, before_, out.use); }, out.compute_ends_backward[r]);
-    out.head_backward[r] = run([&] { costs_.head_backward_ops(tokens, before_, out.use); }, out.compute_ends_backward[r]);
+    costs_.embedding_ops(tokens, false, before_, out.use);
+    keep(out.embed_forward);
+    costs_.embedding_ops(tokens, true, before_, out.use);
+    keep(out.embed_backward);
+    costs_.head_forward_ops(tokens, before_, out.use);
+    keep(out.head_forward);
+    costs_.head_backward_ops(tokens, before_, out.use);
+    keep(out.head_backward);
     if (stages > 1 && tokens > 0) {
       out.send_next[r] = out.send_previous[r] = costs_.pipeline_send(tokens, 0, 1, out.use).duration;
       out.send_wrap[r] = costs_.pipeline_send(tokens, stages - 1, 0, out.use).duration;

@@ -1,0 +1,79 @@
+// Executes one lane's pipeline schedule with per-rank clocks.
+//
+// Every stage runs its ops in the schedule's order; an op starts on CP rank r when that rank is free and its
+// input has arrived there. Ranks of a stage meet only where CP communication makes them (LayerTimeline), so a
+// micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/stage_types.h"
+#include "sim/schedule/schedule.h"
+
+namespace equipoise {
+
+// Layers of one virtual stage by kind; dense ones come first in the model.
+struct StageLayers {
+  std::array<int, kLayerKinds> count{};
+  [[nodiscard]] int total() const { return count[0] + count[1]; }
+};
+
+// The layers of all virtual stages of a model on a layout.
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout);
+
+// Accumulated on every (stage, rank) of a lane.
+struct LaneAccounts {
+  std::vector<Picoseconds> compute;    // stage x rank
+  std::vector<Picoseconds> recompute;  // stage: recomputing time, slowest rank
+  std::array<Picoseconds, kStreams> exposed{};  // summed over stages
+};
+
+class LaneEngine {
+ public:
+  LaneEngine(const ModelShape& model, const Layout& layout);
+
+  // Runs `schedule` over the lane's micro-batches from clock `start`. `costs` are parallel to `micro_batches`.
+  // grad_ready[v][l]: when all ranks have the gradient of layer l (in backward order) of virtual stage v; entry
+  // [v].back() follows the embedding where the stage has one. Throws std::logic_error naming who waits for what
+  // if the schedule cannot run.
+  LaneResult run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
+                 std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
+                 std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
+
+  [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
+  [[nodiscard]] Picoseconds end() const { return end_; }
+  // Time of one op with all ranks starting together; for latencies and tests.
+  Picoseconds alone(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost);
+  // Layers of a virtual stage that the micro-batch recomputes in full.
+  [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
+
+ private:
+  void apply(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+             std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
+  void forward(int virtual_stage, const MicroBatchCost& cost, std::span<Picoseconds> clock);
+  void backward(int virtual_stage, bool split, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
+  void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+               int stage, LaneAccounts& accounts) const;
+  [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
+  [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
+
+  int stages_;
+  int model_layers_;
+  Recompute recompute_;
+  int recompute_layers_;
+  std::vector<StageLayers> layers_;
+  std::vector<int> first_layer_;  // of each virtual stage
+  bool split_backward_ = false;   // the schedule has W ops
+  // Scratch, reused from lane to lane.
+  std::vector<Picoseconds> free_, forward_in_, again_in_, backward_in_, clock_, zero_;
+  std::vector<std::size_t> next_;
+  std::vector<char> queued_;
+  std::vector<int> queue_;
+  std::vector<std::vector<Picoseconds>> grad_ready_;
+  Picoseconds end_ = 0;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,166 @@
+// The time of one op of a virtual stage: its layers, and the model's ends on the first and last stage.
+#include <algorithm>
+#include <cstdlib>
+
+#include "sim/engine/stage/lane_engine.h"
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
+  for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
+}
+
+}  // namespace
+
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout) {
+  std::vector<StageLayers> stages;
+  int layer = 0;
+  for (const int count : split_layers(model.layers, layout.virtual_stages())) {
+    StageLayers s;
+    for (int i = 0; i < count; ++i, ++layer) ++s.count[model.is_moe_layer(layer) ? 1 : 0];
+    stages.push_back(s);
+  }
+  return stages;
+}
+
+int LaneEngine::recomputed_layers(int v, const MicroBatch& micro_batch) const {
+  int of_model = 0;
+  if (micro_batch.recompute_layers != kStudyRecompute)
+    of_model = micro_batch.recompute_layers;
+  else if (recompute_ == Recompute::full)
+    of_model = model_layers_;
+  else if (recompute_ == Recompute::layers)
+    of_model = recompute_layers_;
+  // Spread evenly: the share of the layers up to this stage's end, less the share up to its begin.
+  const int begin = first_layer_[at(v)];
+  const int end = begin + layers_[at(v)].total();
+  return of_model * end / model_layers_ - of_model * begin / model_layers_;
+}
+
+void LaneEngine::forward(int v, const MicroBatchCost& cost, std::span<Picoseconds> clock) {
+  if (v == 0) add(clock, cost.embed_forward.total);
+  for (std::size_t kind = 0; kind < kLayerKinds; ++kind)
+    if (layers_[at(v)].count[kind] > 0) advance(cost.forward[kind], layers_[at(v)].count[kind], clock);
+  if (v == last_virtual()) add(clock, cost.head_forward.total);
+}
+
+// Backward walks the layers from the last to the first; the recomputed ones are the stage's first.
+void LaneEngine::backward(int v, bool split, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                          std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends) {
+  const auto note = [&] {
+    if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
+  };
+  if (v == last_virtual()) {
+    add(clock, cost.head_backward.total);
+    note();
+  }
+  int recomputed = recomputed_layers(v, micro_batch);
+  const StageLayers& layers = layers_[at(v)];
+  std::array<int, kLayerKinds> full{};
+  for (std::size_t kind = 0; kind < kLayerKinds; ++kind) {
+    full[kind] = std::min(recomputed, layers.count[kind]);
+    recomputed -= full[kind];
+  }
+  for (std::size_t kind = kLayerKinds; kind-- > 0;) {
+    const int plain = layers.count[kind] - full[kind];
+    const LayerTimeline& gradient = split ? cost.input_gradient[kind] : cost.backward[kind];
+    if (layer_ends == nullptr && !split) {
+      if (plain > 0) advance(gradient, plain, clock);
+      if (full[kind] > 0) advance(cost.full[kind], full[kind], clock);
+      continue;
+    }
+    for (int i = 0; i < plain; ++i) {
+      advance(gradient, 1, clock);
+      note();
+    }
+    for (int i = 0; i < full[kind]; ++i) {
+      if (split) {
+        advance(cost.forward[kind], 1, clock);
+        advance(cost.input_gradient[kind], 1, clock);
+      } else {
+        advance(cost.full[kind], 1, clock);
+      }
+      note();
+    }
+  }
+  if (v == 0) {
+    add(clock, cost.embed_backward.total);
+    note();
+  }
+}
+
+void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                       std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends) {
+  switch (kind) {
+    case OpKind::F:
+    case OpKind::D:
+    case OpKind::R:
+      return forward(v, cost, clock);
+    case OpKind::B:
+      return backward(v, split_backward_, micro_batch, cost, clock, layer_ends);
+    case OpKind::W:
+      for (std::size_t k = kLayerKinds; k-- > 0;)
+        for (int i = 0; i < layers_[at(v)].count[k]; ++i) {
+          add(clock, cost.weight_gradient[k]);
+          if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
+        }
+      if (layer_ends != nullptr && (v == 0 || v == last_virtual()))
+        layer_ends->resize(layer_ends->size() + (v == 0 && v == last_virtual() ? 2 : 1), layer_ends->back());
+      return;
+  }
+  std::abort();
+}
+
+Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
+  zero_.assign(at(cost.ranks), 0);
+  apply(kind, v, micro_batch, cost, zero_, nullptr);
+  return *std::max_element(zero_.begin(), zero_.end());
+}
+
+void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,
+                         LaneAccounts& accounts) const {
+  const StageLayers& layers = layers_[at(v)];
+  const auto c = at(cost.ranks);
+  Picoseconds* compute = accounts.compute.data() + at(stage) * c;
+  const auto count_end = [&](bool has, const EndCost& end) {
+    for (std::size_t r = 0; r < c && has; ++r) compute[r] += end.compute[r];
+  };
+  const auto count = [&](const auto& per_layer, const auto& exposed, std::size_t k, int times) {
+    if (times == 0) return;
+    for (std::size_t r = 0; r < c; ++r) compute[r] += times * per_layer[k][r];
+    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += times * exposed[k][s];
+  };
+  if (kind == OpKind::W) {
+    for (std::size_t k = 0; k < kLayerKinds; ++k)
+      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r) compute[r] += layers.count[k] * cost.weight_gradient[k][r];
+    return;
+  }
+  if (kind != OpKind::B) {
+    for (std::size_t k = 0; k < kLayerKinds; ++k) count(cost.compute_forward, cost.exposed_forward, k, layers.count[k]);
+    count_end(v == 0, cost.embed_forward);
+    count_end(v == last_virtual(), cost.head_forward);
+    return;
+  }
+  int recomputed = recomputed_layers(v, micro_batch);
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    const int full = std::min(recomputed, layers.count[k]);
+    recomputed -= full;
+    count(cost.compute_backward, cost.exposed_backward, k, layers.count[k]);
+    count(cost.compute_forward, cost.exposed_forward, k, full);
+    if (split_backward_)
+      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r) compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
+    if (layers.count[k] > 0) accounts.recompute[at(stage)] += layers.count[k] * cost.recomputed[k];
+    if (full > 0) {
+      Picoseconds slowest = 0;
+      for (std::size_t r = 0; r < c; ++r) slowest = std::max(slowest, cost.compute_forward[k][r]);
+      accounts.recompute[at(stage)] += full * slowest;
+    }
+  }
+  count_end(v == 0, cost.embed_backward);
+  count_end(v == last_virtual(), cost.head_backward);
+}
+
+}  // namespace equipoise
