@@ -16,6 +16,11 @@ void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces
   for (const Segment& s : segments) pieces.push_back({s.queries(), s.keys()});
 }
 
+// The packer's placements, or those that the sharding rule decided (dacp).
+const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Sharding& sharding) {
+  return sharding.placement.empty() ? micro_batch.placement : sharding.placement;
+}
+
 // Longest time of the group from the start of the layers' first op, all ranks starting together.
 Picoseconds alone(const LayerTimeline& layer, std::vector<Picoseconds>& clock) {
   clock.assign(at(layer.ranks), 0);
@@ -98,8 +103,9 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   out.attention_forward.assign(at(context), 0);
   const auto c = at(context);
 
+  const std::vector<int>& placement = placement_of(micro_batch, sharding);
   const auto placed = [&](const Segment& s) {
-    return !micro_batch.placement.empty() && micro_batch.placement[static_cast<std::size_t>(s.slice)] != kDistributed;
+    return !placement.empty() && placement[static_cast<std::size_t>(s.slice)] != kDistributed;
   };
   Picoseconds ulysses_forward = 0, ulysses_backward = 0;
   if (ulysses) {  // every rank sees all queries of its share of the heads
@@ -202,6 +208,7 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, Micr
   const Sharding& sharding = out.sharding;
   out.kv_sent_tokens = 0;
   out.kv_useful_tokens = 0;
+  const std::vector<int>& placement = placement_of(micro_batch, sharding);
   std::int64_t all = 0;
   for (std::size_t r = 0; r < at(context); ++r) all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
   for (int r = 0; r < context; ++r) {
@@ -211,7 +218,7 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, Micr
     const auto segments = sharding.of_rank(r);
     for (std::size_t i = 0; i < segments.size();) {
       const std::int32_t slice = segments[i].slice;
-      const bool local = !micro_batch.placement.empty() && micro_batch.placement[static_cast<std::size_t>(slice)] != kDistributed;
+      const bool local = !placement.empty() && placement[static_cast<std::size_t>(slice)] != kDistributed;
       std::int64_t visible = 0, held = 0;
       for (; i < segments.size() && segments[i].slice == slice; ++i) {
         visible = std::max(visible, segments[i].keys());

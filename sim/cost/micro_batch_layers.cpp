@@ -102,8 +102,9 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
     const Picoseconds forward_busy = work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
     const Picoseconds backward_busy = work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
-    const Picoseconds forward_stall = costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
-    const Picoseconds backward_stall = costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
+    const bool empty = work.tokens == 0;
+    const Picoseconds forward_stall = empty ? 0 : costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
+    const Picoseconds backward_stall = empty ? 0 : costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
     forward.add_local(r, work.forward_after.total + forward_stall);
     backward.add_local(r, work.backward_after.total + backward_stall);
     input.add_local(r, work.input_after + backward_stall);

@@ -56,7 +56,7 @@ class LaneEngine {
   void backward(int virtual_stage, bool split, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                 std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-               int stage, LaneAccounts& accounts) const;
+               int stage, LaneAccounts& accounts);
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
   [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
 

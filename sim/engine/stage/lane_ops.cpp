@@ -121,7 +121,7 @@ Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch,
 }
 
 void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,
-                         LaneAccounts& accounts) const {
+                         LaneAccounts& accounts) {
   const StageLayers& layers = layers_[at(v)];
   const auto c = at(cost.ranks);
   Picoseconds* compute = accounts.compute.data() + at(stage) * c;
@@ -154,9 +154,9 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
       for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r) compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
     if (layers.count[k] > 0) accounts.recompute[at(stage)] += layers.count[k] * cost.recomputed[k];
     if (full > 0) {
-      Picoseconds slowest = 0;
-      for (std::size_t r = 0; r < c; ++r) slowest = std::max(slowest, cost.compute_forward[k][r]);
-      accounts.recompute[at(stage)] += full * slowest;
+      zero_.assign(c, 0);
+      advance(cost.forward[k], full, zero_);
+      accounts.recompute[at(stage)] += *std::max_element(zero_.begin(), zero_.end());
     }
   }
   count_end(v == 0, cost.embed_backward);

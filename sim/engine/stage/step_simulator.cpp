@@ -1,0 +1,158 @@
+#include "sim/engine/stage/step_simulator.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Same slices in the same arrangement, so that the costs of one serve for the other.
+bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
+  if (a.slices.size() != b.slices.size() || a.placement != b.placement || a.pad_each_to != b.pad_each_to ||
+      a.chunk.count > 1 || b.chunk.count > 1)
+    return false;
+  for (std::size_t i = 0; i < a.slices.size(); ++i)
+    if (a.slices[i].tokens() != b.slices[i].tokens()) return false;
+  return true;
+}
+
+double causal_pairs(const MicroBatch& micro_batch) {
+  double pairs = 0;
+  for (const Slice& s : micro_batch.slices) {
+    const double q = static_cast<double>(s.tokens());
+    const double before = micro_batch.chunk.count > 1 ? static_cast<double>(s.begin - micro_batch.chunk.group_begin) : 0;
+    pairs += q * before + q * (q + 1) / 2;
+  }
+  return pairs;
+}
+
+}  // namespace
+
+StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options)
+    : costs_(costs),
+      options_(options),
+      coster_(costs, shard, false),
+      engine_(costs.model(), costs.layout()),
+      gradients_(costs) {}
+
+void StepSimulator::cost_lane(const Lane& lane) {
+  micro_batch_count_ = lane.micro_batches.size();
+  if (micro_batches_.size() < micro_batch_count_) micro_batches_.resize(micro_batch_count_);
+  for (std::size_t j = 0; j < micro_batch_count_; ++j) {
+    if (j > 0 && costs_alike(lane.micro_batches[j], lane.micro_batches[j - 1]))
+      micro_batches_[j] = micro_batches_[j - 1];
+    else
+      coster_.cost(lane.micro_batches[j], lane.context, micro_batches_[j]);
+  }
+}
+
+const Schedule& StepSimulator::schedule_for(const Lane& lane) {
+  group_sizes_.clear();
+  for (std::size_t j = 0; j < lane.micro_batches.size();) {
+    const int count = lane.micro_batches[j].chunk.count;
+    group_sizes_.push_back(count);
+    j += static_cast<std::size_t>(count);
+  }
+  if (group_sizes_ != schedule_groups_ || schedule_.ops.empty()) {
+    ScheduleInput input;
+    input.stages = costs_.layout().pipeline;
+    input.virtual_stages = costs_.layout().virtual_pipeline;
+    input.group_sizes = group_sizes_;
+    input.keep = options_.keep;
+    input.strict_keep = options_.strict_keep;
+    schedule_ = options_.schedule->make(input);
+    schedule_groups_ = group_sizes_;
+  }
+  return schedule_;
+}
+
+void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
+  const auto c = at(lane.context);
+  const auto stages = at(costs_.layout().pipeline);
+  for (const Picoseconds t : accounts_.compute) {
+    const double seconds = to_seconds(t);
+    compute_sum_ += seconds;
+    result.compute_max = std::max(result.compute_max, seconds);
+    if (options_.record_gpus) result.gpu_compute.push_back(seconds);
+  }
+  gpu_count_ += static_cast<double>(accounts_.compute.size());
+  for (std::size_t s = 0; s < kStreams; ++s) exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
+  for (const Picoseconds t : accounts_.recompute) recompute_sum_ += to_seconds(t) * static_cast<double>(c);
+  for (std::size_t j = 0; j < micro_batch_count_; ++j) {
+    const MicroBatch& micro_batch = lane.micro_batches[j];
+    const MicroBatchCost& cost = micro_batches_[j];
+    result.use += cost.use;
+    if (c > 1) {
+      const auto& attention = cost.attention_forward;
+      attention_max_ += to_seconds(*std::max_element(attention.begin(), attention.end()));
+      attention_mean_ += to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) / static_cast<double>(c);
+      result.kv_sent_tokens += cost.kv_sent_tokens;
+      result.kv_useful_tokens += cost.kv_useful_tokens;
+      std::int64_t local = 0;
+      for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
+      result.distributed_tokens += micro_batch.tokens() - local;
+    }
+    result.tokens += micro_batch.tokens();
+    result.computed_tokens += std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
+    result.causal_pairs += causal_pairs(micro_batch);
+    Picoseconds latency = 0;
+    if (!micro_batch.slices.empty())
+      for (int v = 0; v < static_cast<int>(stages) * costs_.layout().virtual_pipeline; ++v)
+        latency += engine_.alone(OpKind::F, v, micro_batch, cost);
+    result.forward_latency.push_back(latency);
+  }
+}
+
+void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
+  cost_lane(lane);
+  const Schedule& schedule = schedule_for(lane);
+  const LaneResult done = engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_),
+                                      options_, start, index, accounts_, options_.record_ops ? &result.ops : nullptr);
+  gradients_.add_lane(engine_.grad_ready());
+  result.lanes.push_back(done);
+  result.pipeline = std::max(result.pipeline, engine_.end());
+  if (done.makespan > 0)
+    result.bubble_ratio += 1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
+  account_lane(lane, result);
+}
+
+StepResult StepSimulator::run(const Step& step) {
+  StepResult result;
+  compute_sum_ = attention_max_ = attention_mean_ = gpu_count_ = recompute_sum_ = 0;
+  exposed_sum_.fill(0);
+  gradients_.begin_step();
+  // Groups of lanes that share GPUs run one after another.
+  int last_group = 0;
+  for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
+  for (int group = 0; group <= last_group; ++group) {
+    const Picoseconds start = result.pipeline;
+    for (std::size_t i = 0; i < step.lanes.size(); ++i)
+      if (step.lanes[i].barrier_group == group && !step.lanes[i].micro_batches.empty())
+        run_lane(step.lanes[i], static_cast<std::int32_t>(i), start, result);
+  }
+  finish(step, result);
+  return result;
+}
+
+void StepSimulator::finish(const Step& step, StepResult& result) {
+  const GradientSync::End end = gradients_.finish(result.pipeline);
+  result.use += end.use;
+  result.step = end.step;
+  result.optimizer = end.optimizer;
+  result.gradient_wait = end.step - result.pipeline - end.optimizer;
+  if (result.gradient_wait < 0) result.gradient_wait = 0;
+  if (!result.lanes.empty()) result.bubble_ratio /= static_cast<double>(result.lanes.size());
+  // GPUs without a lane computed nothing; they count in the mean. Lanes of later barrier groups reuse GPUs.
+  const Layout& layout = costs_.layout();
+  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
+  (void)step;
+  result.compute_mean = compute_sum_ / std::max(gpus, 1.0);
+  result.recompute_seconds = recompute_sum_ / gpus;
+  for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;
+  result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] = to_seconds(result.gradient_wait);
+  result.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
+}
+
+}  // namespace equipoise

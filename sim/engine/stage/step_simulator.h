@@ -1,0 +1,47 @@
+// One optimizer step at `stage` fidelity: every lane's pipeline, then gradients, optimizer and parameters.
+#pragma once
+
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/gradient_sync.h"
+#include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/stage_types.h"
+
+namespace equipoise {
+
+// One per thread: keeps its buffers from step to step. Steps are independent, so any number of threads gives
+// the same results.
+class StepSimulator {
+ public:
+  StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options);
+
+  // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches.
+  StepResult run(const Step& step);
+
+ private:
+  void run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result);
+  void cost_lane(const Lane& lane);
+  const Schedule& schedule_for(const Lane& lane);
+  void account_lane(const Lane& lane, StepResult& result);
+  void finish(const Step& step, StepResult& result);
+
+  const LayerCosts& costs_;
+  StepOptions options_;
+  MicroBatchCoster coster_;
+  LaneEngine engine_;
+  GradientSync gradients_;
+  std::vector<MicroBatchCost> micro_batches_;  // of the lane at hand
+  std::size_t micro_batch_count_ = 0;
+  std::vector<std::int32_t> group_sizes_;
+  Schedule schedule_;
+  std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
+  LaneAccounts accounts_;
+  // Sums over the lanes of the step.
+  double compute_sum_ = 0, attention_max_ = 0, attention_mean_ = 0, gpu_count_ = 0;
+  std::array<double, kStreams> exposed_sum_{};
+  double recompute_sum_ = 0;
+};
+
+}  // namespace equipoise
