@@ -1,0 +1,207 @@
+#include "sim/memory/memory_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace equipoise {
+namespace {
+
+constexpr double kBf16 = 2;
+constexpr double kFp32 = 4;
+constexpr double kAdamStates = 12;  // fp32 master weight and two moments
+// fp32 logits and their gradient, and the bf16 copy that the GEMM wrote.
+constexpr double kLogitBytes = kFp32 + kFp32 + kBf16;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+// Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
+// (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
+double kept_bytes(const ModelShape& m, int tensor) {
+  const double t = tensor;
+  const double h = static_cast<double>(m.hidden);
+  const double kv_local = m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
+  const double q_local = static_cast<double>(m.query_width()) / t;
+  const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
+  double ffn = static_cast<double>(m.ffn);
+  double routed_inputs = 0;
+  if (m.moe) {  // most layers are sparse: count their active experts, and the copies of the inputs sent to them
+    ffn = static_cast<double>(m.moe->expert_ffn) * (m.moe->active + m.moe->shared);
+    routed_inputs = h * m.moe->active / t;
+  }
+  const double ffn_tensors = m.gated_ffn ? 3 : 2;
+  return kBf16 * (4 * h / t + q_local + kv_local + out_local + ffn_tensors * ffn / t + routed_inputs) + kFp32 * m.heads / t;
+}
+
+}  // namespace
+
+MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile, double gradient_bytes)
+    : model_(model),
+      layout_(layout),
+      capacity_(profile.device().memory_bytes),
+      reserve_(profile.device().reserve_bytes),
+      gradient_bytes_(gradient_bytes),
+      kept_per_token_(kept_bytes(model, layout.tensor)),
+      input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
+      layers_(split_layers(model.layers, layout.virtual_stages())) {
+  const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
+                                    : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
+  kv_bytes_per_token_ = kBf16 * kv_width;
+  int first = 0;
+  for (const int n : layers_) {
+    first_layer_.push_back(first);
+    first += n;
+  }
+}
+
+MemoryParts MemoryModel::fixed(int stage) const {
+  double dense = 0, experts = 0;
+  const int stages = layout_.pipeline;
+  for (int v = stage; v < layout_.virtual_stages(); v += stages)
+    for (int i = 0; i < layers_[at(v)]; ++i) {
+      const int layer = first_layer_[at(v)] + i;
+      const double all = static_cast<double>(model_.layer_parameters(layer));
+      const double routed = model_.is_moe_layer(layer) ? static_cast<double>(model_.moe->experts) * (model_.gated_ffn ? 3 : 2) *
+                                                             static_cast<double>(model_.hidden * model_.moe->expert_ffn)
+                                                       : 0;
+      dense += all - routed;
+      experts += routed;
+    }
+  if (stage == 0) dense += static_cast<double>(model_.embedding_parameters());
+  const bool own_head = stage == stages - 1 && !(model_.tied_embeddings && stages == 1);
+  if (own_head) dense += static_cast<double>(model_.embedding_parameters() + model_.hidden);
+  const double held = dense / layout_.tensor + experts / layout_.tensor / layout_.expert;
+  const double replicas = static_cast<double>(layout_.data) * layout_.context;
+  const double expert_replicas = replicas / layout_.expert;
+  const double shard = dense / layout_.tensor / replicas + experts / layout_.tensor / layout_.expert / expert_replicas;
+  MemoryParts parts;
+  parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
+  parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
+  parts.optimizer = kAdamStates * (layout_.zero >= 1 ? shard : held);
+  if (layout_.zero >= 3)  // the layer at work and the one being gathered
+    parts.buffers += 2 * kBf16 * static_cast<double>(model_.layer_parameters(model_.layers - 1)) / layout_.tensor;
+  parts.reserve = reserve_;
+  return parts;
+}
+
+int MemoryModel::recomputed_layers(int v, const MicroBatch& micro_batch) const {
+  int of_model = 0;
+  if (micro_batch.recompute_layers != kStudyRecompute)
+    of_model = micro_batch.recompute_layers;
+  else if (layout_.recompute == Recompute::full)
+    of_model = model_.layers;
+  else if (layout_.recompute == Recompute::layers)
+    of_model = layout_.recompute_layers;
+  const int begin = first_layer_[at(v)];
+  const int end = begin + layers_[at(v)];
+  return of_model * end / model_.layers - of_model * begin / model_.layers;
+}
+
+double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
+  const double n = static_cast<double>(rank_tokens);
+  double bytes = n * ((layers_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
+  if (v == 0) bytes += n * input_per_token_;
+  return bytes;
+}
+
+// What lives only while an op runs: gathered K and V (and their gradients), the layer being recomputed, logits.
+double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered, bool recomputes) const {
+  double bytes = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
+  if (recomputes) bytes += static_cast<double>(rank_tokens) * kept_per_token_;
+  if (stage == layout_.pipeline - 1)
+    bytes += static_cast<double>(rank_tokens) * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
+  bytes += 2 * static_cast<double>(rank_tokens) * input_per_token_;  // what arrives and what is sent
+  return bytes;
+}
+
+MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
+                                  std::span<const std::int64_t> rank_tokens,
+                                  std::span<const std::int64_t> gathered_tokens, int context) const {
+  MemoryPeak peak;
+  double worst = -1;
+  // Tokens of each chunk group whose KV (and later its gradients) live from its first forward to its last
+  // backward.
+  for (int s = 0; s < schedule.stages; ++s) {
+    const MemoryParts base = fixed(s);
+    const bool last = s == layout_.pipeline - 1;
+    double activations = 0, kv = 0, stage_layers = 0;
+    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline) stage_layers += layers_[at(v)];
+    for (const ScheduleOp& op : schedule.ops[at(s)]) {
+      const auto j = at(op.micro_batch);
+      const int v = op.virtual_stage * schedule.stages + s;
+      const MicroBatch& micro_batch = micro_batches[j];
+      const int recomputed = recomputed_layers(v, micro_batch);
+      const double held = activation_bytes(v, rank_tokens[j], recomputed);
+      const double own_kv = micro_batch.chunk.count > 1 ? static_cast<double>(rank_tokens[j]) * kv_bytes_per_token_ * layers_[at(v)] : 0;
+      if (op.kind == OpKind::F || op.kind == OpKind::R) activations += held;
+      if (op.kind == OpKind::F || op.kind == OpKind::D) kv += own_kv;
+      // The last chunk's backward is the group's first: from then on the earlier chunks' gradients live too.
+      if (op.kind == OpKind::B && micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 == micro_batch.chunk.count)
+        for (int i = 0; i + 1 < micro_batch.chunk.count; ++i)
+          kv += static_cast<double>(rank_tokens[j - at(micro_batch.chunk.count - 1) + at(i)]) * kv_bytes_per_token_ * layers_[at(v)];
+      const bool whole_logits = last && v == layout_.virtual_stages() - 1;
+      const double transient = transient_bytes(whole_logits ? s : -1, rank_tokens[j], context > 1 ? gathered_tokens[j] : 0, recomputed > 0);
+      const double total = activations + kv + transient;
+      if (base.total() + total > worst) {
+        worst = base.total() + total;
+        peak.parts = base;
+        peak.parts.activations = activations;
+        peak.parts.kv_state = kv;
+        peak.parts.buffers += transient;
+        peak.stage = s;
+        peak.micro_batch = op.micro_batch;
+      }
+      if (op.kind == OpKind::B) {
+        activations -= held;
+        const bool keeps_gradient = micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 < micro_batch.chunk.count;
+        kv -= keeps_gradient ? 2 * own_kv : own_kv;
+      }
+    }
+  }
+  return peak;
+}
+
+std::int64_t MemoryModel::largest_micro_batch(std::int64_t window, int context) const {
+  double best = 1e300;
+  const double others = std::ceil(static_cast<double>(window) / context);
+  for (int s = 0; s < layout_.pipeline; ++s) {
+    // 1F1B keeps P - s micro-batches on stage s.
+    double per_token = 0, held = fixed(s).total();
+    bool recomputes = false;
+    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline) {
+      const int recomputed = recomputed_layers(v, MicroBatch{});
+      recomputes = recomputes || recomputed > 0;
+      per_token += activation_bytes(v, 1, recomputed);
+      held += (layout_.pipeline - s - 1) * activation_bytes(v, static_cast<std::int64_t>(others), recomputed);
+    }
+    per_token += transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
+    best = std::min(best, (capacity_ - held) / per_token);
+  }
+  return best <= 0 ? 0 : static_cast<std::int64_t>(best) * context;
+}
+
+std::int64_t MemoryModel::bucket_size() const { return largest_micro_batch(0, layout_.context) / layout_.context; }
+
+int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) const {
+  // Two probes, as the paper takes them on the hardware: with every layer checkpointed and with none.
+  const auto free_bytes = [&](int layers) {
+    double least = 1e300;
+    for (int s = 0; s < layout_.pipeline; ++s) {
+      MicroBatch probe;
+      probe.recompute_layers = layers;
+      double held = fixed(s).total() + transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
+      for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline)
+        held += (layout_.pipeline - s) * activation_bytes(v, rank_tokens, recomputed_layers(v, probe));
+      least = std::min(least, capacity_ - held);
+    }
+    return least;
+  };
+  const int c_min = 0, c_max = model_.layers;
+  const double m1 = free_bytes(c_min), m2 = free_bytes(c_max);
+  if (m1 >= 0) return 0;
+  if (m2 < 0) return -1;
+  const double per_layer = (m2 - m1) / (c_max - c_min);
+  const double needed = std::ceil(c_max - m2 / per_layer);
+  return std::clamp(static_cast<int>(needed), 0, c_max);
+}
+
+}  // namespace equipoise
