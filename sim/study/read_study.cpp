@@ -1,0 +1,243 @@
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "sim/schedule/schedule.h"
+#include "sim/study/json_object.h"
+#include "sim/study/policy_run.h"
+#include "sim/study/study.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+constexpr std::int64_t kMostGpus = 1 << 22;
+constexpr std::int64_t kMostSteps = 10'000'000;
+
+TraceSource read_trace_source(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  TraceSource source;
+  source.file = object.text("file", "");
+  source.uniform = object.integer("uniform", 0, 1, kLongest);
+  source.distribution = object.text("distribution", "");
+  source.column = object.text("column", "");
+  source.documents = object.integer("documents", 0, 1, std::int64_t{1} << 32);
+  source.seed = static_cast<std::uint64_t>(object.integer("seed", 0, 0, INT64_MAX));
+  source.repeat = object.flag("repeat", false);
+  if (const json* parts = object.find("mixture")) {
+    if (!parts->is_array() || parts->empty()) object.fail("mixture", "a list of {file or distribution, weight}");
+    for (std::size_t i = 0; i < parts->size(); ++i) {
+      JsonObject part((*parts)[i], where + ".mixture[" + std::to_string(i) + "]");
+      TraceSource::Part p;
+      p.file = part.text("file", "");
+      p.distribution = part.text("distribution", "");
+      p.weight = part.number("weight", 1, 1e-9, 1e9);
+      part.finish();
+      if (p.file.empty() == p.distribution.empty()) throw UserError(part.where() + ": expected file or distribution");
+      source.mixture.push_back(std::move(p));
+    }
+  }
+  object.finish();
+  const int kinds = !source.file.empty() + (source.uniform > 0) + !source.distribution.empty() + !source.mixture.empty();
+  if (kinds != 1) throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " + std::to_string(kinds));
+  return source;
+}
+
+ModelShape read_model(const json& node, const std::string& where, const std::string& directory) {
+  if (node.is_string()) return builtin_model(node.get<std::string>());
+  JsonObject object(node, where);
+  const std::string path = object.text("hf_config", "");
+  if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
+  const int layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
+  object.finish();
+  ModelShape model = read_hf_config((std::filesystem::path(directory) / path).string());
+  if (layers > 0) model.layers = layers;
+  return model;
+}
+
+Cluster read_cluster(const json& node, const std::string& where, std::vector<std::string>& notes) {
+  JsonObject object(node, where);
+  Cluster cluster;
+  cluster.profile = object.text("profile", cluster.profile);
+  cluster.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", 8, 1, 1024));
+  if (const json* network = object.find("network")) {
+    JsonObject net(*network, where + ".network");
+    cluster.network.nic_GBps = net.number("nic_GBps", 0, 0.001, 1e6);
+    cluster.network.name = net.text("name", "");
+    constexpr std::string_view kTopologies[] = {"rail", "fat-tree"};
+    cluster.topology = kTopologies[net.choice("topology", 0, kTopologies)];
+    cluster.oversubscription = net.number("oversubscription", 1, 1, 1000);
+    net.finish();
+    if (cluster.oversubscription != 1)
+      notes.push_back("network.oversubscription has no effect at stage fidelity (no link contention)");
+  }
+  object.finish();
+  return cluster;
+}
+
+void read_recompute(const json& node, const std::string& where, Recompute& mode, int& layers) {
+  constexpr std::string_view kModes[] = {"none", "selective", "full"};
+  if (node.is_object()) {
+    JsonObject object(node, where + ".recompute");
+    layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
+    object.finish();
+    mode = Recompute::layers;
+    return;
+  }
+  const json wrapped = {{"recompute", node}};
+  JsonObject object(wrapped, where);
+  mode = static_cast<Recompute>(object.choice("recompute", 1, kModes));
+}
+
+Layout read_layout(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  Layout layout;
+  const auto size = [&](const char* key) { return static_cast<int>(object.integer(key, 1, 1, kMostGpus)); };
+  layout.tensor = size("tensor");
+  layout.context = size("context");
+  layout.pipeline = size("pipeline");
+  layout.data = size("data");
+  layout.virtual_pipeline = size("virtual_pipeline");
+  layout.expert = size("expert");
+  constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
+  layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
+  layout.zero = static_cast<int>(object.integer("zero", 1, 0, 3));
+  if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
+  layout.order = object.text("order", layout.order);
+  object.finish();
+  if (layout.gpus() > kMostGpus)
+    throw UserError(where + ": expected at most " + std::to_string(kMostGpus) + " GPUs, found " + std::to_string(layout.gpus()));
+  return layout;
+}
+
+FrameworkOptions read_framework(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  FrameworkOptions options;
+  options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
+  options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
+  options.gradient_bytes = static_cast<double>(object.integer("gradient_bytes", 4, 2, 4));
+  options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
+  object.finish();
+  return options;
+}
+
+void read_batch(const json& node, const std::string& where, Study& study) {
+  JsonObject object(node, where);
+  PackOptions& batch = study.batch;
+  batch.context_window = object.integer("context_window", batch.context_window, 1, kLongest);
+  batch.micro_batch_size = object.integer("micro_batch_size", 1, 1, 1 << 20);
+  batch.sequences_per_step = object.integer("sequences_per_step", std::int64_t{study.layout.pipeline} * study.layout.data, 1, 1 << 24);
+  batch.documents_per_step = object.integer("documents_per_step", 0, 1, 1 << 30);
+  batch.micro_batches = object.integer("micro_batches", 0, 1, 1 << 24);
+  study.steps = object.integer("steps", 100, 1, kMostSteps);
+  constexpr std::string_view kLoaders[] = {"carry", "drop"};
+  study.loader = static_cast<LoaderTail>(object.choice("loader", 0, kLoaders));
+  object.finish();
+  const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
+  if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
+    throw UserError(where + ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
+                    std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step));
+  batch.lanes = study.layout.data;
+  batch.context = study.layout.context;
+  batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
+  batch.stages = study.layout.pipeline;
+}
+
+}  // namespace
+
+void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
+  run.has_recompute = true;
+  read_recompute(node, where, run.recompute, run.recompute_layers);
+}
+
+Study parse_study(const json& file, const std::string& path) {
+  Study study;
+  study.file = path;
+  study.directory = std::filesystem::path(path).parent_path().string();
+  JsonObject object(file, path);
+  study.name = object.text("name", std::filesystem::path(path).stem().string());
+  const auto part = [&](const char* key) -> const json& {
+    const json* node = object.find(key);
+    if (node == nullptr) object.fail(key, "an object");
+    return *node;
+  };
+  const auto inside = [&](const char* key) { return path + ": " + key; };
+  study.trace = read_trace_source(part("trace"), inside("trace"));
+  const json* model = object.find("model");
+  if (model == nullptr) object.fail("model", "a model name or {\"hf_config\": path}");
+  study.model = read_model(*model, inside("model"), study.directory);
+  if (const json* node = object.find("cluster")) study.cluster = read_cluster(*node, inside("cluster"), study.notes);
+  if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
+  constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
+  study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
+  if (const json* node = object.find("framework")) study.framework = read_framework(*node, inside("framework"));
+  static const json kEmpty = json::object();
+  const json* batch = object.find("batch");
+  read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
+  study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
+  schedule_policy(study.schedule);
+  check_layout(study.model, study.layout, path);
+
+  const json* policies = object.find("policies");
+  if (policies == nullptr || !policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
+  for (std::size_t i = 0; i < policies->size(); ++i)
+    study.policies.push_back(read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+  make_labels_unique(study.policies);
+  study.baseline = object.text("baseline", study.policies.front().label);
+  object.finish();
+  bool found = false;
+  std::vector<std::string_view> labels;
+  for (const PolicyRun& run : study.policies) {
+    if (!found && run.label != study.baseline && run.name == study.baseline) study.baseline = run.label;
+    found = found || run.label == study.baseline;
+    labels.push_back(run.label);
+  }
+  if (!found) {
+    const std::string_view near = nearest_name(study.baseline, labels);
+    throw UserError(path + ".baseline: expected the name of one of the policies, found \"" + study.baseline + "\"" +
+                    (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
+  }
+  return study;
+}
+
+void set_study_key(json& file, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw UserError("--set " + assignment + ": expected key=value, e.g. parallel.context=4");
+  json value = json::parse(assignment.substr(equals + 1), nullptr, false);
+  if (value.is_discarded()) value = assignment.substr(equals + 1);
+  json* node = &file;
+  std::istringstream path(assignment.substr(0, equals));
+  for (std::string key; std::getline(path, key, '.');) {
+    if (node->is_array()) {
+      std::int64_t index = 0;
+      if (!parse_size(std::string_view(key), index) || index < 0 || static_cast<std::size_t>(index) >= node->size())
+        throw UserError("--set " + assignment + ": expected an index in 0.." + std::to_string(node->size()) + " - 1, found " + key);
+      node = &(*node)[static_cast<std::size_t>(index)];
+    } else {
+      if (!node->is_object() && !node->is_null()) throw UserError("--set " + assignment + ": " + key + " is not inside an object");
+      node = &(*node)[key];
+    }
+  }
+  *node = std::move(value);
+}
+
+Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
+  std::ifstream input(path);
+  if (!input) throw UserError(path + ": cannot be read");
+  json file;
+  try {
+    file = json::parse(input, nullptr, true, true);
+  } catch (const json::parse_error& e) {
+    throw UserError(path + ": not JSON at byte " + std::to_string(e.byte));
+  }
+  for (const std::string& assignment : overrides) set_study_key(file, assignment);
+  return parse_study(file, path);
+}
+
+}  // namespace equipoise

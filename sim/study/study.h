@@ -1,0 +1,92 @@
+// A study: documents, a model, a cluster, a layout, and the policies to compare on them. The file format is
+// sim/study/study.schema.json.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "policies/loader.h"
+#include "policies/options.h"
+#include "policies/sharding/sharding.h"
+#include "profiler/profile/cost_models.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/workload/layout.h"
+#include "sim/workload/model.h"
+
+namespace equipoise {
+
+struct TraceSource {
+  std::string file;            // one of file, uniform, distribution, mixture
+  std::int64_t uniform = 0;
+  std::string distribution;
+  std::string column;
+  std::int64_t documents = 0;  // 0: as many as the study needs (uniform, distribution), all (file)
+  std::uint64_t seed = 0;
+  bool repeat = false;
+  struct Part {
+    std::string file;
+    std::string distribution;
+    double weight = 1;
+  };
+  std::vector<Part> mixture;
+};
+
+enum class CostKind { profiled, quadratic, flops, standard };  // standard: what the policy's paper uses
+
+// One row of the comparison.
+struct PolicyRun {
+  std::string label;     // as shown; the name unless the study says otherwise
+  std::string name;      // packing policy
+  std::string shard;     // sharding rule
+  std::string schedule;  // empty: the study's
+  bool strict_keep = false;
+  bool search = false;   // wlb: search thresholds
+  double delay_bound = 0.5;
+  CostKind cost = CostKind::standard;
+  bool has_max_tokens = false;
+  bool has_bucket_size = false;
+  PackOptions pack;
+  ShardOptions sharding;
+  std::vector<std::int64_t> candidates;  // hbp: pack lengths to choose groups from; empty: 8K .. the window
+  bool has_recompute = false;   // overrides the layout's
+  Recompute recompute = Recompute::selective;
+  int recompute_layers = 0;
+};
+
+struct Cluster {
+  std::string profile = "h100-sxm";
+  int gpus_per_node = 8;
+  NetworkRates network;
+  std::string topology = "rail";
+  double oversubscription = 1;
+};
+
+struct Study {
+  std::string name;
+  std::string file;       // for messages
+  std::string directory;  // paths are relative to it
+  TraceSource trace;
+  ModelShape model;
+  Cluster cluster;
+  Layout layout;
+  FrameworkOptions framework;
+  PackOptions batch;      // the shape of a step, copied into every policy
+  std::int64_t steps = 100;
+  LoaderTail loader = LoaderTail::carry;
+  std::string schedule = "1f1b";
+  std::vector<PolicyRun> policies;
+  std::string baseline;   // label
+  std::vector<std::string> notes;  // keys that cannot affect the result
+};
+
+// Reads a study. Throws UserError naming file and key. `overrides` are "key.path=value" (--set); a value is
+// JSON or a bare word.
+Study read_study(const std::string& path, const std::vector<std::string>& overrides);
+Study parse_study(const nlohmann::json& file, const std::string& path);
+
+// Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
+void set_study_key(nlohmann::json& file, const std::string& assignment);
+
+}  // namespace equipoise
