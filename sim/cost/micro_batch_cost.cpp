@@ -37,8 +37,7 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   return to_seconds(costs_.attention_forward(pieces, use).duration);
 }
 
-MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule, bool split_weight_gradients)
-    : costs_(costs), rule_(rule), split_weight_gradients_(split_weight_gradients) {
+MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule) : costs_(costs), rule_(rule) {
   for (auto& memo : memo_) memo.resize(kMemoSlots);
 }
 

@@ -65,7 +65,7 @@ struct LocalWork {
 // Reusable costing of micro-batches: one per thread; keeps its buffers.
 class MicroBatchCoster {
  public:
-  MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule, bool split_weight_gradients);
+  MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
   // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses it.
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
@@ -82,7 +82,6 @@ class MicroBatchCoster {
 
   const LayerCosts& costs_;
   const ShardRule& rule_;
-  bool split_weight_gradients_;
   // Scratch.
   // The context-parallel part of a layer: runs of attention between communications, the same for all layer
   // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is what

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/memory/memory_model.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/ops.h"
 
@@ -55,6 +56,8 @@ struct StepResult {
   std::int64_t computed_tokens = 0;    // with padding
   std::int64_t distributed_tokens = 0; // in micro-batches with CP degree > 1, distributed slices only
   double causal_pairs = 0;
+  MemoryPeak peak;                     // of all lanes, with a memory model
+  bool bucket_broken = false;          // a CP rank holds more than Skrull's bucket
   RangeUse use;
   std::vector<StageOp> ops;
 };

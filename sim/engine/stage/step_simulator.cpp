@@ -30,10 +30,12 @@ double causal_pairs(const MicroBatch& micro_batch) {
 
 }  // namespace
 
-StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options)
+StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                             const MemoryModel* memory)
     : costs_(costs),
       options_(options),
-      coster_(costs, shard, false),
+      memory_(memory),
+      coster_(costs, shard),
       engine_(costs.model(), costs.layout()),
       gradients_(costs) {}
 
@@ -62,7 +64,7 @@ const Schedule& StepSimulator::schedule_for(const Lane& lane) {
     input.group_sizes = group_sizes_;
     input.keep = options_.keep;
     input.strict_keep = options_.strict_keep;
-    schedule_ = options_.schedule->make(input);
+    options_.schedule->make_into(input, schedule_);
     schedule_groups_ = group_sizes_;
   }
   return schedule_;
@@ -105,6 +107,23 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
   }
 }
 
+void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result) {
+  rank_tokens_.clear();
+  gathered_tokens_.clear();
+  for (std::size_t j = 0; j < micro_batch_count_; ++j) {
+    const Sharding& sharding = micro_batches_[j].sharding;
+    rank_tokens_.push_back(*std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end()));
+    std::int64_t gathered = 0;
+    for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+    gathered_tokens_.push_back(costs_.layout().context_comm == ContextComm::all_gather ? gathered : 2 * rank_tokens_.back());
+    result.bucket_broken = result.bucket_broken || !sharding.fits;
+  }
+  MemoryPeak peak = memory_->lane_peak(schedule, lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context);
+  if (peak.parts.total() <= result.peak.parts.total()) return;
+  peak.lane = index;
+  result.peak = peak;
+}
+
 void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
   cost_lane(lane);
   const Schedule& schedule = schedule_for(lane);
@@ -116,6 +135,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   if (done.makespan > 0)
     result.bubble_ratio += 1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
   account_lane(lane, result);
+  if (memory_ != nullptr) check_memory(lane, index, schedule, result);
 }
 
 StepResult StepSimulator::run(const Step& step) {
@@ -132,11 +152,11 @@ StepResult StepSimulator::run(const Step& step) {
       if (step.lanes[i].barrier_group == group && !step.lanes[i].micro_batches.empty())
         run_lane(step.lanes[i], static_cast<std::int32_t>(i), start, result);
   }
-  finish(step, result);
+  finish(result);
   return result;
 }
 
-void StepSimulator::finish(const Step& step, StepResult& result) {
+void StepSimulator::finish(StepResult& result) {
   const GradientSync::End end = gradients_.finish(result.pipeline);
   result.use += end.use;
   result.step = end.step;
@@ -147,7 +167,6 @@ void StepSimulator::finish(const Step& step, StepResult& result) {
   // GPUs without a lane computed nothing; they count in the mean. Lanes of later barrier groups reuse GPUs.
   const Layout& layout = costs_.layout();
   const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  (void)step;
   result.compute_mean = compute_sum_ / std::max(gpus, 1.0);
   result.recompute_seconds = recompute_sum_ / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;

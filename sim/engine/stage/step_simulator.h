@@ -15,7 +15,8 @@ namespace equipoise {
 // the same results.
 class StepSimulator {
  public:
-  StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options);
+  // `memory` may be null: peaks are not modelled then.
+  StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, const MemoryModel* memory);
 
   // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches.
   StepResult run(const Step& step);
@@ -25,10 +26,12 @@ class StepSimulator {
   void cost_lane(const Lane& lane);
   const Schedule& schedule_for(const Lane& lane);
   void account_lane(const Lane& lane, StepResult& result);
-  void finish(const Step& step, StepResult& result);
+  void check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result);
+  void finish(StepResult& result);
 
   const LayerCosts& costs_;
   StepOptions options_;
+  const MemoryModel* memory_;
   MicroBatchCoster coster_;
   LaneEngine engine_;
   GradientSync gradients_;
@@ -38,6 +41,7 @@ class StepSimulator {
   Schedule schedule_;
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   LaneAccounts accounts_;
+  std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
   // Sums over the lanes of the step.
   double compute_sum_ = 0, attention_max_ = 0, attention_mean_ = 0, gpu_count_ = 0;
   std::array<double, kStreams> exposed_sum_{};

@@ -1,0 +1,68 @@
+#include "sim/cost/profiled_workload.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace equipoise {
+namespace {
+
+constexpr int kPerOctave = 16;
+constexpr int kOctaves = 31;                       // documents up to 2^31 tokens
+constexpr std::int64_t kFilledCall = 65536;        // query tokens of a call whose waves are full
+constexpr std::int64_t kLongestMeasured = 1 << 22; // beyond, attention is extended by its quadratic law
+
+}  // namespace
+
+ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) {
+  RangeUse use;
+  const int context = costs.layout().context;
+  const LayerKind kind = costs.model().moe ? LayerKind::moe : LayerKind::dense;
+  const std::int64_t tokens = std::max<std::int64_t>(1, window / context);
+  OpList before, after;
+  costs.forward_ops(kind, tokens, before, after, use);
+  Picoseconds linear = run_time(before.ops()).total + run_time(after.ops()).total;
+  costs.backward_ops(kind, tokens, before, after, use);
+  linear += run_time(before.ops()).total + run_time(after.ops()).total;
+  if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
+    linear += 2 * costs.kv_all_gather(window, context, use).duration + costs.kv_reduce_scatter(window, context, use).duration;
+  const int layers = costs.model().layers;
+  linear_ = to_seconds(linear) * layers / static_cast<double>(tokens * context);
+
+  std::vector<QueryKeys> pieces;
+  const bool selective = costs.layout().recompute == Recompute::selective;
+  for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
+    const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
+    const auto length = static_cast<std::int64_t>(std::llround(exact));
+    if (length > kLongestMeasured) {  // pairs grow with the square
+      log_seconds_.push_back(log_seconds_.back() + 2.0 * std::log(2.0) / kPerOctave);
+      continue;
+    }
+    // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
+    const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
+    const std::int64_t copies = std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
+    pieces.clear();
+    for (std::int64_t c = 0; c < copies; ++c) {
+      pieces.push_back({queries, queries});
+      pieces.push_back({queries, std::max<std::int64_t>(queries, length)});
+    }
+    const double launch = costs.profile().device().launch_seconds;
+    const double forward = std::max(0.0, to_seconds(costs.attention_forward(pieces, use).duration) - launch);
+    const double backward = std::max(0.0, to_seconds(costs.attention_backward(pieces, use).duration) - launch);
+    const double seconds = ((selective ? 2 : 1) * forward + backward) / static_cast<double>(copies) * layers;
+    log_seconds_.push_back(std::log(std::max(seconds, 1e-15)));
+  }
+}
+
+double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
+  const double at = std::log2(static_cast<double>(tokens)) * kPerOctave;
+  const auto below = std::min(static_cast<std::size_t>(at), log_seconds_.size() - 2);
+  const double share = at - static_cast<double>(below);
+  return std::exp(log_seconds_[below] + share * (log_seconds_[below + 1] - log_seconds_[below]));
+}
+
+void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    out[i] = attention_seconds(tokens[i]) + linear_ * static_cast<double>(tokens[i]);
+}
+
+}  // namespace equipoise

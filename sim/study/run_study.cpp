@@ -1,0 +1,179 @@
+#include "sim/study/run_study.h"
+
+#include <algorithm>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "sim/cost/profiled_workload.h"
+#include "sim/engine/stage/step_simulator.h"
+#include "sim/study/derive.h"
+#include "sim/study/load_trace.h"
+#include "sim/study/parallel.h"
+
+namespace equipoise {
+namespace {
+
+double peak_flops(const Study& study, const DeviceFacts& device) {
+  const bool fp8 = study.layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
+  return (fp8 ? device.peak_fp8_tflops : device.peak_bf16_tflops) * 1e12;
+}
+
+// gds, dacp and skrull balance by Skrull's FLOPs formula, everything else by the profile, unless told.
+std::unique_ptr<Workload> workload_for(const Study& study, const RunModels& models, const PolicyRun& run) {
+  CostKind kind = run.cost;
+  if (kind == CostKind::standard)
+    kind = run.name == "gds" || run.name == "skrull" || run.shard == "dacp" ? CostKind::flops : CostKind::profiled;
+  if (kind == CostKind::quadratic) return std::make_unique<QuadraticWorkload>();
+  if (kind == CostKind::flops)
+    return std::make_unique<FlopsWorkload>(study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
+  return std::make_unique<ProfiledWorkload>(models.costs, study.batch.context_window);
+}
+
+ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload& workload) {
+  ShardRule rule;
+  if (name == "adaptive") rule.choice = ShardChoice::adaptive;
+  if (name == "optimal") rule.choice = ShardChoice::optimal;
+  rule.fixed = &sharding_policy(name);
+  rule.options = run.sharding;
+  rule.options.workload = &workload;
+  return rule;
+}
+
+struct Simulation {
+  const RunModels& models;
+  const Plan& plan;
+  const PolicyRun& run;
+  StepOptions options;
+  const RunStudyOptions& study;
+
+  // Steps are independent: each worker has its own simulator.
+  [[nodiscard]] std::vector<StepResult> steps(const ShardRule& rule) const {
+    std::vector<StepResult> results(plan.steps.size());
+    std::vector<std::unique_ptr<StepSimulator>> simulators(static_cast<std::size_t>(std::max(1, study.jobs)));
+    parallel_for(std::max(1, study.jobs), plan.steps.size(), [&](int worker, std::size_t i) {
+      auto& simulator = simulators[static_cast<std::size_t>(worker)];
+      if (!simulator) {
+        StepOptions own = options;
+        own.record_gpus = study.record_gpus && i == 0;
+        simulator = std::make_unique<StepSimulator>(models.costs, rule, own, &models.memory);
+      }
+      results[i] = simulator->run(plan.steps[i]);
+    });
+    return results;
+  }
+};
+
+double total_seconds(const std::vector<StepResult>& steps) {
+  double sum = 0;
+  for (const StepResult& s : steps) sum += to_seconds(s.step);
+  return sum;
+}
+
+// The largest peak of all steps, and the first step that does not fit.
+void judge_memory(PolicyResult& result) {
+  for (std::size_t i = 0; i < result.steps.size(); ++i) {
+    const StepResult& step = result.steps[i];
+    const double need = step.peak.parts.total();
+    if (need > result.peak.parts.total()) result.peak = step.peak;
+    if (result.out_of_memory || (need <= result.capacity_bytes && !step.bucket_broken)) continue;
+    result.out_of_memory = true;
+    OutOfMemory& fault = result.memory_fault;
+    fault.step = static_cast<int>(i);
+    fault.lane = step.peak.lane;
+    fault.stage = step.peak.stage;
+    fault.micro_batch = step.peak.micro_batch;
+    fault.need_bytes = need;
+    fault.capacity_bytes = result.capacity_bytes;
+    if (step.bucket_broken) fault.reason = "a CP rank holds more than its bucket of " + std::to_string(result.run.pack.bucket_size) + " tokens";
+  }
+  result.metrics.peak_memory_bytes = result.peak.parts.total();
+}
+
+void drop_times(Metrics& m) {  // a run that does not fit has no step time
+  const Metric peak = m.peak_memory_bytes;
+  const Metric delays[] = {m.token_delay_mean, m.token_delay_max, m.carried_tokens, m.attention_imbalance, m.abr, m.dbr, m.pr, m.cr, m.ave_t};
+  m = Metrics{};
+  m.peak_memory_bytes = peak;
+  m.token_delay_mean = delays[0];
+  m.token_delay_max = delays[1];
+  m.carried_tokens = delays[2];
+  m.attention_imbalance = delays[3];
+  m.abr = delays[4];
+  m.dbr = delays[5];
+  m.pr = delays[6];
+  m.cr = delays[7];
+  m.ave_t = delays[8];
+}
+
+PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents, PolicyRun run,
+                        const RunStudyOptions& options) {
+  PolicyResult result;
+  const RunModels models(study, layout_of(study, run), profile);
+  derive_options(study, models, run, result.notes);
+  const std::unique_ptr<Workload> workload = workload_for(study, models, run);
+  const PackingProblem problem{documents.batches, run.pack, *workload};
+  Plan plan = make_plan(packing_policy(run.name), problem);
+  for (const Step& step : plan.steps) result.pack_ms += step.pack_ms;
+  result.pack_ms /= static_cast<double>(documents.batches.size());
+  if (!plan.dropped.empty()) {
+    std::int64_t tokens = 0;
+    for (const Slice& s : plan.dropped) tokens += s.tokens();
+    result.notes.push_back(run.label + ": " + std::to_string(plan.dropped.size()) + " slices with " + std::to_string(tokens) + " tokens dropped (--oversize)");
+  }
+  for (const std::string& note : plan.notes) result.notes.push_back(run.label + ": " + note);
+
+  StepOptions step_options;
+  step_options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  step_options.keep = run.pack.keep;
+  step_options.strict_keep = run.strict_keep;
+  const Simulation simulation{models, plan, run, step_options, options};
+  if (run.shard == "static-best") {
+    result.steps = simulation.steps(shard_rule(run, "per-sequence", *workload));
+    std::vector<StepResult> other = simulation.steps(shard_rule(run, "per-document", *workload));
+    const bool better = total_seconds(other) < total_seconds(result.steps);
+    if (better) result.steps = std::move(other);
+    result.notes.push_back(run.label + ": static-best sharding is " + (better ? "per-document" : "per-sequence"));
+  } else {
+    result.steps = simulation.steps(shard_rule(run, run.shard, *workload));
+  }
+
+  result.run = std::move(run);
+  result.capacity_bytes = models.memory.capacity_bytes();
+  result.metrics = measure({study.model, models.layout, peak_flops(study, profile.device()), documents.batches, plan, result.steps});
+  for (const StepResult& s : result.steps) result.use += s.use;
+  for (const Step& s : plan.steps) result.tail.push_back(s.tail);
+  judge_memory(result);
+  if (result.out_of_memory) drop_times(result.metrics);
+  if (options.keep_plans) result.plan = std::move(plan);
+  return result;
+}
+
+}  // namespace
+
+StudyResult run_study(const Study& study, const RunStudyOptions& options) {
+  StudyResult result;
+  const Profile profile = Profile::load(study.cluster.profile);
+  result.profile = profile.name();
+  const Trace trace = load_trace(study);
+  LoadOptions load;
+  load.steps = study.steps;
+  load.tail = study.loader;
+  load.repeat = study.trace.repeat;
+  const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  result.trace_origin = trace.origin;
+  result.documents = documents.documents;
+  result.tokens = documents.tokens;
+  result.dropped_tokens = documents.dropped_tokens;
+
+  for (const PolicyRun& run : study.policies) {
+    if (options.progress != nullptr) options.progress(run.label);
+    result.policies.push_back(run_policy(study, profile, documents, run, options));
+    if (run.label == study.baseline) result.baseline = result.policies.size() - 1;
+  }
+  const Metrics baseline = result.policies[result.baseline].metrics;
+  for (PolicyResult& policy : result.policies)
+    if (!policy.out_of_memory) compare(baseline, policy.steps, policy.tail, policy.metrics);
+  return result;
+}
+
+}  // namespace equipoise

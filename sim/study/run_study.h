@@ -1,0 +1,63 @@
+// Runs a study: every policy plans the same documents, every step of every plan is simulated, and the results
+// become metrics (specs of the names: sim/metrics).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/engine/stage/stage_types.h"
+#include "sim/memory/memory_model.h"
+#include "sim/metrics/metrics.h"
+#include "sim/study/study.h"
+
+namespace equipoise {
+
+struct RunStudyOptions {
+  int jobs = 1;              // threads; results do not depend on it
+  bool record_gpus = false;  // keep the compute seconds of every GPU of the first step
+  bool keep_plans = false;
+  void (*progress)(const std::string& line) = nullptr;
+};
+
+// Out of memory is a result: which GPU, when, how much it needed.
+struct OutOfMemory {
+  int step = 0;
+  int lane = 0;
+  int stage = 0;
+  int micro_batch = 0;
+  double need_bytes = 0;
+  double capacity_bytes = 0;
+  std::string reason;  // where it is not the modelled peak (a broken bucket)
+};
+
+struct PolicyResult {
+  PolicyRun run;          // with everything that was derived filled in
+  bool out_of_memory = false;
+  OutOfMemory memory_fault;
+  Metrics metrics;
+  MemoryPeak peak;
+  double capacity_bytes = 0;
+  double pack_ms = 0;     // measured, mean per global batch
+  RangeUse use;
+  std::vector<std::string> notes;
+  std::vector<StepResult> steps;
+  std::vector<char> tail;  // by step
+  Plan plan;               // with keep_plans
+};
+
+struct StudyResult {
+  std::string trace_origin;
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  std::int64_t dropped_tokens = 0;
+  std::string profile;
+  std::vector<PolicyResult> policies;
+  std::size_t baseline = 0;
+};
+
+// Throws UserError where the study cannot be run (trace too short, a policy that refuses its input).
+StudyResult run_study(const Study& study, const RunStudyOptions& options);
+
+}  // namespace equipoise
