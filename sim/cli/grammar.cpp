@@ -10,6 +10,7 @@
 #include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
 #include "sim/cli/interrupt.h"
+#include "sim/cli/grammar_parts.h"
 
 namespace equipoise {
 namespace {
@@ -97,9 +98,12 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", EQUIPOISE_VERSION);
   app.require_subcommand(1);
   // Each command adds itself here: add_<command>(app).
+  add_study(app);
+  add_pack(app);
   int status = 0;  // of the command that ran: 1 where a check failed
   add_schedule(app);
   add_profile(app, status);
+  add_list(app);
   try {
     app.parse(argc, argv);
     return status;

@@ -1,0 +1,14 @@
+// `equipoise list`: what there is, one line each.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+#include "sim/cli/commands.h"
+
+namespace equipoise {
+
+// `what`: policies, schedules, models, profiles or traces. Throws UserError for anything else.
+void run_list_command(const std::string& what, Format format, std::ostream& out);
+
+}  // namespace equipoise

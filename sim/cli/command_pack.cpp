@@ -1,0 +1,196 @@
+#include "sim/cli/command_pack.h"
+
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+#include "policies/error.h"
+#include "policies/plan_metrics.h"
+#include "policies/policy.h"
+#include "sim/cost/profiled_workload.h"
+#include "sim/report/plan_json.h"
+#include "sim/report/text_table.h"
+#include "sim/study/derive.h"
+#include "sim/study/json_object.h"
+#include "sim/study/load_trace.h"
+#include "sim/study/policy_run.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+// A study that holds what the command line says; the model may be absent.
+Study study_of(const PackCommandOptions& options) {
+  Study study;
+  study.file = "pack";
+  if (std::filesystem::exists(options.trace) || options.trace.find('.') != std::string::npos || options.trace.find('/') != std::string::npos)
+    study.trace.file = options.trace;
+  else
+    study.trace.distribution = options.trace;
+  study.trace.column = options.column;
+  study.trace.seed = options.seed;
+  study.layout.data = options.lanes;
+  study.layout.context = options.context;
+  JsonObject batch(options.batch, "pack");
+  PackOptions& b = study.batch;
+  b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);
+  b.micro_batch_size = batch.integer("micro_batch_size", 1, 1, 1 << 20);
+  b.sequences_per_step = batch.integer("sequences_per_step", b.sequences_per_step, 1, 1 << 24);
+  b.documents_per_step = batch.integer("documents_per_step", 0, 1, 1 << 30);
+  study.steps = batch.integer("steps", 0, 1, 10'000'000);
+  constexpr std::string_view kLoaders[] = {"carry", "drop"};
+  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaders));
+  batch.finish();
+  b.lanes = options.lanes;
+  b.context = options.context;
+  b.gpus = std::int64_t{options.lanes} * options.context;
+  if (options.model.empty()) return study;
+  study.model = options.model.find(".json") == std::string::npos ? builtin_model(options.model) : read_hf_config(options.model);
+  return study;
+}
+
+// Prices, and what derives from them, for as long as the command runs.
+struct Pricing {
+  std::unique_ptr<Profile> profile;
+  std::unique_ptr<RunModels> models;
+  std::unique_ptr<Workload> workload;
+};
+
+std::string cost_for(const PackCommandOptions& options, const std::string& policy) {
+  if (!options.cost.empty()) return options.cost;
+  const bool flops = policy == "gds" || policy == "skrull";
+  if (flops) return "flops";
+  return !options.model.empty() && !options.profile.empty() ? "profiled" : "quadratic";
+}
+
+Pricing price(const PackCommandOptions& options, const Study& study, const std::string& policy) {
+  Pricing pricing;
+  const std::string cost = cost_for(options, policy);
+  if (!options.model.empty() && !options.profile.empty()) {
+    pricing.profile = std::make_unique<Profile>(Profile::load(options.profile));
+    check_layout(study.model, study.layout, "pack");
+    pricing.models = std::make_unique<RunModels>(study, study.layout, *pricing.profile);
+  }
+  if (cost == "quadratic") {
+    pricing.workload = std::make_unique<QuadraticWorkload>();
+  } else if (cost == "flops") {
+    if (options.model.empty()) throw UserError("--model: " + policy + " with --cost flops needs a model, found none");
+    pricing.workload = std::make_unique<FlopsWorkload>(study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
+  } else if (cost == "profiled") {
+    if (!pricing.models) throw UserError("--cost profiled: needs --model and --profile");
+    pricing.workload = std::make_unique<ProfiledWorkload>(pricing.models->costs, study.batch.context_window);
+  } else {
+    throw UserError("--cost: expected profiled, quadratic or flops, found " + cost);
+  }
+  return pricing;
+}
+
+struct Packed {
+  Plan plan;
+  PlanMetrics metrics;
+  std::optional<double> imbalance;
+  double pack_ms = 0;
+  std::string label;
+};
+
+Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents, const std::string& name, std::ostream& log) {
+  json entry = options.policy;
+  entry["name"] = name;
+  PolicyRun run = read_policy_run(entry, "pack", study);
+  run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
+  const Pricing pricing = price(options, study, run.name);
+  std::vector<std::string> notes;
+  if (pricing.models && run.name == "hbp") derive_options(study, *pricing.models, run, notes);
+  Packed packed;
+  packed.label = run.label;
+  packed.plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, *pricing.workload});
+  for (const std::string& note : packed.plan.notes) notes.push_back(note);
+  for (const std::string& note : notes) log << "note: " << note << '\n';
+  packed.metrics = plan_metrics(documents.batches, packed.plan);
+  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
+  for (const Step& step : packed.plan.steps) packed.pack_ms += step.pack_ms;
+  packed.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
+  for (const SolverReport& r : packed.plan.solver)
+    log << "note: step " << r.step << ": incumbent " << r.incumbent << ", bound " << r.bound << (r.optimal ? ", optimal" : "") << ", "
+        << fixed(r.seconds, 3) << " s\n";
+  if (!packed.plan.dropped.empty()) log << "note: " << packed.plan.dropped.size() << " slices dropped (--oversize)\n";
+  return packed;
+}
+
+json packed_json(const Packed& packed) {
+  json metrics = metrics_json(packed.metrics, packed.imbalance);
+  json node = plan_json(packed.plan, metrics);
+  node["measured"] = {{"pack_ms", packed.pack_ms}};
+  return node;
+}
+
+void print_table(const std::vector<Packed>& all, const DocumentSet& documents, std::ostream& out) {
+  std::vector<std::string> header = {"metric"};
+  for (const Packed& p : all) header.push_back(p.label);
+  TextTable table(header);
+  const auto row = [&](const char* name, auto&& value) {
+    std::vector<std::string> cells = {name};
+    for (const Packed& p : all) cells.push_back(value(p));
+    table.add(std::move(cells));
+  };
+  row("steps", [](const Packed& p) { return std::to_string(p.plan.steps.size()); });
+  row("micro-batches", [](const Packed& p) {
+    std::int64_t count = 0;
+    for (const Step& s : p.plan.steps)
+      for (const Lane& l : s.lanes) count += static_cast<std::int64_t>(l.micro_batches.size());
+    return grouped(count);
+  });
+  const json first = metrics_json(all.front().metrics, all.front().imbalance);
+  for (const auto& [key, value] : first.items()) {
+    const std::string name = key;
+    row(name.c_str(), [&name](const Packed& p) {
+      const json v = metrics_json(p.metrics, p.imbalance)[name];
+      return v.is_null() ? std::string("-") : fixed(v.get<double>(), 3);
+    });
+  }
+  row("pack ms (measured)", [](const Packed& p) { return fixed(p.pack_ms, 3); });
+  out << grouped(documents.tokens) << " tokens in " << documents.batches.size() << " global batches\n" << table.text();
+}
+
+}  // namespace
+
+void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log) {
+  Study study = study_of(options);
+  if (!study.trace.distribution.empty() && study.steps == 0) study.steps = 100;
+  const Trace trace = load_trace(study);
+  LoadOptions load;
+  load.steps = study.steps;
+  load.tail = study.loader;
+  const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  std::vector<Packed> all;
+  for (const std::string& name : options.policies) all.push_back(pack(options, study, documents, name, log));
+  if (options.format == Format::json) {
+    if (!options.compare) {
+      out << packed_json(all.front()).dump() << '\n';
+      return;
+    }
+    json plans = json::array();
+    for (const Packed& p : all) plans.push_back(packed_json(p));
+    out << json{{"schema", "equipoise.plans/1"}, {"plans", std::move(plans)}}.dump() << '\n';
+  } else if (options.format == Format::csv) {
+    bool header = false;
+    for (const Packed& p : all) {
+      const json metrics = metrics_json(p.metrics, p.imbalance);
+      if (!header) {
+        out << "policy";
+        for (const auto& [key, value] : metrics.items()) out << ',' << key;
+        out << '\n';
+        header = true;
+      }
+      out << p.label;
+      for (const auto& [key, value] : metrics.items()) out << ',' << (value.is_null() ? "" : value.dump());
+      out << '\n';
+    }
+  } else {
+    print_table(all, documents, out);
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,110 @@
+#include "sim/cli/command_study.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <sstream>
+#include <thread>
+
+#include "policies/error.h"
+#include "sim/study/study_report.h"
+#include "traces/atomic_file.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+struct Case {
+  std::vector<std::string> assignments;
+  std::string name;  // "key=a key=b"; empty without a sweep
+};
+
+// The product of all sweeps, the last one varying fastest.
+std::vector<Case> cases_of(const StudyOptions& options) {
+  std::vector<Case> cases = {{options.set, ""}};
+  for (const std::string& sweep : options.sweep) {
+    const std::size_t equals = sweep.find('=');
+    if (equals == std::string::npos || equals + 1 == sweep.size())
+      throw UserError("--sweep " + sweep + ": expected key=a,b,c, e.g. batch.context_window=64K,128K");
+    std::vector<Case> product;
+    for (const Case& base : cases) {
+      std::istringstream values(sweep.substr(equals + 1));
+      for (std::string value; std::getline(values, value, ',');) {
+        Case next = base;
+        const std::string assignment = sweep.substr(0, equals + 1) + value;
+        next.assignments.push_back(assignment);
+        next.name += (next.name.empty() ? "" : " ") + assignment;
+        product.push_back(std::move(next));
+      }
+    }
+    cases = std::move(product);
+  }
+  return cases;
+}
+
+void write_file(const std::filesystem::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(text);
+  file.commit();
+}
+
+void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
+  write_file(directory / "summary.json", summary_json(study, result).dump(2) + "\n");
+  write_file(directory / "steps.csv", steps_csv(result));
+  write_file(directory / "plan.json", plans_json_text(result));
+}
+
+std::string directory_name(const std::string& case_name) {
+  std::string name = case_name;
+  for (char& c : name)
+    if (c == '/' || c == ' ') c = '_';
+  return name;
+}
+
+}  // namespace
+
+void run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log) {
+  const Format format = parse_format(options.format);
+  if (options.fidelity != "stage") throw UserError("--fidelity: expected stage, found " + options.fidelity);
+  const std::vector<Case> cases = cases_of(options);
+  RunStudyOptions run;
+  run.jobs = options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  run.keep_plans = !options.out.empty();
+  run.record_gpus = !options.out.empty() || format == Format::json;
+  std::vector<json> summaries;
+  std::string csv;
+  for (const Case& c : cases) {
+    const Study study = read_study(options.file, c.assignments);
+    const StudyResult result = run_study(study, run);
+    if (!options.quiet) {
+      for (const std::string& note : study.notes) log << "note: " << note << '\n';
+      for (const PolicyResult& policy : result.policies)
+        for (const std::string& note : policy.notes) log << "note: " << note << '\n';
+    }
+    if (!options.out.empty()) write_results(std::filesystem::path(options.out) / directory_name(c.name), study, result);
+    if (format == Format::table) {
+      if (!c.name.empty()) out << "== " << c.name << '\n';
+      out << study_table(study, result) << std::flush;
+    } else if (format == Format::json) {
+      summaries.push_back(summary_json(study, result));
+      if (!c.name.empty()) summaries.back()["case"] = c.name;
+    } else {
+      std::istringstream lines(summary_csv(study, result));
+      std::string line;
+      std::getline(lines, line);
+      if (csv.empty()) csv = (options.sweep.empty() ? "" : "case,") + line + "\n";
+      while (std::getline(lines, line)) csv += (options.sweep.empty() ? "" : "\"" + c.name + "\",") + line + "\n";
+    }
+  }
+  if (format == Format::json) out << (options.sweep.empty() ? summaries.front() : json(summaries)).dump(2) << '\n';
+  if (format == Format::csv) out << csv;
+}
+
+}  // namespace equipoise

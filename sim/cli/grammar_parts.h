@@ -1,0 +1,14 @@
+// The parts of the grammar, by theme, so that no file of it grows past a few screens.
+#pragma once
+
+namespace CLI {
+class App;
+}
+
+namespace equipoise {
+
+void add_study(CLI::App& app);
+void add_pack(CLI::App& app);
+void add_list(CLI::App& app);
+
+}  // namespace equipoise

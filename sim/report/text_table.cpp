@@ -1,0 +1,58 @@
+#include "sim/report/text_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+
+namespace equipoise {
+namespace {
+
+// Code points, since labels may hold more than ASCII.
+std::size_t width(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
+void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths, std::string& out) {
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const std::size_t pad = widths[i] - width(row[i]);
+    if (i > 0) out.append(2 + pad, ' ');
+    out += row[i];
+    if (i == 0) out.append(pad, ' ');
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  out += '\n';
+}
+
+}  // namespace
+
+std::string TextTable::text() const {
+  std::vector<std::size_t> widths;
+  for (const std::string& cell : header_) widths.push_back(width(cell));
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
+  std::string out;
+  append_row(header_, widths, out);
+  for (const auto& row : rows_) append_row(row, widths, out);
+  return out;
+}
+
+std::string fixed(double value, int digits) {
+  if (!std::isfinite(value)) return "-";
+  char buffer[64];
+  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
+  return buffer;
+}
+
+std::string grouped(std::int64_t value) {
+  const std::string digits = std::to_string(value);
+  std::string text;
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    const std::size_t left = digits.size() - i;
+    if (left % 3 == 0 && i > 0 && digits[i - 1] != '-') text += ',';
+    text += digits[i];
+  }
+  return text;
+}
+
+}  // namespace equipoise

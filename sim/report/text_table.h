@@ -1,0 +1,26 @@
+// A plain text table: a header, rows, numbers to the right, names to the left.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+class TextTable {
+ public:
+  explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  // First column to the left, the others to the right, two spaces between.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::string> header_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Fixed-point text of a number; "-" for none.
+std::string fixed(double value, int digits);
+std::string grouped(std::int64_t value);  // 1,234,567
+
+}  // namespace equipoise

@@ -1,0 +1,26 @@
+// A study's results for people and programs: the table, summary.json, steps.csv and plan.json.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "sim/study/run_study.h"
+
+namespace equipoise {
+
+// The comparison an engineer reads, and one line on what limits the winner. All times are simulated.
+std::string study_table(const Study& study, const StudyResult& result);
+
+// equipoise.summary/1.
+nlohmann::json summary_json(const Study& study, const StudyResult& result);
+
+// One line per policy; columns are the metric keys.
+std::string summary_csv(const Study& study, const StudyResult& result);
+
+// One line per policy and step.
+std::string steps_csv(const StudyResult& result);
+
+// The plans of all policies; needs RunStudyOptions::keep_plans.
+std::string plans_json_text(const StudyResult& result);
+
+}  // namespace equipoise
