@@ -1,0 +1,152 @@
+#include "sim/topology/fabric.h"
+
+#include <algorithm>
+#include <cassert>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "policies/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kBytesPerGB = 1e9;
+
+void require(bool holds, const std::string& key, const std::string& expected, double found) {
+  if (!holds)
+    throw UserError("cluster.network." + key + ": expected " + expected + ", found " + std::to_string(found));
+}
+
+}  // namespace
+
+Wiring parse_wiring(std::string_view text) {
+  if (text == "rail") return Wiring::rail;
+  if (text == "fat-tree") return Wiring::fat_tree;
+  throw UserError("cluster.network.topology: expected rail or fat-tree, found \"" + std::string(text) + "\"");
+}
+
+Fabric::Fabric(const FabricOptions& options) : options_(options) {
+  require(options.gpus >= 1, "gpus", "at least 1", options.gpus);
+  require(options.gpus_per_node >= 1, "gpus_per_node", "at least 1", options.gpus_per_node);
+  require(options.nvlink_GBps > 0, "nvlink_GBps", "a rate > 0", options.nvlink_GBps);
+  require(options.nic_GBps > 0, "nic_GBps", "a rate > 0", options.nic_GBps);
+  require(options.oversubscription >= 1, "oversubscription", "a factor >= 1", options.oversubscription);
+  require(options.nodes_per_pod >= 1, "nodes_per_pod", "at least 1", options.nodes_per_pod);
+  require(options.spines >= 1, "spines", "at least 1", options.spines);
+  const int per_node = options.gpus_per_node;
+  nodes_ = (options.gpus + per_node - 1) / per_node;
+  leaves_ = leaf_number(options.gpus - 1) + 1;
+  if (options.wiring == Wiring::rail)
+    leaves_ = (nodes_ + options.nodes_per_pod - 1) / options.nodes_per_pod * per_node;
+
+  std::vector<std::pair<Vertex, Vertex>> edges;
+  std::vector<Link> rates;
+  const auto cable = [&](Vertex a, Vertex b, double bytes_per_second) {
+    edges.emplace_back(a, b);
+    edges.emplace_back(b, a);
+    rates.insert(rates.end(), 2, Link{bytes_per_second});
+  };
+  std::vector<int> nics_of_leaf(static_cast<std::size_t>(leaves_), 0);
+  for (int g = 0; g < options.gpus; ++g) {
+    cable(gpu(g), nvswitch(g), options.nvlink_GBps * kBytesPerGB);
+    cable(gpu(g), nic(g), options.nic_GBps * kBytesPerGB);
+    cable(nic(g), leaf(leaf_number(g)), options.nic_GBps * kBytesPerGB);
+    ++nics_of_leaf[static_cast<std::size_t>(leaf_number(g))];
+  }
+  for (int l = 0; l < leaves_; ++l)
+    for (int s = 0; s < options.spines; ++s)
+      cable(leaf(l), spine(s),
+            std::max(1, nics_of_leaf[static_cast<std::size_t>(l)]) * options.nic_GBps * kBytesPerGB /
+                options.oversubscription / options.spines);
+  graph_ = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
+                 spine(options.spines));
+}
+
+// Vertices: GPUs, NICs, NVSwitches, leaves, spines.
+Fabric::Vertex Fabric::nic(int gpu) const {
+  return static_cast<Vertex>(options_.gpus + gpu);
+}
+Fabric::Vertex Fabric::nvswitch(int gpu) const {
+  return static_cast<Vertex>(2 * options_.gpus + gpu / options_.gpus_per_node);
+}
+Fabric::Vertex Fabric::leaf(int number) const {
+  return static_cast<Vertex>(2 * options_.gpus + nodes_ + number);
+}
+Fabric::Vertex Fabric::spine(int number) const {
+  return static_cast<Vertex>(2 * options_.gpus + nodes_ + leaves_ + number);
+}
+
+int Fabric::leaf_number(int gpu) const {
+  const int per_node = options_.gpus_per_node;
+  if (options_.wiring == Wiring::rail)
+    return gpu / per_node / options_.nodes_per_pod * per_node + gpu % per_node;
+  return gpu / std::max(1, options_.nodes_per_pod);  // as many NICs as a rail's leaf has
+}
+
+LinkId Fabric::link(Vertex from, Vertex to) const {
+  for (auto [e, last] = boost::out_edges(from, graph_); e != last; ++e)
+    if (boost::target(*e, graph_) == to)
+      return static_cast<LinkId>(boost::get(boost::edge_index, graph_, *e));
+  assert(false);
+  return 0;
+}
+
+std::vector<double> Fabric::capacities() const {
+  std::vector<double> rates(links());
+  for (auto [e, last] = boost::edges(graph_); e != last; ++e)
+    rates[boost::get(boost::edge_index, graph_, *e)] = graph_[*e].bytes_per_second;
+  return rates;
+}
+
+std::vector<LinkId> Fabric::route(int from, int to) const {
+  assert(from >= 0 && from < options_.gpus && to >= 0 && to < options_.gpus);
+  std::vector<Vertex> path = {gpu(from)};
+  if (from == to) return {};
+  const int per_node = options_.gpus_per_node;
+  if (from / per_node == to / per_node) {
+    path.insert(path.end(), {nvswitch(from), gpu(to)});
+  } else {
+    int leaves_at = from;  // the GPU whose NIC is used
+    if (options_.wiring == Wiring::rail && from % per_node != to % per_node) {
+      const int on_rail = from / per_node * per_node + to % per_node;
+      if (on_rail < options_.gpus) {
+        leaves_at = on_rail;
+        path.insert(path.end(), {nvswitch(from), gpu(on_rail)});
+      }
+    }
+    path.insert(path.end(), {nic(leaves_at), leaf(leaf_number(leaves_at))});
+    if (leaf_number(leaves_at) != leaf_number(to))
+      path.insert(path.end(), {spine((from + to) % options_.spines), leaf(leaf_number(to))});
+    path.insert(path.end(), {nic(to), gpu(to)});
+  }
+  std::vector<LinkId> route;
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) route.push_back(link(path[i], path[i + 1]));
+  return route;
+}
+
+std::vector<LinkUse> Fabric::uses(const std::vector<LinkId>& route) const {
+  std::map<LinkId, std::int32_t> times;
+  for (const LinkId l : route) ++times[l];
+  std::vector<LinkUse> uses;
+  for (const auto& [l, n] : times) uses.push_back({l, n});
+  return uses;
+}
+
+std::vector<LinkUse> Fabric::ring(const std::vector<int>& gpus) const {
+  std::vector<LinkId> all;
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    const std::vector<LinkId> hop = route(gpus[i], gpus[(i + 1) % gpus.size()]);
+    all.insert(all.end(), hop.begin(), hop.end());
+  }
+  return uses(all);
+}
+
+double Fabric::alone(const std::vector<LinkUse>& uses) const {
+  const std::vector<double> rates = capacities();
+  double rate = std::numeric_limits<double>::infinity();
+  for (const LinkUse& use : uses) rate = std::min(rate, rates[use.link] / use.times);
+  return rate;
+}
+
+}  // namespace equipoise
