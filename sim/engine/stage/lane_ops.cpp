@@ -107,8 +107,12 @@ void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const 
           add(clock, cost.weight_gradient[k]);
           if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
         }
-      if (layer_ends != nullptr && (v == 0 || v == last_virtual()))
-        layer_ends->resize(layer_ends->size() + (v == 0 && v == last_virtual() ? 2 : 1), layer_ends->back());
+      // The ends' buckets leave with the last weight gradients; the head's comes first in bucket order.
+      if (layer_ends != nullptr && !layer_ends->empty()) {
+        const Picoseconds end = layer_ends->back();
+        if (v == last_virtual()) layer_ends->insert(layer_ends->begin(), end);
+        if (v == 0) layer_ends->push_back(end);
+      }
       return;
   }
   std::abort();
