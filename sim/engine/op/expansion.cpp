@@ -1,0 +1,327 @@
+#include "sim/engine/op/expansion.h"
+
+#include <algorithm>
+#include <cassert>
+#include <functional>
+
+#include "sim/engine/op/layer_block.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::size_t kMemoSlots = 512;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are two.
+enum Part : std::size_t {
+  kEmbedForward,
+  kEmbedBackward,
+  kHeadForward,
+  kHeadBackward,
+  kForward,
+  kBackward = kForward + kLayerKinds,
+  kInputGradient = kBackward + kLayerKinds,
+  kWeightGradient = kInputGradient + kLayerKinds,
+  kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
+  kParts
+};
+
+std::uint32_t block_of(std::size_t micro_batch, std::size_t part) {
+  return static_cast<std::uint32_t>(micro_batch * kParts + part);
+}
+
+std::vector<const std::vector<Op>*> pointers(const std::vector<std::vector<Op>>& lists) {
+  std::vector<const std::vector<Op>*> to;
+  for (const auto& list : lists) to.push_back(&list);
+  return to;
+}
+
+std::vector<Op> copy_of(const OpList& list) {
+  return {list.ops().begin(), list.ops().end()};
+}
+
+void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket = kNoBucket) {
+  if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket});
+}
+
+// Which synchronisations a layer's timeline has, in order.
+std::vector<OpName> sync_names(ContextComm form, bool backward) {
+  if (form == ContextComm::ring) return {OpName::cp_ring_step};
+  if (form == ContextComm::ulysses) return {OpName::cp_all_to_all};
+  if (backward) return {OpName::cp_all_gather, OpName::cp_reduce_scatter};
+  return {OpName::cp_all_gather};
+}
+
+}  // namespace
+
+StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                           bool fold_tp)
+    : costs_(costs),
+      options_(options),
+      tensor_(fold_tp ? 1 : costs.layout().tensor),
+      coster_(costs, shard),
+      stages_(costs.model(), costs.layout()),
+      gradients_(costs),
+      layers_(stage_layers(costs.model(), costs.layout())) {
+  for (auto& memo : memo_) memo.resize(kMemoSlots);
+  const std::size_t pipeline = at(costs.layout().pipeline);
+  for (std::size_t v = 0; v < layers_.size(); ++v) {
+    const auto& buckets = gradients_.stages()[v % pipeline].buckets;
+    std::size_t before = 0;
+    for (std::size_t local = 0; local < v / pipeline; ++local) before += buckets[local].size();
+    first_bucket_.push_back(static_cast<std::int32_t>(before));
+  }
+}
+
+const StepExpander::LayerOps& StepExpander::layer_ops(LayerKind kind, std::int64_t tokens) {
+  auto& memo = memo_[static_cast<std::size_t>(kind)];
+  LayerOps& slot = memo[static_cast<std::size_t>(tokens) % memo.size()];
+  if (slot.tokens == tokens) return slot;
+  slot.tokens = tokens;
+  costs_.forward_ops(kind, tokens, before_, after_, use_);
+  slot.forward_before = copy_of(before_);
+  slot.forward_after = copy_of(after_);
+  costs_.backward_ops(kind, tokens, before_, after_, use_);
+  slot.backward_before = copy_of(before_);
+  slot.backward_after = copy_of(after_);
+  return slot;
+}
+
+OpProgram StepExpander::expand(const Step& step) {
+  const Layout& layout = costs_.layout();
+  OpProgram program;
+  program.stages = layout.pipeline;
+  program.tensor = tensor_;
+  program.replicas = layout.data * layout.context;
+  int group = 0;
+  int place = 0;
+  for (const Lane& lane : step.lanes) {
+    if (lane.barrier_group != group) place = 0;  // lanes of a later group reuse the GPUs
+    group = lane.barrier_group;
+    OpLane& out = program.lanes.emplace_back();
+    out.context = lane.context;
+    out.barrier_group = lane.barrier_group;
+    out.first_replica = place;
+    place += lane.context;
+    program.replicas = std::max(program.replicas, place);
+    expand_lane(lane, out);
+  }
+  for (const GradientSync::StageParts& parts : gradients_.stages()) {
+    StageEnd& end = program.ends.emplace_back();
+    for (const auto& buckets : parts.buckets)
+      for (const Picoseconds t : buckets) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
+    end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
+    end.durations = {parts.optimizer, parts.gather};
+  }
+  return program;
+}
+
+void StepExpander::expand_lane(const Lane& lane, OpLane& out) {
+  out.stages.resize(at(costs_.layout().pipeline));
+  if (lane.micro_batches.empty()) return;
+  MicroBatchCost cost;
+  for (const MicroBatch& micro_batch : lane.micro_batches) {
+    coster_.cost(micro_batch, lane.context, cost);
+    use_ += cost.use;
+    add_blocks(cost, out);
+    for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
+      out.transfers.insert(out.transfers.end(), send->begin(), send->end());
+  }
+  add_cells(lane, schedule_for(lane), out);
+}
+
+void StepExpander::add_blocks(const MicroBatchCost& cost, OpLane& out) {
+  const std::size_t first = out.blocks.size();
+  out.blocks.resize(first + kParts);
+  const auto c = at(cost.ranks);
+  const auto end_block = [&](std::size_t part, const std::function<void(std::int64_t)>& fill) {
+    std::vector<std::vector<Op>> lists(c);
+    for (std::size_t r = 0; r < c; ++r) {
+      if (r > 0 && cost.sharding.rank_tokens[r] == cost.sharding.rank_tokens[r - 1]) {
+        lists[r] = lists[r - 1];
+        continue;
+      }
+      before_.clear();
+      if (cost.sharding.rank_tokens[r] > 0) fill(cost.sharding.rank_tokens[r]);
+      lists[r] = copy_of(before_);
+    }
+    append_ops(pointers(lists), out.blocks[first + part]);
+  };
+  end_block(kEmbedForward, [&](std::int64_t n) { costs_.embedding_ops(n, false, before_, use_); });
+  end_block(kEmbedBackward, [&](std::int64_t n) { costs_.embedding_ops(n, true, before_, use_); });
+  end_block(kHeadForward, [&](std::int64_t n) { costs_.head_forward_ops(n, before_, use_); });
+  end_block(kHeadBackward, [&](std::int64_t n) { costs_.head_backward_ops(n, before_, use_); });
+  const ModelShape& model = costs_.model();
+  if (!model.moe || model.moe->dense_layers > 0) add_layer_blocks(LayerKind::dense, cost, out, first);
+  if (model.moe) add_layer_blocks(LayerKind::moe, cost, out, first);
+}
+
+void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, OpLane& out,
+                                    std::size_t first) {
+  const auto k = static_cast<std::size_t>(kind);
+  const auto c = at(cost.ranks);
+  // The memo may overwrite a slot while another rank is looked up, so the lists are copied.
+  std::vector<std::vector<Op>> fb(c), fa(c), bb(c), ba(c), ib(c), ia(c), weight(c);
+  std::vector<Picoseconds> backward_attention(c);
+  for (std::size_t r = 0; r < c; ++r) {
+    const LayerOps& ops = layer_ops(kind, cost.sharding.rank_tokens[r]);
+    fb[r] = ops.forward_before;
+    fa[r] = ops.forward_after;
+    bb[r] = ops.backward_before;
+    ba[r] = ops.backward_after;
+    ib[r] = without_weight_gradients(bb[r]);
+    ia[r] = without_weight_gradients(ba[r]);
+    weight[r] = only_weight_gradients(bb[r]);
+    const std::vector<Op> later = only_weight_gradients(ba[r]);
+    weight[r].insert(weight[r].end(), later.begin(), later.end());
+    constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
+    backward_attention[r] =
+        cost.compute_backward[k][r] - run_time(bb[r]).busy[kCompute] - run_time(ba[r]).busy[kCompute];
+  }
+  const std::vector<OpName> forward_syncs = sync_names(costs_.layout().context_comm, false);
+  const std::vector<OpName> backward_syncs = sync_names(costs_.layout().context_comm, true);
+  append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, forward_syncs,
+               out.blocks[first + kForward + k]);
+  append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_syncs,
+               out.blocks[first + kBackward + k]);
+  append_layer(pointers(ib), pointers(ia), cost.input_gradient[k], backward_attention, backward_syncs,
+               out.blocks[first + kInputGradient + k]);
+  append_ops(pointers(weight), out.blocks[first + kWeightGradient + k]);
+}
+
+Schedule StepExpander::schedule_for(const Lane& lane) const {
+  std::vector<std::int32_t> groups;
+  for (std::size_t j = 0; j < lane.micro_batches.size();) {
+    groups.push_back(lane.micro_batches[j].chunk.count);
+    j += at(lane.micro_batches[j].chunk.count);
+  }
+  ScheduleInput input;
+  input.stages = costs_.layout().pipeline;
+  input.virtual_stages = costs_.layout().virtual_pipeline;
+  input.group_sizes = groups;
+  input.keep = options_.keep;
+  input.strict_keep = options_.strict_keep;
+  return options_.schedule->make(input);
+}
+
+void StepExpander::add_forward_runs(int v, std::size_t j, OpLane& out) const {
+  if (v == 0) push_run(out, block_of(j, kEmbedForward), 1);
+  for (std::size_t k = 0; k < kLayerKinds; ++k)
+    push_run(out, block_of(j, kForward + k), layers_[at(v)].count[k]);
+  if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadForward), 1);
+}
+
+// From the last layer to the first; the recomputed ones are the stage's first. Buckets in the same order:
+// head, layers, embedding.
+void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
+                                     std::size_t j, OpLane& out) const {
+  const auto next_bucket = [&](int count) {
+    const std::int32_t first = bucket;
+    if (bucket != kNoBucket) bucket += count;
+    return first;
+  };
+  if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadBackward), 1, next_bucket(1));
+  const StageLayers& layers = layers_[at(v)];
+  int recomputed = stages_.recomputed_layers(v, micro_batch);
+  std::array<int, kLayerKinds> full{};
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    full[k] = std::min(recomputed, layers.count[k]);
+    recomputed -= full[k];
+  }
+  for (std::size_t k = kLayerKinds; k-- > 0;) {
+    const std::uint32_t backward = block_of(j, (split ? kInputGradient : kBackward) + k);
+    const int plain = layers.count[k] - full[k];
+    push_run(out, backward, plain, next_bucket(plain));
+    for (int i = 0; i < full[k]; ++i) {
+      push_run(out, block_of(j, kForward + k), 1);
+      push_run(out, backward, 1, next_bucket(1));
+    }
+  }
+  if (v == 0) push_run(out, block_of(j, kEmbedBackward), 1, next_bucket(1));
+}
+
+// The ends' weight gradients belong to the input half; their buckets leave with the weight half.
+void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, OpLane& out) const {
+  const bool last = at(v) + 1 == layers_.size();
+  std::int32_t layer_bucket = bucket == kNoBucket || !last ? bucket : bucket + 1;
+  for (std::size_t k = kLayerKinds; k-- > 0;) {
+    const int count = layers_[at(v)].count[k];
+    push_run(out, block_of(j, kWeightGradient + k), count, layer_bucket);
+    if (bucket != kNoBucket) layer_bucket += count;
+  }
+  if (bucket == kNoBucket) return;
+  if (last) push_run(out, block_of(j, kNothing), 1, bucket);
+  if (v == 0) push_run(out, block_of(j, kNothing), 1, layer_bucket);
+}
+
+void StepExpander::add_cells(const Lane& lane, const Schedule& schedule, OpLane& out) {
+  const int pipeline = costs_.layout().pipeline;
+  const int virtual_stages = static_cast<int>(layers_.size());
+  const std::size_t micro_batches = lane.micro_batches.size();
+  enum Class { kFirst, kAgain, kBack, kClasses };  // F and D; R; B: what feeds the same class next door
+  std::vector<std::int32_t> cell_of(micro_batches * at(virtual_stages) * kClasses, kNoCell);
+  const auto slot = [&](std::int32_t j, int v, Class c) {
+    return (at(j) * at(virtual_stages) + at(v)) * kClasses + static_cast<std::size_t>(c);
+  };
+  const auto class_of = [](OpKind kind) {
+    return kind == OpKind::B ? kBack : kind == OpKind::R ? kAgain : kFirst;
+  };
+
+  bool split = false;
+  for (const auto& ops : schedule.ops)
+    for (const ScheduleOp& op : ops) split = split || op.kind == OpKind::W;
+  const OpKind gradient_op = split ? OpKind::W : OpKind::B;
+  std::vector<std::int32_t> last_gradient(at(virtual_stages), -1);
+  for (int s = 0; s < pipeline; ++s)
+    for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
+      const ScheduleOp& op = schedule.ops[at(s)][i];
+      const int v = op.virtual_stage * pipeline + s;
+      if (op.kind == gradient_op) last_gradient[at(v)] = op.micro_batch;
+      if (op.kind != OpKind::W)
+        cell_of[slot(op.micro_batch, v, class_of(op.kind))] = static_cast<std::int32_t>(i);
+    }
+
+  for (int s = 0; s < pipeline; ++s)
+    for (const ScheduleOp& op : schedule.ops[at(s)]) {
+      const int v = op.virtual_stage * pipeline + s;
+      const std::size_t j = at(op.micro_batch);
+      OpCell cell;
+      cell.op = op;
+      cell.first_run = static_cast<std::uint32_t>(out.runs.size());
+      const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch;
+      const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
+      if (op.kind == OpKind::W)
+        add_weight_runs(v, bucket, j, out);
+      else if (op.kind == OpKind::B)
+        add_backward_runs(v, split, bucket, lane.micro_batches[j], j, out);
+      else
+        add_forward_runs(v, j, out);
+      cell.run_count = static_cast<std::uint32_t>(out.runs.size()) - cell.first_run;
+
+      // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual
+      // stages.
+      const auto transfer = [&](int direction) {
+        return static_cast<std::int64_t>((j * 3 + at(direction)) * at(lane.context));
+      };
+      const int step = op.kind == OpKind::B ? -1 : 1;
+      const auto hop = [&](int sender) {
+        const bool wraps = step > 0 ? sender + 1 == pipeline : sender == 0;
+        return transfer(wraps ? 2 : step > 0 ? 0 : 1);
+      };
+      const int from = v - step;
+      if (op.kind != OpKind::W && from >= 0 && from < virtual_stages) {
+        cell.input_stage = from % pipeline;
+        cell.input_cell = cell_of[slot(op.micro_batch, from, class_of(op.kind))];
+        cell.transfer = hop(cell.input_stage);
+      }
+      const int to = v + step;
+      if (options_.blocking_sends && op.kind != OpKind::W && to >= 0 && to < virtual_stages && pipeline > 1)
+        cell.blocking_send = hop(s);
+      out.stages[at(s)].push_back(cell);
+    }
+}
+
+}  // namespace equipoise

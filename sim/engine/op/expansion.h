@@ -1,0 +1,67 @@
+// From a plan's step to an op program: every kernel and collective of every rank, with its duration.
+//
+// A layer of a micro-batch becomes one block. Its local ops come from the layer's op inventory (LayerCosts),
+// its context-parallel skeleton from the layer timeline that the stage engine uses: synchronisations, what
+// runs beside them, attention between them. Both fidelities thus run the same durations; what differs is that
+// here every op is a task of its own, so that single GPUs can be slow, jitter can strike single kernels,
+// and times can be attributed to kernels.
+//
+// Overlap follows the frameworks: gradient buckets under the last backward, ring steps under attention,
+// Skrull's all-gather under local documents, backward TP collectives under their GEMMs (forward ones on
+// demand).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/op_program.h"
+#include "sim/engine/stage/gradient_sync.h"
+#include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/stage_types.h"
+
+namespace equipoise {
+
+class StepExpander {
+ public:
+  // fold_tp: one task stands for the ranks of a TP group, which do the same; off: every GPU has its own.
+  StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, bool fold_tp);
+
+  // Throws UserError where the sharding rule or the schedule refuses the step.
+  OpProgram expand(const Step& step);
+  // Predictions made so far.
+  [[nodiscard]] const RangeUse& use() const { return use_; }
+
+ private:
+  // One layer's ops on a rank that holds a number of tokens.
+  struct LayerOps {
+    std::int64_t tokens = -1;
+    std::vector<Op> forward_before, forward_after, backward_before, backward_after;
+  };
+  const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens);
+  void expand_lane(const Lane& lane, OpLane& out);
+  void add_blocks(const MicroBatchCost& cost, OpLane& out);
+  void add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, OpLane& out, std::size_t first);
+  void add_cells(const Lane& lane, const Schedule& schedule, OpLane& out);
+  void add_forward_runs(int virtual_stage, std::size_t micro_batch, OpLane& out) const;
+  void add_backward_runs(int virtual_stage, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
+                         std::size_t index, OpLane& out) const;
+  void add_weight_runs(int virtual_stage, std::int32_t bucket, std::size_t micro_batch, OpLane& out) const;
+  Schedule schedule_for(const Lane& lane) const;
+
+  const LayerCosts& costs_;
+  StepOptions options_;
+  int tensor_;
+  MicroBatchCoster coster_;
+  LaneEngine stages_;  // knows which layers a stage recomputes
+  GradientSync gradients_;
+  std::vector<StageLayers> layers_;         // by virtual stage
+  std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
+  std::array<std::vector<LayerOps>, kLayerKinds> memo_;
+  OpList before_, after_;
+  RangeUse use_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,107 @@
+#include "sim/engine/op/layer_block.h"
+
+#include <algorithm>
+#include <cassert>
+#include <iterator>
+
+namespace equipoise {
+namespace {
+
+void push_step(OpBlock& block, const OpStep& step, std::span<const Picoseconds> durations) {
+  block.steps.push_back(step);
+  block.durations.insert(block.durations.end(), durations.begin(), durations.end());
+}
+
+bool any(std::span<const Picoseconds> durations) {
+  return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
+}
+
+void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations) {
+  if (any(durations)) push_step(block, {name}, durations);
+}
+
+std::vector<Picoseconds> totals(RankOps lists) {
+  std::vector<Picoseconds> sum;
+  for (const std::vector<Op>* list : lists) sum.push_back(run_time(*list).total);
+  return sum;
+}
+
+}  // namespace
+
+void append_ops(RankOps lists, OpBlock& block) {
+  std::size_t steps = 0;
+  std::size_t model = 0;
+  for (std::size_t r = 0; r < lists.size(); ++r)
+    if (lists[r]->size() > steps) {
+      steps = lists[r]->size();
+      model = r;
+    }
+  std::vector<Picoseconds> durations(lists.size());
+  for (std::size_t s = 0; s < steps; ++s) {
+    const Op& op = (*lists[model])[s];
+    for (std::size_t r = 0; r < lists.size(); ++r) {
+      assert(lists[r]->empty() || (*lists[r])[s].name == op.name);
+      durations[r] = lists[r]->empty() ? 0 : (*lists[r])[s].duration;
+    }
+    push_step(block,
+              {op.name, op.stream, op.stream == Stream::tp ? Meets::tensor : Meets::nobody, op.with_next},
+              durations);
+  }
+}
+
+void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
+                  std::span<const Picoseconds> attention, std::span<const OpName> syncs, OpBlock& block) {
+  const std::size_t ranks = before.size();
+  const std::size_t count = timeline.syncs();
+  const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
+  const std::vector<Picoseconds> before_total = totals(before);
+  const std::vector<Picoseconds> after_total = totals(after);
+  std::vector<Picoseconds> kernel(ranks), attention_left(attention.begin(), attention.end());
+  const auto attend = [&](auto&& duration_of) {
+    for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
+  };
+
+  append_ops(before, block);
+  for (std::size_t p = 0; p < count; ++p) {
+    if (p == 0) {
+      attend([&](std::size_t r) { return run_of(0, r) - before_total[r]; });
+    } else {
+      attend([&](std::size_t r) { return run_of(p, r); });
+    }
+    push_kernel(block, OpName::attention, kernel);
+    attend([&](std::size_t r) { return timeline.overlap[p * ranks + r]; });
+    const bool beside = any(kernel);
+    const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
+    push_step(block, {syncs[std::min(p, syncs.size() - 1)], Stream::cp, Meets::context, beside}, shared);
+    if (beside) push_step(block, {OpName::attention}, kernel);
+  }
+  // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.
+  kernel = attention_left;
+  push_kernel(block, OpName::attention, kernel);
+  append_ops(after, block);
+  std::vector<Picoseconds> stall(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    stall[r] = run_of(count, r) - (count == 0 ? before_total[r] : 0) - kernel[r] - after_total[r];
+    assert(kernel[r] >= 0 && stall[r] >= 0);
+  }
+  push_kernel(block, OpName::host_stall, stall);
+}
+
+std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {
+  std::vector<Op> kept;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].name == OpName::weight_gradient) continue;
+    kept.push_back(ops[i]);
+    if (ops[i].with_next && ops[i + 1].name == OpName::weight_gradient) kept.back().with_next = false;
+  }
+  return kept;
+}
+
+std::vector<Op> only_weight_gradients(const std::vector<Op>& ops) {
+  std::vector<Op> kept;
+  std::copy_if(ops.begin(), ops.end(), std::back_inserter(kept),
+               [](const Op& op) { return op.name == OpName::weight_gradient; });
+  return kept;
+}
+
+}  // namespace equipoise

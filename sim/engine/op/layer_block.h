@@ -1,0 +1,30 @@
+// Makes op blocks out of op lists and a layer timeline.
+#pragma once
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "sim/cost/layer_timeline.h"
+#include "sim/engine/op_program.h"
+
+namespace equipoise {
+
+// One op list per CP rank; ranks without tokens have an empty one. All others are of equal structure.
+using RankOps = std::span<const std::vector<Op>* const>;
+
+// Appends the lists' ops; what a rank without tokens lacks takes no time.
+void append_ops(RankOps lists, OpBlock& block);
+
+// A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
+// holds beyond them is attention (`attention` of each rank in all) and the host's stalls. `syncs`: the names
+// of the timeline's synchronisations.
+void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
+                  std::span<const Picoseconds> attention, std::span<const OpName> syncs, OpBlock& block);
+
+// The list without weight gradients: a communication that hid under one stands alone. And those gradients
+// alone.
+std::vector<Op> without_weight_gradients(const std::vector<Op>& ops);
+std::vector<Op> only_weight_gradients(const std::vector<Op>& ops);
+
+}  // namespace equipoise

@@ -1,0 +1,76 @@
+// Runs an OpProgram: every op of every rank, without storing them.
+//
+// Order of events. Ops of a rank run in program order; an op that meets others starts when the last of them
+// has arrived; a pair of steps (with_next) starts together and ends with the longer; a cell starts when its
+// stage is free and its input has arrived. Without link contention these rules fix every time, whatever order
+// the cells are visited in, so the engine visits them cell by cell, all ranks of a lane's stage together: the
+// inner loop is a max-plus step over a row of clocks. Lanes meet only at the gradient buckets and are spread
+// over threads; the result has the same bits for any number.
+//
+// Cost: O(tasks), about a nanosecond each; memory: two times per cell and rank.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/engine/jitter.h"
+#include "sim/engine/op_program.h"
+
+namespace equipoise {
+
+struct OpOptions {
+  // By GPU slot (stage-major: (stage * replicas + replica) * tensor + TP coordinate, replicas = data x
+  // context ranks of a stage); 1 = nominal, 0.5 = half as fast. Empty: all nominal. Slows compute, not
+  // communication.
+  std::span<const double> speed;
+  Jitter jitter;  // on every op and collective
+  int threads = 1;
+};
+
+// Times of a cell on every rank of its stage, indexed by rank_in_lane.
+struct OpResult {
+  SimTime makespan{};
+  // Pipeline part only (before the optimizer): the last cell's end.
+  SimTime pipeline_end{};
+  struct Lane {
+    std::vector<std::vector<SimTime>> start;  // [stage][cell * ranks + rank]
+    std::vector<std::vector<SimTime>> end;
+    std::vector<std::vector<SimTime>> compute;  // [stage][rank]: compute stream, busy
+  };
+  std::vector<Lane> lanes;
+  struct Bucket {
+    SimTime filled = 0;  // by the last rank:
+    std::int32_t last_lane = -1;
+    std::int32_t last_rank = -1;  // in its lane; ties: the lowest lane and rank
+    SimTime start = 0;
+    SimTime end = 0;
+  };
+  std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
+  std::int64_t tasks = 0;
+};
+
+// Receives every op of the cells it asks for; see run_cell.
+class OpSink {
+ public:
+  OpSink() = default;
+  OpSink(const OpSink&) = default;
+  OpSink& operator=(const OpSink&) = default;
+  virtual ~OpSink() = default;
+  // `arrived`: when this rank was ready; `start`: when the op began (later, where it waited for others).
+  // `last_of_group`: the rank that arrived last where the op meets others, else the rank itself.
+  virtual void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank,
+                     SimTime arrived, SimTime start, SimTime end, int last_of_group) = 0;
+  // After all ops of one repetition of a block (which may have none).
+  virtual void on_repetition(std::uint32_t run, std::uint32_t repetition) = 0;
+};
+
+// Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock.
+OpResult run(const OpProgram& program, const OpOptions& options = {});
+
+// Runs one cell again from its recorded start and tells `sink` of every op of every rank: for timelines and
+// critical paths, which need the ops of few cells.
+void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                 int stage, int cell, OpSink& sink);
+
+}  // namespace equipoise

@@ -1,0 +1,190 @@
+// The inner loop of the op engine: moves the clocks of all ranks of one lane's stage over one cell.
+//
+// With x_r the clock of rank r and d_r the op's duration there:
+//   a kernel                x_r += d_r
+//   beside the next step    x_r += max(d_r, u_r)
+//   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 without a step beside it)
+// The observer hears of every op; the engine proper uses one that the compiler removes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/engine/op_engine.h"
+
+namespace equipoise::op_rows {
+
+struct NoObserver {
+  static constexpr bool kListens = false;
+  void on_op(std::uint32_t, std::uint32_t, std::uint32_t, int, SimTime, SimTime, SimTime, int) {}
+  void on_repetition(std::uint32_t, std::uint32_t) {}
+};
+
+struct SinkObserver {
+  static constexpr bool kListens = true;
+  OpSink* sink = nullptr;
+  void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank, SimTime arrived,
+             SimTime start, SimTime end, int last) {
+    sink->on_op(run, repetition, step, rank, arrived, start, end, last);
+  }
+  void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
+};
+
+// Buffers of one thread, grown once.
+struct Scratch {
+  std::vector<SimTime> rows;  // a block's durations for every rank
+  std::vector<SimTime> jittered, jittered_beside;
+  std::vector<SimTime> latest;  // by group
+  std::vector<int> last;        // by group: who arrived last
+};
+
+struct CellContext {
+  const OpProgram& program;
+  const OpOptions& options;
+  const OpLane& lane;
+  int context = 1;
+  int tensor = 1;
+  std::size_t ranks = 1;
+  std::span<const double> speed;  // of this lane's stage, by rank; empty: nominal
+  std::uint64_t jitter_base = 0;
+};
+
+// Where group members sit: context groups are the columns, tensor groups the rows of (context x tensor).
+inline std::size_t group_of(std::size_t rank, Meets meets, int tensor) {
+  const auto t = static_cast<std::size_t>(tensor);
+  return meets == Meets::context ? rank % t : meets == Meets::tensor ? rank / t : rank;
+}
+
+// Durations of a block on every rank: over TP, and slowed where GPUs are slow.
+inline const SimTime* expand(const CellContext& at, const OpBlock& block, Scratch& scratch) {
+  if (at.tensor == 1 && at.speed.empty()) return block.durations.data();
+  scratch.rows.resize(std::max(scratch.rows.size(), block.steps.size() * at.ranks));
+  for (std::size_t s = 0; s < block.steps.size(); ++s) {
+    const bool slowed = !at.speed.empty() && block.steps[s].stream == Stream::compute;
+    for (std::size_t r = 0; r < at.ranks; ++r) {
+      const SimTime d =
+          block.durations[s * static_cast<std::size_t>(at.context) + r / static_cast<std::size_t>(at.tensor)];
+      scratch.rows[s * at.ranks + r] = slowed ? scaled(d, 1.0 / at.speed[r]) : d;
+    }
+  }
+  return scratch.rows.data();
+}
+
+// One draw per kernel, one per collective (that of its first member).
+inline void jitter_row(const CellContext& at, const SimTime* row, Meets meets, std::uint64_t key,
+                       std::vector<SimTime>& out) {
+  out.resize(at.ranks);
+  for (std::size_t r = 0; r < at.ranks; ++r)
+    out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, meets, at.tensor)));
+}
+
+template <class Observer>
+void run_step(const CellContext& at, Meets meets, const SimTime* row, const SimTime* beside, SimTime* clock,
+              Scratch& scratch, Observer& observer, std::uint32_t run, std::uint32_t repetition,
+              std::uint32_t step) {
+  const std::size_t ranks = at.ranks;
+  if (meets == Meets::nobody) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const SimTime arrived = clock[r];
+      clock[r] += beside == nullptr ? row[r] : std::max(row[r], beside[r]);
+      if constexpr (Observer::kListens) {
+        observer.on_op(run, repetition, step, static_cast<int>(r), arrived, arrived, arrived + row[r],
+                       static_cast<int>(r));
+        if (beside != nullptr)
+          observer.on_op(run, repetition, step + 1, static_cast<int>(r), arrived, arrived,
+                         arrived + beside[r], static_cast<int>(r));
+      }
+    }
+    return;
+  }
+  const auto t = static_cast<std::size_t>(at.tensor);
+  const std::size_t groups = meets == Meets::context ? t : static_cast<std::size_t>(at.context);
+  SimTime* const latest = scratch.latest.data();
+  std::fill_n(latest, groups, SimTime{0});
+  if (meets == Meets::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) latest[g] = std::max(latest[g], clock[r + g]);
+  } else if (meets == Meets::context) {
+    for (std::size_t r = 0; r < ranks; ++r) latest[0] = std::max(latest[0], clock[r]);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) latest[r / t] = std::max(latest[r / t], clock[r]);
+  }
+  if constexpr (Observer::kListens)
+    for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
+      if (const std::size_t g = group_of(r, meets, at.tensor); clock[r] == latest[g])
+        scratch.last[g] = static_cast<int>(r);
+  const auto finish = [&](std::size_t r, std::size_t g) {
+    const SimTime arrived = clock[r];
+    const SimTime done = latest[g] + row[r];
+    clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
+    if constexpr (Observer::kListens) {
+      observer.on_op(run, repetition, step, static_cast<int>(r), arrived, latest[g], done, scratch.last[g]);
+      if (beside != nullptr)
+        observer.on_op(run, repetition, step + 1, static_cast<int>(r), arrived, arrived, arrived + beside[r],
+                       static_cast<int>(r));
+    }
+  };
+  if (meets == Meets::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) finish(r + g, g);
+  } else if (meets == Meets::context) {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, 0);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, r / t);
+  }
+}
+
+// Moves `clock` over the cell. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks + r];
+// may be null if the cell fills none. `compute`: adds the compute stream's time per rank; may be null.
+template <bool kJitter, class Observer>
+void run_cell(const CellContext& at, const OpCell& cell, SimTime* clock, SimTime* buckets, SimTime* compute,
+              Scratch& scratch, Observer& observer) {
+  scratch.latest.resize(std::max(scratch.latest.size(), at.ranks));
+  scratch.last.resize(std::max(scratch.last.size(), at.ranks));
+  std::uint64_t key = 0;
+  for (std::uint32_t k = 0; k < cell.run_count; ++k) {
+    const BlockRun& run = at.lane.runs[cell.first_run + k];
+    const OpBlock& block = at.lane.blocks[run.block];
+    const SimTime* const rows = expand(at, block, scratch);
+    const auto steps = static_cast<std::uint32_t>(block.steps.size());
+    if (!kJitter && compute != nullptr)
+      for (std::uint32_t s = 0; s < steps; ++s)
+        if (block.steps[s].stream == Stream::compute)
+          for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
+    for (std::uint32_t i = 0; i < run.repeat; ++i) {
+      for (std::uint32_t s = 0; s < steps; ++s) {
+        const OpStep& step = block.steps[s];
+        Meets meets = step.meets;
+        if ((meets == Meets::tensor && at.tensor == 1) || (meets == Meets::context && at.context == 1))
+          meets = Meets::nobody;
+        const SimTime* row = rows + s * at.ranks;
+        const SimTime* beside = step.with_next ? row + at.ranks : nullptr;
+        if constexpr (kJitter) {
+          jitter_row(at, row, meets, key, scratch.jittered);
+          row = scratch.jittered.data();
+          key += at.ranks;
+          if (beside != nullptr) {
+            jitter_row(at, beside, Meets::nobody, key, scratch.jittered_beside);
+            beside = scratch.jittered_beside.data();
+            key += at.ranks;
+          }
+          const SimTime* const busy = step.stream == Stream::compute ? row : beside;
+          if (compute != nullptr && busy != nullptr)
+            for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
+        }
+        run_step(at, meets, row, beside, clock, scratch, observer, k, i, s);
+        if (beside != nullptr) ++s;
+      }
+      observer.on_repetition(k, i);
+      if (run.bucket != kNoBucket && buckets != nullptr)
+        std::copy(clock, clock + at.ranks, buckets + (static_cast<std::size_t>(run.bucket) + i) * at.ranks);
+    }
+  }
+}
+
+CellContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int cell,
+                       std::vector<double>& speed_buffer);
+
+}  // namespace equipoise::op_rows

@@ -1,0 +1,130 @@
+// Random op programs for property tests: lanes of different CP degree, 1F1B over random blocks, uneven
+// layers, gradient buckets under the last backward, an optimizer after them.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "policies/random.h"
+#include "sim/engine/op_program.h"
+
+namespace equipoise {
+
+struct ProgramShape {
+  int stages = 4;
+  int tensor = 1;
+  int lanes = 3;
+  int micro_batches = 5;
+  int most_context = 3;
+  int most_layers = 3;
+  bool barriers = false;
+  bool blocking_sends = false;
+};
+
+class RandomProgram {
+ public:
+  RandomProgram(std::uint64_t seed, const ProgramShape& shape, SimTime scale = 1)
+      : random_(seed), shape_(shape), scale_(scale) {}
+
+  OpProgram make() {
+    OpProgram program;
+    program.stages = shape_.stages;
+    program.tensor = shape_.tensor;
+    layers_.clear();
+    for (int s = 0; s < shape_.stages; ++s)
+      layers_.push_back(static_cast<int>(below(static_cast<std::uint64_t>(shape_.most_layers)) + 1));
+    for (int l = 0; l < shape_.lanes; ++l) {
+      OpLane lane;
+      lane.context = static_cast<int>(below(static_cast<std::uint64_t>(shape_.most_context)) + 1);
+      lane.barrier_group = shape_.barriers ? l % 2 : 0;
+      lane.first_replica = program.replicas - 1;
+      program.replicas += lane.context;
+      fill(lane);
+      program.lanes.push_back(std::move(lane));
+    }
+    for (int s = 0; s < shape_.stages; ++s) {
+      StageEnd end;
+      for (int k = 0; k < layers_[static_cast<std::size_t>(s)]; ++k) end.buckets.push_back(duration());
+      end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
+      end.durations = {duration(), duration()};
+      program.ends.push_back(end);
+    }
+    --program.replicas;
+    return program;
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t n) { return random_.next() % n; }
+  SimTime duration() { return static_cast<SimTime>(below(1000)) * scale_; }
+
+  OpBlock block(int context, int steps) {
+    OpBlock made;
+    for (int s = 0; s < steps; ++s) {
+      OpStep step;
+      const std::uint64_t what = below(6);
+      step.name = what == 0 ? OpName::cp_all_gather : what == 1 ? OpName::tp_all_gather : OpName::attention;
+      step.stream = what == 0 ? Stream::cp : what == 1 ? Stream::tp : Stream::compute;
+      step.meets = what == 0 ? Meets::context : what == 1 ? Meets::tensor : Meets::nobody;
+      const bool beside_before = s > 0 && made.steps.back().with_next;
+      if (beside_before) step = {OpName::attention};
+      step.with_next = !beside_before && step.stream != Stream::compute && s + 1 < steps && below(2) == 0;
+      const SimTime shared = duration();
+      for (int c = 0; c < context; ++c)
+        made.durations.push_back(step.meets == Meets::nobody ? duration() : shared);
+      made.steps.push_back(step);
+    }
+    return made;
+  }
+
+  void fill(OpLane& lane) {
+    const int m = shape_.micro_batches;
+    for (int b = 0; b < 2 * m; ++b) lane.blocks.push_back(block(lane.context, 6));
+    lane.stages.resize(static_cast<std::size_t>(shape_.stages));
+    for (int s = 0; s < shape_.stages; ++s) {
+      const int warm_up = std::min(shape_.stages - 1 - s, m);
+      int f = 0;
+      for (; f < warm_up; ++f) add(lane, s, OpKind::F, f);
+      for (int b = 0; b < m; ++b) {
+        if (f < m) add(lane, s, OpKind::F, f++);
+        add(lane, s, OpKind::B, b);
+      }
+    }
+    const auto find = [&](int stage, OpKind kind, int mb) {
+      const auto& cells = lane.stages[static_cast<std::size_t>(stage)];
+      for (std::size_t i = 0; i < cells.size(); ++i)
+        if (cells[i].op.kind == kind && cells[i].op.micro_batch == mb) return static_cast<std::int32_t>(i);
+      return kNoCell;
+    };
+    for (int s = 0; s < shape_.stages; ++s)
+      for (OpCell& cell : lane.stages[static_cast<std::size_t>(s)]) {
+        const int from = cell.op.kind == OpKind::F ? s - 1 : s + 1;
+        if (from < 0 || from >= shape_.stages) continue;
+        cell.input_stage = from;
+        cell.input_cell = find(from, cell.op.kind, cell.op.micro_batch);
+        cell.transfer = static_cast<std::int64_t>(lane.transfers.size());
+        if (shape_.blocking_sends)
+          lane.stages[static_cast<std::size_t>(from)][static_cast<std::size_t>(cell.input_cell)]
+              .blocking_send = cell.transfer;
+        for (int c = 0; c < lane.context; ++c) lane.transfers.push_back(duration());
+      }
+  }
+
+  void add(OpLane& lane, int stage, OpKind kind, int mb) {
+    const bool last_backward = kind == OpKind::B && mb + 1 == shape_.micro_batches;
+    OpCell cell;
+    cell.op = {kind, mb, 0};
+    cell.first_run = static_cast<std::uint32_t>(lane.runs.size());
+    cell.run_count = 1;
+    lane.runs.push_back({static_cast<std::uint32_t>(2 * mb + (kind == OpKind::B ? 1 : 0)),
+                         static_cast<std::uint32_t>(layers_[static_cast<std::size_t>(stage)]),
+                         last_backward ? 0 : kNoBucket});
+    lane.stages[static_cast<std::size_t>(stage)].push_back(cell);
+  }
+
+  SplitMix64 random_;
+  ProgramShape shape_;
+  SimTime scale_;
+  std::vector<int> layers_;
+};
+
+}  // namespace equipoise
