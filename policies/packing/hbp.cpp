@@ -126,8 +126,9 @@ Packs pack_group(std::span<const std::uint32_t> documents, std::span<const std::
   return packs;
 }
 
-Packs greedy_fill(const Packs& packs, std::span<const std::int64_t> lengths, std::int64_t length,
+Packs greedy_fill(Packs packs, std::span<const std::int64_t> lengths, std::int64_t length,
                   std::span<Untaken> smaller) {
+  if (smaller.empty()) return packs;
   Packs filled;
   filled.begin.reserve(packs.begin.size());
   filled.item.reserve(packs.item.size());
@@ -201,13 +202,14 @@ Plan plan_hbp(const PackingProblem& problem) {
   std::vector<Iteration> iterations;
   for (std::size_t g = groups.size(); g-- > 0;) {
     const std::int64_t length = groups[g].length;
-    const Packs packs = pack_group(untaken[g].rest(), set.lengths, length, options, random);
-    packed[g].packs = greedy_fill(packs, set.lengths, length, std::span(untaken).first(g));
+    Packs own = pack_group(untaken[g].rest(), set.lengths, length, options, random);
+    packed[g].packs = greedy_fill(std::move(own), set.lengths, length, std::span(untaken).first(g));
+    const std::size_t packs = packed[g].packs.size();
     packed[g].order = balanced_order(packed[g].packs, set.lengths);
     if (!options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
     const auto per_iteration = static_cast<std::size_t>(packs_of_iteration(options, length));
-    for (std::size_t begin = 0; begin < packs.size(); begin += per_iteration) {
-      iterations.push_back({g, begin, std::min(per_iteration, packs.size() - begin)});
+    for (std::size_t begin = 0; begin < packs; begin += per_iteration) {
+      iterations.push_back({g, begin, std::min(per_iteration, packs - begin)});
     }
   }
   if (options.shuffle) shuffle(iterations, random);
