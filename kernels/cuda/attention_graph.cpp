@@ -1,0 +1,275 @@
+#include "kernels/cuda/attention_graph.h"
+
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
+
+#include <bit>
+#include <cmath>
+#include <stdexcept>
+#include <unordered_map>
+
+namespace equipoise::kernels::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+enum Id : std::int64_t {
+  kQuery = 1,
+  kKey,
+  kValue,
+  kOut,
+  kLogSum,
+  kOutGradient,
+  kQueryGradient,
+  kKeyGradient,
+  kValueGradient,
+  kQueryLengths,
+  kKeyLengths,
+  kQueryOffsets,
+  kKeyOffsets,
+  kLogSumOffsets
+};
+
+void check(fe::error_t error, const char* step) {
+  if (error.is_bad())
+    throw std::runtime_error(std::string("cuDNN attention: ") + step + ": " + error.get_message());
+}
+
+std::int64_t power_of_two(std::int64_t value, std::int64_t least) {
+  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(value < least ? least : value)));
+}
+
+// The tensors that both passes share.
+class Tensors {
+ public:
+  Tensors(fe::graph::Graph& graph, const DeclaredAttention& declared) : graph_(graph), declared_(declared) {
+    query_offsets_ = vector("query_offsets", kQueryOffsets, declared.pieces + 1, fe::DataType_t::INT64);
+    key_offsets_ = vector("key_offsets", kKeyOffsets, declared.pieces + 1, fe::DataType_t::INT64);
+    log_sum_offsets_ = vector("log_sum_offsets", kLogSumOffsets, declared.pieces + 1, fe::DataType_t::INT64);
+    query_lengths = vector("query_lengths", kQueryLengths, declared.pieces, fe::DataType_t::INT32);
+    key_lengths = vector("key_lengths", kKeyLengths, declared.pieces, fe::DataType_t::INT32);
+  }
+
+  TensorPtr query_side(const char* name, Id id) {
+    return graph_.tensor(rows(name, id, declared_.shape.query_heads, declared_.most_queries)
+                             .set_ragged_offset(query_offsets_));
+  }
+  TensorPtr key_side(const char* name, Id id) {
+    return graph_.tensor(
+        rows(name, id, declared_.shape.kv_heads, declared_.most_keys).set_ragged_offset(key_offsets_));
+  }
+  TensorPtr log_sum() { return graph_.tensor(log_sum_attributes().set_ragged_offset(log_sum_offsets_)); }
+
+  void as_query_output(const TensorPtr& tensor, Id id) {
+    describe(tensor, id, declared_.shape.query_heads, declared_.most_queries, query_offsets_);
+  }
+  void as_key_output(const TensorPtr& tensor, Id id) {
+    describe(tensor, id, declared_.shape.kv_heads, declared_.most_keys, key_offsets_);
+  }
+  void as_log_sum_output(const TensorPtr& tensor) {
+    tensor->set_output(true)
+        .set_uid(kLogSum)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({declared_.pieces, heads(), declared_.most_queries, 1})
+        .set_stride({heads() * declared_.most_queries, 1, heads(), 1})
+        .set_ragged_offset(log_sum_offsets_);
+  }
+
+  TensorPtr query_lengths;
+  TensorPtr key_lengths;
+
+ private:
+  [[nodiscard]] std::int64_t heads() const { return declared_.shape.query_heads; }
+
+  TensorPtr vector(const char* name, Id id, std::int64_t count, fe::DataType_t type) {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_name(name)
+                             .set_uid(id)
+                             .set_dim({count, 1, 1, 1})
+                             .set_stride({1, 1, 1, 1})
+                             .set_data_type(type));
+  }
+
+  // (pieces, heads, rows, head dim) over a buffer of (row, head, head dim).
+  [[nodiscard]] fe::graph::Tensor_attributes rows(const char* name, Id id, std::int64_t head_count,
+                                                  std::int64_t most) const {
+    const std::int64_t d = declared_.shape.head_dim;
+    return fe::graph::Tensor_attributes()
+        .set_name(name)
+        .set_uid(id)
+        .set_data_type(fe::DataType_t::BFLOAT16)
+        .set_dim({declared_.pieces, head_count, most, d})
+        .set_stride({head_count * most * d, d, head_count * d, 1});
+  }
+
+  [[nodiscard]] fe::graph::Tensor_attributes log_sum_attributes() const {
+    return fe::graph::Tensor_attributes()
+        .set_name("log_sum")
+        .set_uid(kLogSum)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({declared_.pieces, heads(), declared_.most_queries, 1})
+        .set_stride({heads() * declared_.most_queries, 1, heads(), 1});
+  }
+
+  void describe(const TensorPtr& tensor, Id id, std::int64_t head_count, std::int64_t most,
+                const TensorPtr& offsets) {
+    const std::int64_t d = declared_.shape.head_dim;
+    tensor->set_output(true)
+        .set_uid(id)
+        .set_data_type(fe::DataType_t::BFLOAT16)
+        .set_dim({declared_.pieces, head_count, most, d})
+        .set_stride({head_count * most * d, d, head_count * d, 1})
+        .set_ragged_offset(offsets);
+  }
+
+  fe::graph::Graph& graph_;
+  const DeclaredAttention& declared_;
+  TensorPtr query_offsets_;
+  TensorPtr key_offsets_;
+  TensorPtr log_sum_offsets_;
+};
+
+float scale_of(const AttentionShape& shape) {
+  return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
+}
+
+void describe_forward(fe::graph::Graph& graph, const DeclaredAttention& declared) {
+  Tensors tensors(graph, declared);
+  auto attributes = fe::graph::SDPA_attributes()
+                        .set_name("attention_forward")
+                        .set_generate_stats(true)
+                        .set_attn_scale(scale_of(declared.shape))
+                        .set_padding_mask(true)
+                        .set_seq_len_q(tensors.query_lengths)
+                        .set_seq_len_kv(tensors.key_lengths)
+                        .set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
+                        .set_diagonal_band_right_bound(0);
+  const auto [out, log_sum] = graph.sdpa(tensors.query_side("query", kQuery), tensors.key_side("key", kKey),
+                                         tensors.key_side("value", kValue), std::move(attributes));
+  tensors.as_query_output(out, kOut);
+  tensors.as_log_sum_output(log_sum);
+}
+
+// Not the deterministic algorithm: on Hopper it needs a workspace that is quadratic in the length.
+void describe_backward(fe::graph::Graph& graph, const DeclaredAttention& declared) {
+  Tensors tensors(graph, declared);
+  auto attributes = fe::graph::SDPA_backward_attributes()
+                        .set_name("attention_backward")
+                        .set_attn_scale(scale_of(declared.shape))
+                        .set_padding_mask(true)
+                        .set_seq_len_q(tensors.query_lengths)
+                        .set_seq_len_kv(tensors.key_lengths)
+                        .set_max_total_seq_len_q(declared.total_queries)
+                        .set_max_total_seq_len_kv(declared.total_keys)
+                        .set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
+                        .set_diagonal_band_right_bound(0);
+  const auto [dq, dk, dv] = graph.sdpa_backward(
+      tensors.query_side("query", kQuery), tensors.key_side("key", kKey), tensors.key_side("value", kValue),
+      tensors.query_side("out", kOut), tensors.query_side("out_gradient", kOutGradient), tensors.log_sum(),
+      std::move(attributes));
+  tensors.as_query_output(dq, kQueryGradient);
+  tensors.as_key_output(dk, kKeyGradient);
+  tensors.as_key_output(dv, kValueGradient);
+}
+
+std::unordered_map<std::int64_t, void*> pack(const AttentionPointers& p, Pass pass) {
+  std::unordered_map<std::int64_t, void*> map{{kQuery, p.query},
+                                              {kKey, p.key},
+                                              {kValue, p.value},
+                                              {kOut, p.out},
+                                              {kLogSum, p.log_sum},
+                                              {kQueryLengths, p.query_lengths},
+                                              {kKeyLengths, p.key_lengths},
+                                              {kQueryOffsets, p.query_offsets},
+                                              {kKeyOffsets, p.key_offsets},
+                                              {kLogSumOffsets, p.log_sum_offsets}};
+  if (pass == Pass::backward) {
+    map[kOutGradient] = p.out_gradient;
+    map[kQueryGradient] = p.query_gradient;
+    map[kKeyGradient] = p.key_gradient;
+    map[kValueGradient] = p.value_gradient;
+  }
+  return map;
+}
+
+}  // namespace
+
+DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int64_t pieces,
+                               std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
+                               std::int64_t total_keys) {
+  constexpr std::int64_t kTile = 128;
+  return {shape,
+          pass,
+          power_of_two(pieces, 1),
+          power_of_two(most_queries, kTile),
+          power_of_two(most_keys, kTile),
+          power_of_two(total_queries, kTile),
+          power_of_two(total_keys, kTile)};
+}
+
+struct AttentionGraph::Graph {
+  fe::graph::Graph graph;
+  Pass pass;
+};
+
+AttentionGraph::AttentionGraph(const DeclaredAttention& declared, int sm_version)
+    : graph_(std::make_unique<Graph>(Graph{{}, declared.pass})) {
+  graph_->graph.set_io_data_type(fe::DataType_t::BFLOAT16)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT)
+      .set_sm_version(sm_version);  // before any node, which copies it
+  if (declared.pass == Pass::forward) {
+    describe_forward(graph_->graph, declared);
+  } else {
+    describe_backward(graph_->graph, declared);
+  }
+}
+
+AttentionGraph::~AttentionGraph() = default;
+
+std::string AttentionGraph::validate() {
+  fe::error_t error = graph_->graph.validate();
+  return error.is_bad() ? error.get_message() : std::string();
+}
+
+void AttentionGraph::build(void* cudnn_handle) {
+  auto* handle = static_cast<cudnnHandle_t>(cudnn_handle);
+  fe::graph::Graph& graph = graph_->graph;
+  check(graph.validate(), "validate");
+  check(graph.build_operation_graph(handle), "build the operation graph");
+  check(graph.create_execution_plans({fe::HeurMode_t::A}), "create plans");
+  check(graph.check_support(), "check support");
+  check(graph.build_plans(), "build plans");
+}
+
+std::size_t AttentionGraph::workspace_bytes() const {
+  std::int64_t bytes = 0;
+  check(graph_->graph.get_workspace_size(bytes), "workspace size");
+  return static_cast<std::size_t>(bytes);
+}
+
+void AttentionGraph::execute(void* cudnn_handle, const AttentionPointers& pointers, void* workspace) const {
+  auto map = pack(pointers, graph_->pass);
+  check(graph_->graph.execute(static_cast<cudnnHandle_t>(cudnn_handle), map, workspace), "execute");
+}
+
+void* make_cudnn_handle() {
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = cudnnCreate(&handle);
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw std::runtime_error(std::string("cudnnCreate: ") + cudnnGetErrorString(status));
+  return handle;
+}
+
+void destroy_cudnn_handle(void* handle) noexcept {
+  cudnnDestroy(static_cast<cudnnHandle_t>(handle));
+}
+
+std::string cudnn_version() {
+  const std::size_t version = cudnnGetVersion();  // 91900
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
+}  // namespace equipoise::kernels::cuda

@@ -1,0 +1,88 @@
+// cuDNN's fused attention as a compiled graph, behind a class that shows none of cuDNN's frontend (its
+// headers take half a minute to compile).
+//
+// A graph is made for declared sizes: a number of pieces and a greatest number of queries and keys. A call
+// may have fewer and shorter pieces, so declared sizes are rounded up and calls of similar size share a
+// graph. Packed buffers are described by ragged offsets, one for each piece's first row, with the lengths in
+// tensors of their own: pieces may start anywhere and share rows.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tuple>
+
+#include "kernels/backend.h"
+#include "kernels/ops.h"
+
+namespace equipoise::kernels::cuda {
+
+struct DeclaredAttention {
+  AttentionShape shape;
+  Pass pass = Pass::forward;
+  std::int64_t pieces = 1;
+  std::int64_t most_queries = 1;  // of a piece
+  std::int64_t most_keys = 1;
+  std::int64_t total_queries = 1;  // rows, for the backward pass's workspace
+  std::int64_t total_keys = 1;
+
+  [[nodiscard]] auto order() const {
+    return std::tuple(shape.head_dim, shape.query_heads, shape.kv_heads, pass, pieces, most_queries,
+                      most_keys, total_queries, total_keys);
+  }
+  friend bool operator<(const DeclaredAttention& a, const DeclaredAttention& b) {
+    return a.order() < b.order();
+  }
+};
+
+// Powers of two, lengths at least 128.
+DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int64_t pieces,
+                               std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
+                               std::int64_t total_keys);
+
+// Device memory of one call. Offsets have pieces + 1 entries, in elements; lengths have `pieces`.
+struct AttentionPointers {
+  void* query = nullptr;
+  void* key = nullptr;
+  void* value = nullptr;
+  void* out = nullptr;
+  void* log_sum = nullptr;
+  void* out_gradient = nullptr;
+  void* query_gradient = nullptr;
+  void* key_gradient = nullptr;
+  void* value_gradient = nullptr;
+  void* query_lengths = nullptr;    // int32
+  void* key_lengths = nullptr;      // int32
+  void* query_offsets = nullptr;    // int64
+  void* key_offsets = nullptr;      // int64
+  void* log_sum_offsets = nullptr;  // int64
+};
+
+class AttentionGraph {
+ public:
+  // For an architecture, 90 for Hopper. Needs no GPU.
+  AttentionGraph(const DeclaredAttention& declared, int sm_version);
+  ~AttentionGraph();
+  AttentionGraph(const AttentionGraph&) = delete;
+  AttentionGraph& operator=(const AttentionGraph&) = delete;
+
+  // Whether cuDNN supports the graph: "" or the reason. Needs no GPU.
+  [[nodiscard]] std::string validate();
+
+  // Picks an engine on the present GPU. Throws std::runtime_error with cuDNN's reason.
+  void build(void* cudnn_handle);
+  [[nodiscard]] std::size_t workspace_bytes() const;
+  void execute(void* cudnn_handle, const AttentionPointers& pointers, void* workspace) const;
+
+ private:
+  struct Graph;
+  std::unique_ptr<Graph> graph_;
+};
+
+// cudnnCreate and cudnnDestroy; cuDNN's version ("9.19.0").
+void* make_cudnn_handle();
+void destroy_cudnn_handle(void* handle) noexcept;
+std::string cudnn_version();
+
+}  // namespace equipoise::kernels::cuda

@@ -1,0 +1,394 @@
+// The CUDA backend: bf16, one device, everything on the default stream.
+#include <cuda_runtime_api.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/attention_call.h"
+#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/clock.h"
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/error.h"
+#include "kernels/cuda/gemm_lt.h"
+#include "kernels/cuda/module.h"
+#include "kernels/validate.h"
+
+namespace equipoise::kernels {
+namespace cuda {
+namespace {
+
+double host_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+const bf16* in(const void* data) {
+  return static_cast<const bf16*>(data);
+}
+bf16* to(void* data) {
+  return static_cast<bf16*>(data);
+}
+
+class DeviceMemory {
+ public:
+  explicit DeviceMemory(std::size_t bytes) {
+    if (bytes > 0) check(cudaMalloc(&data_, bytes), "cudaMalloc");
+  }
+  ~DeviceMemory() {
+    if (data_ != nullptr) cudaFree(data_);
+  }
+  DeviceMemory(DeviceMemory&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  DeviceMemory& operator=(DeviceMemory&&) = delete;
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+  [[nodiscard]] void* data() const { return data_; }
+
+ private:
+  void* data_ = nullptr;
+};
+
+template <class Number>
+DeviceMemory on_device(const std::vector<Number>& values) {
+  DeviceMemory memory(values.size() * sizeof(Number));
+  check(cudaMemcpy(memory.data(), values.data(), values.size() * sizeof(Number), cudaMemcpyHostToDevice),
+        "cudaMemcpy");
+  return memory;
+}
+
+// The lengths and offsets of one cuDNN call; slots beyond the pieces have length 0.
+struct CallLists {
+  DeviceMemory query_lengths;
+  DeviceMemory key_lengths;
+  DeviceMemory query_offsets;
+  DeviceMemory key_offsets;
+  DeviceMemory log_sum_offsets;
+};
+
+CallLists lists_of(const AttentionShape& shape, std::span<const Piece> pieces, std::int64_t slots) {
+  const auto count = static_cast<std::size_t>(slots);
+  std::vector<std::int32_t> query_lengths(count, 0);
+  std::vector<std::int32_t> key_lengths(count, 0);
+  std::vector<std::int64_t> query_rows(count + 1, 0);
+  std::vector<std::int64_t> key_rows(count + 1, 0);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    query_lengths[i] = static_cast<std::int32_t>(pieces[i].queries);
+    key_lengths[i] = static_cast<std::int32_t>(pieces[i].keys);
+    query_rows[i] = pieces[i].query_begin;
+    key_rows[i] = pieces[i].key_begin;
+  }
+  const auto scaled = [](std::vector<std::int64_t> rows, std::int64_t elements) {
+    for (std::int64_t& row : rows) row *= elements;
+    return on_device(rows);
+  };
+  return {on_device(query_lengths), on_device(key_lengths),
+          scaled(query_rows, std::int64_t{shape.query_heads} * shape.head_dim),
+          scaled(key_rows, std::int64_t{shape.kv_heads} * shape.head_dim),
+          scaled(query_rows, shape.query_heads)};
+}
+
+struct Round {
+  std::shared_ptr<AttentionGraph> graph;
+  CallLists lists;
+};
+
+class CudaAttentionPlan : public AttentionPlan {
+ public:
+  std::vector<Round> rounds;
+  std::size_t query_bytes = 0;  // of the query and the key buffers that the pieces reach
+  std::size_t key_bytes = 0;
+  DeviceMemory workspace{0};
+  DeviceMemory more_dk{0};  // gradients of rounds after the first
+  DeviceMemory more_dv{0};
+
+  CudaAttentionPlan(std::vector<Round> all_rounds, std::size_t workspace_bytes, std::size_t query_size,
+                    std::size_t key_size, Pass pass)
+      : rounds(std::move(all_rounds)),
+        query_bytes(query_size),
+        key_bytes(key_size),
+        workspace(workspace_bytes),
+        more_dk(pass == Pass::backward && rounds.size() > 1 ? key_size : 0),
+        more_dv(pass == Pass::backward && rounds.size() > 1 ? key_size : 0) {}
+};
+
+std::string pci_bus_id(int device) {
+  char text[32] = {};
+  check(cudaDeviceGetPCIBusId(text, sizeof text, device), "cudaDeviceGetPCIBusId");
+  return text;
+}
+
+class CudaBackend : public Backend {
+ public:
+  explicit CudaBackend(int device) : device_(device), clock_(pci_bus_id(device).c_str()) {
+    check(cudaSetDevice(device), "cudaSetDevice");
+    check(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
+    check(cudaEventCreate(&start_), "cudaEventCreate");
+    check(cudaEventCreate(&stop_), "cudaEventCreate");
+    cudnn_ = make_cudnn_handle();
+  }
+  ~CudaBackend() override {
+    graphs_.clear();
+    destroy_cudnn_handle(cudnn_);
+    cudaEventDestroy(start_);
+    cudaEventDestroy(stop_);
+  }
+
+  [[nodiscard]] std::string_view name() const override { return "cuda"; }
+  [[nodiscard]] ElementType element_type() const override { return ElementType::bf16; }
+
+  [[nodiscard]] DeviceDescription describe() const override {
+    DeviceDescription description;
+    description.name = properties_.name;
+    description.compute_units = properties_.multiProcessorCount;
+    description.memory_bytes = static_cast<double>(properties_.totalGlobalMem);
+    int kilohertz = 0;
+    if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device_) == cudaSuccess) {
+      // 4 tensor cores an SM, 512 bf16 multiply-adds a clock each (Hopper).
+      description.peak_tflops = properties_.multiProcessorCount * 4 * 512 * 2 * (kilohertz * 1e3) * 1e-12;
+    }
+    int runtime = 0;
+    int driver = 0;
+    check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+    check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+    description.libraries = {{"CUDA runtime", std::to_string(runtime)},
+                             {"CUDA driver", std::to_string(driver)},
+                             {"cuDNN", cudnn_version()},
+                             {"cuBLASLt", GemmLt::version()}};
+    return description;
+  }
+
+  [[nodiscard]] double clock_mhz() const override { return clock_.mhz(); }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    void* data = nullptr;
+    check(cudaMalloc(&data, std::max<std::size_t>(bytes, 1)), "cudaMalloc");
+    return data;
+  }
+  void release(void* device) noexcept override { cudaFree(device); }
+  void to_device(void* device, const void* host, std::size_t bytes) override {
+    check(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  }
+  void to_host(void* host, const void* device, std::size_t bytes) override {
+    check(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  }
+  void synchronize() override { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+
+  void start_timer() override {
+    synchronize();
+    start_cpu_ = host_cpu_seconds();
+    check(cudaEventRecord(start_), "cudaEventRecord");
+  }
+  Elapsed stop_timer() override {
+    check(cudaEventRecord(stop_), "cudaEventRecord");
+    const double host = host_cpu_seconds() - start_cpu_;
+    check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
+    return {1e-3 * static_cast<double>(milliseconds), host};
+  }
+
+  void empty_op() override { launch_empty(); }
+  void spin(double seconds) override { launch_spin(seconds); }
+  void copy(void* target, const void* source, std::size_t bytes) override {
+    check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice), "cudaMemcpyAsync");
+  }
+
+  [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
+                                                              std::span<const Piece> pieces,
+                                                              Pass pass) override {
+    validate_attention(shape, pieces);
+    const std::vector<std::vector<Piece>> groups =
+        pass == Pass::backward ? disjoint_rounds(pieces)
+                               : std::vector<std::vector<Piece>>{{pieces.begin(), pieces.end()}};
+    std::vector<Round> rounds;
+    std::size_t workspace = 0;
+    for (const std::vector<Piece>& group : groups) {
+      if (group.empty()) continue;
+      const DeclaredAttention declared = declare(shape, group, pass);
+      std::shared_ptr<AttentionGraph> graph = graph_for(declared);
+      workspace = std::max(workspace, graph->workspace_bytes());
+      rounds.push_back({std::move(graph), lists_of(shape, group, declared.pieces)});
+    }
+    const auto row_bytes = static_cast<std::size_t>(shape.head_dim) * sizeof(bf16);
+    return std::make_unique<CudaAttentionPlan>(
+        std::move(rounds), workspace,
+        static_cast<std::size_t>(query_rows_of(pieces)) * static_cast<std::size_t>(shape.query_heads) *
+            row_bytes,
+        static_cast<std::size_t>(key_rows_of(pieces)) * static_cast<std::size_t>(shape.kv_heads) * row_bytes,
+        pass);
+  }
+
+  void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                         void* out, float* log_sum) override {
+    auto& mine = static_cast<CudaAttentionPlan&>(plan);
+    for (const Round& round : mine.rounds) {
+      AttentionPointers pointers = pointers_of(round, query, key, value, out, log_sum);
+      round.graph->execute(cudnn_, pointers, mine.workspace.data());
+    }
+  }
+
+  void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                          const void* out, const float* log_sum, const void* out_gradient,
+                          const AttentionGradients& gradients) override {
+    auto& mine = static_cast<CudaAttentionPlan&>(plan);
+    zero(gradients.query, mine.query_bytes);
+    zero(gradients.key, mine.key_bytes);
+    zero(gradients.value, mine.key_bytes);
+    for (std::size_t i = 0; i < mine.rounds.size(); ++i) {
+      const Round& round = mine.rounds[i];
+      AttentionPointers pointers =
+          pointers_of(round, query, key, value, const_cast<void*>(out), const_cast<float*>(log_sum));
+      pointers.out_gradient = const_cast<void*>(out_gradient);
+      pointers.query_gradient = gradients.query;
+      pointers.key_gradient = i == 0 ? gradients.key : mine.more_dk.data();
+      pointers.value_gradient = i == 0 ? gradients.value : mine.more_dv.data();
+      if (i > 0) {
+        zero(pointers.key_gradient, mine.key_bytes);
+        zero(pointers.value_gradient, mine.key_bytes);
+      }
+      round.graph->execute(cudnn_, pointers, mine.workspace.data());
+      if (i == 0) continue;
+      const auto elements = static_cast<std::int64_t>(mine.key_bytes / sizeof(bf16));
+      residual_add(elements, gradients.key, pointers.key_gradient, gradients.key);
+      residual_add(elements, gradients.value, pointers.value_gradient, gradients.value);
+    }
+  }
+
+  void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override { gemm_(shape, a, b, c); }
+
+  void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
+                float* inverse_rms) override {
+    launch_rms_norm(shape, epsilon, in(x), in(weight), to(out), inverse_rms);
+  }
+  void rms_norm_backward(const Rows& shape, const void* x, const void* weight, const float* inverse_rms,
+                         const void* out_gradient, void* x_gradient, float* weight_gradient) override {
+    launch_rms_norm_backward(shape, in(x), in(weight), inverse_rms, in(out_gradient), to(x_gradient),
+                             weight_gradient, properties_.multiProcessorCount);
+  }
+  void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
+            void* x) override {
+    launch_rope(shape, inverse, positions, table, to(x));
+  }
+  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
+    launch_swiglu(shape, in(gate_up), to(out));
+  }
+  void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
+                       void* gate_up_gradient) override {
+    launch_swiglu_backward(shape, in(gate_up), in(out_gradient), to(gate_up_gradient));
+  }
+  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
+                 void* weights) override {
+    launch_adam_step(step, in(gradient), master, mean, square, to(weights));
+  }
+  void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
+    launch_residual_add(elements, in(x), in(residual), to(out));
+  }
+  void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
+                     const std::int32_t* targets, float* log_sum, float* target_logit) override {
+    launch_cross_entropy(shape, first_token, in(logits), targets, log_sum, target_logit);
+  }
+  void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
+                              const std::int32_t* targets, const float* log_sum, const float* row_weight,
+                              void* logits_gradient) override {
+    launch_cross_entropy_backward(shape, first_token, in(logits), targets, log_sum, row_weight,
+                                  to(logits_gradient));
+  }
+
+ private:
+  static DeclaredAttention declare(const AttentionShape& shape, std::span<const Piece> pieces, Pass pass) {
+    std::int64_t most_queries = 1;
+    std::int64_t most_keys = 1;
+    for (const Piece& piece : pieces) {
+      most_queries = std::max(most_queries, piece.queries);
+      most_keys = std::max(most_keys, piece.keys);
+    }
+    return declared_for(shape, pass, static_cast<std::int64_t>(pieces.size()), most_queries, most_keys,
+                        query_rows_of(pieces), key_rows_of(pieces));
+  }
+
+  std::shared_ptr<AttentionGraph> graph_for(const DeclaredAttention& declared) {
+    std::shared_ptr<AttentionGraph>& graph = graphs_[declared];
+    if (graph == nullptr) {
+      auto made = std::make_shared<AttentionGraph>(declared, 10 * properties_.major + properties_.minor);
+      made->build(cudnn_);
+      graph = std::move(made);
+    }
+    return graph;
+  }
+
+  static AttentionPointers pointers_of(const Round& round, const void* query, const void* key,
+                                       const void* value, void* out, float* log_sum) {
+    AttentionPointers pointers;
+    pointers.query = const_cast<void*>(query);  // cuDNN takes all tensors as void*; inputs are not written
+    pointers.key = const_cast<void*>(key);
+    pointers.value = const_cast<void*>(value);
+    pointers.out = out;
+    pointers.log_sum = log_sum;
+    pointers.query_lengths = round.lists.query_lengths.data();
+    pointers.key_lengths = round.lists.key_lengths.data();
+    pointers.query_offsets = round.lists.query_offsets.data();
+    pointers.key_offsets = round.lists.key_offsets.data();
+    pointers.log_sum_offsets = round.lists.log_sum_offsets.data();
+    return pointers;
+  }
+
+  static void zero(void* data, std::size_t bytes) {
+    check(cudaMemsetAsync(data, 0, bytes), "cudaMemsetAsync");
+  }
+
+  int device_;
+  Clock clock_;
+  cudaDeviceProp properties_{};
+  cudaEvent_t start_ = nullptr;
+  cudaEvent_t stop_ = nullptr;
+  double start_cpu_ = 0;
+  void* cudnn_ = nullptr;
+  std::map<DeclaredAttention, std::shared_ptr<AttentionGraph>> graphs_;
+  GemmLt gemm_;
+};
+
+// The GPU of this process: by its local rank under a launcher, else the first.
+int chosen_device(int devices) {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"}) {
+    if (const char* text = std::getenv(name)) return std::atoi(text) % devices;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::unique_ptr<Backend> open_backend(std::string& reason) {
+  int devices = 0;
+  const cudaError_t status = cudaGetDeviceCount(&devices);
+  if (status != cudaSuccess || devices == 0) {
+    reason =
+        std::string("no device: ") + (status != cudaSuccess ? cudaGetErrorString(status) : "none is visible");
+    return nullptr;
+  }
+  const int device = chosen_device(devices);
+  int major = 0;
+  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess || major < 9) {
+    reason = "device " + std::to_string(device) + " has compute capability " + std::to_string(major) +
+             ".x; the kernels are for Hopper (9.0) and later";
+    return nullptr;
+  }
+  try {
+    return std::make_unique<CudaBackend>(device);
+  } catch (const std::exception& e) {
+    reason = e.what();
+    return nullptr;
+  }
+}
+
+}  // namespace cuda
+}  // namespace equipoise::kernels
+
+extern "C" void equipoise_open_cuda_backend(std::unique_ptr<equipoise::kernels::Backend>* backend,
+                                            std::string* reason) {
+  *backend = equipoise::kernels::cuda::open_backend(*reason);
+}
