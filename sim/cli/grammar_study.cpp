@@ -12,6 +12,7 @@
 #include "sim/cli/grammar_parts.h"
 
 namespace equipoise {
+
 void add_study(CLI::App& app) {
   CLI::App* command = app.add_subcommand("study", "Compare every policy of a study on the same documents");
   command->footer("Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
@@ -146,5 +147,6 @@ void add_pack(CLI::App& app) {
     }
     run_pack_command(run, std::cout, std::cerr);
   });
+}
 
 }  // namespace equipoise

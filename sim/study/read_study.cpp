@@ -48,9 +48,30 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
   return source;
 }
 
+// A dense shape written out in the study.
+ModelShape read_shape(JsonObject& object) {
+  ModelShape m;
+  m.name = object.text("name", "custom");
+  m.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
+  m.hidden = object.integer("hidden", 0, 1, 1 << 24);
+  m.heads = static_cast<int>(object.integer("heads", 0, 1, 1 << 20));
+  m.kv_heads = static_cast<int>(object.integer("kv_heads", m.heads, 1, 1 << 20));
+  m.head_dim = static_cast<int>(object.integer("head_dim", m.heads > 0 ? m.hidden / m.heads : 0, 1, 1 << 16));
+  m.ffn = object.integer("ffn", 0, 1, 1 << 26);
+  m.vocab = object.integer("vocab", 0, 1, 1 << 26);
+  m.gated_ffn = object.flag("gated_ffn", true);
+  m.tied_embeddings = object.flag("tied_embeddings", false);
+  object.finish();
+  for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab"})
+    if (!object.has(key)) object.fail(key, "a size");
+  if (m.heads % m.kv_heads != 0) object.fail("kv_heads", "a divisor of heads");
+  return m;
+}
+
 ModelShape read_model(const json& node, const std::string& where, const std::string& directory) {
   if (node.is_string()) return builtin_model(node.get<std::string>());
   JsonObject object(node, where);
+  if (object.has("hidden")) return read_shape(object);
   const std::string path = object.text("hf_config", "");
   if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
   const int layers = static_cast<int>(object.integer("layers", 0, 1, 100000));

@@ -53,6 +53,19 @@ GradientSync::GradientSync(const LayerCosts& costs)
     if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather)
       parts_[s].gather = to_picoseconds(costs.collectives().seconds(Collective::all_gather, elements[s] * kParameterBytes, everyone, use_));
   }
+  if (layout.zero == 3 && replicas_ > 1) {
+    const double layer = static_cast<double>(model.layer_parameters(model.layers - 1)) / tensor;
+    layer_gather_ = to_picoseconds(costs.collectives().seconds(Collective::all_gather, layer * kParameterBytes, everyone, use_));
+    layer_reduce_ = reduce(layer, everyone, use_).duration;
+  }
+}
+
+GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {
+  End end;
+  end.use = use_;
+  end.optimizer = parts_.front().optimizer;
+  end.step = pipeline_end + end.optimizer;
+  return end;
 }
 
 Op GradientSync::reduce(double elements, GroupShape group, RangeUse& use) const {

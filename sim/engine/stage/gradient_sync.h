@@ -27,6 +27,12 @@ class GradientSync {
   // `pipeline_end`: the last backward of any lane.
   End finish(Picoseconds pipeline_end);
 
+  // ZeRO-3: gradients were reduced and parameters are gathered with every micro-batch; only the optimizer is left.
+  End finish_sharded(Picoseconds pipeline_end) const;
+  // Gathering one layer's parameters, and reducing its gradients (the last layer's: all are alike but the ends).
+  [[nodiscard]] Picoseconds layer_gather() const { return layer_gather_; }
+  [[nodiscard]] Picoseconds layer_reduce() const { return layer_reduce_; }
+
   // Durations of the parts of one stage, for the op engine and tests.
   struct StageParts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
@@ -44,6 +50,8 @@ class GradientSync {
   std::vector<StageParts> parts_;                    // by pipeline stage
   std::vector<std::vector<Picoseconds>> ready_;      // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
+  Picoseconds layer_gather_ = 0;
+  Picoseconds layer_reduce_ = 0;
   RangeUse use_;
 };
 

@@ -143,6 +143,11 @@ StepResult StepSimulator::run(const Step& step) {
   compute_sum_ = attention_max_ = attention_mean_ = gpu_count_ = recompute_sum_ = 0;
   exposed_sum_.fill(0);
   gradients_.begin_step();
+  if (costs_.layout().zero == 3) {
+    run_fully_sharded(step, result);
+    finish(result);
+    return result;
+  }
   // Groups of lanes that share GPUs run one after another.
   int last_group = 0;
   for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
@@ -157,7 +162,7 @@ StepResult StepSimulator::run(const Step& step) {
 }
 
 void StepSimulator::finish(StepResult& result) {
-  const GradientSync::End end = gradients_.finish(result.pipeline);
+  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.pipeline) : gradients_.finish(result.pipeline);
   result.use += end.use;
   result.step = end.step;
   result.optimizer = end.optimizer;
