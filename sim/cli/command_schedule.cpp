@@ -11,6 +11,7 @@
 #include "policies/error.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "sim/cli/schedule_profiled.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
@@ -139,30 +140,46 @@ std::string right(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
-void print_table(const Schedule& schedule, const TimedSchedule& timed, const ScheduleOptions& options,
-                 std::ostream& out) {
-  const auto plural = [](int n, const std::string& noun) {
-    return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
-  };
+std::string plural(int n, const std::string& noun) {
+  return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
+}
+
+std::string decimals(double value, int places) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", places, value);
+  return text.data();
+}
+
+void print_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
   out << options.schedule << ": " << plural(schedule.stages, "stage") << ", "
       << plural(schedule.micro_batches, "micro-batch");
   if (schedule.virtual_stages > 1) out << ", " << schedule.virtual_stages << " virtual stages a stage";
-  out << "; time = length, backward = " << number_text(options.backward_ratio) << " x forward";
-  if (options.p2p > 0) out << ", a hop takes " << number_text(options.p2p);
-  out << "\n\n" << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n';
+  if (!options.profile.empty()) {
+    out << "; " << options.model << ", tensor " << options.tensor << ", times in ms by profile "
+        << options.profile;
+  } else {
+    out << "; time = length, backward = " << number_text(options.backward_ratio) << " x forward";
+    if (options.p2p > 0) out << ", a hop takes " << number_text(options.p2p);
+  }
+  out << "\n\n";
+}
 
-  std::array<char, 32> percent{};
-  std::snprintf(percent.data(), percent.size(), "%.2f%%", 100 * bubble_ratio(timed));
-  out << "makespan " << number_text(timed.makespan) << "   bubble ratio " << percent.data()
-      << " (recompute is not useful time)\n\n";
+void print_table(const Schedule& schedule, const TimedSchedule& timed, const ScheduleOptions& options,
+                 std::ostream& out) {
+  const auto time_text = [&](double time) {
+    return options.profile.empty() ? number_text(time) : decimals(1e3 * time, 3);
+  };
+  print_heading(schedule, options, out);
+  out << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n'
+      << "makespan " << time_text(timed.makespan) << "   bubble ratio "
+      << decimals(100 * bubble_ratio(timed), 2) << "% (recompute is not useful time)\n\n";
 
   const std::array<std::string, 6> heads{"stage", "busy", "recompute", "idle", "peak kept", "at most"};
   for (const std::string& head : heads) out << right(head, head == "stage" ? 5 : 12);
   out << '\n';
   for (std::size_t s = 0; s < timed.stages.size(); ++s)
-    out << right(std::to_string(s), 5) << right(number_text(timed.busy[s]), 12)
-        << right(number_text(timed.recompute[s]), 12)
-        << right(number_text(timed.makespan - timed.busy[s]), 12)
+    out << right(std::to_string(s), 5) << right(time_text(timed.busy[s]), 12)
+        << right(time_text(timed.recompute[s]), 12) << right(time_text(timed.makespan - timed.busy[s]), 12)
         << right(std::to_string(timed.peak_kept[s]), 12) << right(std::to_string(schedule.kept_bound[s]), 12)
         << '\n';
 }
@@ -187,7 +204,10 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
     notes << "note: --strict-keep changes nothing, no group of dependent chunks is scheduled\n";
   else if (options.strict_keep && options.stages == 1)
     notes << "note: --strict-keep changes nothing, one stage never holds more than K chunks\n";
-  if (options.p2p > 0 && options.stages == 1) notes << "note: --p2p changes nothing on one stage\n";
+  if (!options.profile.empty() && (options.p2p > 0 || options.backward_ratio != 2))
+    notes << "note: --p2p and --backward-ratio change nothing, the profile says both\n";
+  else if (options.p2p > 0 && options.stages == 1)
+    notes << "note: --p2p changes nothing on one stage\n";
 }
 
 }  // namespace
@@ -202,7 +222,11 @@ void schedule_command(const ScheduleOptions& options, std::ostream& out, std::os
   if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
     throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
   note_idle_options(options, input, notes);
-  const TimedSchedule timed = run_schedule(schedule, batches, options);
+  const TimedSchedule timed = options.profile.empty()
+                                  ? run_schedule(schedule, batches, options)
+                                  : time_by_profile({options.profile, options.model, options.tensor,
+                                                     options.keep, options.strict_keep},
+                                                    options.schedule, schedule, batches);
   switch (options.format) {
     case Format::table:
       return print_table(schedule, timed, options, out);

@@ -20,13 +20,17 @@ struct ScheduleOptions {
   int virtual_stages = 1;
   double backward_ratio = 2;
   double p2p = 0;  // time of a hop between two ranks
+  // A profile's name or file: times in seconds of this model on `tensor` GPUs a stage, not lengths.
+  std::string profile = {};
+  std::string model = "llama2-7b";
+  int tensor = 1;
   Format format = Format::table;
   int columns = 100;
   bool color = false;
 };
 
-// Time = length: a forward of n tokens takes n. Throws UserError for input that the schedule does not take.
-// Options that change nothing here draw a line on `notes`.
+// Without a profile time = length: a forward of n tokens takes n. Throws UserError for input that the
+// schedule does not take. Options that change nothing here draw a line on `notes`.
 void schedule_command(const ScheduleOptions&, std::ostream& out, std::ostream& notes);
 
 }  // namespace equipoise

@@ -52,6 +52,10 @@ void add_schedule(CLI::App& app) {
   command->add_option("--backward-ratio", options.backward_ratio, "Backward time / forward time")
       ->capture_default_str();
   command->add_option("--p2p", options.p2p, "Time of a hop between two stages")->capture_default_str();
+  command->add_option("--profile", options.profile, "Times from a profile, in seconds (table: ms), not from lengths");
+  command->add_option("--model", options.model, "With --profile: the model")->capture_default_str();
+  command->add_option("--tensor", options.tensor, "With --profile: tensor-parallel GPUs of a stage")
+      ->capture_default_str();
   command->add_option("--format", arguments->format, "table, json or csv")->capture_default_str();
   command->callback([arguments] {
     ScheduleOptions run = arguments->options;

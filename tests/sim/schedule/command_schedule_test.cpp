@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "policies/error.h"
+#include "sim/cli/schedule_profiled.h"
 
 using namespace equipoise;
 
@@ -95,6 +96,34 @@ TEST_CASE("With a chunk size lengths are documents, chunked by ChunkFlow") {
   // A document cut in two cannot run under 1f1b.
   ScheduleOptions plain{.schedule = "1f1b", .stages = 4, .lengths = {1, 1, 2, 4}, .chunk_size = 2};
   CHECK_THROWS_AS(text_of(plain), UserError);
+}
+
+TEST_CASE("With a profile the stage engine agrees with the reference executor, op by op") {
+  // Equal micro-batches, so that all hops take the same time: that of the first one.
+  for (const SchedulePolicy& policy : schedule_policies()) {
+    CAPTURE(policy.name);
+    const std::vector<std::int32_t> groups(4, 1);
+    const int virtual_stages = policy.name == "interleaved-1f1b" ? 2 : 1;
+    const Schedule schedule =
+        policy.make({.stages = 4, .virtual_stages = virtual_stages, .group_sizes = groups});
+    MicroBatch one;
+    one.slices.push_back({0, 0, 8192});
+    const std::vector<MicroBatch> batches(4, one);
+    const TimedSchedule engine =
+        time_by_profile({.profile = "h100-sxm", .tensor = 2}, policy.name, schedule, batches);
+
+    OpDurations durations(4);
+    for (std::size_t s = 0; s < 4; ++s)
+      for (const TimedOp& op : engine.stages[s]) durations[s].push_back(op.end - op.start);
+    const double hop = engine.stages[1][0].start - engine.stages[0][0].end;
+    CHECK(hop > 0);
+    const TimedSchedule reference = time_schedule(schedule, durations, {.seconds = hop});
+    CHECK(reference.makespan == doctest::Approx(engine.makespan).epsilon(1e-9));
+    for (std::size_t s = 0; s < 4; ++s)
+      for (std::size_t i = 0; i < engine.stages[s].size(); ++i)
+        CHECK(reference.stages[s][i].start == doctest::Approx(engine.stages[s][i].start).epsilon(1e-9));
+    CHECK(bubble_ratio(reference) == doctest::Approx(bubble_ratio(engine)).epsilon(1e-9));
+  }
 }
 
 TEST_CASE("The table shows the drawing, the numbers and the memory of each stage") {
