@@ -160,26 +160,24 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
   return peak;
 }
 
-std::int64_t MemoryModel::largest_micro_batch(std::int64_t window, int context) const {
+std::int64_t MemoryModel::largest_micro_batch(int context) const {
   double best = 1e300;
-  const double others = std::ceil(static_cast<double>(window) / context);
   for (int s = 0; s < layout_.pipeline; ++s) {
-    // 1F1B keeps P - s micro-batches on stage s.
-    double per_token = 0, held = fixed(s).total();
+    double kept = 0;
     bool recomputes = false;
     for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline) {
       const int recomputed = recomputed_layers(v, MicroBatch{});
       recomputes = recomputes || recomputed > 0;
-      per_token += activation_bytes(v, 1, recomputed);
-      held += (layout_.pipeline - s - 1) * activation_bytes(v, static_cast<std::int64_t>(others), recomputed);
+      kept += activation_bytes(v, 1, recomputed);
     }
-    per_token += transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
-    best = std::min(best, (capacity_ - held) / per_token);
+    // 1F1B keeps P - s micro-batches on stage s, any of which may be the largest.
+    const double per_token = (layout_.pipeline - s) * kept + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
+    best = std::min(best, (capacity_ - fixed(s).total()) / per_token);
   }
   return best <= 0 ? 0 : static_cast<std::int64_t>(best) * context;
 }
 
-std::int64_t MemoryModel::bucket_size() const { return largest_micro_batch(0, layout_.context) / layout_.context; }
+std::int64_t MemoryModel::bucket_size() const { return largest_micro_batch(layout_.context) / layout_.context; }
 
 int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) const {
   // Two probes, as the paper takes them on the hardware: with every layer checkpointed and with none.

@@ -58,9 +58,9 @@ class MemoryModel {
                                      std::span<const std::int64_t> rank_tokens,
                                      std::span<const std::int64_t> gathered_tokens, int context) const;
 
-  // WLB-LLM's L_max: most tokens of one micro-batch on `context` ranks while the others in flight hold
-  // `window` tokens. 0 if not even the others fit.
-  [[nodiscard]] std::int64_t largest_micro_batch(std::int64_t window, int context) const;
+  // WLB-LLM's L_max: most tokens of a micro-batch on `context` ranks if all that 1F1B keeps in flight are as large.
+  // 0 if nothing fits.
+  [[nodiscard]] std::int64_t largest_micro_batch(int context) const;
   // Skrull's BucketSize: most tokens of a micro-batch that one CP rank can hold.
   [[nodiscard]] std::int64_t bucket_size() const;
   // HBP Algorithm 4: layers of the model to checkpoint so that a micro-batch of `rank_tokens` tokens a rank

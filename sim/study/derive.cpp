@@ -85,7 +85,7 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
 void derive_options(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
   const bool packs_freely = run.name == "wlb" || run.name == "varlen-solver";
   if (packs_freely && !run.has_max_tokens) {
-    const std::int64_t fits = models.memory.largest_micro_batch(study.batch.context_window, models.layout.context);
+    const std::int64_t fits = models.memory.largest_micro_batch(models.layout.context);
     const std::int64_t wanted = 2 * study.batch.context_window;
     run.pack.max_tokens = std::min(wanted, fits);
     if (run.pack.max_tokens < 1)

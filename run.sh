@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Two commands on a fresh Debian or Ubuntu machine; each does all its own set-up:
+#   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
+#   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
+set -euo pipefail
+cd "$(dirname "$0")"
+
+usage() {
+  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+}
+
+# The packages a build needs; those for optional parts (solver, BLAS, MPI) come along where they exist.
+packages=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-dev doctest-dev libboost-graph-dev zlib1g-dev
+  libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3)
+
+install_missing() {
+  command -v dpkg-query >/dev/null || return 0 # another system: CMake names what is missing
+  local missing=()
+  for package in "${packages[@]}" "$@"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  echo "installing: ${missing[*]}" >&2
+  local as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  "${as_root[@]}" apt-get update -qq >&2
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+}
+
+# build PRESET TARGET...: configures once, then builds; quiet unless it fails.
+build() {
+  local preset=$1 log
+  shift
+  mkdir -p build
+  log=build/$preset.log
+  echo "building ($preset), log in $log" >&2
+  {
+    cmake --preset "$preset" -DEQUIPOISE_BENCHMARKS="${EQUIPOISE_BENCHMARKS:-OFF}" &&
+      cmake --build --preset "$preset" ${1+--target "$@"}
+  } >"$log" 2>&1 || {
+    tail -n 60 "$log" >&2
+    echo "the build failed; the whole log is in $log" >&2
+    exit 3
+  }
+}
+
+case "${1:-}" in
+  study)
+    shift
+    install_missing
+    build release equipoise
+    study=traces/studies/7b-128k.json
+    if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+      study=$1
+      shift
+    fi
+    out=out/$(basename "$study" .json)
+    build/release/bin/equipoise study "$study" --out "$out" "$@"
+    echo "results: $out/summary.json, steps.csv, plan.json" >&2
+    ;;
+  test)
+    preset=${2:-release}
+    [ "$preset" = clang ] && install_missing clang || install_missing
+    build "$preset"
+    ctest --preset "$preset" --parallel 2
+    ;;
+  *) usage ;;
+esac
