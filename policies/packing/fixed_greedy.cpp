@@ -15,9 +15,11 @@
 #include <cstdint>
 #include <iterator>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "policies/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
 #include "policies/packing/packing.h"
@@ -122,7 +124,11 @@ class FixedGreedy {
 
 Plan plan_fixed_greedy(const PackingProblem& problem) {
   FixedGreedy packer(problem.options);
-  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(1, problem.options.pack_window));
+  if (problem.options.pack_window < 1) {
+    throw UserError("pack_window: expected a number >= 1, found " +
+                    std::to_string(problem.options.pack_window));
+  }
+  const auto width = static_cast<std::size_t>(problem.options.pack_window);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::size_t count = std::min(width, problem.batches.size() - first);
     std::vector<Held> arriving;

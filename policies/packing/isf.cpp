@@ -3,8 +3,10 @@
 // length - 128) and return the others to the pool in order. The last round keeps all. O(rounds * n), in
 // place: the pool is one array that shrinks.
 #include <cstddef>
+#include <string>
 #include <vector>
 
+#include "policies/error.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
 #include "policies/step_shape.h"
@@ -25,6 +27,7 @@ std::int64_t isf_threshold(std::int64_t given, std::int64_t capacity) {
 
 Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int rounds,
                std::int64_t threshold, Shuffler random) {
+  if (rounds < 1) throw UserError("rounds: expected a number >= 1, found " + std::to_string(rounds));
   std::vector<Pooled> pool(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     pool[i] = {static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(lengths[i])};

@@ -154,7 +154,15 @@ BENCHMARK_CAPTURE(BM_Balance, wlb, "wlb")->Apply(balance);
 BENCHMARK_CAPTURE(BM_Balance, fixed_greedy, "fixed-greedy")->Apply(balance);
 BENCHMARK_CAPTURE(BM_Balance, lpt, "lpt")->Apply(balance);
 BENCHMARK_CAPTURE(BM_Balance, karmarkar_karp, "karmarkar-karp")->Apply(balance);
-BENCHMARK_CAPTURE(BM_Balance, chunkflow, "chunkflow")->Apply(balance);
+// Batches of the size that ChunkFlow trains on (256 documents) and well above.
+BENCHMARK_CAPTURE(BM_Balance, chunkflow, "chunkflow")
+    ->ArgNames({"documents", "bins"})
+    ->Args({128, 64})
+    ->Args({512, 64})
+    ->Args({2048, 64})
+    ->Args({8192, 64})
+    ->Unit(benchmark::kMicrosecond)
+    ->Complexity(benchmark::oNLogN);
 
 // The bare partition, 64 parts.
 void BM_KarmarkarKarp(benchmark::State& state) {

@@ -162,3 +162,33 @@ TEST_CASE("micro-batches of a lane can be put in descending or bell order") {
   options.order = Order::bell;
   CHECK(ids_of(plan_of("plain", batches, options).steps[0]) == std::vector<Ids>{{3}, {2}, {4}, {1}, {0}});
 }
+
+TEST_CASE("workloads by hand") {
+  const std::vector<std::int64_t> tokens{3};
+  std::vector<double> work(1);
+  QuadraticWorkload().of(tokens, work);
+  CHECK(work[0] == 9);
+  // 20 h^2 s + 4 h h_kv s + 4 h s^2 with h = 2, h_kv = 1, s = 3: 240 + 24 + 72.
+  FlopsWorkload(2, 1).of(tokens, work);
+  CHECK(work[0] == 336);
+}
+
+TEST_CASE("options that make no step are refused") {
+  const std::vector<GlobalBatch> batches = document_batches({{1}});
+  PackOptions options = shape(8, 2);
+  options.lanes = 0;
+  CHECK_THROWS_AS(plan_of("plain", batches, options), UserError);
+  options = shape(8, 3);
+  options.micro_batch_size = 2;
+  CHECK_THROWS_WITH_AS(plan_of("wlb", batches, options), doctest::Contains("does not divide"), UserError);
+  options = shape(8, 2);
+  options.pack_window = 0;
+  CHECK_THROWS_AS(plan_of("fixed-greedy", batches, options), UserError);
+  options.rounds = 0;
+  CHECK_THROWS_AS(plan_of("isf", batches, options), UserError);
+  options.pack_length = std::int64_t{1} << 40;
+  CHECK_THROWS_AS(plan_of("ffd", batches, options), UserError);
+  options.pack_length = std::int64_t{1} << 27;
+  CHECK_THROWS_WITH_AS(plan_of("bfd", batches, options), doctest::Contains("take at most 67108864"),
+                       UserError);
+}
