@@ -22,15 +22,19 @@ struct Row {
 
 std::vector<Row> policy_rows() {
   std::vector<Row> rows;
-  for (const Policy& p : packing_policies()) rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary)});
-  for (const Preset& p : presets()) rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
-  for (const ShardPolicy& p : sharding_policies()) rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary)});
+  for (const Policy& p : packing_policies())
+    rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary)});
+  for (const Preset& p : presets())
+    rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
+  for (const ShardPolicy& p : sharding_policies())
+    rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary)});
   return rows;
 }
 
 std::vector<Row> schedule_rows() {
   std::vector<Row> rows;
-  for (const SchedulePolicy& p : schedule_policies()) rows.push_back({std::string(p.name), "schedule", std::string(p.paper), std::string(p.summary)});
+  for (const SchedulePolicy& p : schedule_policies())
+    rows.push_back({std::string(p.name), "schedule", std::string(p.paper), std::string(p.summary)});
   return rows;
 }
 
@@ -38,9 +42,11 @@ std::vector<Row> model_rows() {
   std::vector<Row> rows;
   for (const ModelShape& m : builtin_models())
     rows.push_back({m.name, "model", grouped(m.parameters()) + " parameters",
-                    std::to_string(m.layers) + " layers, hidden " + std::to_string(m.hidden) + ", " + std::to_string(m.heads) + " heads (" +
-                        std::to_string(m.kv_heads) + " KV) of " + std::to_string(m.head_dim) + ", FFN " + std::to_string(m.ffn) +
-                        ", vocabulary " + std::to_string(m.vocab) + (m.moe ? ", " + std::to_string(m.moe->experts) + " experts" : "")});
+                    std::to_string(m.layers) + " layers, hidden " + std::to_string(m.hidden) + ", " +
+                        std::to_string(m.heads) + " heads (" + std::to_string(m.kv_heads) + " KV) of " +
+                        std::to_string(m.head_dim) + ", FFN " + std::to_string(m.ffn) + ", vocabulary " +
+                        std::to_string(m.vocab) +
+                        (m.moe ? ", " + std::to_string(m.moe->experts) + " experts" : "")});
   return rows;
 }
 
@@ -48,15 +54,17 @@ std::vector<Row> profile_rows() {
   std::vector<Row> rows;
   for (const std::string& name : shipped_profiles()) {
     const Profile profile = Profile::load(name);
-    rows.push_back({name, "profile", profile.device().name, fixed(profile.device().peak_bf16_tflops, 0) + " TFLOP/s bf16 peak, " +
-                    fixed(profile.device().memory_bytes / 1e9, 0) + " GB"});
+    rows.push_back({name, "profile", profile.device().name,
+                    fixed(profile.device().peak_bf16_tflops, 0) + " TFLOP/s bf16 peak, " +
+                        fixed(profile.device().memory_bytes / 1e9, 0) + " GB"});
   }
   return rows;
 }
 
 std::vector<Row> trace_rows() {
   std::vector<Row> rows;
-  for (const Distribution& d : distributions()) rows.push_back({std::string(d.name), "distribution", std::string(d.source), std::string(d.summary)});
+  for (const Distribution& d : distributions())
+    rows.push_back({std::string(d.name), "distribution", std::string(d.source), std::string(d.summary)});
   return rows;
 }
 
@@ -64,15 +72,22 @@ std::vector<Row> trace_rows() {
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
   std::vector<Row> rows;
-  if (what == "policies") rows = policy_rows();
-  else if (what == "schedules") rows = schedule_rows();
-  else if (what == "models") rows = model_rows();
-  else if (what == "profiles") rows = profile_rows();
-  else if (what == "traces") rows = trace_rows();
-  else throw UserError("list: expected policies, schedules, models, profiles or traces, found " + what);
+  if (what == "policies")
+    rows = policy_rows();
+  else if (what == "schedules")
+    rows = schedule_rows();
+  else if (what == "models")
+    rows = model_rows();
+  else if (what == "profiles")
+    rows = profile_rows();
+  else if (what == "traces")
+    rows = trace_rows();
+  else
+    throw UserError("list: expected policies, schedules, models, profiles or traces, found " + what);
   if (format == Format::json) {
     nlohmann::json list = nlohmann::json::array();
-    for (const Row& r : rows) list.push_back({{"name", r.name}, {"kind", r.kind}, {"from", r.from}, {"summary", r.summary}});
+    for (const Row& r : rows)
+      list.push_back({{"name", r.name}, {"kind", r.kind}, {"from", r.from}, {"summary", r.summary}});
     out << list.dump(2) << '\n';
     return;
   }
@@ -86,8 +101,8 @@ void run_list_command(const std::string& what, Format format, std::ostream& out)
     if (format == Format::csv)
       out << r.name << ',' << r.kind << ",\"" << r.from << "\",\"" << r.summary << "\"\n";
     else
-      out << r.name << std::string(name_width - r.name.size() + 2, ' ') << r.kind << std::string(kind_width - r.kind.size() + 2, ' ')
-          << r.summary << " [" << r.from << "]\n";
+      out << r.name << std::string(name_width - r.name.size() + 2, ' ') << r.kind
+          << std::string(kind_width - r.kind.size() + 2, ' ') << r.summary << " [" << r.from << "]\n";
   }
 }
 

@@ -25,7 +25,8 @@ namespace {
 Study study_of(const PackCommandOptions& options) {
   Study study;
   study.file = "pack";
-  if (std::filesystem::exists(options.trace) || options.trace.find('.') != std::string::npos || options.trace.find('/') != std::string::npos)
+  if (std::filesystem::exists(options.trace) || options.trace.find('.') != std::string::npos ||
+      options.trace.find('/') != std::string::npos)
     study.trace.file = options.trace;
   else
     study.trace.distribution = options.trace;
@@ -47,7 +48,8 @@ Study study_of(const PackCommandOptions& options) {
   b.context = options.context;
   b.gpus = std::int64_t{options.lanes} * options.context;
   if (options.model.empty()) return study;
-  study.model = options.model.find(".json") == std::string::npos ? builtin_model(options.model) : read_hf_config(options.model);
+  study.model = options.model.find(".json") == std::string::npos ? builtin_model(options.model)
+                                                                 : read_hf_config(options.model);
   return study;
 }
 
@@ -76,8 +78,10 @@ Pricing price(const PackCommandOptions& options, const Study& study, const std::
   if (cost == "quadratic") {
     pricing.workload = std::make_unique<QuadraticWorkload>();
   } else if (cost == "flops") {
-    if (options.model.empty()) throw UserError("--model: " + policy + " with --cost flops needs a model, found none");
-    pricing.workload = std::make_unique<FlopsWorkload>(study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
+    if (options.model.empty())
+      throw UserError("--model: " + policy + " with --cost flops needs a model, found none");
+    pricing.workload = std::make_unique<FlopsWorkload>(
+        study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
   } else if (cost == "profiled") {
     if (!pricing.models) throw UserError("--cost profiled: needs --model and --profile");
     pricing.workload = std::make_unique<ProfiledWorkload>(pricing.models->costs, study.batch.context_window);
@@ -95,7 +99,8 @@ struct Packed {
   std::string label;
 };
 
-Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents, const std::string& name, std::ostream& log) {
+Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
+            const std::string& name, std::ostream& log) {
   json entry = options.policy;
   entry["name"] = name;
   PolicyRun run = read_policy_run(entry, "pack", study);
@@ -113,9 +118,10 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   for (const Step& step : packed.plan.steps) packed.pack_ms += step.pack_ms;
   packed.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
   for (const SolverReport& r : packed.plan.solver)
-    log << "note: step " << r.step << ": incumbent " << r.incumbent << ", bound " << r.bound << (r.optimal ? ", optimal" : "") << ", "
-        << fixed(r.seconds, 3) << " s\n";
-  if (!packed.plan.dropped.empty()) log << "note: " << packed.plan.dropped.size() << " slices dropped (--oversize)\n";
+    log << "note: step " << r.step << ": incumbent " << r.incumbent << ", bound " << r.bound
+        << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s\n";
+  if (!packed.plan.dropped.empty())
+    log << "note: " << packed.plan.dropped.size() << " slices dropped (--oversize)\n";
   return packed;
 }
 
@@ -151,7 +157,8 @@ void print_table(const std::vector<Packed>& all, const DocumentSet& documents, s
     });
   }
   row("pack ms (measured)", [](const Packed& p) { return fixed(p.pack_ms, 3); });
-  out << grouped(documents.tokens) << " tokens in " << documents.batches.size() << " global batches\n" << table.text();
+  out << grouped(documents.tokens) << " tokens in " << documents.batches.size() << " global batches\n"
+      << table.text();
 }
 
 }  // namespace

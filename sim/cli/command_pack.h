@@ -11,8 +11,8 @@
 namespace equipoise {
 
 struct PackCommandOptions {
-  std::string trace;                  // a trace file, or the name of a published distribution
-  std::vector<std::string> policies;  // --policy or --compare
+  std::string trace;                                 // a trace file, or the name of a published distribution
+  std::vector<std::string> policies;                 // --policy or --compare
   nlohmann::json batch = nlohmann::json::object();   // keys of a study's `batch`
   nlohmann::json policy = nlohmann::json::object();  // keys of a study's policy entry
   int lanes = 1;

@@ -75,7 +75,8 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
   if (options.fidelity != "stage") throw UserError("--fidelity: expected stage, found " + options.fidelity);
   const std::vector<Case> cases = cases_of(options);
   RunStudyOptions run;
-  run.jobs = options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  run.jobs =
+      options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   run.keep_plans = !options.out.empty();
   run.record_gpus = !options.out.empty() || format == Format::json;
   std::vector<json> summaries;
@@ -88,7 +89,8 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       for (const PolicyResult& policy : result.policies)
         for (const std::string& note : policy.notes) log << "note: " << note << '\n';
     }
-    if (!options.out.empty()) write_results(std::filesystem::path(options.out) / directory_name(c.name), study, result);
+    if (!options.out.empty())
+      write_results(std::filesystem::path(options.out) / directory_name(c.name), study, result);
     if (format == Format::table) {
       if (!c.name.empty()) out << "== " << c.name << '\n';
       out << study_table(study, result) << std::flush;
@@ -100,10 +102,12 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       std::string line;
       std::getline(lines, line);
       if (csv.empty()) csv = (options.sweep.empty() ? "" : "case,") + line + "\n";
-      while (std::getline(lines, line)) csv += (options.sweep.empty() ? "" : "\"" + c.name + "\",") + line + "\n";
+      while (std::getline(lines, line))
+        csv += (options.sweep.empty() ? "" : "\"" + c.name + "\",") + line + "\n";
     }
   }
-  if (format == Format::json) out << (options.sweep.empty() ? summaries.front() : json(summaries)).dump(2) << '\n';
+  if (format == Format::json)
+    out << (options.sweep.empty() ? summaries.front() : json(summaries)).dump(2) << '\n';
   if (format == Format::csv) out << csv;
 }
 

@@ -9,8 +9,8 @@
 #include "policies/error.h"
 #include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
-#include "sim/cli/interrupt.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/cli/interrupt.h"
 
 namespace equipoise {
 namespace {
@@ -52,7 +52,8 @@ void add_schedule(CLI::App& app) {
   command->add_option("--backward-ratio", options.backward_ratio, "Backward time / forward time")
       ->capture_default_str();
   command->add_option("--p2p", options.p2p, "Time of a hop between two stages")->capture_default_str();
-  command->add_option("--profile", options.profile, "Times from a profile, in seconds (table: ms), not from lengths");
+  command->add_option("--profile", options.profile,
+                      "Times from a profile, in seconds (table: ms), not from lengths");
   command->add_option("--model", options.model, "With --profile: the model")->capture_default_str();
   command->add_option("--tensor", options.tensor, "With --profile: tensor-parallel GPUs of a stage")
       ->capture_default_str();

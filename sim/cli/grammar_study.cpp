@@ -15,7 +15,8 @@ namespace equipoise {
 
 void add_study(CLI::App& app) {
   CLI::App* command = app.add_subcommand("study", "Compare every policy of a study on the same documents");
-  command->footer("Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
+  command->footer(
+      "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
   const auto options = std::make_shared<StudyOptions>();
   command->add_option("file", options->file, "Study file (JSON)")->required();
   command->add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
@@ -29,7 +30,8 @@ void add_study(CLI::App& app) {
 }
 
 void add_list(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("list", "What there is: policies, schedules, models, profiles, traces");
+  CLI::App* command =
+      app.add_subcommand("list", "What there is: policies, schedules, models, profiles, traces");
   command->footer("Example: equipoise list policies");
   const auto what = std::make_shared<std::string>();
   const auto format = std::make_shared<std::string>("table");
@@ -40,7 +42,8 @@ void add_list(CLI::App& app) {
 
 namespace {
 
-// Options of `pack` that are keys of a study: sizes and words are passed on as they are typed and checked there.
+// Options of `pack` that are keys of a study: sizes and words are passed on as they are typed and checked
+// there.
 enum class KeyKind { size, number, word, list, on, off };
 struct KeyOption {
   const char* flag;
@@ -54,7 +57,8 @@ constexpr KeyOption kPackOptions[] = {
     {"--sequences-per-step", "sequences_per_step", KeyKind::size, true, "Global batch in windows (4)"},
     {"--documents-per-step", "documents_per_step", KeyKind::size, true, "Global batch in whole documents"},
     {"--steps", "steps", KeyKind::size, true, "Global batches; the whole trace by default"},
-    {"--loader", "loader", KeyKind::word, true, "carry or drop the rest of a document cut at a window border"},
+    {"--loader", "loader", KeyKind::word, true,
+     "carry or drop the rest of a document cut at a window border"},
     {"--micro-batch-size", "micro_batch_size", KeyKind::size, true, "Sequences of a micro-batch (1)"},
     {"--micro-batches", "micro_batches", KeyKind::size, false, "Micro-batches of a step"},
     {"--pack-length", "pack_length", KeyKind::size, false, "Tokens of a pack; the window by default"},
@@ -67,12 +71,14 @@ constexpr KeyOption kPackOptions[] = {
     {"--keep", "keep", KeyKind::size, false, "chunkflow: K"},
     {"--groups", "groups", KeyKind::word, false, "hbp: length:degree pairs, e.g. 16K:1,128K:8"},
     {"--candidates", "candidates", KeyKind::list, false, "hbp: pack lengths to choose groups from"},
-    {"--curriculum-steps", "curriculum_steps", KeyKind::size, false, "hbp: first iterations from the shortest group"},
+    {"--curriculum-steps", "curriculum_steps", KeyKind::size, false,
+     "hbp: first iterations from the shortest group"},
     {"--bucket-size", "bucket_size", KeyKind::size, false, "skrull, gds, round-robin: tokens of a CP rank"},
     {"--no-rollback", "rollback", KeyKind::off, false, "skrull, round-robin: do not roll back"},
     {"--rounds", "rounds", KeyKind::size, false, "isf: rounds"},
     {"--threshold", "threshold", KeyKind::size, false, "isf: least tokens of a pack that is kept"},
-    {"--tokens-per-rank", "tokens_per_rank", KeyKind::size, false, "hybrid-cp, dynamic-cp, flexsp: what a rank holds"},
+    {"--tokens-per-rank", "tokens_per_rank", KeyKind::size, false,
+     "hybrid-cp, dynamic-cp, flexsp: what a rank holds"},
     {"--exact", "exact", KeyKind::on, false, "flexsp: the exact solver"},
     {"--equal-size", "equal_size", KeyKind::on, false, "karmarkar-karp: parts of equal size"},
     {"--no-shuffle", "shuffle", KeyKind::off, false, "Keep data order"},
@@ -114,13 +120,19 @@ void add_pack(CLI::App& app) {
   command->footer("Example: equipoise pack wlb-128k --policy wlb --queues 2 --steps 20 --format json");
   const auto a = std::make_shared<Arguments>();
   PackCommandOptions& options = a->options;
-  command->add_option("trace", options.trace, "Trace file, or the name of a published distribution")->required();
+  command->add_option("trace", options.trace, "Trace file, or the name of a published distribution")
+      ->required();
   command->add_option("--policy", a->policy, "See `equipoise list policies`");
   command->add_option("--compare", a->compare, "Policies side by side: A,B,C");
-  command->add_option("--lanes", options.lanes, "Data-parallel replicas")->check(CLI::Range(1, 1 << 20))->capture_default_str();
-  command->add_option("--context", options.context, "CP degree")->check(CLI::Range(1, 1 << 16))->capture_default_str();
+  command->add_option("--lanes", options.lanes, "Data-parallel replicas")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--context", options.context, "CP degree")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
   command->add_option("--seed", options.seed, "Of shuffles and of a drawn trace")->capture_default_str();
-  command->add_option("--cost", options.cost, "quadratic, flops (needs --model) or profiled (needs --model, --profile)");
+  command->add_option("--cost", options.cost,
+                      "quadratic, flops (needs --model) or profiled (needs --model, --profile)");
   command->add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
   command->add_option("--profile", options.profile, "See `equipoise list profiles`");
   command->add_option("--column", options.column, "CSV column or JSONL field of the trace");
@@ -128,17 +140,20 @@ void add_pack(CLI::App& app) {
   for (std::size_t i = 0; i < std::size(kPackOptions); ++i) {
     const KeyOption& option = kPackOptions[i];
     if (option.kind == KeyKind::on || option.kind == KeyKind::off)
-      command->add_flag_callback(option.flag, [a, i] { a->flags[i] = 1; }, option.help);
+      command->add_flag_callback(
+          option.flag, [a, i] { a->flags[i] = 1; }, option.help);
     else
       command->add_option(option.flag, a->values[i], option.help);
   }
   command->callback([a] {
     PackCommandOptions run = a->options;
     run.format = parse_format(a->format);
-    if (a->policy.empty() == a->compare.empty()) throw UserError("pack: expected --policy NAME or --compare A,B,C");
+    if (a->policy.empty() == a->compare.empty())
+      throw UserError("pack: expected --policy NAME or --compare A,B,C");
     run.compare = !a->compare.empty();
     const KeyOption names{"", "", KeyKind::list, false, ""};
-    for (const auto& name : typed_value(names, run.compare ? a->compare : a->policy)) run.policies.push_back(name);
+    for (const auto& name : typed_value(names, run.compare ? a->compare : a->policy))
+      run.policies.push_back(name);
     for (std::size_t i = 0; i < std::size(kPackOptions); ++i) {
       const KeyOption& option = kPackOptions[i];
       nlohmann::json& object = option.batch ? run.batch : run.policy;

@@ -14,7 +14,9 @@ AttentionHeads local_heads(const ModelShape& m, int tensor, int context) {
   return heads;
 }
 
-double as_double(std::int64_t value) { return static_cast<double>(value); }
+double as_double(std::int64_t value) {
+  return static_cast<double>(value);
+}
 
 }  // namespace
 
@@ -34,8 +36,9 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   if (layout.context_comm == ContextComm::ulysses)
     for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
       ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c));
-  const std::int64_t kv_width = model.mla ? model.kv_width() / layout.tensor
-                                          : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
+  const std::int64_t kv_width =
+      model.mla ? model.kv_width() / layout.tensor
+                : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
   kv_bytes_per_token_ = kv_width * 2;
   launch_seconds_ = profile.device().launch_seconds;
   framework_per_op_ = to_picoseconds(profile.device().framework_seconds_per_op);
@@ -46,7 +49,8 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
   Op op{name, Stream::compute};
   op.duration = to_picoseconds(model.seconds(m, n, k, use));
   op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
-  op.bytes = kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
+  op.bytes =
+      kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
   return op;
 }
 
@@ -66,7 +70,8 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
 }
 
 // Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
-void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                             RangeUse& use) const {
   if (layout_.tensor > 1) {
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
     gather.with_next = framework_.tp_overlap_forward;
@@ -76,7 +81,8 @@ void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::i
 }
 
 // A row-parallel GEMM ends in a reduce-scatter of its output.
-void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                          RangeUse& use) const {
   if (layout_.tensor == 1) {
     ops.push(gemm(name, m, n, k, use));
     return;
@@ -92,8 +98,8 @@ void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int6
   }
 }
 
-// Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under the
-// input-gradient GEMM and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel: the
+// Gradients of a GEMM whose forward was m x n x k. Column-parallel: Megatron gathers the input again under
+// the input-gradient GEMM and reduce-scatters that gradient under the weight-gradient GEMM. Row-parallel: the
 // output's gradient is gathered first, exposed.
 void LayerCosts::push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                                 RangeUse& use) const {
@@ -125,7 +131,9 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   const std::int64_t t = layout_.tensor;
   const std::int64_t h = model_.hidden;
   if (!model_.mla) {
-    const std::int64_t width = (std::int64_t{model_.heads} / t + 2 * std::max<std::int64_t>(1, model_.kv_heads / t)) * model_.head_dim;
+    const std::int64_t width =
+        (std::int64_t{model_.heads} / t + 2 * std::max<std::int64_t>(1, model_.kv_heads / t)) *
+        model_.head_dim;
     if (backward)
       push_gradients(n, width, h, true, ops, use);
     else
@@ -154,14 +162,16 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   push_column(OpName::qkv_gemm, n, kv_width, a.kv_lora, ops, use);
 }
 
-void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                                RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const double in_and_out = as_double(n) * as_double(up + f) * kBf16Bytes;
   if (backward) {
     push_gradients(n, model_.hidden, f, false, ops, use);
     // Reads the output's gradient and the kept input, writes the input's gradient.
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(2 * up + f) * kBf16Bytes, use));
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(2 * up + f) * kBf16Bytes,
+                   use));
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
@@ -176,22 +186,27 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
   constexpr std::int64_t kTile = 128;
   const MoeShape& moe = *model_.moe;
   const std::int64_t local = moe.experts / layout_.expert;
-  const auto busiest = static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
+  const auto busiest =
+      static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
   const std::int64_t each = (busiest + local - 1) / local;
   const std::int64_t rows = local * ((each + kTile - 1) / kTile) * kTile;
   const std::int64_t f = moe.expert_ffn / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
-  const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) { ops.push(gemm(OpName::expert_gemm, m, n, k, use)); };
+  const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+    ops.push(gemm(OpName::expert_gemm, m, n, k, use));
+  };
   if (backward) {
     push(rows, f, h);
     push(f, h, rows);
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use));
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use));
     push(rows, h, up);
     push(h, up, rows);
   } else {
     push(rows, up, h);
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(busiest) * as_double(up + f) * kBf16Bytes, use));
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(busiest) * as_double(up + f) * kBf16Bytes, use));
     push(rows, h, f);
   }
 }
@@ -207,7 +222,8 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
     if (layout_.expert == 1) return;
     Op op{OpName::ep_all_to_all, Stream::ep};
     op.bytes = kBf16Bytes * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
-    op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
+    op.duration = to_picoseconds(
+        collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
     ops.push(op);
   };
   if (backward) {
@@ -224,7 +240,8 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   if (moe.shared > 0) push_dense_ffn(n, moe.shared * moe.expert_ffn, backward, ops, use);
 }
 
-void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use) const {
+void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
+                             RangeUse& use) const {
   before.clear();
   after.clear();
   if (n == 0) return;
@@ -232,10 +249,13 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   push_projections(n, false, before, use);
-  const double rotated = as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) * model_.head_dim;
+  const double rotated = as_double(n) *
+                         as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
+                         model_.head_dim;
   before.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
 
-  push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after, use);
+  push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after,
+           use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   if (kind == LayerKind::moe)
@@ -245,7 +265,8 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
 
-void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use) const {
+void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
+                              RangeUse& use) const {
   before.clear();
   after.clear();
   if (n == 0) return;
@@ -255,12 +276,15 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
     push_moe(n, true, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
-  // Norm backward reads the gradient, the input and the kept output; its result joins the residual's gradient.
+  // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
+  // gradient.
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));
   before.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
 
-  const double rotated = as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) * model_.head_dim;
+  const double rotated = as_double(n) *
+                         as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
+                         model_.head_dim;
   after.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
   push_projections(n, true, after, use);
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));

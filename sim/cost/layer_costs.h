@@ -1,7 +1,7 @@
 // What one rank executes for one layer of one micro-batch: the op inventory with durations from a profile.
 //
-// A forward is `before` | CP synchronisation | attention, `after`; a backward is `before` | KV gathered again |
-// attention backward | dKV reduce-scattered | `after`. Everything between two bars is local to the rank (TP
+// A forward is `before` | CP synchronisation | attention, `after`; a backward is `before` | KV gathered again
+// | attention backward | dKV reduce-scattered | `after`. Everything between two bars is local to the rank (TP
 // collectives included: TP ranks do the same and arrive together). Both engines are built from these lists.
 #pragma once
 
@@ -22,16 +22,16 @@ inline constexpr int kLayerKinds = 2;
 
 // Options of real frameworks that change what is exposed, not what is computed. Defaults are Megatron-LM's.
 struct FrameworkOptions {
-  bool tp_overlap_forward = false;   // Userbuffers-style: forward TP collectives under their GEMM
-  bool overlap_param_gather = false; // ZeRO-1/2 parameter all-gather under the next forward
-  double gradient_bytes = 4;         // of a gradient element in the reduction
-  double expert_imbalance = 1;       // busiest expert-parallel rank / mean (routing skew)
+  bool tp_overlap_forward = false;    // Userbuffers-style: forward TP collectives under their GEMM
+  bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
+  double gradient_bytes = 4;          // of a gradient element in the reduction
+  double expert_imbalance = 1;        // busiest expert-parallel rank / mean (routing skew)
 };
 
 class LayerCosts {
  public:
-  LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const Placement& placement,
-             NetworkRates network, FrameworkOptions framework);
+  LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
+             const Placement& placement, NetworkRates network, FrameworkOptions framework);
 
   // The local ops of one layer on a rank that holds `tokens` tokens.
   void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
@@ -40,7 +40,8 @@ class LayerCosts {
   // Attention of one layer over the pieces of one rank; Ulysses spreads the heads over `context` ranks.
   [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const;
   [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const;
-  [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use) const;
+  [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
+                                     RangeUse& use) const;
 
   // CP communication of one layer. gathered_tokens: all tokens whose K and V the group exchanges.
   [[nodiscard]] Op kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const;
@@ -67,17 +68,23 @@ class LayerCosts {
   [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
   [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
   [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
-  [[nodiscard]] std::int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }  // of one layer, one TP rank
+  [[nodiscard]] std::int64_t kv_bytes_per_token() const {
+    return kv_bytes_per_token_;
+  }  // of one layer, one TP rank
 
  private:
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
-  void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops, RangeUse& use) const;
-  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
-  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops, RangeUse& use) const;
+  void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
+                      RangeUse& use) const;
+  void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                   RangeUse& use) const;
+  void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
+                RangeUse& use) const;
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
-  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
+  void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
+                      RangeUse& use) const;
   void push_moe(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
 

@@ -10,7 +10,9 @@ namespace {
 constexpr double kBf16Bytes = 2;
 constexpr double kFp32Bytes = 4;
 
-double as_double(std::int64_t value) { return static_cast<double>(value); }
+double as_double(std::int64_t value) {
+  return static_cast<double>(value);
+}
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
 double attention_flops(const ModelShape& m, int tensor, int context, std::span<const QueryKeys> pieces) {
@@ -36,12 +38,14 @@ Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& u
   return op;
 }
 
-Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use) const {
+Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
+                                 RangeUse& use) const {
   const auto at = static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(context)));
   assert(std::has_single_bit(static_cast<unsigned>(context)) && at < ulysses_attention_.size());
   const AttentionModel& model = ulysses_attention_[at];
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use));
+  op.duration =
+      to_picoseconds(backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use));
   op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces);
   return op;
 }
@@ -49,20 +53,23 @@ Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context,
 Op LayerCosts::kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const {
   Op op{OpName::cp_all_gather, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
-  op.duration = to_picoseconds(collectives_.seconds(Collective::all_gather, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(
+      collectives_.seconds(Collective::all_gather, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
 Op LayerCosts::kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const {
   Op op{OpName::cp_reduce_scatter, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
-  op.duration = to_picoseconds(collectives_.seconds(Collective::reduce_scatter, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(
+      collectives_.seconds(Collective::reduce_scatter, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
 Op LayerCosts::ring_step(std::int64_t tokens, int context, bool backward, RangeUse& use) const {
   Op op{OpName::cp_ring_step, Stream::cp};
-  op.bytes = (backward ? 2.0 : 1.0) * as_double(tokens) * as_double(kv_bytes_per_token_);  // K, V and, later, theirs
+  op.bytes =
+      (backward ? 2.0 : 1.0) * as_double(tokens) * as_double(kv_bytes_per_token_);  // K, V and, later, theirs
   const GroupShape group = placement_.context_shape(context);
   // Every rank sends to its neighbour at once; where the ring crosses nodes, those hops set the pace.
   const GroupShape hop{2, group.ranks_per_node == group.ranks ? 2 : 1};
@@ -74,10 +81,12 @@ Op LayerCosts::ulysses_exchange(std::int64_t tokens, int context, bool output_on
   Op op{OpName::cp_all_to_all, Stream::cp};
   const double query_bytes = as_double(tokens) * (model_.heads / layout_.tensor) * kBf16Bytes;
   // KV heads are replicated when there are fewer of them than ranks.
-  const int kv_heads = std::max(model_.mla ? model_.heads / layout_.tensor : model_.kv_heads / layout_.tensor, context);
+  const int kv_heads =
+      std::max(model_.mla ? model_.heads / layout_.tensor : model_.kv_heads / layout_.tensor, context);
   const double kv_bytes = as_double(tokens) * kv_heads * (model_.head_dim + model_.value_dim()) * kBf16Bytes;
   op.bytes = output_only ? query_bytes * model_.value_dim() : query_bytes * model_.head_dim + kv_bytes;
-  op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, placement_.context_shape(context), use));
+  op.duration = to_picoseconds(
+      collectives_.seconds(Collective::all_to_all, op.bytes, placement_.context_shape(context), use));
   return op;
 }
 
@@ -101,14 +110,17 @@ void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& us
   if (tokens == 0) return;
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
+  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
+                 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
   // Cast to fp32, maximum and sum of exponentials over the local vocabulary (two reads, one write).
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) * (kBf16Bytes + 2 * kFp32Bytes), use));
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) * (kBf16Bytes + 2 * kFp32Bytes), use));
   if (t > 1) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
     reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
-    reduce.duration = to_picoseconds(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
+    reduce.duration =
+        to_picoseconds(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
     ops.push(reduce);
   }
 }
@@ -118,15 +130,18 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
   if (tokens == 0) return;
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy, as_double(tokens) * as_double(vocab) * (kFp32Bytes + kBf16Bytes), use));
+  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
+                 as_double(tokens) * as_double(vocab) * (kFp32Bytes + kBf16Bytes), use));
   push_gradients(tokens, vocab, model_.hidden, true, ops, use);
-  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
+  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
+                 4 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
 }
 
 Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {
   Op op{OpName::pp_send, Stream::pp};
   op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * kBf16Bytes;
-  op.duration = to_picoseconds(collectives_.seconds(Collective::send_recv, op.bytes, placement_.hop_shape(from_stage, to_stage), use));
+  op.duration = to_picoseconds(
+      collectives_.seconds(Collective::send_recv, op.bytes, placement_.hop_shape(from_stage, to_stage), use));
   return op;
 }
 

@@ -50,7 +50,8 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
     return;
   }
   advance_once(layer, clock);
-  const bool overlaps = std::any_of(layer.overlap.begin(), layer.overlap.end(), [](Picoseconds t) { return t != 0; });
+  const bool overlaps =
+      std::any_of(layer.overlap.begin(), layer.overlap.end(), [](Picoseconds t) { return t != 0; });
   if (overlaps) {
     for (int i = 1; i < layers; ++i) advance_once(layer, clock);
     return;

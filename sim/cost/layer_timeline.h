@@ -3,7 +3,8 @@
 // Inside a layer every rank works alone between synchronisations. With x_r the clock of rank r:
 //   x_r += local[p][r];  at synchronisation p: S = max_r x_r, x_r = max(S + comm[p], x_r + overlap[p][r]);
 // comm[p] is the collective that all members enter together, overlap[p][r] what rank r computes meanwhile
-// (ring steps, Skrull's local documents). Exact: an op-by-op simulation of the same lists gives the same clocks.
+// (ring steps, Skrull's local documents). Exact: an op-by-op simulation of the same lists gives the same
+// clocks.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +25,15 @@ struct LayerTimeline {
   // Makes it one run of local work of length 0 on each rank.
   void reset(int rank_count);
   // Adds local work to the run after the last synchronisation.
-  void add_local(int rank, Picoseconds duration) { local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration; }
+  void add_local(int rank, Picoseconds duration) {
+    local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration;
+  }
   // Adds a synchronisation of all ranks; what follows is local again.
   void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
-  void overlap_last(int rank, Picoseconds duration) { overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration; }
+  void overlap_last(int rank, Picoseconds duration) {
+    overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration;
+  }
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);
 };

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::size_t kMemoSlots = 512;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces) {
   pieces.clear();
@@ -37,7 +39,8 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   return to_seconds(costs_.attention_forward(pieces, use).duration);
 }
 
-MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule) : costs_(costs), rule_(rule) {
+MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule)
+    : costs_(costs), rule_(rule) {
   for (auto& memo : memo_) memo.resize(kMemoSlots);
 }
 
@@ -51,7 +54,8 @@ void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const ProfiledAttentionCost attention(costs_);
   if (rule_.choice != ShardChoice::optimal) {
-    const ShardPolicy& rule = rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
+    const ShardPolicy& rule =
+        rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
     rule.shard(micro_batch, context, rule_.options, attention, out.sharding);
     cost_sharded(micro_batch, context, out);
     return;
@@ -88,8 +92,10 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, 
 // of the distributed ones are gathered.
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
-  const std::int64_t all = std::accumulate(sharding.rank_tokens.begin(), sharding.rank_tokens.end(), std::int64_t{0});
-  const std::int64_t local = std::accumulate(sharding.rank_local_tokens.begin(), sharding.rank_local_tokens.end(), std::int64_t{0});
+  const std::int64_t all =
+      std::accumulate(sharding.rank_tokens.begin(), sharding.rank_tokens.end(), std::int64_t{0});
+  const std::int64_t local =
+      std::accumulate(sharding.rank_local_tokens.begin(), sharding.rank_local_tokens.end(), std::int64_t{0});
   std::int64_t gathered = all - local;
   // Dependent chunks also attend to the K and V of the chunks before them, which the group holds in shards.
   if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
@@ -114,7 +120,8 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   }
   for (std::size_t r = 0; r < c; ++r) {
     const auto segments = sharding.of_rank(static_cast<int>(r));
-    Picoseconds under_forward = 0, under_backward = 0, run_forward = ulysses_forward, run_backward = ulysses_backward;
+    Picoseconds under_forward = 0, under_backward = 0, run_forward = ulysses_forward,
+                run_backward = ulysses_backward;
     if (!ulysses) {
       if (local > 0) {
         pieces_.clear();
@@ -209,7 +216,8 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, Micr
   out.kv_useful_tokens = 0;
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
   std::int64_t all = 0;
-  for (std::size_t r = 0; r < at(context); ++r) all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+  for (std::size_t r = 0; r < at(context); ++r)
+    all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
   for (int r = 0; r < context; ++r) {
     const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
     out.kv_sent_tokens += static_cast<double>(all - own);

@@ -44,10 +44,12 @@ struct MicroBatchCost {
   std::vector<Picoseconds> send_wrap;                 // last stage to first (virtual stages)
 
   // Accounting, per rank and layer.
-  std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward, compute_backward;  // compute stream, busy
-  std::vector<Picoseconds> attention_forward;                                           // one layer
-  std::array<Picoseconds, kLayerKinds> recomputed{};                                    // selective, slowest rank
-  std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{}, exposed_backward{};  // mean of ranks
+  std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward,
+      compute_backward;                               // compute stream, busy
+  std::vector<Picoseconds> attention_forward;         // one layer
+  std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
+  std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{},
+      exposed_backward{};       // mean of ranks
   double kv_sent_tokens = 0;    // received by all ranks together, one layer
   double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
   RangeUse use;
@@ -67,7 +69,8 @@ class MicroBatchCoster {
  public:
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
-  // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses it.
+  // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses
+  // it.
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
 
  private:
@@ -84,8 +87,8 @@ class MicroBatchCoster {
   const ShardRule& rule_;
   // Scratch.
   // The context-parallel part of a layer: runs of attention between communications, the same for all layer
-  // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is what
-  // runs while it communicates.
+  // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is
+  // what runs while it communicates.
   struct ContextPart {
     std::vector<Picoseconds> run, under, comm;
     std::vector<Picoseconds> busy;  // per rank, compute
@@ -96,7 +99,7 @@ class MicroBatchCoster {
   std::vector<QueryKeys> pieces_;
   OpList before_, after_;
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
-  MicroBatchCost other_;  // the second candidate of `optimal`
+  MicroBatchCost other_;                                  // the second candidate of `optimal`
 };
 
 // Attention seconds of segments by the profile's model, for the sharding rules that choose by cost.

@@ -7,8 +7,12 @@
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
-std::size_t at(LayerKind kind) { return static_cast<std::size_t>(kind); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+std::size_t at(LayerKind kind) {
+  return static_cast<std::size_t>(kind);
+}
 
 constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
 constexpr auto kContext = static_cast<std::size_t>(Stream::cp);
@@ -100,25 +104,35 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   for (const Picoseconds t : backward_.comm) backward_comm += t;
   for (int r = 0; r < ranks; ++r) {
     const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
-    const Picoseconds forward_busy = work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
-    const Picoseconds backward_busy = work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
+    const Picoseconds forward_busy =
+        work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
+    const Picoseconds backward_busy =
+        work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
     const bool empty = work.tokens == 0;
-    const Picoseconds forward_stall = empty ? 0 : costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
-    const Picoseconds backward_stall = empty ? 0 : costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(), backward_busy);
+    const Picoseconds forward_stall =
+        empty ? 0 : costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
+    const Picoseconds backward_stall =
+        empty ? 0
+              : costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(),
+                                  backward_busy);
     forward.add_local(r, work.forward_after.total + forward_stall);
     backward.add_local(r, work.backward_after.total + backward_stall);
     input.add_local(r, work.input_after + backward_stall);
     out.weight_gradient[k][at(r)] = work.weight;
-    out.compute_forward[k][at(r)] = work.forward_before.busy[kCompute] + work.forward_after.busy[kCompute] + forward_.busy[at(r)];
-    out.compute_backward[k][at(r)] = work.backward_before.busy[kCompute] + work.backward_after.busy[kCompute] + backward_.busy[at(r)];
+    out.compute_forward[k][at(r)] =
+        work.forward_before.busy[kCompute] + work.forward_after.busy[kCompute] + forward_.busy[at(r)];
+    out.compute_backward[k][at(r)] =
+        work.backward_before.busy[kCompute] + work.backward_after.busy[kCompute] + backward_.busy[at(r)];
     for (std::size_t s = 0; s < kStreams; ++s) {
       out.exposed_forward[k][s] += work.forward_before.exposed[s] + work.forward_after.exposed[s];
       out.exposed_backward[k][s] += work.backward_before.exposed[s] + work.backward_after.exposed[s];
     }
     for (std::size_t s = 0; s < forward_.comm.size(); ++s)
-      out.exposed_forward[k][kContext] += std::max<Picoseconds>(0, forward_.comm[s] - forward_.under[s * c + at(r)]);
+      out.exposed_forward[k][kContext] +=
+          std::max<Picoseconds>(0, forward_.comm[s] - forward_.under[s * c + at(r)]);
     for (std::size_t s = 0; s < backward_.comm.size(); ++s)
-      out.exposed_backward[k][kContext] += std::max<Picoseconds>(0, backward_.comm[s] - backward_.under[s * c + at(r)]);
+      out.exposed_backward[k][kContext] +=
+          std::max<Picoseconds>(0, backward_.comm[s] - backward_.under[s * c + at(r)]);
   }
   for (std::size_t s = 0; s < kStreams; ++s) {
     out.exposed_forward[k][s] /= ranks;

@@ -7,9 +7,9 @@ namespace equipoise {
 namespace {
 
 constexpr int kPerOctave = 16;
-constexpr int kOctaves = 31;                       // documents up to 2^31 tokens
-constexpr std::int64_t kFilledCall = 65536;        // query tokens of a call whose waves are full
-constexpr std::int64_t kLongestMeasured = 1 << 22; // beyond, attention is extended by its quadratic law
+constexpr int kOctaves = 31;                        // documents up to 2^31 tokens
+constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
+constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
 
 }  // namespace
 
@@ -24,7 +24,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   costs.backward_ops(kind, tokens, before, after, use);
   linear += run_time(before.ops()).total + run_time(after.ops()).total;
   if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
-    linear += 2 * costs.kv_all_gather(window, context, use).duration + costs.kv_reduce_scatter(window, context, use).duration;
+    linear += 2 * costs.kv_all_gather(window, context, use).duration +
+              costs.kv_reduce_scatter(window, context, use).duration;
   const int layers = costs.model().layers;
   linear_ = to_seconds(linear) * layers / static_cast<double>(tokens * context);
 
@@ -39,7 +40,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     }
     // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
     const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
-    const std::int64_t copies = std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
+    const std::int64_t copies =
+        std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
     pieces.clear();
     for (std::int64_t c = 0; c < copies; ++c) {
       pieces.push_back({queries, queries});
@@ -47,7 +49,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     }
     const double launch = costs.profile().device().launch_seconds;
     const double forward = std::max(0.0, to_seconds(costs.attention_forward(pieces, use).duration) - launch);
-    const double backward = std::max(0.0, to_seconds(costs.attention_backward(pieces, use).duration) - launch);
+    const double backward =
+        std::max(0.0, to_seconds(costs.attention_backward(pieces, use).duration) - launch);
     const double seconds = ((selective ? 2 : 1) * forward + backward) / static_cast<double>(copies) * layers;
     log_seconds_.push_back(std::log(std::max(seconds, 1e-15)));
   }

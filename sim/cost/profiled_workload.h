@@ -10,9 +10,9 @@
 namespace equipoise {
 
 // W_l is the time per token of everything but attention at the window's token count, CP and TP communication
-// included. W_a is the attention of the document's share on a CP rank as part of a well filled packed call: the
-// launch and the half-empty waves of a lone document are not its own. Attention is tabulated at 16 lengths an
-// octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
+// included. W_a is the attention of the document's share on a CP rank as part of a well filled packed call:
+// the launch and the half-empty waves of a lone document are not its own. Attention is tabulated at 16
+// lengths an octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
 class ProfiledWorkload final : public Workload {
  public:
   ProfiledWorkload(const LayerCosts& costs, std::int64_t window);

@@ -12,29 +12,35 @@ constexpr double kAdamStates = 12;  // fp32 master weight and two moments
 // fp32 logits and their gradient, and the bf16 copy that the GEMM wrote.
 constexpr double kLogitBytes = kFp32 + kFp32 + kBf16;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
 double kept_bytes(const ModelShape& m, int tensor) {
   const double t = tensor;
   const double h = static_cast<double>(m.hidden);
-  const double kv_local = m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
+  const double kv_local =
+      m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
   const double q_local = static_cast<double>(m.query_width()) / t;
   const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
   double ffn = static_cast<double>(m.ffn);
   double routed_inputs = 0;
-  if (m.moe) {  // most layers are sparse: count their active experts, and the copies of the inputs sent to them
+  if (m.moe) {  // most layers are sparse: count their active experts, and the copies of the inputs sent to
+                // them
     ffn = static_cast<double>(m.moe->expert_ffn) * (m.moe->active + m.moe->shared);
     routed_inputs = h * m.moe->active / t;
   }
   const double ffn_tensors = m.gated_ffn ? 3 : 2;
-  return kBf16 * (4 * h / t + q_local + kv_local + out_local + ffn_tensors * ffn / t + routed_inputs) + kFp32 * m.heads / t;
+  return kBf16 * (4 * h / t + q_local + kv_local + out_local + ffn_tensors * ffn / t + routed_inputs) +
+         kFp32 * m.heads / t;
 }
 
 }  // namespace
 
-MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile, double gradient_bytes)
+MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile,
+                         double gradient_bytes)
     : model_(model),
       layout_(layout),
       capacity_(profile.device().memory_bytes),
@@ -60,9 +66,10 @@ MemoryParts MemoryModel::fixed(int stage) const {
     for (int i = 0; i < layers_[at(v)]; ++i) {
       const int layer = first_layer_[at(v)] + i;
       const double all = static_cast<double>(model_.layer_parameters(layer));
-      const double routed = model_.is_moe_layer(layer) ? static_cast<double>(model_.moe->experts) * (model_.gated_ffn ? 3 : 2) *
-                                                             static_cast<double>(model_.hidden * model_.moe->expert_ffn)
-                                                       : 0;
+      const double routed = model_.is_moe_layer(layer)
+                                ? static_cast<double>(model_.moe->experts) * (model_.gated_ffn ? 3 : 2) *
+                                      static_cast<double>(model_.hidden * model_.moe->expert_ffn)
+                                : 0;
       dense += all - routed;
       experts += routed;
     }
@@ -72,13 +79,15 @@ MemoryParts MemoryModel::fixed(int stage) const {
   const double held = dense / layout_.tensor + experts / layout_.tensor / layout_.expert;
   const double replicas = static_cast<double>(layout_.data) * layout_.context;
   const double expert_replicas = replicas / layout_.expert;
-  const double shard = dense / layout_.tensor / replicas + experts / layout_.tensor / layout_.expert / expert_replicas;
+  const double shard =
+      dense / layout_.tensor / replicas + experts / layout_.tensor / layout_.expert / expert_replicas;
   MemoryParts parts;
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
   parts.optimizer = kAdamStates * (layout_.zero >= 1 ? shard : held);
   if (layout_.zero >= 3)  // the layer at work and the one being gathered
-    parts.buffers += 2 * kBf16 * static_cast<double>(model_.layer_parameters(model_.layers - 1)) / layout_.tensor;
+    parts.buffers +=
+        2 * kBf16 * static_cast<double>(model_.layer_parameters(model_.layers - 1)) / layout_.tensor;
   parts.reserve = reserve_;
   return parts;
 }
@@ -103,12 +112,15 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
   return bytes;
 }
 
-// What lives only while an op runs: gathered K and V (and their gradients), the layer being recomputed, logits.
-double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered, bool recomputes) const {
+// What lives only while an op runs: gathered K and V (and their gradients), the layer being recomputed,
+// logits.
+double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
+                                    bool recomputes) const {
   double bytes = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
   if (recomputes) bytes += static_cast<double>(rank_tokens) * kept_per_token_;
   if (stage == layout_.pipeline - 1)
-    bytes += static_cast<double>(rank_tokens) * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
+    bytes +=
+        static_cast<double>(rank_tokens) * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
   bytes += 2 * static_cast<double>(rank_tokens) * input_per_token_;  // what arrives and what is sent
   return bytes;
 }
@@ -131,15 +143,20 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
       const MicroBatch& micro_batch = micro_batches[j];
       const int recomputed = recomputed_layers(v, micro_batch);
       const double held = activation_bytes(v, rank_tokens[j], recomputed);
-      const double own_kv = micro_batch.chunk.count > 1 ? static_cast<double>(rank_tokens[j]) * kv_bytes_per_token_ * layers_[at(v)] : 0;
+      const double own_kv = micro_batch.chunk.count > 1
+                                ? static_cast<double>(rank_tokens[j]) * kv_bytes_per_token_ * layers_[at(v)]
+                                : 0;
       if (op.kind == OpKind::F || op.kind == OpKind::R) activations += held;
       if (op.kind == OpKind::F || op.kind == OpKind::D) kv += own_kv;
       // The last chunk's backward is the group's first: from then on the earlier chunks' gradients live too.
-      if (op.kind == OpKind::B && micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 == micro_batch.chunk.count)
+      if (op.kind == OpKind::B && micro_batch.chunk.count > 1 &&
+          micro_batch.chunk.index + 1 == micro_batch.chunk.count)
         for (int i = 0; i + 1 < micro_batch.chunk.count; ++i)
-          kv += static_cast<double>(rank_tokens[j - at(micro_batch.chunk.count - 1) + at(i)]) * kv_bytes_per_token_ * layers_[at(v)];
+          kv += static_cast<double>(rank_tokens[j - at(micro_batch.chunk.count - 1) + at(i)]) *
+                kv_bytes_per_token_ * layers_[at(v)];
       const bool whole_logits = last && v == layout_.virtual_stages() - 1;
-      const double transient = transient_bytes(whole_logits ? s : -1, rank_tokens[j], context > 1 ? gathered_tokens[j] : 0, recomputed > 0);
+      const double transient = transient_bytes(whole_logits ? s : -1, rank_tokens[j],
+                                               context > 1 ? gathered_tokens[j] : 0, recomputed > 0);
       const double total = activations + kv + transient;
       if (base.total() + total > worst) {
         worst = base.total() + total;
@@ -152,7 +169,8 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
       }
       if (op.kind == OpKind::B) {
         activations -= held;
-        const bool keeps_gradient = micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 < micro_batch.chunk.count;
+        const bool keeps_gradient =
+            micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 < micro_batch.chunk.count;
         kv -= keeps_gradient ? 2 * own_kv : own_kv;
       }
     }
@@ -171,13 +189,16 @@ std::int64_t MemoryModel::largest_micro_batch(int context) const {
       kept += activation_bytes(v, 1, recomputed);
     }
     // 1F1B keeps P - s micro-batches on stage s, any of which may be the largest.
-    const double per_token = (layout_.pipeline - s) * kept + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
+    const double per_token =
+        (layout_.pipeline - s) * kept + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
     best = std::min(best, (capacity_ - fixed(s).total()) / per_token);
   }
   return best <= 0 ? 0 : static_cast<std::int64_t>(best) * context;
 }
 
-std::int64_t MemoryModel::bucket_size() const { return largest_micro_batch(layout_.context) / layout_.context; }
+std::int64_t MemoryModel::bucket_size() const {
+  return largest_micro_batch(layout_.context) / layout_.context;
+}
 
 int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) const {
   // Two probes, as the paper takes them on the hardware: with every layer checkpointed and with none.
@@ -186,7 +207,8 @@ int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) cons
     for (int s = 0; s < layout_.pipeline; ++s) {
       MicroBatch probe;
       probe.recompute_layers = layers;
-      double held = fixed(s).total() + transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
+      double held = fixed(s).total() +
+                    transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
       for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline)
         held += (layout_.pipeline - s) * activation_bytes(v, rank_tokens, recomputed_layers(v, probe));
       least = std::min(least, capacity_ - held);

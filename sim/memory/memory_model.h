@@ -52,14 +52,14 @@ class MemoryModel {
   [[nodiscard]] double kept_per_token() const { return kept_per_token_; }
   [[nodiscard]] double kept_per_token_recomputed() const { return input_per_token_; }
 
-  // Peak of a lane's stage over its op order. rank_tokens: the most tokens any CP rank holds of each micro-batch;
-  // all_tokens: those whose K and V a rank gathers.
+  // Peak of a lane's stage over its op order. rank_tokens: the most tokens any CP rank holds of each
+  // micro-batch; all_tokens: those whose K and V a rank gathers.
   [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                                      std::span<const std::int64_t> rank_tokens,
                                      std::span<const std::int64_t> gathered_tokens, int context) const;
 
-  // WLB-LLM's L_max: most tokens of a micro-batch on `context` ranks if all that 1F1B keeps in flight are as large.
-  // 0 if nothing fits.
+  // WLB-LLM's L_max: most tokens of a micro-batch on `context` ranks if all that 1F1B keeps in flight are as
+  // large. 0 if nothing fits.
   [[nodiscard]] std::int64_t largest_micro_batch(int context) const;
   // Skrull's BucketSize: most tokens of a micro-batch that one CP rank can hold.
   [[nodiscard]] std::int64_t bucket_size() const;
@@ -69,7 +69,8 @@ class MemoryModel {
 
  private:
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
-  [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered, bool recomputes) const;
+  [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
+                                       bool recomputes) const;
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
 
   ModelShape model_;

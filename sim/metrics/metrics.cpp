@@ -44,7 +44,8 @@ Metrics measure(const MetricInputs& in) {
   m.token_delay_mean = plan.token_delay_mean;
   m.token_delay_max = plan.token_delay_max;
 
-  const bool any_full = std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
+  const bool any_full =
+      std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
   Mean step_seconds, bubble, imbalance, gpu, cp, kv, recompute, padding, cr;
   std::array<Mean, kStreams> exposed;
   double flops = 0;
@@ -65,7 +66,8 @@ Metrics measure(const MetricInputs& in) {
     cp.add(r.cp_imbalance);
     if (r.kv_sent_tokens > 0) kv.add(r.kv_useful_tokens / r.kv_sent_tokens);
     recompute.add(r.recompute_seconds / seconds);
-    if (r.computed_tokens > 0) padding.add(1.0 - static_cast<double>(r.tokens) / static_cast<double>(r.computed_tokens));
+    if (r.computed_tokens > 0)
+      padding.add(1.0 - static_cast<double>(r.tokens) / static_cast<double>(r.computed_tokens));
     if (r.tokens > 0) cr.add(static_cast<double>(r.distributed_tokens) / static_cast<double>(r.tokens));
     for (std::size_t s = 0; s < kStreams; ++s) exposed[s].add(r.exposed_seconds[s] / seconds);
   }
@@ -88,7 +90,8 @@ Metrics measure(const MetricInputs& in) {
   return m;
 }
 
-void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail, Metrics& metrics) {
+void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail,
+             Metrics& metrics) {
   if (metrics.tokens <= 0 || baseline.tokens <= 0 || metrics.seconds <= 0) return;
   const double per_token = baseline.seconds / baseline.tokens;
   metrics.speedup = per_token / (metrics.seconds / metrics.tokens);
@@ -98,7 +101,9 @@ void compare(const Metrics& baseline, std::span<const StepResult> steps, std::sp
       each.push_back(per_token / (to_seconds(steps[i].step) / static_cast<double>(steps[i].tokens)));
   if (each.size() < 2) return;
   std::sort(each.begin(), each.end());
-  const auto quantile = [&each](double p) { return each[static_cast<std::size_t>(p * static_cast<double>(each.size() - 1) + 0.5)]; };
+  const auto quantile = [&each](double p) {
+    return each[static_cast<std::size_t>(p * static_cast<double>(each.size() - 1) + 0.5)];
+  };
   metrics.speedup_low = quantile(0.05);
   metrics.speedup_high = quantile(0.95);
 }

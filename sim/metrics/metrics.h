@@ -19,9 +19,9 @@ namespace equipoise {
 using Metric = std::optional<double>;
 
 struct Metrics {
-  Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, attention_imbalance,
-      gpu_compute_imbalance, abr, dbr, pr, cr, ave_t, cp_imbalance, kv_useful_ratio, token_delay_mean, token_delay_max,
-      carried_tokens, peak_memory_bytes;
+  Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree,
+      attention_imbalance, gpu_compute_imbalance, abr, dbr, pr, cr, ave_t, cp_imbalance, kv_useful_ratio,
+      token_delay_mean, token_delay_max, carried_tokens, peak_memory_bytes;
   std::array<Metric, kStreams> exposed_comm_ratio;  // by Stream; compute is unused
   Metric recompute_ratio;                           // recompute / step time
   Metric speedup_low, speedup_high;                 // 5th and 95th percentile over full steps
@@ -45,6 +45,7 @@ Metrics measure(const MetricInputs& inputs);
 
 // Fills speedup and its spread: baseline seconds per token over this run's, whole runs; the spread is that of
 // this policy's full steps against the baseline's mean.
-void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail, Metrics& metrics);
+void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail,
+             Metrics& metrics);
 
 }  // namespace equipoise

@@ -19,13 +19,16 @@ json micro_batch_json(const MicroBatch& m) {
   node["slices"] = slices_json(m.slices);
   node["tokens"] = m.tokens();
   if (m.recompute_layers != kStudyRecompute) node["recompute_layers"] = m.recompute_layers;
-  if (m.chunk.sequence >= 0) node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
+  if (m.chunk.sequence >= 0)
+    node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
   if (!m.placement.empty()) node["placement"] = m.placement;
   if (m.pad_each_to > 0) node["pad_each_to"] = m.pad_each_to;
   return node;
 }
 
-json value(const Metric& metric) { return metric ? json(*metric) : json(nullptr); }
+json value(const Metric& metric) {
+  return metric ? json(*metric) : json(nullptr);
+}
 
 }  // namespace
 
@@ -42,16 +45,25 @@ json plan_json(const Plan& plan, const json& metrics) {
       if (lane.barrier_group != 0) node["barrier_group"] = lane.barrier_group;
       lanes.push_back(std::move(node));
     }
-    steps.push_back({{"step", i}, {"lanes", std::move(lanes)}, {"carried", slices_json(step.carried)}, {"tail", step.tail},
+    steps.push_back({{"step", i},
+                     {"lanes", std::move(lanes)},
+                     {"carried", slices_json(step.carried)},
+                     {"tail", step.tail},
                      {"measured", {{"pack_ms", step.pack_ms}}}});
   }
-  json node = {{"schema", "equipoise.plan/1"}, {"policy", plan.policy}, {"steps", std::move(steps)}, {"metrics", metrics}};
+  json node = {{"schema", "equipoise.plan/1"},
+               {"policy", plan.policy},
+               {"steps", std::move(steps)},
+               {"metrics", metrics}};
   if (!plan.dropped.empty()) node["dropped"] = slices_json(plan.dropped);
   if (!plan.notes.empty()) node["notes"] = plan.notes;
   if (!plan.solver.empty()) {
     json reports = json::array();
     for (const SolverReport& r : plan.solver)
-      reports.push_back({{"step", r.step}, {"incumbent", r.incumbent}, {"bound", r.bound}, {"optimal", r.optimal},
+      reports.push_back({{"step", r.step},
+                         {"incumbent", r.incumbent},
+                         {"bound", r.bound},
+                         {"optimal", r.optimal},
                          {"measured", {{"seconds", r.seconds}}}});
     node["solver"] = std::move(reports);
   }

@@ -10,10 +10,12 @@ namespace {
 
 // Code points, since labels may hold more than ASCII.
 std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
 }
 
-void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths, std::string& out) {
+void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths,
+                std::string& out) {
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::size_t pad = widths[i] - width(row[i]);
     if (i > 0) out.append(2 + pad, ' ');

@@ -28,13 +28,16 @@ double micro_batch_seconds(const RunModels& models, std::int64_t length, int deg
 }
 
 // The best strategy of one pack length (HBP Algorithm 1, inner loop), at equal global tokens.
-bool best_candidate(const RunModels& models, std::int64_t length, std::int64_t global_tokens, GroupCandidate& best) {
+bool best_candidate(const RunModels& models, std::int64_t length, std::int64_t global_tokens,
+                    GroupCandidate& best) {
   const int replicas = models.layout.data * models.layout.context;
   best = GroupCandidate{};
   best.length = length;
   for (int degree = 1; degree <= replicas; degree *= 2) {
     if (replicas % degree != 0) continue;
-    if (models.layout.context_comm == ContextComm::ulysses && (models.costs.model().heads / models.layout.tensor) % degree != 0) continue;
+    if (models.layout.context_comm == ContextComm::ulysses &&
+        (models.costs.model().heads / models.layout.tensor) % degree != 0)
+      continue;
     const std::int64_t rank_tokens = (length + degree - 1) / degree;
     const int layers = models.memory.checkpointed_layers(rank_tokens, degree);
     if (layers < 0) continue;
@@ -49,11 +52,14 @@ bool best_candidate(const RunModels& models, std::int64_t length, std::int64_t g
   return best.seconds > 0;
 }
 
-void derive_candidates(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
+void derive_candidates(const Study& study, const RunModels& models, PolicyRun& run,
+                       std::vector<std::string>& notes) {
   std::vector<std::int64_t> lengths = run.candidates;
   if (lengths.empty())
     for (std::int64_t l = 8192; l <= study.batch.context_window; l *= 2) lengths.push_back(l);
-  const std::int64_t global = run.pack.global_tokens > 0 ? run.pack.global_tokens : study.batch.context_window * study.batch.sequences_per_step;
+  const std::int64_t global = run.pack.global_tokens > 0
+                                  ? run.pack.global_tokens
+                                  : study.batch.context_window * study.batch.sequences_per_step;
   for (const std::int64_t length : lengths) {
     GroupCandidate candidate;
     if (!best_candidate(models, length, global, candidate)) {
@@ -69,7 +75,8 @@ void derive_candidates(const Study& study, const RunModels& models, PolicyRun& r
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
     : layout(l),
-      placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline}, study.cluster.gpus_per_node),
+      placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
+                study.cluster.gpus_per_node),
       costs(study.model, layout, profile, placement, study.cluster.network, study.framework),
       memory(study.model, layout, profile, study.framework.gradient_bytes) {}
 
@@ -82,22 +89,28 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
   return layout;
 }
 
-void derive_options(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
+void derive_options(const Study& study, const RunModels& models, PolicyRun& run,
+                    std::vector<std::string>& notes) {
   const bool packs_freely = run.name == "wlb" || run.name == "varlen-solver";
   if (packs_freely && !run.has_max_tokens) {
     const std::int64_t fits = models.memory.largest_micro_batch(models.layout.context);
     const std::int64_t wanted = 2 * study.batch.context_window;
     run.pack.max_tokens = std::min(wanted, fits);
     if (run.pack.max_tokens < 1)
-      throw UserError(study.file + ": " + run.label + ": not even one token fits into memory beside the model's states");
+      throw UserError(study.file + ": " + run.label +
+                      ": not even one token fits into memory beside the model's states");
     if (fits < wanted)
-      notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) + " tokens, what memory allows");
+      notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
+                      " tokens, what memory allows");
   }
-  const bool buckets = run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
+  const bool buckets =
+      run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
   if (buckets && !run.has_bucket_size) {
     run.pack.bucket_size = models.memory.bucket_size();
-    if (run.pack.bucket_size < 1) throw UserError(study.file + ": " + run.label + ": no bucket fits into memory");
-    notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) + " tokens a CP rank, from the memory model");
+    if (run.pack.bucket_size < 1)
+      throw UserError(study.file + ": " + run.label + ": no bucket fits into memory");
+    notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
+                    " tokens a CP rank, from the memory model");
   }
   run.sharding.bucket_size = run.pack.bucket_size;
   run.sharding.rollback = run.pack.rollback;

@@ -22,6 +22,7 @@ Layout layout_of(const Study& study, const PolicyRun& run);
 
 // Fills run.pack: max_tokens, bucket_size, candidates (hbp without groups). Throws UserError where nothing
 // fits in memory.
-void derive_options(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes);
+void derive_options(const Study& study, const RunModels& models, PolicyRun& run,
+                    std::vector<std::string>& notes);
 
 }  // namespace equipoise

@@ -36,7 +36,8 @@ bool parse_size(std::string_view text, std::int64_t& value) {
 
 bool parse_size(const json& node, std::int64_t& value) {
   if (node.is_string()) return parse_size(std::string_view(node.get_ref<const std::string&>()), value);
-  if (node.is_number_unsigned() && node.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) return false;
+  if (node.is_number_unsigned() && node.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+    return false;
   if (!node.is_number_integer()) return false;
   value = node.get<std::int64_t>();
   return true;
@@ -73,7 +74,8 @@ bool JsonObject::flag(std::string_view key, bool fallback) {
   return node->get<bool>();
 }
 
-std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
+std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t least,
+                                 std::int64_t most) {
   const json* node = find(key);
   if (node == nullptr) return fallback;
   std::int64_t value = 0;
@@ -91,7 +93,8 @@ double JsonObject::number(std::string_view key, double fallback, double least, d
   return value;
 }
 
-std::size_t JsonObject::choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> allowed) {
+std::size_t JsonObject::choice(std::string_view key, std::size_t fallback,
+                               std::span<const std::string_view> allowed) {
   const json* node = find(key);
   if (node == nullptr) return fallback;
   if (node->is_string())

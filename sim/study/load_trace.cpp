@@ -19,9 +19,11 @@ std::int64_t tokens_needed(const Study& study) {
 }
 
 // Draws until the study has enough: the mean of a heavy-tailed distribution is not known beforehand.
-Trace synthesize_enough(const Study& study, const std::string& name, std::int64_t documents, std::uint64_t seed) {
+Trace synthesize_enough(const Study& study, const std::string& name, std::int64_t documents,
+                        std::uint64_t seed) {
   if (documents > 0) return synthesize(name, documents, seed);
-  if (study.batch.documents_per_step > 0) return synthesize(name, study.steps * study.batch.documents_per_step, seed);
+  if (study.batch.documents_per_step > 0)
+    return synthesize(name, study.steps * study.batch.documents_per_step, seed);
   for (std::int64_t count = 4096;; count *= 2) {
     Trace trace = synthesize(name, count, seed);
     std::int64_t sum = 0;
@@ -56,8 +58,9 @@ Trace load_trace(const Study& study) {
   }
   std::vector<Trace> parts;
   for (const TraceSource::Part& part : source.mixture)
-    parts.push_back(part.file.empty() ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size())
-                                      : read_trace(resolved(study, part.file), options));
+    parts.push_back(part.file.empty()
+                        ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size())
+                        : read_trace(resolved(study, part.file), options));
   std::vector<WeightedTrace> weighted;
   for (std::size_t i = 0; i < parts.size(); ++i) weighted.push_back({&parts[i], source.mixture[i].weight});
   return mix_traces(weighted, source.documents, source.seed);

@@ -16,9 +16,12 @@ namespace {
 
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
 constexpr Preset kPresets[] = {
-    {"plain-4d", "plain", "per-sequence", 0, "WLB-LLM's first baseline: windows as they are, per-sequence sharding"},
-    {"fixed-4d", "fixed-greedy", "static-best", 0, "WLB-LLM's second baseline: fixed-length greedy packing, the better static sharding"},
-    {"wlb-llm", "wlb", "adaptive", 2, "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
+    {"plain-4d", "plain", "per-sequence", 0,
+     "WLB-LLM's first baseline: windows as they are, per-sequence sharding"},
+    {"fixed-4d", "fixed-greedy", "static-best", 0,
+     "WLB-LLM's second baseline: fixed-length greedy packing, the better static sharding"},
+    {"wlb-llm", "wlb", "adaptive", 2,
+     "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
 };
 
 constexpr std::string_view kOversize[] = {"error", "drop", "truncate", "split"};
@@ -29,7 +32,9 @@ constexpr std::string_view kCosts[] = {"profiled", "quadratic", "flops"};
 
 }  // namespace
 
-std::span<const Preset> presets() { return kPresets; }
+std::span<const Preset> presets() {
+  return kPresets;
+}
 
 std::vector<Group> parse_groups(const std::string& text, const std::string& where) {
   std::vector<Group> groups;
@@ -39,12 +44,14 @@ std::vector<Group> parse_groups(const std::string& text, const std::string& wher
     Group group;
     std::int64_t degree = 0;
     if (colon == std::string::npos || !parse_size(std::string_view(item).substr(0, colon), group.length) ||
-        !parse_size(std::string_view(item).substr(colon + 1), degree) || group.length < 1 || degree < 1 || degree > 1024)
+        !parse_size(std::string_view(item).substr(colon + 1), degree) || group.length < 1 || degree < 1 ||
+        degree > 1024)
       throw UserError(where + ": expected length:degree pairs such as 16K:1,128K:8, found " + item);
     group.context = static_cast<int>(degree);
     groups.push_back(group);
   }
-  if (groups.empty()) throw UserError(where + ": expected length:degree pairs such as 16K:1,128K:8, found nothing");
+  if (groups.empty())
+    throw UserError(where + ": expected length:degree pairs such as 16K:1,128K:8, found nothing");
   return groups;
 }
 
@@ -52,8 +59,10 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
   o.pack_length = object.integer("pack_length", o.pack_length, 1, kLongest);
   o.micro_batches = object.integer("micro_batches", o.micro_batches, 1, 1 << 24);
   o.order = static_cast<Order>(object.choice("order", static_cast<std::size_t>(o.order), kOrders));
-  o.oversize = static_cast<Oversize>(object.choice("oversize", static_cast<std::size_t>(o.oversize), kOversize));
-  o.seed = static_cast<std::uint64_t>(object.integer("seed", static_cast<std::int64_t>(o.seed), 0, INT64_MAX));
+  o.oversize =
+      static_cast<Oversize>(object.choice("oversize", static_cast<std::size_t>(o.oversize), kOversize));
+  o.seed =
+      static_cast<std::uint64_t>(object.integer("seed", static_cast<std::int64_t>(o.seed), 0, INT64_MAX));
   o.shuffle = object.flag("shuffle", o.shuffle);
   o.time_limit_seconds = object.number("time_limit", o.time_limit_seconds, 0.001, 1e6);
   o.verify = object.flag("verify", o.verify);
@@ -66,7 +75,8 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
   o.chunk_size = object.integer("chunk_size", o.chunk_size, 1, kLongest);
   o.keep = static_cast<int>(object.integer("keep", o.keep, 1, 1 << 20));
   if (const json* groups = object.find("groups")) {
-    if (!groups->is_string()) object.fail("groups", "a string of length:degree pairs such as \"16K:1,128K:8\"");
+    if (!groups->is_string())
+      object.fail("groups", "a string of length:degree pairs such as \"16K:1,128K:8\"");
     o.groups = parse_groups(groups->get<std::string>(), object.where() + ".groups");
   }
   o.rounds = static_cast<int>(object.integer("rounds", o.rounds, 1, 1000));
@@ -80,7 +90,8 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
 }
 
 void read_shard_options(JsonObject& object, ShardOptions& o) {
-  o.remainder = static_cast<Remainder>(object.choice("remainder", static_cast<std::size_t>(o.remainder), kRemainders));
+  o.remainder =
+      static_cast<Remainder>(object.choice("remainder", static_cast<std::size_t>(o.remainder), kRemainders));
   o.pad = static_cast<Pad>(object.choice("pad", static_cast<std::size_t>(o.pad), kPads));
   o.block = object.integer("block", o.block, 1, kLongest);
   o.tile = object.integer("tile", o.tile, 1, 1 << 20);

@@ -30,7 +30,8 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
   source.seed = static_cast<std::uint64_t>(object.integer("seed", 0, 0, INT64_MAX));
   source.repeat = object.flag("repeat", false);
   if (const json* parts = object.find("mixture")) {
-    if (!parts->is_array() || parts->empty()) object.fail("mixture", "a list of {file or distribution, weight}");
+    if (!parts->is_array() || parts->empty())
+      object.fail("mixture", "a list of {file or distribution, weight}");
     for (std::size_t i = 0; i < parts->size(); ++i) {
       JsonObject part((*parts)[i], where + ".mixture[" + std::to_string(i) + "]");
       TraceSource::Part p;
@@ -38,13 +39,17 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
       p.distribution = part.text("distribution", "");
       p.weight = part.number("weight", 1, 1e-9, 1e9);
       part.finish();
-      if (p.file.empty() == p.distribution.empty()) throw UserError(part.where() + ": expected file or distribution");
+      if (p.file.empty() == p.distribution.empty())
+        throw UserError(part.where() + ": expected file or distribution");
       source.mixture.push_back(std::move(p));
     }
   }
   object.finish();
-  const int kinds = !source.file.empty() + (source.uniform > 0) + !source.distribution.empty() + !source.mixture.empty();
-  if (kinds != 1) throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " + std::to_string(kinds));
+  const int kinds =
+      !source.file.empty() + (source.uniform > 0) + !source.distribution.empty() + !source.mixture.empty();
+  if (kinds != 1)
+    throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " +
+                    std::to_string(kinds));
   return source;
 }
 
@@ -128,11 +133,13 @@ Layout read_layout(const json& node, const std::string& where) {
   constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
   layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
   layout.zero = static_cast<int>(object.integer("zero", 1, 0, 3));
-  if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
+  if (const json* recompute = object.find("recompute"))
+    read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
   layout.order = object.text("order", layout.order);
   object.finish();
   if (layout.gpus() > kMostGpus)
-    throw UserError(where + ": expected at most " + std::to_string(kMostGpus) + " GPUs, found " + std::to_string(layout.gpus()));
+    throw UserError(where + ": expected at most " + std::to_string(kMostGpus) + " GPUs, found " +
+                    std::to_string(layout.gpus()));
   return layout;
 }
 
@@ -152,7 +159,8 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   PackOptions& batch = study.batch;
   batch.context_window = object.integer("context_window", batch.context_window, 1, kLongest);
   batch.micro_batch_size = object.integer("micro_batch_size", 1, 1, 1 << 20);
-  batch.sequences_per_step = object.integer("sequences_per_step", std::int64_t{study.layout.pipeline} * study.layout.data, 1, 1 << 24);
+  batch.sequences_per_step = object.integer(
+      "sequences_per_step", std::int64_t{study.layout.pipeline} * study.layout.data, 1, 1 << 24);
   batch.documents_per_step = object.integer("documents_per_step", 0, 1, 1 << 30);
   batch.micro_batches = object.integer("micro_batches", 0, 1, 1 << 24);
   study.steps = object.integer("steps", 100, 1, kMostSteps);
@@ -161,7 +169,8 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   object.finish();
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
   if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
-    throw UserError(where + ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
+    throw UserError(where +
+                    ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
                     std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step));
   batch.lanes = study.layout.data;
   batch.context = study.layout.context;
@@ -192,11 +201,13 @@ Study parse_study(const json& file, const std::string& path) {
   const json* model = object.find("model");
   if (model == nullptr) object.fail("model", "a model name or {\"hf_config\": path}");
   study.model = read_model(*model, inside("model"), study.directory);
-  if (const json* node = object.find("cluster")) study.cluster = read_cluster(*node, inside("cluster"), study.notes);
+  if (const json* node = object.find("cluster"))
+    study.cluster = read_cluster(*node, inside("cluster"), study.notes);
   if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
   constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
   study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
-  if (const json* node = object.find("framework")) study.framework = read_framework(*node, inside("framework"));
+  if (const json* node = object.find("framework"))
+    study.framework = read_framework(*node, inside("framework"));
   static const json kEmpty = json::object();
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
@@ -205,9 +216,11 @@ Study parse_study(const json& file, const std::string& path) {
   check_layout(study.model, study.layout, path);
 
   const json* policies = object.find("policies");
-  if (policies == nullptr || !policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
+  if (policies == nullptr || !policies->is_array() || policies->empty())
+    object.fail("policies", "a list of at least one policy");
   for (std::size_t i = 0; i < policies->size(); ++i)
-    study.policies.push_back(read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+    study.policies.push_back(
+        read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   make_labels_unique(study.policies);
   study.baseline = object.text("baseline", study.policies.front().label);
   object.finish();
@@ -220,8 +233,8 @@ Study parse_study(const json& file, const std::string& path) {
   }
   if (!found) {
     const std::string_view near = nearest_name(study.baseline, labels);
-    throw UserError(path + ".baseline: expected the name of one of the policies, found \"" + study.baseline + "\"" +
-                    (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
+    throw UserError(path + ".baseline: expected the name of one of the policies, found \"" + study.baseline +
+                    "\"" + (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
   }
   return study;
 }
@@ -237,11 +250,14 @@ void set_study_key(json& file, const std::string& assignment) {
   for (std::string key; std::getline(path, key, '.');) {
     if (node->is_array()) {
       std::int64_t index = 0;
-      if (!parse_size(std::string_view(key), index) || index < 0 || static_cast<std::size_t>(index) >= node->size())
-        throw UserError("--set " + assignment + ": expected an index in 0.." + std::to_string(node->size()) + " - 1, found " + key);
+      if (!parse_size(std::string_view(key), index) || index < 0 ||
+          static_cast<std::size_t>(index) >= node->size())
+        throw UserError("--set " + assignment + ": expected an index in 0.." + std::to_string(node->size()) +
+                        " - 1, found " + key);
       node = &(*node)[static_cast<std::size_t>(index)];
     } else {
-      if (!node->is_object() && !node->is_null()) throw UserError("--set " + assignment + ": " + key + " is not inside an object");
+      if (!node->is_object() && !node->is_null())
+        throw UserError("--set " + assignment + ": " + key + " is not inside an object");
       node = &(*node)[key];
     }
   }

@@ -22,10 +22,12 @@ double peak_flops(const Study& study, const DeviceFacts& device) {
 std::unique_ptr<Workload> workload_for(const Study& study, const RunModels& models, const PolicyRun& run) {
   CostKind kind = run.cost;
   if (kind == CostKind::standard)
-    kind = run.name == "gds" || run.name == "skrull" || run.shard == "dacp" ? CostKind::flops : CostKind::profiled;
+    kind = run.name == "gds" || run.name == "skrull" || run.shard == "dacp" ? CostKind::flops
+                                                                            : CostKind::profiled;
   if (kind == CostKind::quadratic) return std::make_unique<QuadraticWorkload>();
   if (kind == CostKind::flops)
-    return std::make_unique<FlopsWorkload>(study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
+    return std::make_unique<FlopsWorkload>(study.model.hidden,
+                                           std::int64_t{study.model.kv_heads} * study.model.head_dim);
   return std::make_unique<ProfiledWorkload>(models.costs, study.batch.context_window);
 }
 
@@ -84,14 +86,24 @@ void judge_memory(PolicyResult& result) {
     fault.micro_batch = step.peak.micro_batch;
     fault.need_bytes = need;
     fault.capacity_bytes = result.capacity_bytes;
-    if (step.bucket_broken) fault.reason = "a CP rank holds more than its bucket of " + std::to_string(result.run.pack.bucket_size) + " tokens";
+    if (step.bucket_broken)
+      fault.reason = "a CP rank holds more than its bucket of " +
+                     std::to_string(result.run.pack.bucket_size) + " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
 }
 
 void drop_times(Metrics& m) {  // a run that does not fit has no step time
   const Metric peak = m.peak_memory_bytes;
-  const Metric delays[] = {m.token_delay_mean, m.token_delay_max, m.carried_tokens, m.attention_imbalance, m.abr, m.dbr, m.pr, m.cr, m.ave_t};
+  const Metric delays[] = {m.token_delay_mean,
+                           m.token_delay_max,
+                           m.carried_tokens,
+                           m.attention_imbalance,
+                           m.abr,
+                           m.dbr,
+                           m.pr,
+                           m.cr,
+                           m.ave_t};
   m = Metrics{};
   m.peak_memory_bytes = peak;
   m.token_delay_mean = delays[0];
@@ -105,8 +117,8 @@ void drop_times(Metrics& m) {  // a run that does not fit has no step time
   m.ave_t = delays[8];
 }
 
-PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents, PolicyRun run,
-                        const RunStudyOptions& options) {
+PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents,
+                        PolicyRun run, const RunStudyOptions& options) {
   PolicyResult result;
   const RunModels models(study, layout_of(study, run), profile);
   derive_options(study, models, run, result.notes);
@@ -118,7 +130,8 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
   if (!plan.dropped.empty()) {
     std::int64_t tokens = 0;
     for (const Slice& s : plan.dropped) tokens += s.tokens();
-    result.notes.push_back(run.label + ": " + std::to_string(plan.dropped.size()) + " slices with " + std::to_string(tokens) + " tokens dropped (--oversize)");
+    result.notes.push_back(run.label + ": " + std::to_string(plan.dropped.size()) + " slices with " +
+                           std::to_string(tokens) + " tokens dropped (--oversize)");
   }
   for (const std::string& note : plan.notes) result.notes.push_back(run.label + ": " + note);
 
@@ -132,14 +145,16 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
     std::vector<StepResult> other = simulation.steps(shard_rule(run, "per-document", *workload));
     const bool better = total_seconds(other) < total_seconds(result.steps);
     if (better) result.steps = std::move(other);
-    result.notes.push_back(run.label + ": static-best sharding is " + (better ? "per-document" : "per-sequence"));
+    result.notes.push_back(run.label + ": static-best sharding is " +
+                           (better ? "per-document" : "per-sequence"));
   } else {
     result.steps = simulation.steps(shard_rule(run, run.shard, *workload));
   }
 
   result.run = std::move(run);
   result.capacity_bytes = models.memory.capacity_bytes();
-  result.metrics = measure({study.model, models.layout, peak_flops(study, profile.device()), documents.batches, plan, result.steps});
+  result.metrics = measure({study.model, models.layout, peak_flops(study, profile.device()),
+                            documents.batches, plan, result.steps});
   for (const StepResult& s : result.steps) result.use += s.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   judge_memory(result);

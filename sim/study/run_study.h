@@ -33,13 +33,13 @@ struct OutOfMemory {
 };
 
 struct PolicyResult {
-  PolicyRun run;          // with everything that was derived filled in
+  PolicyRun run;  // with everything that was derived filled in
   bool out_of_memory = false;
   OutOfMemory memory_fault;
   Metrics metrics;
   MemoryPeak peak;
   double capacity_bytes = 0;
-  double pack_ms = 0;     // measured, mean per global batch
+  double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;
   std::vector<std::string> notes;
   std::vector<StepResult> steps;

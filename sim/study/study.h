@@ -18,7 +18,7 @@
 namespace equipoise {
 
 struct TraceSource {
-  std::string file;            // one of file, uniform, distribution, mixture
+  std::string file;  // one of file, uniform, distribution, mixture
   std::int64_t uniform = 0;
   std::string distribution;
   std::string column;
@@ -42,7 +42,7 @@ struct PolicyRun {
   std::string shard;     // sharding rule
   std::string schedule;  // empty: the study's
   bool strict_keep = false;
-  bool search = false;   // wlb: search thresholds
+  bool search = false;  // wlb: search thresholds
   double delay_bound = 0.5;
   CostKind cost = CostKind::standard;
   bool has_max_tokens = false;
@@ -50,7 +50,7 @@ struct PolicyRun {
   PackOptions pack;
   ShardOptions sharding;
   std::vector<std::int64_t> candidates;  // hbp: pack lengths to choose groups from; empty: 8K .. the window
-  bool has_recompute = false;   // overrides the layout's
+  bool has_recompute = false;            // overrides the layout's
   Recompute recompute = Recompute::selective;
   int recompute_layers = 0;
 };
@@ -72,12 +72,12 @@ struct Study {
   Cluster cluster;
   Layout layout;
   FrameworkOptions framework;
-  PackOptions batch;      // the shape of a step, copied into every policy
+  PackOptions batch;  // the shape of a step, copied into every policy
   std::int64_t steps = 100;
   LoaderTail loader = LoaderTail::carry;
   std::string schedule = "1f1b";
   std::vector<PolicyRun> policies;
-  std::string baseline;   // label
+  std::string baseline;            // label
   std::vector<std::string> notes;  // keys that cannot affect the result
 };
 

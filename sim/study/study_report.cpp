@@ -13,22 +13,27 @@ using nlohmann::json;
 
 namespace {
 
-std::string cell(const Metric& metric, int digits, double scale = 1) { return metric ? fixed(*metric * scale, digits) : "-"; }
+std::string cell(const Metric& metric, int digits, double scale = 1) {
+  return metric ? fixed(*metric * scale, digits) : "-";
+}
 
 std::string speedup_cell(const Metrics& m) {
   if (!m.speedup) return "-";
   std::string text = fixed(*m.speedup, 2) + "x";
-  if (m.speedup_low && m.speedup_high) text += " (" + fixed(*m.speedup_low, 2) + "-" + fixed(*m.speedup_high, 2) + ")";
+  if (m.speedup_low && m.speedup_high)
+    text += " (" + fixed(*m.speedup_low, 2) + "-" + fixed(*m.speedup_high, 2) + ")";
   return text;
 }
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string out_of_memory_text(const OutOfMemory& fault) {
-  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) + " in step " +
-                     std::to_string(fault.step) + ", micro-batch " + std::to_string(fault.micro_batch);
+  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
+                     " in step " + std::to_string(fault.step) + ", micro-batch " +
+                     std::to_string(fault.micro_batch);
   if (!fault.reason.empty()) return text + ": " + fault.reason;
-  return text + " needs " + fixed(fault.need_bytes / kGiB, 1) + " GiB of " + fixed(fault.capacity_bytes / kGiB, 1);
+  return text + " needs " + fixed(fault.need_bytes / kGiB, 1) + " GiB of " +
+         fixed(fault.capacity_bytes / kGiB, 1);
 }
 
 // What a step of the winner is lost to, largest first.
@@ -48,7 +53,8 @@ std::string limits(const PolicyResult& winner) {
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::ep)], "EP communication");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::dp)], "gradient and parameter exchange");
   add(m.recompute_ratio, "recompute");
-  std::stable_sort(losses.begin(), losses.end(), [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  std::stable_sort(losses.begin(), losses.end(),
+                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
   std::string text;
   for (std::size_t i = 0; i < losses.size() && i < 3; ++i)
     text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
@@ -69,26 +75,31 @@ const PolicyResult* winner_of(const StudyResult& result) {
 std::string study_table(const Study& study, const StudyResult& result) {
   std::ostringstream out;
   const Layout& l = study.layout;
-  out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor << ", CP " << l.context
-      << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens) << " tokens of " << grouped(result.documents)
-      << " documents from " << result.trace_origin << '\n';
-  TextTable table({"policy", "tokens/s/GPU", "speed-up (p5-p95)", "MFU %", "imbalance", "bubble %", "CP imb.", "delay", "mem. free GiB", "pack ms"});
+  out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor
+      << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
+      << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin << '\n';
+  TextTable table({"policy", "tokens/s/GPU", "speed-up (p5-p95)", "MFU %", "imbalance", "bubble %", "CP imb.",
+                   "delay", "mem. free GiB", "pack ms"});
   for (const PolicyResult& p : result.policies) {
     const Metrics& m = p.metrics;
     const double headroom = (p.capacity_bytes - p.peak.parts.total()) / kGiB;
     if (p.out_of_memory) {
-      table.add({p.run.label, "OOM", "-", "-", "-", "-", "-", cell(m.token_delay_mean, 2), fixed(headroom, 1), fixed(p.pack_ms, 2)});
+      table.add({p.run.label, "OOM", "-", "-", "-", "-", "-", cell(m.token_delay_mean, 2), fixed(headroom, 1),
+                 fixed(p.pack_ms, 2)});
       continue;
     }
-    table.add({p.run.label, cell(m.tokens_per_second_per_gpu, 0), speedup_cell(m), cell(m.mfu, 1, 100), cell(m.imbalance_degree, 3),
-               cell(m.bubble_ratio, 1, 100), cell(m.cp_imbalance, 3), cell(m.token_delay_mean, 2), fixed(headroom, 1), fixed(p.pack_ms, 2)});
+    table.add({p.run.label, cell(m.tokens_per_second_per_gpu, 0), speedup_cell(m), cell(m.mfu, 1, 100),
+               cell(m.imbalance_degree, 3), cell(m.bubble_ratio, 1, 100), cell(m.cp_imbalance, 3),
+               cell(m.token_delay_mean, 2), fixed(headroom, 1), fixed(p.pack_ms, 2)});
   }
   out << table.text();
   for (const PolicyResult& p : result.policies)
-    if (p.out_of_memory) out << p.run.label << " is out of memory: " << out_of_memory_text(p.memory_fault) << '\n';
+    if (p.out_of_memory)
+      out << p.run.label << " is out of memory: " << out_of_memory_text(p.memory_fault) << '\n';
   if (const PolicyResult* best = winner_of(result); best != nullptr)
     out << best->run.label << " is fastest; it is limited by " << limits(*best) << ".\n";
-  out << "(simulated; kernels and collectives from profile " << result.profile << "; pack ms measured on this machine)\n";
+  out << "(simulated; kernels and collectives from profile " << result.profile
+      << "; pack ms measured on this machine)\n";
   return out.str();
 }
 
@@ -96,16 +107,25 @@ json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
   for (const PolicyResult& p : result.policies) {
     const MemoryParts& parts = p.peak.parts;
-    json memory = {{"capacity_bytes", p.capacity_bytes}, {"peak_bytes", parts.total()},
-                   {"parameters", parts.parameters},     {"gradients", parts.gradients},
-                   {"optimizer", parts.optimizer},       {"activations", parts.activations},
-                   {"kv_state", parts.kv_state},         {"buffers", parts.buffers},
-                   {"reserve", parts.reserve},           {"stage", p.peak.stage},
-                   {"lane", p.peak.lane},                {"micro_batch", p.peak.micro_batch}};
+    json memory = {{"capacity_bytes", p.capacity_bytes},
+                   {"peak_bytes", parts.total()},
+                   {"parameters", parts.parameters},
+                   {"gradients", parts.gradients},
+                   {"optimizer", parts.optimizer},
+                   {"activations", parts.activations},
+                   {"kv_state", parts.kv_state},
+                   {"buffers", parts.buffers},
+                   {"reserve", parts.reserve},
+                   {"stage", p.peak.stage},
+                   {"lane", p.peak.lane},
+                   {"micro_batch", p.peak.micro_batch}};
     if (p.out_of_memory)
-      memory["out_of_memory"] = {{"step", p.memory_fault.step},   {"lane", p.memory_fault.lane},
-                                 {"stage", p.memory_fault.stage}, {"micro_batch", p.memory_fault.micro_batch},
-                                 {"need_bytes", p.memory_fault.need_bytes}, {"capacity_bytes", p.memory_fault.capacity_bytes},
+      memory["out_of_memory"] = {{"step", p.memory_fault.step},
+                                 {"lane", p.memory_fault.lane},
+                                 {"stage", p.memory_fault.stage},
+                                 {"micro_batch", p.memory_fault.micro_batch},
+                                 {"need_bytes", p.memory_fault.need_bytes},
+                                 {"capacity_bytes", p.memory_fault.capacity_bytes},
                                  {"message", out_of_memory_text(p.memory_fault)}};
     json node = {{"name", p.run.label},
                  {"policy", p.run.name},
@@ -114,19 +134,33 @@ json summary_json(const Study& study, const StudyResult& result) {
                  {"metrics", metrics_json(p.metrics)},
                  {"memory", std::move(memory)},
                  {"measured", {{"pack_ms", p.pack_ms}}},
-                 {"provenance", {{"times", "simulated"}, {"profile", result.profile}, {"trace", result.trace_origin},
-                                 {"predictions", p.use.calls}, {"beyond_samples", p.use.beyond_samples}}}};
+                 {"provenance",
+                  {{"times", "simulated"},
+                   {"profile", result.profile},
+                   {"trace", result.trace_origin},
+                   {"predictions", p.use.calls},
+                   {"beyond_samples", p.use.beyond_samples}}}};
     if (!p.notes.empty()) node["notes"] = p.notes;
-    if (!p.steps.empty() && !p.steps.front().gpu_compute.empty()) node["gpu_compute_seconds"] = p.steps.front().gpu_compute;
+    if (!p.steps.empty() && !p.steps.front().gpu_compute.empty())
+      node["gpu_compute_seconds"] = p.steps.front().gpu_compute;
     policies.push_back(std::move(node));
   }
   const Layout& l = study.layout;
   json notes = study.notes;
   return {{"schema", "equipoise.summary/1"},
-          {"study", {{"name", study.name}, {"model", study.model.name}, {"gpus", l.gpus()},
-                     {"tensor", l.tensor}, {"context", l.context}, {"pipeline", l.pipeline}, {"data", l.data},
-                     {"trace", result.trace_origin}, {"documents", result.documents}, {"tokens", result.tokens},
-                     {"dropped_tokens", result.dropped_tokens}, {"notes", std::move(notes)}}},
+          {"study",
+           {{"name", study.name},
+            {"model", study.model.name},
+            {"gpus", l.gpus()},
+            {"tensor", l.tensor},
+            {"context", l.context},
+            {"pipeline", l.pipeline},
+            {"data", l.data},
+            {"trace", result.trace_origin},
+            {"documents", result.documents},
+            {"tokens", result.tokens},
+            {"dropped_tokens", result.dropped_tokens},
+            {"notes", std::move(notes)}}},
           {"baseline", study.baseline},
           {"policies", std::move(policies)}};
 }
@@ -154,13 +188,15 @@ std::string summary_csv(const Study& study, const StudyResult& result) {
 std::string steps_csv(const StudyResult& result) {
   std::ostringstream out;
   out.precision(12);
-  out << "policy,step,tail,tokens,step_seconds,pipeline_seconds,optimizer_seconds,exposed_gradient_seconds,bubble_ratio,cp_imbalance,peak_memory_bytes\n";
+  out << "policy,step,tail,tokens,step_seconds,pipeline_seconds,optimizer_seconds,exposed_gradient_seconds,"
+         "bubble_ratio,cp_imbalance,peak_memory_bytes\n";
   for (const PolicyResult& p : result.policies)
     for (std::size_t i = 0; i < p.steps.size() && !p.out_of_memory; ++i) {
       const StepResult& s = p.steps[i];
-      out << p.run.label << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ',' << to_seconds(s.step) << ','
-          << to_seconds(s.pipeline) << ',' << to_seconds(s.optimizer) << ',' << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ','
-          << s.cp_imbalance << ',' << s.peak.parts.total() << '\n';
+      out << p.run.label << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ','
+          << to_seconds(s.step) << ',' << to_seconds(s.pipeline) << ',' << to_seconds(s.optimizer) << ','
+          << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ',' << s.cp_imbalance << ','
+          << s.peak.parts.total() << '\n';
     }
   return out.str();
 }

@@ -11,35 +11,42 @@ void require(bool holds, const std::string& where, const std::string& what) {
   if (!holds) throw UserError(where + ": parallel" + what);
 }
 
-std::string num(std::int64_t value) { return std::to_string(value); }
+std::string num(std::int64_t value) {
+  return std::to_string(value);
+}
 
 }  // namespace
 
 void check_layout(const ModelShape& m, const Layout& p, const std::string& where) {
   const int t = p.tensor;
-  require(m.heads % t == 0, where, ".tensor: expected a divisor of the model's " + num(m.heads) + " heads, found " + num(t));
+  require(m.heads % t == 0, where,
+          ".tensor: expected a divisor of the model's " + num(m.heads) + " heads, found " + num(t));
   require(m.kv_heads % t == 0 || t % m.kv_heads == 0, where,
-          ".tensor: expected a divisor or multiple of the model's " + num(m.kv_heads) + " KV heads, found " + num(t));
-  require(m.ffn % t == 0, where, ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
+          ".tensor: expected a divisor or multiple of the model's " + num(m.kv_heads) + " KV heads, found " +
+              num(t));
+  require(m.ffn % t == 0, where,
+          ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
   require(p.virtual_stages() <= m.layers, where,
           ".pipeline: expected pipeline x virtual_pipeline of at most " + num(m.layers) + " layers, found " +
               num(p.virtual_stages()));
   require(p.virtual_pipeline == 1 || p.pipeline > 1, where,
           ".virtual_pipeline: expected 1 without a pipeline, found " + num(p.virtual_pipeline));
   require(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));
-  require(p.zero < 3 || p.pipeline == 1, where, ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
+  require(p.zero < 3 || p.pipeline == 1, where,
+          ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
   require(p.recompute_layers >= 0 && p.recompute_layers <= m.layers, where,
           ".recompute.layers: expected 0.." + num(m.layers) + ", found " + num(p.recompute_layers));
   if (p.context_comm == ContextComm::ulysses)
     require((m.heads / t) % p.context == 0, where,
-            ".context: Ulysses needs a divisor of the " + num(m.heads / t) + " query heads of a TP rank, found " +
-                num(p.context));
+            ".context: Ulysses needs a divisor of the " + num(m.heads / t) +
+                " query heads of a TP rank, found " + num(p.context));
   if (m.moe) {
     require(m.moe->experts % p.expert == 0, where,
-            ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " + num(p.expert));
-    require((std::int64_t{p.data} * p.context) % p.expert == 0, where,
-            ".expert: expected a divisor of data x context = " + num(std::int64_t{p.data} * p.context) + ", found " +
+            ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
                 num(p.expert));
+    require((std::int64_t{p.data} * p.context) % p.expert == 0, where,
+            ".expert: expected a divisor of data x context = " + num(std::int64_t{p.data} * p.context) +
+                ", found " + num(p.expert));
   } else {
     require(p.expert == 1, where, ".expert: expected 1 for a model without experts, found " + num(p.expert));
   }
@@ -63,19 +70,26 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
 
 const char* name_of(ContextComm form) {
   switch (form) {
-    case ContextComm::all_gather: return "all-gather";
-    case ContextComm::ring: return "ring";
-    case ContextComm::ulysses: return "ulysses";
+    case ContextComm::all_gather:
+      return "all-gather";
+    case ContextComm::ring:
+      return "ring";
+    case ContextComm::ulysses:
+      return "ulysses";
   }
   std::abort();
 }
 
 const char* name_of(Recompute mode) {
   switch (mode) {
-    case Recompute::none: return "none";
-    case Recompute::selective: return "selective";
-    case Recompute::full: return "full";
-    case Recompute::layers: return "layers";
+    case Recompute::none:
+      return "none";
+    case Recompute::selective:
+      return "selective";
+    case Recompute::full:
+      return "full";
+    case Recompute::layers:
+      return "layers";
   }
   std::abort();
 }

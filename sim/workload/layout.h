@@ -21,9 +21,9 @@ struct Layout {
   int virtual_pipeline = 1;
   int expert = 1;
   ContextComm context_comm = ContextComm::all_gather;
-  int zero = 1;                        // 0: everything replicated .. 3: FSDP
+  int zero = 1;  // 0: everything replicated .. 3: FSDP
   Recompute recompute = Recompute::selective;
-  int recompute_layers = 0;            // with Recompute::layers: of the whole model, spread over the stages
+  int recompute_layers = 0;  // with Recompute::layers: of the whole model, spread over the stages
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
@@ -34,8 +34,8 @@ struct Layout {
 // Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
 void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
 
-// Layers of each of the PP x VPP virtual stages, in model order. Where the layers do not divide, the stages in
-// the middle get one more: the first also embeds and the last also makes the logits.
+// Layers of each of the PP x VPP virtual stages, in model order. Where the layers do not divide, the stages
+// in the middle get one more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
 
 // "none", "selective", ... for messages and JSON.

@@ -15,7 +15,8 @@ std::int64_t ModelShape::kv_width() const {
 std::int64_t ModelShape::attention_parameters() const {
   if (mla) {
     const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
-    const std::int64_t q = mla->q_lora > 0 ? hidden * mla->q_lora + mla->q_lora + mla->q_lora * q_width : hidden * q_width;
+    const std::int64_t q =
+        mla->q_lora > 0 ? hidden * mla->q_lora + mla->q_lora + mla->q_lora * q_width : hidden * q_width;
     const std::int64_t kv_down = hidden * (mla->kv_lora + mla->rope_dim) + mla->kv_lora;  // with its norm
     const std::int64_t kv_up = mla->kv_lora * std::int64_t{heads} * (mla->nope_dim + mla->v_dim);
     return q + kv_down + kv_up + std::int64_t{heads} * mla->v_dim * hidden;
@@ -45,7 +46,8 @@ std::int64_t ModelShape::active_matmul_parameters() const {
   for (int layer = 0; layer < layers; ++layer) {
     sum += attention_parameters();
     if (is_moe_layer(layer))
-      sum += (moe->active + moe->shared) * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn + hidden * moe->experts;
+      sum += (moe->active + moe->shared) * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn +
+             hidden * moe->experts;
     else
       sum += ffn_parameters(layer);
   }
@@ -103,7 +105,9 @@ const std::vector<ModelShape>& shapes() {
 
 }  // namespace
 
-std::span<const ModelShape> builtin_models() { return shapes(); }
+std::span<const ModelShape> builtin_models() {
+  return shapes();
+}
 
 const ModelShape& builtin_model(std::string_view name) {
   std::vector<std::string_view> known;

@@ -11,9 +11,9 @@ namespace equipoise {
 
 // Mixture of experts: the first `dense_layers` layers keep the dense FFN.
 struct MoeShape {
-  int experts = 0;            // routed
-  int active = 0;             // routed experts a token visits
-  int shared = 0;             // experts every token visits
+  int experts = 0;  // routed
+  int active = 0;   // routed experts a token visits
+  int shared = 0;   // experts every token visits
   std::int64_t expert_ffn = 0;
   int dense_layers = 0;
 };
@@ -21,10 +21,10 @@ struct MoeShape {
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): K and V come from a compressed vector, but are
 // expanded to every head before attention, so that CP moves as much as with MHA.
 struct MlaShape {
-  std::int64_t q_lora = 0;    // 0: queries are projected directly
+  std::int64_t q_lora = 0;  // 0: queries are projected directly
   std::int64_t kv_lora = 0;
-  int nope_dim = 0;           // per head, without position
-  int rope_dim = 0;           // per head, rotary (shared by all heads for K)
+  int nope_dim = 0;  // per head, without position
+  int rope_dim = 0;  // per head, rotary (shared by all heads for K)
   int v_dim = 0;
 };
 
@@ -34,10 +34,10 @@ struct ModelShape {
   std::int64_t hidden = 0;
   int heads = 0;
   int kv_heads = 0;
-  int head_dim = 0;           // of Q and K; V's too unless MLA
+  int head_dim = 0;  // of Q and K; V's too unless MLA
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
-  bool gated_ffn = true;      // SwiGLU: gate and up; false: one up projection and GELU
+  bool gated_ffn = true;  // SwiGLU: gate and up; false: one up projection and GELU
   bool tied_embeddings = false;
   bool qkv_bias = false;
   std::optional<MoeShape> moe;

@@ -23,7 +23,8 @@ std::int64_t positive(const json& config, const std::string& key, const std::str
 }
 
 // A key that may be absent or null.
-std::int64_t positive_or(const json& config, const std::string& key, std::int64_t fallback, const std::string& path) {
+std::int64_t positive_or(const json& config, const std::string& key, std::int64_t fallback,
+                         const std::string& path) {
   const auto it = config.find(key);
   return it == config.end() || it->is_null() ? fallback : positive(config, key, path);
 }
@@ -55,8 +56,8 @@ void read_moe(const json& config, const std::string& path, ModelShape& m) {
   if (config.contains("first_k_dense_replace") && config["first_k_dense_replace"] != 0)
     moe.dense_layers = static_cast<int>(positive_or(config, "first_k_dense_replace", 0, path));
   if (moe.active > moe.experts)
-    throw UserError(path + ": num_experts_per_tok: expected at most " + std::to_string(moe.experts) + " (" + key +
-                    "), found " + std::to_string(moe.active));
+    throw UserError(path + ": num_experts_per_tok: expected at most " + std::to_string(moe.experts) + " (" +
+                    key + "), found " + std::to_string(moe.active));
   m.moe = moe;
 }
 
@@ -90,8 +91,8 @@ ModelShape read_hf_config(const std::string& path) {
   m.qkv_bias = flag_or(config, "attention_bias", config.value("model_type", "") == "qwen2", path);
   if (m.head_dim < 1) throw UserError(path + ": num_attention_heads: expected at most hidden_size heads");
   if (m.heads % m.kv_heads != 0)
-    throw UserError(path + ": num_key_value_heads: expected a divisor of " + std::to_string(m.heads) + ", found " +
-                    std::to_string(m.kv_heads));
+    throw UserError(path + ": num_key_value_heads: expected a divisor of " + std::to_string(m.heads) +
+                    ", found " + std::to_string(m.kv_heads));
   read_moe(config, path, m);
   read_mla(config, path, m);
   return m;

@@ -6,47 +6,82 @@ namespace equipoise {
 
 const char* name_of(OpName op) {
   switch (op) {
-    case OpName::rms_norm: return "rms_norm";
-    case OpName::tp_all_gather: return "tp_all_gather";
-    case OpName::tp_reduce_scatter: return "tp_reduce_scatter";
-    case OpName::qkv_gemm: return "qkv_gemm";
-    case OpName::rope: return "rope";
-    case OpName::cp_all_gather: return "cp_all_gather";
-    case OpName::cp_reduce_scatter: return "cp_reduce_scatter";
-    case OpName::cp_ring_step: return "cp_ring_step";
-    case OpName::cp_all_to_all: return "cp_all_to_all";
-    case OpName::attention: return "attention";
-    case OpName::out_gemm: return "out_gemm";
-    case OpName::residual: return "residual";
-    case OpName::gate_up_gemm: return "gate_up_gemm";
-    case OpName::activation: return "activation";
-    case OpName::down_gemm: return "down_gemm";
-    case OpName::router: return "router";
-    case OpName::ep_all_to_all: return "ep_all_to_all";
-    case OpName::expert_gemm: return "expert_gemm";
-    case OpName::mla_projection: return "mla_projection";
-    case OpName::input_gradient: return "input_gradient";
-    case OpName::weight_gradient: return "weight_gradient";
-    case OpName::host_stall: return "host_stall";
-    case OpName::embedding: return "embedding";
-    case OpName::logits_gemm: return "logits_gemm";
-    case OpName::cross_entropy: return "cross_entropy";
-    case OpName::pp_send: return "pp_send";
-    case OpName::dp_reduce: return "dp_reduce";
-    case OpName::dp_all_gather: return "dp_all_gather";
-    case OpName::optimizer: return "optimizer";
+    case OpName::rms_norm:
+      return "rms_norm";
+    case OpName::tp_all_gather:
+      return "tp_all_gather";
+    case OpName::tp_reduce_scatter:
+      return "tp_reduce_scatter";
+    case OpName::qkv_gemm:
+      return "qkv_gemm";
+    case OpName::rope:
+      return "rope";
+    case OpName::cp_all_gather:
+      return "cp_all_gather";
+    case OpName::cp_reduce_scatter:
+      return "cp_reduce_scatter";
+    case OpName::cp_ring_step:
+      return "cp_ring_step";
+    case OpName::cp_all_to_all:
+      return "cp_all_to_all";
+    case OpName::attention:
+      return "attention";
+    case OpName::out_gemm:
+      return "out_gemm";
+    case OpName::residual:
+      return "residual";
+    case OpName::gate_up_gemm:
+      return "gate_up_gemm";
+    case OpName::activation:
+      return "activation";
+    case OpName::down_gemm:
+      return "down_gemm";
+    case OpName::router:
+      return "router";
+    case OpName::ep_all_to_all:
+      return "ep_all_to_all";
+    case OpName::expert_gemm:
+      return "expert_gemm";
+    case OpName::mla_projection:
+      return "mla_projection";
+    case OpName::input_gradient:
+      return "input_gradient";
+    case OpName::weight_gradient:
+      return "weight_gradient";
+    case OpName::host_stall:
+      return "host_stall";
+    case OpName::embedding:
+      return "embedding";
+    case OpName::logits_gemm:
+      return "logits_gemm";
+    case OpName::cross_entropy:
+      return "cross_entropy";
+    case OpName::pp_send:
+      return "pp_send";
+    case OpName::dp_reduce:
+      return "dp_reduce";
+    case OpName::dp_all_gather:
+      return "dp_all_gather";
+    case OpName::optimizer:
+      return "optimizer";
   }
   std::abort();
 }
 
 const char* name_of(Stream stream) {
   switch (stream) {
-    case Stream::compute: return "compute";
-    case Stream::tp: return "tp";
-    case Stream::cp: return "cp";
-    case Stream::ep: return "ep";
-    case Stream::pp: return "pp";
-    case Stream::dp: return "dp";
+    case Stream::compute:
+      return "compute";
+    case Stream::tp:
+      return "tp";
+    case Stream::cp:
+      return "cp";
+    case Stream::ep:
+      return "ep";
+    case Stream::pp:
+      return "pp";
+    case Stream::dp:
+      return "dp";
   }
   std::abort();
 }

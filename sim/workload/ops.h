@@ -14,18 +14,47 @@ namespace equipoise {
 using Picoseconds = std::int64_t;  // as a plain count: sums over many ranks in hot loops; ties are exact
 
 // Modelled seconds to the clock, rounded to the nearest picosecond.
-inline Picoseconds to_picoseconds(double seconds) { return static_cast<Picoseconds>(std::llround(seconds * 1e12)); }
-inline double to_seconds(Picoseconds time) { return static_cast<double>(time) * 1e-12; }
+inline Picoseconds to_picoseconds(double seconds) {
+  return static_cast<Picoseconds>(std::llround(seconds * 1e12));
+}
+inline double to_seconds(Picoseconds time) {
+  return static_cast<double>(time) * 1e-12;
+}
 
 // The stream an op runs on: compute, or one communication axis.
 enum class Stream : std::uint8_t { compute, tp, cp, ep, pp, dp };
 inline constexpr int kStreams = 6;
 
 enum class OpName : std::uint8_t {
-  rms_norm, tp_all_gather, tp_reduce_scatter, qkv_gemm, rope, cp_all_gather, cp_reduce_scatter, cp_ring_step,
-  cp_all_to_all, attention, out_gemm, residual, gate_up_gemm, activation, down_gemm, router, ep_all_to_all,
-  expert_gemm, mla_projection, input_gradient, weight_gradient, host_stall, embedding, logits_gemm,
-  cross_entropy, pp_send, dp_reduce, dp_all_gather, optimizer
+  rms_norm,
+  tp_all_gather,
+  tp_reduce_scatter,
+  qkv_gemm,
+  rope,
+  cp_all_gather,
+  cp_reduce_scatter,
+  cp_ring_step,
+  cp_all_to_all,
+  attention,
+  out_gemm,
+  residual,
+  gate_up_gemm,
+  activation,
+  down_gemm,
+  router,
+  ep_all_to_all,
+  expert_gemm,
+  mla_projection,
+  input_gradient,
+  weight_gradient,
+  host_stall,
+  embedding,
+  logits_gemm,
+  cross_entropy,
+  pp_send,
+  dp_reduce,
+  dp_all_gather,
+  optimizer
 };
 const char* name_of(OpName op);
 const char* name_of(Stream stream);
@@ -36,7 +65,7 @@ struct Op {
   bool with_next = false;  // runs concurrently with the next op; what follows waits for both
   Picoseconds duration = 0;
   double flops = 0;
-  double bytes = 0;        // moved or sent by this rank
+  double bytes = 0;  // moved or sent by this rank
 };
 
 // A short run of ops without a synchronisation between context-parallel ranks. Fixed capacity: it is rebuilt
@@ -54,9 +83,9 @@ class OpList {
 
 // Time of a run on one rank, and where it goes.
 struct RunTime {
-  Picoseconds total = 0;                          // with concurrent pairs counted once
-  std::array<Picoseconds, kStreams> busy{};       // by stream
-  std::array<Picoseconds, kStreams> exposed{};    // communication that no compute hides
+  Picoseconds total = 0;                        // with concurrent pairs counted once
+  std::array<Picoseconds, kStreams> busy{};     // by stream
+  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides
 
   void operator+=(const RunTime& o) {
     total += o.total;

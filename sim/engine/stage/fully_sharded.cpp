@@ -1,9 +1,10 @@
-// ZeRO-3 (FSDP) without a pipeline: every layer's parameters are gathered before its forward and its backward,
-// and its gradients are reduced after the backward, over all data-parallel and context-parallel ranks.
+// ZeRO-3 (FSDP) without a pipeline: every layer's parameters are gathered before its forward and its
+// backward, and its gradients are reduced after the backward, over all data-parallel and context-parallel
+// ranks.
 //
 // The gather of the next layer runs under the layer at work, so a layer takes the longer of the two, and the
-// first gather and the last reduction are exposed. Each of these collectives waits for all replicas: lanes go in
-// step, micro-batch by micro-batch, and the slowest lane of each sets its time.
+// first gather and the last reduction are exposed. Each of these collectives waits for all replicas: lanes go
+// in step, micro-batch by micro-batch, and the slowest lane of each sets its time.
 #include <algorithm>
 
 #include "sim/engine/stage/step_simulator.h"
@@ -32,8 +33,9 @@ void StepSimulator::run_fully_sharded(const Step& step, StepResult& result) {
     cost_lane(lane);
     // The schedule orders ops and bounds memory; without a pipeline its times are sums.
     const Schedule& schedule = schedule_for(lane);
-    LaneResult done = engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_, 0,
-                                  static_cast<std::int32_t>(i), accounts_, nullptr);
+    LaneResult done =
+        engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_),
+                    options_, 0, static_cast<std::int32_t>(i), accounts_, nullptr);
     if (sharded_.size() < micro_batch_count_) sharded_.resize(micro_batch_count_, 0);
     for (std::size_t j = 0; j < micro_batch_count_; ++j) {
       const MicroBatch& micro_batch = lane.micro_batches[j];
@@ -41,9 +43,11 @@ void StepSimulator::run_fully_sharded(const Step& step, StepResult& result) {
       const int recomputed = engine_.recomputed_layers(0, micro_batch);
       const Picoseconds forward = one_layer(cost.forward[kind], clock);
       const Picoseconds backward = one_layer(recomputed > 0 ? cost.full[kind] : cost.backward[kind], clock);
-      Picoseconds time = engine_.alone(OpKind::F, 0, micro_batch, cost) + engine_.alone(OpKind::B, 0, micro_batch, cost);
+      Picoseconds time =
+          engine_.alone(OpKind::F, 0, micro_batch, cost) + engine_.alone(OpKind::B, 0, micro_batch, cost);
       time += 2 * gather + reduce;
-      time += (layers - 1) * (std::max<Picoseconds>(0, gather - forward) + std::max<Picoseconds>(0, gather + reduce - backward));
+      time += (layers - 1) * (std::max<Picoseconds>(0, gather - forward) +
+                              std::max<Picoseconds>(0, gather + reduce - backward));
       sharded_[j] = std::max(sharded_[j], time);
     }
     result.lanes.push_back(done);

@@ -5,7 +5,9 @@
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 // Bytes that Adam moves per parameter: gradient, master weight and two moments read (fp32), the last three
 // and the bf16 weight written.
@@ -35,13 +37,16 @@ GradientSync::GradientSync(const LayerCosts& costs)
       if (experts > 0) time += reduce(experts, expert_replicas, use_).duration;
       buckets.push_back(time);
     };
-    if (v + 1 == layers.size()) bucket(static_cast<double>(model.embedding_parameters() + model.hidden) / tensor, 0);
+    if (v + 1 == layers.size())
+      bucket(static_cast<double>(model.embedding_parameters() + model.hidden) / tensor, 0);
     for (std::size_t kind = kLayerKinds; kind-- > 0;)
       for (int i = 0; i < layers[v].count[kind]; ++i) {
         const int layer = kind == 1 ? model.layers - 1 : 0;
         const double all = static_cast<double>(model.layer_parameters(layer));
-        const double experts = kind == 0 ? 0 : static_cast<double>(model.moe->experts) * (model.gated_ffn ? 3 : 2) *
-                                                   static_cast<double>(model.hidden * model.moe->expert_ffn);
+        const double experts = kind == 0
+                                   ? 0
+                                   : static_cast<double>(model.moe->experts) * (model.gated_ffn ? 3 : 2) *
+                                         static_cast<double>(model.hidden * model.moe->expert_ffn);
         bucket((all - experts) / tensor, experts / tensor / layout.expert);
       }
     if (v == 0) bucket(static_cast<double>(model.embedding_parameters()) / tensor, 0);
@@ -49,13 +54,16 @@ GradientSync::GradientSync(const LayerCosts& costs)
   }
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     const double shards = layout.zero >= 1 ? replicas_ : 1;
-    parts_[s].optimizer = to_picoseconds(costs.elementwise().seconds(Elementwise::optimizer, elements[s] / shards * kAdamBytes, use_));
+    parts_[s].optimizer = to_picoseconds(
+        costs.elementwise().seconds(Elementwise::optimizer, elements[s] / shards * kAdamBytes, use_));
     if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather)
-      parts_[s].gather = to_picoseconds(costs.collectives().seconds(Collective::all_gather, elements[s] * kParameterBytes, everyone, use_));
+      parts_[s].gather = to_picoseconds(
+          costs.collectives().seconds(Collective::all_gather, elements[s] * kParameterBytes, everyone, use_));
   }
   if (layout.zero == 3 && replicas_ > 1) {
     const double layer = static_cast<double>(model.layer_parameters(model.layers - 1)) / tensor;
-    layer_gather_ = to_picoseconds(costs.collectives().seconds(Collective::all_gather, layer * kParameterBytes, everyone, use_));
+    layer_gather_ = to_picoseconds(
+        costs.collectives().seconds(Collective::all_gather, layer * kParameterBytes, everyone, use_));
     layer_reduce_ = reduce(layer, everyone, use_).duration;
   }
 }
@@ -96,7 +104,8 @@ GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
     order_.clear();
     for (std::size_t local = 0; local < parts_[s].buckets.size(); ++local) {
       const auto& ready = ready_[local * stages + s];
-      for (std::size_t i = 0; i < ready.size(); ++i) order_.emplace_back(ready[i], parts_[s].buckets[local][i]);
+      for (std::size_t i = 0; i < ready.size(); ++i)
+        order_.emplace_back(ready[i], parts_[s].buckets[local][i]);
     }
     std::sort(order_.begin(), order_.end());
     for (const auto& [ready, duration] : order_) {

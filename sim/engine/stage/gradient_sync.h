@@ -27,9 +27,11 @@ class GradientSync {
   // `pipeline_end`: the last backward of any lane.
   End finish(Picoseconds pipeline_end);
 
-  // ZeRO-3: gradients were reduced and parameters are gathered with every micro-batch; only the optimizer is left.
+  // ZeRO-3: gradients were reduced and parameters are gathered with every micro-batch; only the optimizer is
+  // left.
   End finish_sharded(Picoseconds pipeline_end) const;
-  // Gathering one layer's parameters, and reducing its gradients (the last layer's: all are alike but the ends).
+  // Gathering one layer's parameters, and reducing its gradients (the last layer's: all are alike but the
+  // ends).
   [[nodiscard]] Picoseconds layer_gather() const { return layer_gather_; }
   [[nodiscard]] Picoseconds layer_reduce() const { return layer_reduce_; }
 
@@ -47,8 +49,8 @@ class GradientSync {
 
   const LayerCosts& costs_;
   int replicas_;
-  std::vector<StageParts> parts_;                    // by pipeline stage
-  std::vector<std::vector<Picoseconds>> ready_;      // by virtual stage, then bucket
+  std::vector<StageParts> parts_;                // by pipeline stage
+  std::vector<std::vector<Picoseconds>> ready_;  // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
   Picoseconds layer_gather_ = 0;
   Picoseconds layer_reduce_ = 0;

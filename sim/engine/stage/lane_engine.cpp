@@ -9,7 +9,9 @@ namespace {
 
 constexpr Picoseconds kNotYet = -1;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 const char* letter(OpKind kind) {
   constexpr const char* kLetters[] = {"F", "B", "D", "R", "W"};
@@ -33,8 +35,9 @@ LaneEngine::LaneEngine(const ModelShape& model, const Layout& layout)
 }
 
 LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
-                           std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
-                           std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops) {
+                           std::span<const MicroBatchCost> costs, const StepOptions& options,
+                           Picoseconds start, std::int32_t lane, LaneAccounts& accounts,
+                           std::vector<StageOp>* ops) {
   const std::size_t virtual_stages = layers_.size();
   const auto c = costs.empty() ? std::size_t{1} : at(costs.front().ranks);
   const auto slots = micro_batches.size() * virtual_stages;
@@ -43,7 +46,8 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
   again_in_.assign(slots * c, kNotYet);     // the same for recomputing forwards
   backward_in_.assign(slots * c, kNotYet);  // gradients arrived
   for (std::size_t j = 0; j < micro_batches.size(); ++j)
-    for (std::size_t r = 0; r < c; ++r) forward_in_[j * virtual_stages * c + r] = again_in_[j * virtual_stages * c + r] = start;
+    for (std::size_t r = 0; r < c; ++r)
+      forward_in_[j * virtual_stages * c + r] = again_in_[j * virtual_stages * c + r] = start;
   clock_.resize(c);
   next_.assign(at(stages_), 0);
   for (auto& ready : grad_ready_) ready.clear();
@@ -63,7 +67,9 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     for (const ScheduleOp& op : schedule.ops[at(s)])
       if (op.kind == gradient_op) last_gradient[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
 
-  const auto slot = [&](std::int32_t j, int v) { return (static_cast<std::size_t>(j) * virtual_stages + at(v)) * c; };
+  const auto slot = [&](std::int32_t j, int v) {
+    return (static_cast<std::size_t>(j) * virtual_stages + at(v)) * c;
+  };
   queue_.clear();
   queued_.assign(at(stages_), 1);
   for (int s = stages_; s-- > 0;) queue_.push_back(s);
@@ -89,10 +95,12 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
       const MicroBatch& micro_batch = micro_batches[static_cast<std::size_t>(op.micro_batch)];
       const Picoseconds* arrived = nullptr;
       if (op.kind == OpKind::R) arrived = again_in_.data() + slot(op.micro_batch, v);
-      if (op.kind == OpKind::F || op.kind == OpKind::D) arrived = forward_in_.data() + slot(op.micro_batch, v);
+      if (op.kind == OpKind::F || op.kind == OpKind::D)
+        arrived = forward_in_.data() + slot(op.micro_batch, v);
       if (op.kind == OpKind::B) arrived = backward_in_.data() + slot(op.micro_batch, v);
       if (arrived != nullptr && arrived[0] == kNotYet) break;
-      for (std::size_t r = 0; r < c; ++r) clock_[r] = arrived == nullptr ? free[r] : std::max(free[r], arrived[r]);
+      for (std::size_t r = 0; r < c; ++r)
+        clock_[r] = arrived == nullptr ? free[r] : std::max(free[r], arrived[r]);
       const Picoseconds begin = *std::min_element(clock_.begin(), clock_.end());
       const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch;
       apply(op.kind, v, micro_batch, cost, clock_, releases ? &grad_ready_[at(v)] : nullptr);
@@ -103,7 +111,8 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
       end_ = std::max(end_, end);
 
       // Hand the result on.
-      const auto deliver = [&](std::vector<Picoseconds>& inbox, int to_v, const std::vector<Picoseconds>& send) {
+      const auto deliver = [&](std::vector<Picoseconds>& inbox, int to_v,
+                               const std::vector<Picoseconds>& send) {
         Picoseconds* to = inbox.data() + slot(op.micro_batch, to_v);
         for (std::size_t r = 0; r < c; ++r) to[r] = clock_[r] + send[r];
         if (options.blocking_sends)
@@ -114,9 +123,11 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
         if (v > 0) deliver(backward_in_, v - 1, s > 0 ? cost.send_previous : cost.send_wrap);
       } else if (op.kind != OpKind::W) {
         if (v < last_virtual()) {
-          deliver(op.kind == OpKind::R ? again_in_ : forward_in_, v + 1, s + 1 < stages_ ? cost.send_next : cost.send_wrap);
+          deliver(op.kind == OpKind::R ? again_in_ : forward_in_, v + 1,
+                  s + 1 < stages_ ? cost.send_next : cost.send_wrap);
         } else if (op.kind != OpKind::D) {  // the last stage's backward starts from its own forward
-          std::copy(clock_.begin(), clock_.end(), backward_in_.begin() + static_cast<std::ptrdiff_t>(slot(op.micro_batch, v)));
+          std::copy(clock_.begin(), clock_.end(),
+                    backward_in_.begin() + static_cast<std::ptrdiff_t>(slot(op.micro_batch, v)));
         }
       }
       std::copy(clock_.begin(), clock_.end(), free);
@@ -128,8 +139,9 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     for (int s = 0; s < stages_; ++s)
       if (next_[at(s)] < schedule.ops[at(s)].size()) {
         const ScheduleOp& op = schedule.ops[at(s)][next_[at(s)]];
-        throw std::logic_error("the schedule stalls: stage " + std::to_string(s) + " waits for the input of " +
-                               letter(op.kind) + std::to_string(op.micro_batch + 1) + ", which never arrives");
+        throw std::logic_error("the schedule stalls: stage " + std::to_string(s) +
+                               " waits for the input of " + letter(op.kind) +
+                               std::to_string(op.micro_batch + 1) + ", which never arrives");
       }
   // Recompute is not useful time.
   for (const Picoseconds t : accounts.recompute) result.useful -= t;

@@ -25,8 +25,8 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 
 // Accumulated on every (stage, rank) of a lane.
 struct LaneAccounts {
-  std::vector<Picoseconds> compute;    // stage x rank
-  std::vector<Picoseconds> recompute;  // stage: recomputing time, slowest rank
+  std::vector<Picoseconds> compute;             // stage x rank
+  std::vector<Picoseconds> recompute;           // stage: recomputing time, slowest rank
   std::array<Picoseconds, kStreams> exposed{};  // summed over stages
 };
 
@@ -34,10 +34,10 @@ class LaneEngine {
  public:
   LaneEngine(const ModelShape& model, const Layout& layout);
 
-  // Runs `schedule` over the lane's micro-batches from clock `start`. `costs` are parallel to `micro_batches`.
-  // grad_ready[v][l]: when all ranks have the gradient of layer l (in backward order) of virtual stage v; entry
-  // [v].back() follows the embedding where the stage has one. Throws std::logic_error naming who waits for what
-  // if the schedule cannot run.
+  // Runs `schedule` over the lane's micro-batches from clock `start`. `costs` are parallel to
+  // `micro_batches`. grad_ready[v][l]: when all ranks have the gradient of layer l (in backward order) of
+  // virtual stage v; entry [v].back() follows the embedding where the stage has one. Throws std::logic_error
+  // naming who waits for what if the schedule cannot run.
   LaneResult run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                  std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
                  std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
@@ -45,7 +45,8 @@ class LaneEngine {
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.
-  Picoseconds alone(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost);
+  Picoseconds alone(OpKind kind, int virtual_stage, const MicroBatch& micro_batch,
+                    const MicroBatchCost& cost);
   // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
 

@@ -7,7 +7,9 @@
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
@@ -124,8 +126,8 @@ Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch,
   return *std::max_element(zero_.begin(), zero_.end());
 }
 
-void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,
-                         LaneAccounts& accounts) {
+void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                         int stage, LaneAccounts& accounts) {
   const StageLayers& layers = layers_[at(v)];
   const auto c = at(cost.ranks);
   Picoseconds* compute = accounts.compute.data() + at(stage) * c;
@@ -139,11 +141,13 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
   };
   if (kind == OpKind::W) {
     for (std::size_t k = 0; k < kLayerKinds; ++k)
-      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r) compute[r] += layers.count[k] * cost.weight_gradient[k][r];
+      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
+        compute[r] += layers.count[k] * cost.weight_gradient[k][r];
     return;
   }
   if (kind != OpKind::B) {
-    for (std::size_t k = 0; k < kLayerKinds; ++k) count(cost.compute_forward, cost.exposed_forward, k, layers.count[k]);
+    for (std::size_t k = 0; k < kLayerKinds; ++k)
+      count(cost.compute_forward, cost.exposed_forward, k, layers.count[k]);
     count_end(v == 0, cost.embed_forward);
     count_end(v == last_virtual(), cost.head_forward);
     return;
@@ -155,7 +159,8 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
     count(cost.compute_backward, cost.exposed_backward, k, layers.count[k]);
     count(cost.compute_forward, cost.exposed_forward, k, full);
     if (split_backward_)
-      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r) compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
+      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
+        compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
     if (layers.count[k] > 0) accounts.recompute[at(stage)] += layers.count[k] * cost.recomputed[k];
     if (full > 0) {
       zero_.assign(c, 0);

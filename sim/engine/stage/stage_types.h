@@ -15,11 +15,11 @@ namespace equipoise {
 
 struct StepOptions {
   const SchedulePolicy* schedule = nullptr;
-  int keep = 1;               // ChunkFlow's K
+  int keep = 1;  // ChunkFlow's K
   bool strict_keep = false;
   bool blocking_sends = false;
-  bool record_ops = false;    // fill StepResult::ops
-  bool record_gpus = false;   // fill StepResult::gpu_compute
+  bool record_ops = false;   // fill StepResult::ops
+  bool record_gpus = false;  // fill StepResult::gpu_compute
 };
 
 // One op of one stage, for timelines and tests.
@@ -37,27 +37,27 @@ struct LaneResult {
 };
 
 struct StepResult {
-  Picoseconds step = 0;                // first op to the end of the optimizer step
-  Picoseconds pipeline = 0;            // first op to the last backward of any lane
-  Picoseconds gradient_wait = 0;       // after that: exposed gradient reduction and parameter gathering
-  Picoseconds optimizer = 0;           // slowest stage
+  Picoseconds step = 0;           // first op to the end of the optimizer step
+  Picoseconds pipeline = 0;       // first op to the last backward of any lane
+  Picoseconds gradient_wait = 0;  // after that: exposed gradient reduction and parameter gathering
+  Picoseconds optimizer = 0;      // slowest stage
   std::vector<LaneResult> lanes;
   std::vector<Picoseconds> forward_latency;  // per micro-batch, all lanes in order: through all stages
-  double bubble_ratio = 0;             // mean over lanes
-  double compute_max = 0;              // seconds, over all GPUs
+  double bubble_ratio = 0;                   // mean over lanes
+  double compute_max = 0;                    // seconds, over all GPUs
   double compute_mean = 0;
-  std::vector<double> gpu_compute;     // by lane, stage, CP rank (TP ranks do the same)
-  double cp_imbalance = 1;             // max / mean of attention over ranks, weighted by micro-batch
-  double recompute_seconds = 0;        // mean over GPUs
+  std::vector<double> gpu_compute;  // by lane, stage, CP rank (TP ranks do the same)
+  double cp_imbalance = 1;          // max / mean of attention over ranks, weighted by micro-batch
+  double recompute_seconds = 0;     // mean over GPUs
   std::array<double, kStreams> exposed_seconds{};  // mean over GPUs
   double kv_sent_tokens = 0;
   double kv_useful_tokens = 0;
-  std::int64_t tokens = 0;             // real
-  std::int64_t computed_tokens = 0;    // with padding
-  std::int64_t distributed_tokens = 0; // in micro-batches with CP degree > 1, distributed slices only
+  std::int64_t tokens = 0;              // real
+  std::int64_t computed_tokens = 0;     // with padding
+  std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
   double causal_pairs = 0;
-  MemoryPeak peak;                     // of all lanes, with a memory model
-  bool bucket_broken = false;          // a CP rank holds more than Skrull's bucket
+  MemoryPeak peak;             // of all lanes, with a memory model
+  bool bucket_broken = false;  // a CP rank holds more than Skrull's bucket
   RangeUse use;
   std::vector<StageOp> ops;
 };

@@ -6,7 +6,9 @@
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
 
 // Same slices in the same arrangement, so that the costs of one serve for the other.
 bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
@@ -22,7 +24,8 @@ double causal_pairs(const MicroBatch& micro_batch) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {
     const double q = static_cast<double>(s.tokens());
-    const double before = micro_batch.chunk.count > 1 ? static_cast<double>(s.begin - micro_batch.chunk.group_begin) : 0;
+    const double before =
+        micro_batch.chunk.count > 1 ? static_cast<double>(s.begin - micro_batch.chunk.group_begin) : 0;
     pairs += q * before + q * (q + 1) / 2;
   }
   return pairs;
@@ -80,7 +83,8 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
     if (options_.record_gpus) result.gpu_compute.push_back(seconds);
   }
   gpu_count_ += static_cast<double>(accounts_.compute.size());
-  for (std::size_t s = 0; s < kStreams; ++s) exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
+  for (std::size_t s = 0; s < kStreams; ++s)
+    exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
   for (const Picoseconds t : accounts_.recompute) recompute_sum_ += to_seconds(t) * static_cast<double>(c);
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
     const MicroBatch& micro_batch = lane.micro_batches[j];
@@ -89,7 +93,8 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
     if (c > 1) {
       const auto& attention = cost.attention_forward;
       attention_max_ += to_seconds(*std::max_element(attention.begin(), attention.end()));
-      attention_mean_ += to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) / static_cast<double>(c);
+      attention_mean_ += to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+                         static_cast<double>(c);
       result.kv_sent_tokens += cost.kv_sent_tokens;
       result.kv_useful_tokens += cost.kv_useful_tokens;
       std::int64_t local = 0;
@@ -97,7 +102,8 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
       result.distributed_tokens += micro_batch.tokens() - local;
     }
     result.tokens += micro_batch.tokens();
-    result.computed_tokens += std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
+    result.computed_tokens +=
+        std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
     result.causal_pairs += causal_pairs(micro_batch);
     Picoseconds latency = 0;
     if (!micro_batch.slices.empty())
@@ -107,18 +113,22 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
   }
 }
 
-void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result) {
+void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule,
+                                 StepResult& result) {
   rank_tokens_.clear();
   gathered_tokens_.clear();
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
     const Sharding& sharding = micro_batches_[j].sharding;
     rank_tokens_.push_back(*std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end()));
     std::int64_t gathered = 0;
-    for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-    gathered_tokens_.push_back(costs_.layout().context_comm == ContextComm::all_gather ? gathered : 2 * rank_tokens_.back());
+    for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
+      gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+    gathered_tokens_.push_back(
+        costs_.layout().context_comm == ContextComm::all_gather ? gathered : 2 * rank_tokens_.back());
     result.bucket_broken = result.bucket_broken || !sharding.fits;
   }
-  MemoryPeak peak = memory_->lane_peak(schedule, lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context);
+  MemoryPeak peak =
+      memory_->lane_peak(schedule, lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context);
   if (peak.parts.total() <= result.peak.parts.total()) return;
   peak.lane = index;
   result.peak = peak;
@@ -127,13 +137,15 @@ void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Sch
 void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
   cost_lane(lane);
   const Schedule& schedule = schedule_for(lane);
-  const LaneResult done = engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_),
-                                      options_, start, index, accounts_, options_.record_ops ? &result.ops : nullptr);
+  const LaneResult done =
+      engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_,
+                  start, index, accounts_, options_.record_ops ? &result.ops : nullptr);
   gradients_.add_lane(engine_.grad_ready());
   result.lanes.push_back(done);
   result.pipeline = std::max(result.pipeline, engine_.end());
   if (done.makespan > 0)
-    result.bubble_ratio += 1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
+    result.bubble_ratio +=
+        1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
   account_lane(lane, result);
   if (memory_ != nullptr) check_memory(lane, index, schedule, result);
 }
@@ -162,7 +174,8 @@ StepResult StepSimulator::run(const Step& step) {
 }
 
 void StepSimulator::finish(StepResult& result) {
-  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.pipeline) : gradients_.finish(result.pipeline);
+  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.pipeline)
+                                                          : gradients_.finish(result.pipeline);
   result.use += end.use;
   result.step = end.step;
   result.optimizer = end.optimizer;

@@ -16,7 +16,8 @@ namespace equipoise {
 class StepSimulator {
  public:
   // `memory` may be null: peaks are not modelled then.
-  StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options, const MemoryModel* memory);
+  StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                const MemoryModel* memory);
 
   // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches.
   StepResult run(const Step& step);
