@@ -109,6 +109,7 @@ int run_program(int argc, char** argv) {
   add_schedule(app);
   add_profile(app, status);
   add_list(app);
+  add_trace(app);
   try {
     app.parse(argc, argv);
     return status;

@@ -10,5 +10,6 @@ namespace equipoise {
 void add_study(CLI::App& app);
 void add_pack(CLI::App& app);
 void add_list(CLI::App& app);
+void add_trace(CLI::App& app);
 
 }  // namespace equipoise

@@ -1,0 +1,130 @@
+#include "sim/cli/command_trace.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <ostream>
+
+#include "policies/error.h"
+#include "traces/stats.h"
+#include "traces/synth.h"
+
+namespace equipoise {
+namespace {
+
+TraceReadOptions read_options(const std::string& column, const std::string& input_format) {
+  TraceReadOptions options;
+  options.column = column;
+  options.format = trace_format(input_format);
+  return options;
+}
+
+Trace concatenated(std::vector<Trace>& traces) {
+  Trace all = std::move(traces.front());
+  for (std::size_t i = 1; i < traces.size(); ++i) {
+    all.lengths.insert(all.lengths.end(), traces[i].lengths.begin(), traces[i].lengths.end());
+    all.origin += " + " + traces[i].origin;
+  }
+  return all;
+}
+
+Trace combined(std::vector<Trace>& traces, const TraceConvertOptions& options) {
+  if (options.weights.empty()) return concatenated(traces);
+  if (options.weights.size() != traces.size())
+    throw UserError("--weights: found " + std::to_string(options.weights.size()) +
+                    "; expected one for each of the " + std::to_string(traces.size()) + " traces");
+  std::vector<WeightedTrace> sources;
+  for (std::size_t i = 0; i < traces.size(); ++i) sources.push_back({&traces[i], options.weights[i]});
+  return mix_traces(sources, options.documents, options.seed);
+}
+
+// Corpora are made with such limits: files above a size are left out, not cut.
+void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
+  const std::size_t before = trace.lengths.size();
+  std::erase_if(trace.lengths, [longest](std::int64_t length) { return length > longest; });
+  if (trace.lengths.size() == before) return;
+  notes << trace.origin << ": left out " << before - trace.lengths.size() << " of " << before
+        << " documents, those above " << longest << " tokens\n";
+  if (trace.lengths.empty())
+    throw UserError("--longest: found " + std::to_string(longest) + "; every document of " + trace.origin +
+                    " is longer");
+}
+
+void note_written(const Trace& trace, const std::string& path, std::ostream& notes) {
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : trace.lengths) tokens += length;
+  notes << path << ": " << trace.lengths.size() << " documents, " << tokens << " tokens\n";
+}
+
+std::string python() {
+  if (const char* chosen = std::getenv("EQUIPOISE_PYTHON"); chosen != nullptr && *chosen != '\0')
+    return chosen;
+  const std::filesystem::path made =
+      EQUIPOISE_SOURCE "/build/record/venv/bin/python";  // traces/record_shipped.sh
+  std::error_code ignored;
+  return std::filesystem::exists(made, ignored) ? made.string() : "python3";
+}
+
+}  // namespace
+
+void trace_info_command(const TraceInfoOptions& options, std::ostream& out) {
+  const Trace trace = read_trace(options.trace, read_options(options.column, options.input_format));
+  const TraceStats stats = trace_stats(trace, options.context_window, options.bins);
+  switch (options.format) {
+    case Format::table:
+      print_stats_table(stats, out);
+      break;
+    case Format::json:
+      print_stats_json(stats, out);
+      break;
+    case Format::csv:
+      print_stats_csv(stats, out);
+      break;
+  }
+}
+
+void trace_convert_command(const TraceConvertOptions& options, std::ostream& notes) {
+  if (options.inputs.empty()) throw UserError("trace convert: expected at least one trace, found none");
+  if (options.documents < 0)
+    throw UserError("--documents: found " + std::to_string(options.documents) + "; expected 0 (all) or more");
+  std::vector<Trace> traces;
+  for (const std::string& input : options.inputs) {
+    traces.push_back(read_trace(input, read_options(options.column, options.input_format)));
+    if (options.longest > 0) leave_out_longer(traces.back(), options.longest, notes);
+  }
+  Trace trace = combined(traces, options);
+  if (options.documents > 0)
+    trace.lengths.resize(std::min(trace.lengths.size(), static_cast<std::size_t>(options.documents)));
+  write_trace(trace, options.out);
+  note_written(trace, options.out, notes);
+}
+
+void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, std::ostream& notes) {
+  const Trace trace = synthesize(options.distribution, options.documents, options.seed);
+  const Distribution& about = distribution(options.distribution);
+  notes << about.name << ": synthetic, " << about.source << "; assumed: " << about.assumption << '\n';
+  if (options.out.empty()) {
+    for (const std::int64_t length : trace.lengths) out << length << '\n';
+    return;
+  }
+  write_trace(trace, options.out);
+  note_written(trace, options.out, notes);
+}
+
+void trace_record_command(const TraceRecordOptions& options) {
+  const std::string program = python();
+  std::vector<std::string> words = {program, EQUIPOISE_SOURCE "/traces/record.py"};
+  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  ::execvp(program.c_str(), argv.data());
+  throw UserError("trace record: cannot run '" + program + "': " + std::strerror(errno) +
+                  "; expected a Python 3 (set EQUIPOISE_PYTHON)");
+}
+
+}  // namespace equipoise

