@@ -51,8 +51,9 @@ Chain chain_of(const char* distribution, std::uint64_t seed) {
   chain.hierarchical = ratios("hbp", options, set);
   options.balance_batching = true;
   chain.balanced = ratios("hbp", options, set);
-  MESSAGE(distribution << ": abr " << chain.isf.abr << " -> " << chain.hierarchical.abr << " -> "
-                       << chain.balanced.abr << ", cr " << chain.isf.cr << " -> " << chain.balanced.cr);
+  MESSAGE(std::string(distribution) << ": abr " << chain.isf.abr << " -> " << chain.hierarchical.abr << " -> "
+                                    << chain.balanced.abr << ", cr " << chain.isf.cr << " -> "
+                                    << chain.balanced.cr);
   return chain;
 }
 
