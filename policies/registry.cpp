@@ -49,7 +49,7 @@ const Policy kPolicies[] = {
     {"ffd", "HBP", "First-fit decreasing", kWindows, true, plan_ffd, pack_length},
     {"ffs", "HBP", "First-fit in shuffled order", kWindows, true, plan_ffs, pack_length},
     {"bfs", "HBP", "Best-fit in shuffled order", kWindows, true, plan_bfs, pack_length},
-    {"bfd", "", "Best-fit decreasing", kWindows, true, plan_bfd, pack_length},
+    {"bfd", "classic", "Best-fit decreasing", kWindows, true, plan_bfd, pack_length},
     {"spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths", kWindows, true, plan_spfhp,
      pack_length},
     {"isf", "HBP", "Shuffle, next-fit, keep full packs; ten rounds", kWindows, true, plan_isf, pack_length},
