@@ -211,6 +211,7 @@ void run_stage_end(const OpProgram& program, std::size_t stage, std::size_t t,
   }
   // The end's steps wait for the slowest replica's backward and the last bucket.
   done = std::max(done, free);
+  result.end_begins[stage * tensor + t] = done;
   for (const SimTime duration : end.durations) done += duration;
   result.makespan = std::max(result.makespan, done);
 }
@@ -246,6 +247,7 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
   OpResult result;
   result.lanes.resize(program.lanes.size());
   result.buckets.resize(at(program.stages) * at(program.tensor));
+  result.end_begins.assign(result.buckets.size(), 0);
   result.tasks = program.tasks();
   std::vector<std::vector<std::vector<SimTime>>> filled(program.lanes.size());
 

@@ -47,6 +47,8 @@ struct OpResult {
     SimTime end = 0;
   };
   std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
+  // [stage * tensor + TP coordinate]: buckets and backward are done, the end's steps begin.
+  std::vector<SimTime> end_begins;
   std::int64_t tasks = 0;
 };
 

@@ -65,8 +65,16 @@ class Lowering final : public OpSink {
                      static_cast<std::int32_t>(stage_),
                      static_cast<std::int32_t>(cell_number_),
                      static_cast<std::int32_t>(rank),
-                     marker};
+                     marker,
+                     Meets::nobody,
+                     0,
+                     -1};
     return task;
+  }
+  void add(TaskId task, const OpStep& step, std::size_t rank) {
+    add(task, step.name, step.stream, rank);
+    origin_[task].meets = step.meets;
+    origin_[task].bytes = step.bytes;
   }
   StreamId stream(std::size_t rank, Stream which) {
     return streams_[stage_][rank * kStreams + static_cast<std::size_t>(which)];
@@ -132,16 +140,16 @@ class Lowering final : public OpSink {
         const TaskId task = builder_.add_collective(members, row_[first]);
         for (std::size_t r = 0; r < ranks_; ++r)
           if (op_rows::group_of(r, step.meets, program_.tensor) == g) task_of[r] = task;
-        add(task, step.name, step.stream, first);
+        add(task, step, first);
       }
     }
     for (std::size_t r = 0; r < ranks_; ++r) {
-      if (alone) add(task_of[r], step.name, step.stream, r);
+      if (alone) add(task_of[r], step, r);
       depend(tail_[r], task_of[r]);
       Tail next{{task_of[r], kNoTask}};
       if (pair) {
         next.tasks[1] = builder_.add_task(stream(r, block.steps[s + 1].stream), beside_[r]);
-        add(next.tasks[1], block.steps[s + 1].name, block.steps[s + 1].stream, r);
+        add(next.tasks[1], block.steps[s + 1], r);
         depend(tail_[r], next.tasks[1]);
       }
       tail_[r] = next;
@@ -160,6 +168,10 @@ class Lowering final : public OpSink {
               lane.transfers[static_cast<std::size_t>(cell.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
           add(transfer, OpName::pp_send, Stream::pp, r);
+          origin_[transfer].from_stage = cell.input_stage;
+          if (!lane.transfer_bytes.empty())
+            origin_[transfer].bytes =
+                lane.transfer_bytes[static_cast<std::size_t>(cell.transfer) + r / at(program_.tensor)];
           // A blocking sender goes on when its transfer has arrived.
           const auto next = (at(cell.input_cell) + 1) * ranks_ + r;
           const std::vector<TaskId>& begins = begin_of_[lane_][at(cell.input_stage)];
@@ -216,6 +228,7 @@ class Lowering final : public OpSink {
       for (const std::size_t k : bucket_order(stage, t)) {
         const TaskId task = builder_.add_task(stream, end.buckets[k], TaskKind::collective);
         add(task, OpName::dp_reduce, Stream::dp, t);
+        if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
         depend_on_lanes(task, [&](std::size_t l, std::size_t r, std::size_t, TaskId bucket) {
           depend(filled_[l][stage][k][r], bucket);
         });

@@ -20,6 +20,9 @@ struct LoweredTask {
   std::int32_t cell = -1;
   std::int32_t rank = -1;  // in its lane (a collective: its first member)
   bool marker = false;     // takes no time: begin or end of a cell
+  Meets meets = Meets::nobody;
+  double bytes = 0;              // as in OpStep
+  std::int32_t from_stage = -1;  // of a transfer; `stage` is the receiver
 };
 
 struct LoweredProgram {

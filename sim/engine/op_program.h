@@ -30,6 +30,10 @@ struct OpStep {
   Stream stream = Stream::compute;
   Meets meets = Meets::nobody;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
+  // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
+  // them.
+  double bytes = 0;
+  double flops = 0;
 };
 
 // A run of ops that all ranks of a lane execute in step.
@@ -68,6 +72,7 @@ struct OpLane {
   std::vector<OpBlock> blocks;
   std::vector<BlockRun> runs;
   std::vector<SimTime> transfers;
+  std::vector<double> transfer_bytes;       // parallel, or empty: unknown
   std::vector<std::vector<OpCell>> stages;  // in issue order
 };
 
@@ -78,6 +83,7 @@ struct StageEnd {
   std::vector<SimTime> buckets;    // every lane with ops on the stage fills each once
   std::vector<OpStep> steps;       // after buckets and backward, on every rank: optimizer, parameter gather
   std::vector<SimTime> durations;  // of the steps
+  std::vector<double> bucket_bytes{};  // parallel to buckets, or empty: unknown
 };
 
 struct OpProgram {

@@ -47,14 +47,6 @@ void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket
   if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket});
 }
 
-// Which synchronisations a layer's timeline has, in order.
-std::vector<OpName> sync_names(ContextComm form, bool backward) {
-  if (form == ContextComm::ring) return {OpName::cp_ring_step};
-  if (form == ContextComm::ulysses) return {OpName::cp_all_to_all};
-  if (backward) return {OpName::cp_all_gather, OpName::cp_reduce_scatter};
-  return {OpName::cp_all_gather};
-}
-
 }  // namespace
 
 StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
@@ -113,6 +105,9 @@ OpProgram StepExpander::expand(const Step& step) {
     StageEnd& end = program.ends.emplace_back();
     for (const auto& buckets : parts.buckets)
       for (const Picoseconds t : buckets) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
+    // An all-reduce moves everything twice: reduced, then gathered.
+    for (const auto& bytes : parts.bucket_bytes)
+      for (const double b : bytes) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
     end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
     end.durations = {parts.optimizer, parts.gather};
   }
@@ -126,14 +121,20 @@ void StepExpander::expand_lane(const Lane& lane, OpLane& out) {
   for (const MicroBatch& micro_batch : lane.micro_batches) {
     coster_.cost(micro_batch, lane.context, cost);
     use_ += cost.use;
-    add_blocks(cost, out);
+    add_blocks(micro_batch, cost, out);
     for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
       out.transfers.insert(out.transfers.end(), send->begin(), send->end());
+    const Layout& layout = costs_.layout();
+    for (int direction = 0; direction < 3; ++direction)
+      for (const std::int64_t tokens : cost.sharding.rank_tokens) {
+        const bool moves = layout.pipeline > 1 && tokens > 0;
+        out.transfer_bytes.push_back(moves ? costs_.pipeline_send(tokens, 0, 1, use_).bytes : 0);
+      }
   }
   add_cells(lane, schedule_for(lane), out);
 }
 
-void StepExpander::add_blocks(const MicroBatchCost& cost, OpLane& out) {
+void StepExpander::add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out) {
   const std::size_t first = out.blocks.size();
   out.blocks.resize(first + kParts);
   const auto c = at(cost.ranks);
@@ -155,12 +156,44 @@ void StepExpander::add_blocks(const MicroBatchCost& cost, OpLane& out) {
   end_block(kHeadForward, [&](std::int64_t n) { costs_.head_forward_ops(n, before_, use_); });
   end_block(kHeadBackward, [&](std::int64_t n) { costs_.head_backward_ops(n, before_, use_); });
   const ModelShape& model = costs_.model();
-  if (!model.moe || model.moe->dense_layers > 0) add_layer_blocks(LayerKind::dense, cost, out, first);
-  if (model.moe) add_layer_blocks(LayerKind::moe, cost, out, first);
+  if (!model.moe || model.moe->dense_layers > 0)
+    add_layer_blocks(LayerKind::dense, micro_batch, cost, out, first);
+  if (model.moe) add_layer_blocks(LayerKind::moe, micro_batch, cost, out, first);
 }
 
-void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, OpLane& out,
-                                    std::size_t first) {
+// The synchronisations of a layer's timeline, in order, with what they move.
+std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                                           bool backward) {
+  const Sharding& sharding = cost.sharding;
+  std::int64_t gathered = 0;
+  std::int64_t most = 0;
+  for (std::size_t r = 0; r < at(cost.ranks); ++r) {
+    gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+    most = std::max(most, sharding.rank_tokens[r]);
+  }
+  // Dependent chunks also gather the K and V of the chunks before them.
+  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
+    gathered += micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  const double kv_bytes = static_cast<double>(costs_.kv_bytes_per_token());
+  switch (costs_.layout().context_comm) {
+    case ContextComm::ring:
+      return {{OpName::cp_ring_step, (backward ? 2.0 : 1.0) * static_cast<double>(most) * kv_bytes}};
+    case ContextComm::ulysses: {
+      if (cost.ranks == 1) return {{OpName::cp_all_to_all, 0}};
+      const double in = costs_.ulysses_exchange(most, cost.ranks, false, use_).bytes;
+      const double out = costs_.ulysses_exchange(most, cost.ranks, true, use_).bytes;
+      return {{OpName::cp_all_to_all, backward ? out : in}, {OpName::cp_all_to_all, backward ? in : out}};
+    }
+    case ContextComm::all_gather:
+      break;
+  }
+  const double bytes = static_cast<double>(gathered) * kv_bytes;
+  if (backward) return {{OpName::cp_all_gather, bytes}, {OpName::cp_reduce_scatter, bytes}};
+  return {{OpName::cp_all_gather, bytes}};
+}
+
+void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                                    OpLane& out, std::size_t first) {
   const auto k = static_cast<std::size_t>(kind);
   const auto c = at(cost.ranks);
   // The memo may overwrite a slot while another rank is looked up, so the lists are copied.
@@ -181,8 +214,8 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, 
     backward_attention[r] =
         cost.compute_backward[k][r] - run_time(bb[r]).busy[kCompute] - run_time(ba[r]).busy[kCompute];
   }
-  const std::vector<OpName> forward_syncs = sync_names(costs_.layout().context_comm, false);
-  const std::vector<OpName> backward_syncs = sync_names(costs_.layout().context_comm, true);
+  const std::vector<SyncOp> forward_syncs = syncs_of(micro_batch, cost, false);
+  const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, true);
   append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, forward_syncs,
                out.blocks[first + kForward + k]);
   append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_syncs,

@@ -17,6 +17,7 @@
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/op/layer_block.h"
 #include "sim/engine/op_program.h"
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
@@ -42,8 +43,10 @@ class StepExpander {
   };
   const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens);
   void expand_lane(const Lane& lane, OpLane& out);
-  void add_blocks(const MicroBatchCost& cost, OpLane& out);
-  void add_layer_blocks(LayerKind kind, const MicroBatchCost& cost, OpLane& out, std::size_t first);
+  void add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out);
+  void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                        OpLane& out, std::size_t first);
+  std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, bool backward);
   void add_cells(const Lane& lane, const Schedule& schedule, OpLane& out);
   void add_forward_runs(int virtual_stage, std::size_t micro_batch, OpLane& out) const;
   void add_backward_runs(int virtual_stage, bool split, std::int32_t bucket, const MicroBatch& micro_batch,

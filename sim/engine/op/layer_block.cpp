@@ -44,13 +44,14 @@ void append_ops(RankOps lists, OpBlock& block) {
       durations[r] = lists[r]->empty() ? 0 : (*lists[r])[s].duration;
     }
     push_step(block,
-              {op.name, op.stream, op.stream == Stream::tp ? Meets::tensor : Meets::nobody, op.with_next},
+              {op.name, op.stream, op.stream == Stream::tp ? Meets::tensor : Meets::nobody, op.with_next,
+               op.bytes, op.flops},
               durations);
   }
 }
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, std::span<const OpName> syncs, OpBlock& block) {
+                  std::span<const Picoseconds> attention, std::span<const SyncOp> syncs, OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -72,7 +73,8 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     attend([&](std::size_t r) { return timeline.overlap[p * ranks + r]; });
     const bool beside = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
-    push_step(block, {syncs[std::min(p, syncs.size() - 1)], Stream::cp, Meets::context, beside}, shared);
+    const SyncOp& sync = syncs[std::min(p, syncs.size() - 1)];
+    push_step(block, {sync.name, Stream::cp, Meets::context, beside, sync.bytes}, shared);
     if (beside) push_step(block, {OpName::attention}, kernel);
   }
   // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.

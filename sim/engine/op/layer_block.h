@@ -16,11 +16,17 @@ using RankOps = std::span<const std::vector<Op>* const>;
 // Appends the lists' ops; what a rank without tokens lacks takes no time.
 void append_ops(RankOps lists, OpBlock& block);
 
+// A synchronisation of a layer timeline, as an op.
+struct SyncOp {
+  OpName name{};
+  double bytes = 0;
+};
+
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
-// holds beyond them is attention (`attention` of each rank in all) and the host's stalls. `syncs`: the names
-// of the timeline's synchronisations.
+// holds beyond them is attention (`attention` of each rank in all) and the host's stalls. `syncs`: the
+// timeline's synchronisations; the last one stands for all that follow.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, std::span<const OpName> syncs, OpBlock& block);
+                  std::span<const Picoseconds> attention, std::span<const SyncOp> syncs, OpBlock& block);
 
 // The list without weight gradients: a communication that hid under one stands alone. And those gradients
 // alone.

@@ -31,11 +31,17 @@ GradientSync::GradientSync(const LayerCosts& costs)
     StageParts& part = parts_[v % parts_.size()];
     double& held = elements[v % parts_.size()];
     std::vector<Picoseconds> buckets;
+    std::vector<double> bytes;
     const auto bucket = [&](double dense, double experts) {
       held += dense + experts;
-      Picoseconds time = reduce(dense, everyone, use_).duration;
-      if (experts > 0) time += reduce(experts, expert_replicas, use_).duration;
-      buckets.push_back(time);
+      Op op = reduce(dense, everyone, use_);
+      if (experts > 0) {
+        const Op more = reduce(experts, expert_replicas, use_);
+        op.duration += more.duration;
+        op.bytes += more.bytes;
+      }
+      buckets.push_back(op.duration);
+      bytes.push_back(op.bytes);
     };
     if (v + 1 == layers.size())
       bucket(static_cast<double>(model.embedding_parameters() + model.hidden) / tensor, 0);
@@ -51,6 +57,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
       }
     if (v == 0) bucket(static_cast<double>(model.embedding_parameters()) / tensor, 0);
     part.buckets.push_back(std::move(buckets));
+    part.bucket_bytes.push_back(std::move(bytes));
   }
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     const double shards = layout.zero >= 1 ? replicas_ : 1;

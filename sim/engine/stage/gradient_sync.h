@@ -38,6 +38,7 @@ class GradientSync {
   // Durations of the parts of one stage, for the op engine and tests.
   struct StageParts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
+    std::vector<std::vector<double>> bucket_bytes;  // of their reductions
     Picoseconds optimizer = 0;
     Picoseconds gather = 0;
   };

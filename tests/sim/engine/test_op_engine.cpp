@@ -114,7 +114,7 @@ TEST_CASE("1F1B with equal ops takes (m + p - 1)(f + b); gradient buckets overla
     }
   program.lanes.push_back(lane);
   program.ends.resize(3);
-  for (StageEnd& end : program.ends) end = {{7}, {{OpName::optimizer}}, {1}};
+  for (StageEnd& end : program.ends) end = {{7}, {{OpName::optimizer}}, {1}, {}};
   const OpResult result = run(program);
   CHECK(result.pipeline_end == 36);
   // Stage 0's last backward ends at 36: its bucket 36..43, optimizer to 44. Stage 2's bucket began at 28.

@@ -11,6 +11,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/engine/engine.h"
 #include "sim/engine/op/expansion.h"
+#include "sim/engine/op/op_step.h"
 #include "sim/engine/op_engine.h"
 #include "sim/engine/op_lowering.h"
 #include "sim/engine/stage/step_simulator.h"
@@ -151,5 +152,81 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
           CHECK(static_cast<double>(busy) * 1e-12 == doctest::Approx(stage.gpu_compute[gpu++]).epsilon(1e-9));
         }
     CHECK(gpu == stage.gpu_compute.size());
+  }
+}
+
+TEST_CASE("a step at op fidelity reports what the stage engine reports, and stragglers only slow it") {
+  for (std::uint64_t seed = 300; seed < 330; ++seed) {
+    Job job = random_job(seed);
+    job.options.record_gpus = true;
+    job.options.record_ops = true;
+    CAPTURE(job.text);
+    const Placement placement(
+        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
+        8);
+    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
+    const StepResult op = OpStepSimulator(costs, job.shard, job.options, {}).run(job.step);
+    CHECK(op.step == stage.step);
+    CHECK(op.gradient_wait == stage.gradient_wait);
+    CHECK(op.tokens == stage.tokens);
+    CHECK(op.ops.size() == stage.ops.size());
+    CHECK(op.bubble_ratio == doctest::Approx(stage.bubble_ratio).epsilon(1e-9));
+    OpStepOptions slow;
+    slow.speed.assign(static_cast<std::size_t>(job.layout.pipeline * job.layout.data * job.layout.context),
+                      1.0);
+    slow.speed[0] = 0.5;
+    CHECK(OpStepSimulator(costs, job.shard, job.options, slow).run(job.step).step >= stage.step);
+  }
+}
+
+TEST_CASE("with links to spare contention changes nothing; a slow spine makes the step longer") {
+  for (std::uint64_t seed = 400; seed < 412; ++seed) {
+    const Job job = random_job(seed);
+    CAPTURE(job.text);
+    const Placement placement(
+        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
+        2);
+    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    FabricOptions network;
+    network.gpus = placement.gpus();
+    network.gpus_per_node = 2;
+    network.nvlink_GBps = network.nic_GBps = 1e6;
+    const Fabric fast(network);
+    network.nvlink_GBps = 450;
+    network.nic_GBps = 1;
+    const Fabric slow(network);
+    OpStepOptions options;
+    const Picoseconds alone = OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step;
+    options.fabric = &fast;
+    CHECK(OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step == alone);
+    options.fabric = &slow;
+    const Picoseconds slowed = OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step;
+    CHECK(slowed >= alone);
+    if (placement.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
+  }
+}
+
+TEST_CASE("the critical path of a real step adds up, and by document to what the micro-batches had") {
+  for (std::uint64_t seed = 500; seed < 520; ++seed) {
+    const Job job = random_job(seed);
+    CAPTURE(job.text);
+    const Placement placement(
+        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
+        8);
+    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    OpStepSimulator simulator(costs, job.shard, job.options, {});
+    const StepResult result = simulator.run(job.step);
+    const std::vector<PathSegment> path = simulator.critical_path();
+    if (result.step == 0) continue;
+    SimTime sum = 0, of_lanes = 0;
+    for (const PathSegment& s : path) {
+      sum += s.end - s.start;
+      if (s.lane >= 0) of_lanes += s.end - s.start;
+    }
+    CHECK(sum == result.step);
+    double of_documents = 0;
+    for (const DocumentShare& d : share_by_document(job.step, path)) of_documents += d.seconds;
+    CHECK(of_documents == doctest::Approx(static_cast<double>(of_lanes) * 1e-12).epsilon(1e-9));
   }
 }

@@ -1,0 +1,88 @@
+#include "sim/engine/op/contention.h"
+
+#include <map>
+#include <vector>
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+class Mapper {
+ public:
+  Mapper(const OpProgram& program, const Placement& placement, const Fabric& fabric)
+      : program_(program), fabric_(fabric) {
+    // GPUs of each (stage, TP coordinate), by replica.
+    for (int s = 0; s < program.stages; ++s)
+      for (int t = 0; t < program.tensor; ++t)
+        replicas_.push_back(placement.data_context_group(placement.gpu({t, 0, 0, s})));
+  }
+
+  [[nodiscard]] int gpu(int stage, int replica, int tensor) const {
+    return replicas_[at(stage) * at(program_.tensor) + at(tensor)][at(replica)];
+  }
+  [[nodiscard]] int gpu_of(const LoweredTask& task, int stage) const {
+    const OpLane& lane = program_.lanes[at(task.lane)];
+    return gpu(stage, lane.first_replica + task.rank / program_.tensor, task.rank % program_.tensor);
+  }
+
+  // The GPUs that an op's data goes round, in order; one: no traffic.
+  [[nodiscard]] std::vector<int> ring_of(const LoweredTask& task) const {
+    if (task.lane < 0) {  // gradient bucket: all replicas
+      std::vector<int> all;
+      for (int r = 0; r < program_.replicas; ++r) all.push_back(gpu(task.stage, r, task.rank));
+      return all;
+    }
+    const OpLane& lane = program_.lanes[at(task.lane)];
+    const int c = task.rank / program_.tensor;
+    const int t = task.rank % program_.tensor;
+    std::vector<int> members;
+    if (task.meets == Meets::context)
+      for (int i = 0; i < lane.context; ++i) members.push_back(gpu(task.stage, lane.first_replica + i, t));
+    else if (task.meets == Meets::tensor)
+      for (int i = 0; i < program_.tensor; ++i) members.push_back(gpu(task.stage, lane.first_replica + c, i));
+    return members;
+  }
+
+  const std::vector<LinkUse>& ring(const std::vector<int>& members) {
+    auto [it, is_new] = rings_.try_emplace(members);
+    if (is_new) it->second = fabric_.ring(members);
+    return it->second;
+  }
+
+ private:
+  const OpProgram& program_;
+  const Fabric& fabric_;
+  std::vector<std::vector<int>> replicas_;
+  std::map<std::vector<int>, std::vector<LinkUse>> rings_;
+};
+
+}  // namespace
+
+LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const Placement& placement,
+                       const Fabric& fabric) {
+  LinkTraffic traffic(fabric.capacities());
+  Mapper mapper(program, placement, fabric);
+  for (TaskId id = 0; id < lowered.origin.size(); ++id) {
+    const LoweredTask& task = lowered.origin[id];
+    if (task.marker || task.stream == Stream::compute) continue;
+    if (task.stream == Stream::pp) {
+      const int from = mapper.gpu_of(task, task.from_stage);
+      const int to = mapper.gpu_of(task, task.stage);
+      if (from != to && task.bytes > 0) traffic.add(id, fabric.uses(fabric.route(from, to)), task.bytes);
+      continue;
+    }
+    const std::vector<int> members = mapper.ring_of(task);
+    if (members.size() < 2) continue;
+    const std::vector<LinkUse>& links = mapper.ring(members);
+    const auto n = static_cast<double>(members.size());
+    // A ring step moves its bytes to the next rank; other collectives all but a rank's own share.
+    const double bytes = task.name == OpName::cp_ring_step ? task.bytes : task.bytes * (n - 1) / n;
+    if (bytes > 0) traffic.add(id, links, bytes);
+  }
+  return traffic;
+}
+
+}  // namespace equipoise

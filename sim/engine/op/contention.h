@@ -1,0 +1,19 @@
+// Which links of the network each op of a step loads.
+//
+// Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an
+// all-to-all as much in all. A pipeline transfer takes the route between its two GPUs. Kernels load no link.
+// Groups lie on GPUs as the placement says. Expert-parallel exchanges and the parameter gather at the end
+// keep their modelled time: they load no link here.
+#pragma once
+
+#include "sim/engine/event_loop.h"
+#include "sim/engine/op_lowering.h"
+#include "sim/topology/fabric.h"
+#include "sim/topology/placement.h"
+
+namespace equipoise {
+
+LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const Placement& placement,
+                       const Fabric& fabric);
+
+}  // namespace equipoise

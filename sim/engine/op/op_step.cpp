@@ -1,0 +1,105 @@
+#include "sim/engine/op/op_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/engine/op/contention.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kSecondsPerPicosecond = 1e-12;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+}  // namespace
+
+OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                                 OpStepOptions op, const MemoryModel* memory)
+    : costs_(costs),
+      options_(options),
+      op_(std::move(op)),
+      stage_(costs, shard, options, memory),
+      expander_(costs, shard, options, op_.fold_tp && op_.fabric == nullptr),
+      gpus_(costs.layout().pipeline * costs.layout().data * costs.layout().context) {
+  op_options_.speed = op_.speed;
+  op_options_.jitter = op_.jitter;
+  op_options_.threads = op_.threads;
+}
+
+StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
+  StepResult out = stage_.run(step);
+  op_options_.jitter.seed = op_.jitter.seed + static_cast<std::uint64_t>(number);
+  program_ = expander_.expand(step);
+  result_ = equipoise::run(program_, op_options_);
+  take_times(step, out);
+  if (op_.fabric != nullptr) take_contention(out);
+  return out;
+}
+
+void OpStepSimulator::take_contention(StepResult& out) const {
+  const LoweredProgram lowered = lower(program_, op_options_, result_);
+  const LinkTraffic traffic = traffic_of(lowered, program_, costs_.placement(), *op_.fabric);
+  const EngineResult shared = run_with_contention(lowered.graph, traffic);
+  out.step = shared.makespan;
+  out.pipeline = 0;
+  for (TaskId t = 0; t < lowered.origin.size(); ++t)
+    if (lowered.origin[t].lane >= 0) out.pipeline = std::max(out.pipeline, shared.end[t]);
+  out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
+}
+
+void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
+  out.step = result_.makespan;
+  out.pipeline = result_.pipeline_end;
+  out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
+  out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] =
+      static_cast<double>(out.gradient_wait) * kSecondsPerPicosecond;
+  out.compute_max = 0;
+  out.gpu_compute.clear();
+  out.ops.clear();
+  double sum = 0;
+  std::size_t ran = 0;  // among the lanes that have micro-batches
+  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    const OpResult::Lane& lane = result_.lanes[l];
+    const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
+    if (step.lanes[l].micro_batches.empty()) continue;
+    Picoseconds begin = result_.makespan, end = 0;
+    for (int s = 0; s < program_.stages; ++s) {
+      for (const SimTime busy : lane.compute[at(s)]) {
+        const double seconds = static_cast<double>(busy) * kSecondsPerPicosecond;
+        sum += seconds;
+        out.compute_max = std::max(out.compute_max, seconds);
+        if (options_.record_gpus) out.gpu_compute.push_back(seconds);
+      }
+      const auto& cells = program_.lanes[l].stages[at(s)];
+      for (std::size_t c = 0; c < cells.size(); ++c) {
+        const auto first = static_cast<std::ptrdiff_t>(c * ranks),
+                   last = first + static_cast<std::ptrdiff_t>(ranks);
+        const Picoseconds starts =
+            *std::min_element(lane.start[at(s)].begin() + first, lane.start[at(s)].begin() + last);
+        const Picoseconds ends =
+            *std::max_element(lane.end[at(s)].begin() + first, lane.end[at(s)].begin() + last);
+        begin = std::min(begin, starts);
+        end = std::max(end, ends);
+        if (options_.record_ops)
+          out.ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, starts, ends});
+      }
+    }
+    if (ran < out.lanes.size()) {
+      // Useful time is the stage engine's: what the ops take without waiting for each other.
+      const double before = static_cast<double>(out.lanes[ran].makespan);
+      out.lanes[ran].makespan = end - begin;
+      if (before > 0 && end > begin) {
+        const double useful = static_cast<double>(out.lanes[ran].useful) / program_.stages;
+        out.bubble_ratio += (useful / before - useful / static_cast<double>(end - begin)) /
+                            static_cast<double>(out.lanes.size());
+      }
+    }
+    ++ran;
+  }
+  out.compute_mean = sum / std::max(1, gpus_ * program_.tensor);
+}
+
+}  // namespace equipoise

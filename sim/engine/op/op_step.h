@@ -1,0 +1,61 @@
+// One optimizer step at `op` fidelity: the plan's step expanded into every op of every rank and run.
+//
+// What does not depend on the fidelity (tokens, causal pairs, KV traffic, exposed communication by axis)
+// comes from the stage engine, which costs a hundredth; times and compute per GPU come from the ops.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "sim/engine/critical_path.h"
+#include "sim/engine/op/expansion.h"
+#include "sim/engine/op_engine.h"
+#include "sim/engine/stage/step_simulator.h"
+#include "sim/topology/fabric.h"
+
+namespace equipoise {
+
+struct OpStepOptions {
+  bool fold_tp = true;
+  Jitter jitter;              // its seed is advanced by one from step to step
+  std::vector<double> speed;  // as OpOptions::speed; empty: all GPUs nominal
+  int threads = 1;
+  // Link contention: flows share the links of this network (null: every op has the network to itself). Runs
+  // the task graph of the step through the event loop, every GPU its own tasks: for hundreds of GPUs.
+  const Fabric* fabric = nullptr;
+};
+
+// One per thread, like StepSimulator.
+class OpStepSimulator {
+ public:
+  OpStepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
+                  OpStepOptions op, const MemoryModel* memory = nullptr);
+
+  // `number`: of the step in the run, so that jitter differs between steps. Throws as StepSimulator, and
+  // EngineError.
+  StepResult run(const Step& step, std::int64_t number = 0);
+
+  // Of the latest step, without contention.
+  [[nodiscard]] const OpProgram& program() const { return program_; }
+  [[nodiscard]] const OpResult& result() const { return result_; }
+  [[nodiscard]] const OpOptions& op_options() const { return op_options_; }
+  [[nodiscard]] std::vector<PathSegment> critical_path() const {
+    return equipoise::critical_path(program_, op_options_, result_);
+  }
+
+ private:
+  void take_times(const Step& step, StepResult& out) const;
+  void take_contention(StepResult& out) const;
+
+  const LayerCosts& costs_;
+  StepOptions options_;
+  OpStepOptions op_;
+  OpOptions op_options_;
+  StepSimulator stage_;
+  StepExpander expander_;
+  int gpus_;  // one TP rank of each group
+  OpProgram program_;
+  OpResult result_;
+};
+
+}  // namespace equipoise
