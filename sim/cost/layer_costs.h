@@ -20,9 +20,11 @@ namespace equipoise {
 enum class LayerKind : std::uint8_t { dense, moe };
 inline constexpr int kLayerKinds = 2;
 
-// Options of real frameworks that change what is exposed, not what is computed. Defaults are Megatron-LM's.
+// Options of real frameworks that change what is exposed, not what is computed. Defaults are those of
+// Megatron-based long-context training: TP overlap on, fp32 gradient reduction, parameters gathered after the
+// step.
 struct FrameworkOptions {
-  bool tp_overlap_forward = false;    // Userbuffers-style: forward TP collectives under their GEMM
+  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   double gradient_bytes = 4;          // of a gradient element in the reduction
   double expert_imbalance = 1;        // busiest expert-parallel rank / mean (routing skew)
