@@ -11,14 +11,13 @@ namespace {
 
 constexpr double kBytesPerElement = 2;  // bf16
 
-std::int64_t tiles_of(std::int64_t tokens) {
-  return (tokens + kAttentionTile - 1) / kAttentionTile;
-}
+std::int64_t tiles_of(std::int64_t tokens) { return (tokens + kAttentionTile - 1) / kAttentionTile; }
+std::int64_t blocks_of(std::int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
 
 }  // namespace
 
 void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
-  const std::int64_t row = tiles_of(keys);
+  const std::int64_t row = blocks_of(keys);
   tiles += tiles_of(queries);
   blocks += tiles_of(queries) * row;
   longest = std::max(longest, row);
@@ -31,7 +30,7 @@ void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int
   for (std::int64_t begin = 0; begin < queries; begin += kAttentionTile) {
     const std::int64_t end = std::min(begin + kAttentionTile, queries);
     const std::int64_t first_key = std::max<std::int64_t>(0, prefix + begin - window + 1);
-    const std::int64_t row = tiles_of(prefix + end) - first_key / kAttentionTile;
+    const std::int64_t row = blocks_of(prefix + end) - first_key / kAttentionBlock;
     tiles += 1;
     masked_tiles += 1;
     blocks += row;
@@ -45,16 +44,16 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
                          const AttentionWork& work) {
   const double dims = heads.head_dim / 128.0;
   const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
-  const double block = fit.block_us + fit.block_us_per_128 * dims;
+  const double block =
+      fit.block_us + fit.block_us_per_128 * dims + fit.block_us_per_128_above * std::max(0.0, dims - 1);
   const double query_heads = heads.query_heads;
+  constexpr double kBlockShare = static_cast<double>(kAttentionBlock) / kAttentionTile;
+  const double masked = static_cast<double>(work.masked_tiles) * fit.diagonal_blocks;
+  const double total = query_heads * (static_cast<double>(work.tiles) * tile +
+                                      (static_cast<double>(work.blocks) * kBlockShare + masked) * block);
   const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
-  const double total =
-      query_heads *
-      (static_cast<double>(work.tiles) * tile +
-       (static_cast<double>(work.blocks) + static_cast<double>(work.masked_tiles) * fit.diagonal_blocks) *
-           block);
   const double spread = total / sms;
-  const double longest = tile + (static_cast<double>(work.longest) + diagonal) * block;
+  const double longest = tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block;
   // (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
   const double high = std::max(spread, longest);
   const double low = std::min(spread, longest);
@@ -67,6 +66,17 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   return 1e-6 * (fit.launch_us + compute) + bytes * 1e-9 / fit.memory_GBps;
 }
 
+double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                                  const AttentionWork& work) {
+  const double kernel = attention_seconds(fit, heads, sms, work);
+  const double host = 1e-6 * fit.host_us;
+  if (host <= 0 || kernel <= 0) return kernel;
+  // A corner rounded by the spread of the host's time.
+  constexpr double kSharpness = 8;
+  const double high = std::max(kernel, host);
+  return high * std::pow(1 + std::pow(std::min(kernel, host) / high, kSharpness), 1 / kSharpness);
+}
+
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
   const std::string here = where + ".parameters";
   const nlohmann::json& node = object_field(table, "parameters", where);
@@ -76,9 +86,11 @@ AttentionParameters attention_parameters(const nlohmann::json& table, const std:
   fit.tile_us_per_128 = non_negative_field(node, "tile_us_per_128", here);
   fit.block_us = non_negative_field(node, "block_us", here);
   fit.block_us_per_128 = positive_field(node, "block_us_per_128", here);
+  fit.block_us_per_128_above = non_negative_field(node, "block_us_per_128_above", here);
   fit.diagonal_blocks = non_negative_field(node, "diagonal_blocks", here);
   fit.imbalance_power = positive_field(node, "imbalance_power", here);
   fit.memory_GBps = positive_field(node, "memory_GBps", here);
+  fit.host_us = non_negative_field(node, "host_us", here);
   return fit;
 }
 
@@ -88,9 +100,11 @@ nlohmann::json to_json(const AttentionParameters& fit) {
           {"tile_us_per_128", fit.tile_us_per_128},
           {"block_us", fit.block_us},
           {"block_us_per_128", fit.block_us_per_128},
+          {"block_us_per_128_above", fit.block_us_per_128_above},
           {"diagonal_blocks", fit.diagonal_blocks},
           {"imbalance_power", fit.imbalance_power},
-          {"memory_GBps", fit.memory_GBps}};
+          {"memory_GBps", fit.memory_GBps},
+          {"host_us", fit.host_us}};
 }
 
 }  // namespace equipoise

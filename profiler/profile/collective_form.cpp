@@ -11,10 +11,14 @@ namespace {
 
 constexpr double kBytesPerMB = 1e6;
 
+double ramped(double bytes, double half_MB) {
+  return std::sqrt(bytes / (bytes + half_MB * kBytesPerMB));
+}
+
 double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
   const bool by_switch =
       kind == Collective::all_reduce && fit.switch_bus_GBps > 0 && ranks >= fit.switch_from_ranks;
-  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps;
+  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
 }
 
 }  // namespace
@@ -53,8 +57,9 @@ double nic_bytes(Collective kind, double bytes, GroupShape group) {
 
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
   const double x = bytes * bus_factor(kind, ranks);
-  const double latency_us =
-      fit.launch_us + fit.rank_us * (ranks - 1) + fit.ramp_us_per_sqrt_MB * std::sqrt(x / kBytesPerMB);
+  const double others = ranks - 1;
+  const double latency_us = fit.launch_us + fit.rank_us * others +
+                            (fit.ramp_us + fit.ramp_rank_us * others) * ramped(x, fit.ramp_MB);
   return 1e-6 * latency_us + x * 1e-9 / bus_GBps(fit, kind, ranks);
 }
 
@@ -71,9 +76,9 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
                                   ? bytes * (group.ranks_per_node - 1) / group.ranks
                                   : bytes * bus_factor(kind, group.ranks);
   const double inside_seconds = inside_bytes * 1e-9 / bus_GBps(node, kind, group.ranks_per_node);
-  const double y_MB = y / kBytesPerMB;
-  const double latency_us = network.launch_us + network.step_us * std::log2(nodes) +
-                            network.ramp_us * y_MB / (y_MB + network.ramp_MB);
+  const double ramp_us = kind == Collective::all_reduce ? network.reduce_ramp_us : network.ramp_us;
+  const double latency_us =
+      network.launch_us + network.step_us * std::log2(nodes) + ramp_us * ramped(y, network.ramp_MB);
   return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
 }
 
@@ -83,7 +88,10 @@ NodeParameters node_parameters(const nlohmann::json& table, const std::string& w
   NodeParameters fit;
   fit.launch_us = non_negative_field(node, "launch_us", here);
   fit.rank_us = non_negative_field(node, "rank_us", here);
-  fit.ramp_us_per_sqrt_MB = non_negative_field(node, "ramp_us_per_sqrt_MB", here);
+  fit.ramp_us = non_negative_field(node, "ramp_us", here);
+  fit.ramp_rank_us = non_negative_field(node, "ramp_rank_us", here);
+  fit.ramp_MB = positive_field(node, "ramp_MB", here);
+  fit.pair_loss = non_negative_field(node, "pair_loss", here);
   fit.bus_GBps = positive_field(node, "bus_GBps", here);
   fit.switch_bus_GBps = non_negative_field(node, "switch_bus_GBps", here);
   fit.switch_from_ranks = non_negative_field(node, "switch_from_ranks", here);
@@ -97,6 +105,7 @@ NetworkParameters network_parameters(const nlohmann::json& table, const std::str
   fit.launch_us = non_negative_field(node, "launch_us", here);
   fit.step_us = non_negative_field(node, "step_us", here);
   fit.ramp_us = non_negative_field(node, "ramp_us", here);
+  fit.reduce_ramp_us = non_negative_field(node, "reduce_ramp_us", here);
   fit.ramp_MB = positive_field(node, "ramp_MB", here);
   fit.efficiency = positive_field(node, "efficiency", here);
   fit.pair_efficiency = positive_field(node, "pair_efficiency", here);
@@ -106,16 +115,23 @@ NetworkParameters network_parameters(const nlohmann::json& table, const std::str
 nlohmann::json to_json(const NodeParameters& fit) {
   return {{"launch_us", fit.launch_us},
           {"rank_us", fit.rank_us},
-          {"ramp_us_per_sqrt_MB", fit.ramp_us_per_sqrt_MB},
+          {"ramp_us", fit.ramp_us},
+          {"ramp_rank_us", fit.ramp_rank_us},
+          {"ramp_MB", fit.ramp_MB},
+          {"pair_loss", fit.pair_loss},
           {"bus_GBps", fit.bus_GBps},
           {"switch_bus_GBps", fit.switch_bus_GBps},
           {"switch_from_ranks", fit.switch_from_ranks}};
 }
 
 nlohmann::json to_json(const NetworkParameters& fit) {
-  return {{"launch_us", fit.launch_us},   {"step_us", fit.step_us},
-          {"ramp_us", fit.ramp_us},       {"ramp_MB", fit.ramp_MB},
-          {"efficiency", fit.efficiency}, {"pair_efficiency", fit.pair_efficiency}};
+  return {{"launch_us", fit.launch_us},
+          {"step_us", fit.step_us},
+          {"ramp_us", fit.ramp_us},
+          {"reduce_ramp_us", fit.reduce_ramp_us},
+          {"ramp_MB", fit.ramp_MB},
+          {"efficiency", fit.efficiency},
+          {"pair_efficiency", fit.pair_efficiency}};
 }
 
 }  // namespace equipoise

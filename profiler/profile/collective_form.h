@@ -1,12 +1,14 @@
 // How long a collective takes: latency by hops, a ramp, and bytes over the slowest link they cross.
 //
 // In a node, with x = the bytes that one GPU's link carries (size times nccl-tests' bus factor):
-//   launch + rank_us * (ranks - 1) + ramp * sqrt(x) + x / bus bandwidth
-// The square root is the ramp: longer messages are cut into more, better filled steps. All-reduce over enough
-// ranks is done by the switch (NVLS), whose bus bandwidth is its own.
+//   launch + rank_us * (ranks - 1) + (ramp_us + ramp_rank_us * (ranks - 1)) * sqrt(x / (x + ramp_bytes))
+//   + x / bus,  bus = bus_GBps / (1 + pair_loss / (ranks - 1))
+// The square root is the ramp from short messages, sent by low-latency protocols, to long ones, cut into
+// steps that fill the links but take time to start and drain. Few ranks keep fewer links busy (pair_loss).
+// All-reduce over enough ranks is done by the switch (NVLS), whose bus bandwidth is its own.
 //
 // Between nodes every GPU has its own NIC (rails), and a network adds
-//   launch + step_us * log2(nodes) + ramp_us * y / (y + ramp_bytes) + max(y / (efficiency * NIC), x / bus)
+//   launch + step_us * log2(nodes) + ramp * sqrt(y / (y + ramp_bytes)) + max(y / (efficiency * NIC), x / bus)
 // with y = the bytes that one NIC carries, S the nccl-tests size, n ranks, N nodes, p ranks a node:
 //   all_reduce 2 S (N-1)/N / p (trees: the node reduces first) · all_gather, reduce_scatter S (n-1)/n / p
 //   (rings cross each node border once) · all_to_all S (n-p)/n · send_recv S, one NIC with its own
@@ -29,7 +31,10 @@ inline constexpr std::array<std::string_view, 5> kCollectiveNames{"all_gather", 
 struct NodeParameters {  // of one kind, inside a node
   double launch_us = 0;
   double rank_us = 0;
-  double ramp_us_per_sqrt_MB = 0;
+  double ramp_us = 0;
+  double ramp_rank_us = 0;
+  double ramp_MB = 1;
+  double pair_loss = 0;
   double bus_GBps = 1;
   double switch_bus_GBps = 0;    // of reductions done by the switch; 0: none
   double switch_from_ranks = 0;  // ranks at which the library uses it
@@ -39,6 +44,7 @@ struct NetworkParameters {  // of all kinds, between nodes
   double launch_us = 0;
   double step_us = 0;
   double ramp_us = 0;
+  double reduce_ramp_us = 0;  // of all_reduce: two phases in steps that wait for each other
   double ramp_MB = 1;
   double efficiency = 1;       // of the NIC's rate, rings and trees
   double pair_efficiency = 1;  // of the NIC's rate, send_recv and all_to_all

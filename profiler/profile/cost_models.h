@@ -96,7 +96,7 @@ struct GroupShape {
 
 // The cluster's network, from the study file (the profile has defaults).
 struct NetworkRates {
-  double nic_GBps = 0;  // one direction, one GPU's NIC; 0: the profile's default
+  double nic_GBps = 0;    // one direction, one GPU's NIC; 0: the profile's default
   std::string name = {};  // which of the profile's fitted networks (latency, efficiency); empty: its default
 };
 

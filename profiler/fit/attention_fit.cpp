@@ -1,0 +1,126 @@
+// Fits the tiles-on-SMs form to one kernel and direction.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/fit/table_fits.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kLongestKeys = 4.0 * 1024 * 1024;
+constexpr std::size_t kParameters = 10;
+
+// Proportions of a fused kernel on a current GPU; the first calibration moves all times to the device at
+// hand.
+AttentionParameters typical() {
+  AttentionParameters fit;
+  fit.launch_us = 6;
+  fit.tile_us = 0.5;
+  fit.tile_us_per_128 = 0.2;
+  fit.block_us = 0.5;
+  fit.block_us_per_128 = 1.0;
+  fit.block_us_per_128_above = 0.1;
+  fit.diagonal_blocks = 0.3;
+  fit.imbalance_power = 2;
+  fit.memory_GBps = 2500;
+  return fit;
+}
+
+std::vector<double> to_vector(const AttentionParameters& fit) {
+  return {fit.launch_us,       fit.tile_us,          fit.tile_us_per_128,
+          fit.block_us,        fit.block_us_per_128, fit.block_us_per_128_above,
+          fit.diagonal_blocks, fit.imbalance_power,  fit.memory_GBps,
+          fit.host_us};
+}
+
+AttentionParameters from_vector(std::span<const double> p) {
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]};
+}
+
+double middle(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Scales every time of `fit` so that the median sample is met.
+void calibrate(AttentionParameters& fit, std::span<const AttentionSample* const> samples, double sms) {
+  std::vector<double> errors;
+  for (const AttentionSample* sample : samples) errors.push_back(attention_log_error(fit, sms, *sample));
+  const double scale = std::exp(-middle(errors));
+  fit.tile_us *= scale;
+  fit.tile_us_per_128 *= scale;
+  fit.block_us *= scale;
+  fit.block_us_per_128 *= scale;
+  fit.block_us_per_128_above *= scale;
+  fit.memory_GBps /= scale;
+}
+
+}  // namespace
+
+double attention_log_error(const AttentionParameters& fit, double sms, const AttentionSample& sample) {
+  double sum = 0;
+  for (std::size_t i = 0; i < sample.packings.size(); ++i)
+    sum +=
+        std::log(observed_attention_seconds(fit, sample.heads, sms, sample.packings[i]) / sample.seconds[i]);
+  return sum / static_cast<double>(sample.packings.size());
+}
+
+nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, Provenance kind) {
+  AttentionParameters start = typical();
+  calibrate(start, samples, sms);
+  double fewest_us = 1e300;
+  double widest = 0;
+  double narrowest = 1e300;
+  for (const AttentionSample* sample : samples) {
+    for (const double seconds : sample->seconds) fewest_us = std::min(fewest_us, seconds * 1e6);
+    widest = std::max(widest, static_cast<double>(sample->heads.head_dim));
+    narrowest = std::min(narrowest, static_cast<double>(sample->heads.head_dim));
+  }
+  if (widest <= 128) start.block_us_per_128_above = 0;
+  // Our own profiler times the device, not the host that feeds it.
+  start.host_us = kind == Provenance::measured ? 0 : 0.8 * fewest_us;
+  start.launch_us = std::min(start.launch_us, 0.3 * fewest_us);
+
+  FitProblem problem;
+  const std::vector<double> at = to_vector(start);
+  const char* names[kParameters] = {
+      "launch_us",      "tile_us",         "tile_us_per_128", "block_us",    "block_us_per_128",
+      "block_us_above", "diagonal_blocks", "imbalance_power", "memory_GBps", "host_us"};
+  const double trust[kParameters] = {0.5, 1, 1, 0.7, 0.4, 1, 1, 0.4, 0.6, 0.5};
+  for (std::size_t i = 0; i < kParameters; ++i) problem.parameters.push_back({names[i], at[i], trust[i]});
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  double longest = 0;
+  double shortest = 1e300;
+  double fewest_heads = 1e300;
+  double most_heads = 0;
+  for (const AttentionSample* sample : samples) {
+    problem.shapes.push_back(sample->shape);
+    problem.uncertainty.push_back(sample->uncertainty);
+    labels.push_back(&sample->labels);
+    seconds.push_back(sample->seconds[0]);
+    longest = std::max(longest, static_cast<double>(sample->most_keys));
+    shortest = std::min(shortest, static_cast<double>(sample->least_queries));
+    fewest_heads = std::min(fewest_heads, static_cast<double>(sample->heads.query_heads));
+    most_heads = std::max(most_heads, static_cast<double>(sample->heads.query_heads));
+  }
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    return attention_log_error(from_vector(p), sms, *samples[i]);
+  };
+  const GroupFit fit = fit_group(problem);
+  std::vector<double> kept = fit.parameters;
+  for (double& value : kept) value = significant(value);
+
+  nlohmann::json table = {{"form", "tiles-on-sms"},
+                          {"parameters", to_json(from_vector(kept))},
+                          {"provenance", provenance_json(kind, labels)}};
+  table["ranges"] = {{"keys", range_json(1, longest, 1, kLongestKeys)},
+                     {"queries", range_json(shortest, longest, 1, kLongestKeys)},
+                     {"head_dim", range_json(narrowest, widest, 16, 256)},
+                     {"query_heads", range_json(fewest_heads, most_heads, 1, 1024)}};
+  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, kind, table);
+  return table;
+}
+
+}  // namespace equipoise

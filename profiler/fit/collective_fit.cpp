@@ -1,0 +1,148 @@
+// Fits collectives: one table a kind inside a node, one table a network between nodes.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/fit/table_fits.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kMostBytes = 1e13;
+constexpr double kMostNodes = 65536;
+constexpr double kLargeMessage = 1024 * 1024;  // above it errors are promised
+
+NodeParameters node_from(std::span<const double> p, double switch_from_ranks) {
+  NodeParameters fit;
+  fit.launch_us = p[0];
+  fit.rank_us = p[1];
+  fit.ramp_us = p[2];
+  fit.ramp_rank_us = p[3];
+  fit.ramp_MB = p[4];
+  fit.pair_loss = p[5];
+  fit.bus_GBps = p[6];
+  fit.switch_bus_GBps = p[7];
+  fit.switch_from_ranks = switch_from_ranks;
+  return fit;
+}
+
+NetworkParameters network_from(std::span<const double> p) {
+  NetworkParameters fit;
+  fit.launch_us = p[0];
+  fit.step_us = p[1];
+  fit.ramp_us = p[2];
+  fit.reduce_ramp_us = p[3];
+  fit.ramp_MB = p[4];
+  fit.efficiency = p[5];
+  fit.pair_efficiency = p[6];
+  return fit;
+}
+
+struct Gathered {
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  ErrorGroup large{"above 1 MiB", {}};
+  ErrorGroup small{"up to 1 MiB", {}};
+  double least_bytes = 1e300;
+  double most_bytes = 0;
+  double least_nodes = 1e300;
+  double most_nodes = 0;
+  double fastest_GBps = 0;
+  double fewest_us = 1e300;
+};
+
+Gathered gather(std::span<const CollectiveSample* const> samples, FitProblem& problem) {
+  Gathered all;
+  for (const CollectiveSample* sample : samples) {
+    const double nodes = std::ceil(static_cast<double>(sample->group.ranks) / sample->group.ranks_per_node);
+    problem.shapes.push_back(
+        {sample->bytes, static_cast<double>(sample->group.ranks), nodes, static_cast<double>(sample->kind)});
+    all.labels.push_back(&sample->labels);
+    all.seconds.push_back(sample->seconds);
+    all.large.holds.push_back(sample->bytes > kLargeMessage);
+    all.small.holds.push_back(sample->bytes <= kLargeMessage);
+    all.least_bytes = std::min(all.least_bytes, sample->bytes);
+    all.most_bytes = std::max(all.most_bytes, sample->bytes);
+    all.least_nodes = std::min(all.least_nodes, nodes);
+    all.most_nodes = std::max(all.most_nodes, nodes);
+    all.fewest_us = std::min(all.fewest_us, sample->seconds * 1e6);
+    all.fastest_GBps =
+        std::max(all.fastest_GBps,
+                 sample->bytes * bus_factor(sample->kind, sample->group.ranks) * 1e-9 / sample->seconds);
+  }
+  return all;
+}
+
+std::vector<double> kept(const std::vector<double>& parameters) {
+  std::vector<double> rounded = parameters;
+  for (double& value : rounded) value = significant(value);
+  return rounded;
+}
+
+}  // namespace
+
+nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
+                                   Provenance kind) {
+  FitProblem problem;
+  const Gathered all = gather(samples, problem);
+  bool by_switch = false;
+  bool by_ring = false;
+  for (const CollectiveSample* sample : samples) {
+    const bool here = sample->kind == Collective::all_reduce && switch_from_ranks > 0 &&
+                      sample->group.ranks >= switch_from_ranks;
+    by_switch = by_switch || here;
+    by_ring = by_ring || !here;
+  }
+  const double ring = by_ring && by_switch ? all.fastest_GBps * 0.8 : all.fastest_GBps;
+  problem.parameters = {{"launch_us", 0.5 * all.fewest_us, 1},
+                        {"rank_us", 1, 1},
+                        {"ramp_us", 20, 1.5},
+                        {"ramp_rank_us", 4, 1.5},
+                        {"ramp_MB", 100, 1},
+                        {"pair_loss", 0.05, 1},
+                        {"bus_GBps", ring, 0.5},
+                        {"switch_bus_GBps", by_switch ? all.fastest_GBps : 0, 0.5}};
+  const double from_ranks = by_switch ? switch_from_ranks : 0;
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const CollectiveSample& sample = *samples[i];
+    return std::log(node_seconds(node_from(p, from_ranks), sample.kind, sample.bytes, sample.group.ranks) /
+                    sample.seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table = {{"form", "latency-ramp-bus"},
+                          {"parameters", to_json(node_from(kept(fit.parameters), from_ranks))},
+                          {"provenance", provenance_json(kind, all.labels)}};
+  table["ranges"] = {{"bytes", range_json(all.least_bytes, all.most_bytes, 0, kMostBytes)}};
+  report_errors(fit, {all.large, all.small}, all.seconds, kind, table);
+  return table;
+}
+
+nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
+                           std::span<const NodeParameters> node, double nic_GBps, Provenance kind) {
+  FitProblem problem;
+  const Gathered all = gather(samples, problem);
+  problem.parameters = {{"launch_us", 0.7 * all.fewest_us, 0.5},
+                        {"step_us", 0.2 * all.fewest_us, 0.5},
+                        {"ramp_us", 100, 1},
+                        {"reduce_ramp_us", 300, 1},
+                        {"ramp_MB", 4, 1.5},
+                        {"efficiency", 0.85, 0.2},
+                        {"pair_efficiency", 0.75, 0.2}};
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const CollectiveSample& sample = *samples[i];
+    const double predicted = network_seconds(network_from(p), node[static_cast<std::size_t>(sample.kind)],
+                                             sample.kind, sample.bytes, sample.group, nic_GBps);
+    return std::log(predicted / sample.seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table = {{"form", "steps-ramp-nic"},
+                          {"parameters", to_json(network_from(kept(fit.parameters)))},
+                          {"provenance", provenance_json(kind, all.labels)},
+                          {"fitted_at_nic_GBps", nic_GBps}};
+  table["ranges"] = {{"bytes", range_json(all.least_bytes, all.most_bytes, 0, kMostBytes)},
+                     {"nodes", range_json(all.least_nodes, all.most_nodes, 2, kMostNodes)}};
+  report_errors(fit, {all.large, all.small}, all.seconds, kind, table);
+  return table;
+}
+
+}  // namespace equipoise

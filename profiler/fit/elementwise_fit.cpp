@@ -1,0 +1,47 @@
+// Fits launch + bytes / bandwidth to one elementwise op.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/fit/table_fits.h"
+#include "profiler/profile/elementwise_form.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kMostBytes = 1e15;
+
+}  // namespace
+
+nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples, Provenance kind) {
+  FitProblem problem;
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  double least_bytes = 1e300;
+  double most_bytes = 0;
+  double fewest_us = 1e300;
+  double fastest_GBps = 0;
+  for (const ElementwiseSample* sample : samples) {
+    problem.shapes.push_back({sample->rows, sample->columns, sample->bytes});
+    labels.push_back(&sample->labels);
+    seconds.push_back(sample->seconds);
+    least_bytes = std::min(least_bytes, sample->bytes);
+    most_bytes = std::max(most_bytes, sample->bytes);
+    fewest_us = std::min(fewest_us, sample->seconds * 1e6);
+    fastest_GBps = std::max(fastest_GBps, sample->bytes * 1e-9 / sample->seconds);
+  }
+  problem.parameters = {{"launch_us", fewest_us, 1}, {"memory_GBps", fastest_GBps, 1}};
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    return std::log(elementwise_seconds({p[0], p[1]}, samples[i]->bytes) / samples[i]->seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table = {{"form", "launch-and-bandwidth"},
+                          {"parameters", to_json(ElementwiseParameters{significant(fit.parameters[0]),
+                                                                       significant(fit.parameters[1])})},
+                          {"provenance", provenance_json(kind, labels)}};
+  table["ranges"] = {{"bytes", range_json(least_bytes, most_bytes, 0, kMostBytes)}};
+  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, kind, table);
+  return table;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,92 @@
+// Fits the tiles-and-waves form to matrix products; whole (n, k) shapes are held out.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/fit/table_fits.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kLargest = 4.0 * 1024 * 1024;
+constexpr std::int64_t kManyRows = 2048;  // where errors are reported apart
+
+// Proportions of a current GPU's library; calibration moves all to the device at hand.
+constexpr double kTypical[] = {4.4, 2900, 0.35, 800, 720, 450, 450, 0.8, 0.14, 140, 1};
+constexpr const char* kNames[] = {"launch_us",      "memory_GBps",      "wave_blend",   "tflops_256x128",
+                                  "tflops_128x128", "tflops_128x64",    "tflops_64x64", "tile_us",
+                                  "power_loss",     "power_half_gflop", "split_us"};
+
+GemmParameters from_vector(std::span<const double> p) {
+  GemmParameters fit;
+  fit.launch_us = p[0];
+  fit.memory_GBps = p[1];
+  fit.wave_blend = p[2];
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t) fit.tile_tflops[t] = p[3 + t];
+  fit.tile_us = p[7];
+  fit.power_loss = p[8];
+  fit.power_half_gflop = p[9];
+  fit.split_us = p[10];
+  return fit;
+}
+
+double log_error(const GemmParameters& fit, double sms, const GemmSample& sample) {
+  return std::log(gemm_seconds(fit, sms, sample.m, sample.n, sample.k) / sample.seconds);
+}
+
+std::vector<double> calibrated(std::span<const GemmSample* const> samples, double sms) {
+  std::vector<double> start(std::begin(kTypical), std::end(kTypical));
+  std::vector<double> errors;
+  for (const GemmSample* sample : samples) errors.push_back(log_error(from_vector(start), sms, *sample));
+  std::sort(errors.begin(), errors.end());
+  const double scale = std::exp(-errors[errors.size() / 2]);
+  // Within a factor of 1.5 the typical device is this one, and the prior should hold it there.
+  if (scale > 1 / 1.5 && scale < 1.5) return start;
+  for (const std::size_t rate : {1U, 3U, 4U, 5U, 6U, 9U}) start[rate] /= scale;
+  start[7] *= scale;
+  return start;
+}
+
+}  // namespace
+
+nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind) {
+  FitProblem problem;
+  problem.options.prior_weight = 0.1;
+  const std::vector<double> start = calibrated(samples, sms);
+  for (std::size_t i = 0; i < start.size(); ++i) problem.parameters.push_back({kNames[i], start[i], 1});
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  ErrorGroup many{"m >= 2048", {}};
+  ErrorGroup few{"m < 2048", {}};
+  double low[3] = {1e300, 1e300, 1e300};
+  double high[3] = {0, 0, 0};
+  for (const GemmSample* sample : samples) {
+    problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
+    labels.push_back(&sample->labels);
+    seconds.push_back(sample->seconds);
+    many.holds.push_back(sample->m >= kManyRows);
+    few.holds.push_back(sample->m < kManyRows);
+    const double sizes[3] = {static_cast<double>(sample->m), static_cast<double>(sample->n),
+                             static_cast<double>(sample->k)};
+    for (std::size_t i = 0; i < 3; ++i) {
+      low[i] = std::min(low[i], sizes[i]);
+      high[i] = std::max(high[i], sizes[i]);
+    }
+  }
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    return log_error(from_vector(p), sms, *samples[i]);
+  };
+  const GroupFit fit = fit_group(problem);
+  std::vector<double> kept = fit.parameters;
+  for (double& value : kept) value = significant(value);
+  nlohmann::json table = {{"form", "tiles-and-waves"},
+                          {"parameters", to_json(from_vector(kept))},
+                          {"provenance", provenance_json(kind, labels)}};
+  table["ranges"] = {{"m", range_json(low[0], high[0], 1, kLargest)},
+                     {"n", range_json(low[1], high[1], 1, kLargest)},
+                     {"k", range_json(low[2], high[2], 1, kLargest)}};
+  report_errors(fit, {many, few}, seconds, kind, table);
+  return table;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,92 @@
+#include "profiler/fit/hold_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace equipoise {
+namespace {
+
+std::vector<std::size_t> folds_of(const std::vector<std::vector<double>>& shapes) {
+  std::vector<std::vector<double>> distinct = shapes;
+  std::sort(distinct.begin(), distinct.end());
+  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+  std::vector<std::size_t> folds;
+  folds.reserve(shapes.size());
+  for (const std::vector<double>& shape : shapes) {
+    const auto rank = std::lower_bound(distinct.begin(), distinct.end(), shape) - distinct.begin();
+    folds.push_back(static_cast<std::size_t>(rank) % kFolds);
+  }
+  return folds;
+}
+
+std::vector<double> fit_without(const FitProblem& problem, const std::vector<std::size_t>& folds,
+                                std::size_t left_out) {
+  std::vector<std::size_t> seen;
+  for (std::size_t i = 0; i < folds.size(); ++i)
+    if (folds[i] != left_out) seen.push_back(i);
+  const auto residuals_at = [&](std::span<const double> parameters, std::span<double> out) {
+    for (std::size_t i = 0; i < seen.size(); ++i) out[i] = problem.log_error(parameters, seen[i]);
+  };
+  return fit_parameters(problem.parameters, seen.size(), residuals_at, problem.options);
+}
+
+double beyond(double error, double uncertainty) {
+  const double size = std::max(0.0, std::abs(error) - uncertainty);
+  return error < 0 ? -size : size;
+}
+
+// Linear between order statistics, as most tools do.
+double quantile(const std::vector<double>& sorted, double share) {
+  if (sorted.empty()) return 0;
+  const double position = share * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
+}
+
+double rounded(double share) {
+  return std::round(share * 1e4) / 1e4;
+}
+
+}  // namespace
+
+GroupFit fit_group(const FitProblem& problem) {
+  const std::vector<std::size_t> folds = folds_of(problem.shapes);
+  GroupFit fit;
+  fit.crossed_errors.resize(folds.size());
+  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+    const std::vector<double> parameters = fit_without(problem, folds, fold);
+    if (fold == kHeldOutFold) fit.parameters = parameters;
+    for (std::size_t i = 0; i < folds.size(); ++i) {
+      if (folds[i] != fold) continue;
+      const double unsure = problem.uncertainty.empty() ? 0 : problem.uncertainty[i];
+      fit.crossed_errors[i] = beyond(std::expm1(problem.log_error(parameters, i)), unsure);
+      if (fold != kHeldOutFold) continue;
+      fit.held_out.push_back(i);
+      fit.held_out_errors.push_back(fit.crossed_errors[i]);
+    }
+  }
+  return fit;
+}
+
+ErrorSummary summarize(std::vector<double> errors) {
+  ErrorSummary summary;
+  summary.count = errors.size();
+  std::sort(errors.begin(), errors.end());
+  summary.bias = quantile(errors, 0.5);
+  for (double& error : errors) error = std::abs(error);
+  std::sort(errors.begin(), errors.end());
+  summary.median = quantile(errors, 0.5);
+  summary.p90 = quantile(errors, 0.9);
+  return summary;
+}
+
+nlohmann::json to_json(const ErrorSummary& summary) {
+  return {{"samples", summary.count},
+          {"median", rounded(summary.median)},
+          {"p90", rounded(summary.p90)},
+          {"bias", rounded(summary.bias)}};
+}
+
+}  // namespace equipoise

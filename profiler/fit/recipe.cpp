@@ -1,0 +1,250 @@
+#include "profiler/fit/recipe.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "policies/error.h"
+#include "profiler/fit/table_fits.h"
+#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+bool text_matches(const json& wanted, const std::string& found, bool part) {
+  if (wanted.is_array())
+    return std::any_of(wanted.begin(), wanted.end(),
+                       [&](const json& one) { return text_matches(one, found, part); });
+  const auto text = wanted.get<std::string>();
+  return part ? found.find(text) != std::string::npos : found == text;
+}
+
+template <class Sample>
+std::vector<const Sample*> selected(const std::vector<Sample>& samples, const json& entry,
+                                    const std::string& where) {
+  const json& selector = object_field(entry, "fit", where);
+  std::vector<const Sample*> found;
+  for (const Sample& sample : samples)
+    if (selects(selector, sample.labels)) found.push_back(&sample);
+  constexpr std::size_t kFewest = 4;
+  if (found.size() < kFewest)
+    throw UserError(where + ": expected at least " + std::to_string(kFewest) + " samples for " +
+                    selector.dump() + ", found " + std::to_string(found.size()));
+  return found;
+}
+
+void multiply_numbers(json& node, double factor) {
+  if (node.is_number()) {
+    node = significant(node.get<double>() * factor);
+  } else {
+    for (json& child : node) multiply_numbers(child, factor);
+  }
+}
+
+class Maker {
+ public:
+  Maker(const json& recipe, std::string where, const SampleSet& samples)
+      : recipe_(recipe), where_(std::move(where)), samples_(samples) {}
+
+  json make() {
+    profile_ = {{"schema", "equipoise.profile/1"},
+                {"name", text_field(recipe_, "name", where_)},
+                {"summary", text_field(recipe_, "summary", where_)},
+                {"device", object_field(recipe_, "device", where_)},
+                {"tables", json::object()}};
+    for (const char* key : {"software", "checks"})
+      if (recipe_.contains(key)) profile_[key] = recipe_[key];
+    sms_ = positive_field(profile_["device"], "sms", where_ + ".device");
+    kind_ = recipe_.value("measured", false) ? Provenance::measured : Provenance::published;
+    if (recipe_.contains("attention")) make_attention(recipe_["attention"]);
+    if (recipe_.contains("gemm")) make_plain("gemm", recipe_["gemm"]);
+    if (recipe_.contains("elementwise")) make_plain("elementwise", recipe_["elementwise"]);
+    if (recipe_.contains("collective")) make_collective(recipe_["collective"]);
+    return profile_;
+  }
+
+ private:
+  // A table somewhere under `tables`, by a path such as "collective/node/all_gather".
+  static const json& at_path(const json& tables, const std::string& path, const std::string& where) {
+    const json::json_pointer pointer("/" + path);
+    if (!tables.contains(pointer))
+      throw UserError(where + ".copy: no table '" + path + "' has been made yet");
+    return tables.at(pointer);
+  }
+
+  json derived(const json& entry, const std::string& where) {
+    const json& derive = object_field(entry, "derive", where);
+    const std::string here = where + ".derive";
+    refuse_unknown_keys(derive, {"copy", "profile", "multiply", "set", "ranges", "rule"}, here);
+    json table = {{"parameters", json::object()}};
+    if (derive.contains("copy")) {
+      const std::string path = text_field(derive, "copy", here);
+      if (derive.contains("profile")) {
+        const Profile other = Profile::load(text_field(derive, "profile", here));
+        table = at_path(other.json().at("tables"), path, here);
+      } else {
+        table = at_path(profile_["tables"], path, here);
+      }
+      for (const char* key : {"hold_out", "cross_validated", "hold_out_pairs", "selector"}) table.erase(key);
+    }
+    const json factors = derive.value("multiply", json::object());
+    for (const auto& item : factors.items()) {
+      if (!table["parameters"].contains(item.key()))
+        throw UserError(here + ".multiply: the copied table has no parameter '" + item.key() + "'");
+      multiply_numbers(table["parameters"][item.key()], item.value().get<double>());
+    }
+    const json values = derive.value("set", json::object());
+    for (const auto& item : values.items()) table["parameters"][item.key()] = item.value();
+    if (derive.contains("ranges")) table["ranges"] = derive["ranges"];
+    table["provenance"] = {{"kind", "derived"}, {"source", text_field(derive, "rule", here)}};
+    return table;
+  }
+
+  template <class Fit>
+  json made(const json& entry, const std::string& where, const Fit& fit) {
+    refuse_unknown_keys(entry, {"fit", "derive", "note"}, where);
+    if (entry.contains("derive")) return derived(entry, where);
+    json table = fit();
+    table["selector"] = entry["fit"];
+    if (entry.contains("note")) table["note"] = entry["note"];
+    return table;
+  }
+
+  void make_attention(const json& section) {
+    const std::string where = where_ + ".attention";
+    json& table = profile_["tables"]["attention"];
+    table = {{"default", text_field(section, "default", where)}, {"kernels", json::object()}};
+    for (const auto& kernel : object_field(section, "kernels", where).items())
+      for (const auto& pass : kernel.value().items()) {
+        const std::string here = where + ".kernels." + kernel.key() + "." + pass.key();
+        table["kernels"][kernel.key()][pass.key()] = made(pass.value(), here, [&] {
+          std::vector<const AttentionSample*> found;
+          for (const AttentionSample* sample : selected(samples_.attention, pass.value(), here))
+            if (sample->pass == pass.key()) found.push_back(sample);
+          if (found.empty()) throw UserError(here + ": no sample of this direction");
+          return fit_attention(found, sms_, kind_);
+        });
+      }
+  }
+
+  void make_plain(const std::string& name, const json& section) {
+    for (const auto& item : section.items()) {
+      const std::string here = where_ + "." + name + "." + item.key();
+      profile_["tables"][name][item.key()] = made(item.value(), here, [&] {
+        if (name == "gemm") return fit_gemm(selected(samples_.gemm, item.value(), here), sms_, kind_);
+        return fit_elementwise(selected(samples_.elementwise, item.value(), here), kind_);
+      });
+    }
+  }
+
+  // Samples of the entry, of one kind or all, inside a node or between nodes.
+  std::vector<const CollectiveSample*> collectives(const json& entry, const std::string& where,
+                                                   bool between_nodes, const std::string& kind) {
+    std::vector<const CollectiveSample*> found;
+    for (const CollectiveSample* sample : selected(samples_.collective, entry, where)) {
+      const bool between = sample->group.ranks > sample->group.ranks_per_node;
+      const std::string_view name = kCollectiveNames[static_cast<std::size_t>(sample->kind)];
+      if (between == between_nodes && (kind.empty() || kind == name)) found.push_back(sample);
+    }
+    if (found.empty()) throw UserError(where + ": no sample of this kind");
+    return found;
+  }
+
+  void make_collective(const json& section) {
+    const std::string where = where_ + ".collective";
+    json& table = profile_["tables"]["collective"];
+    table = json::object();
+    const double from_ranks = section.value("switch_from_ranks", 0.0);
+    for (const auto& item : object_field(section, "node", where).items()) {
+      const std::string here = where + ".node." + item.key();
+      json made_table = made(item.value(), here, [&] {
+        return fit_node_collective(collectives(item.value(), here, false, item.key()), from_ranks, kind_);
+      });
+      profile_["tables"]["collective"]["node"][item.key()] = std::move(made_table);
+    }
+    if (!section.contains("networks")) return;
+    std::array<NodeParameters, kCollectiveNames.size()> node;
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const std::string name(kCollectiveNames[i]);
+      node[i] = node_parameters(object_field(profile_["tables"]["collective"]["node"], name, where + ".node"),
+                                where + ".node." + name);
+    }
+    profile_["tables"]["collective"]["default_network"] = text_field(section, "default_network", where);
+    for (const auto& item : object_field(section, "networks", where).items()) {
+      const std::string here = where + ".networks." + item.key();
+      json entry = item.value();
+      const double nic = positive_field(entry, "nic_GBps", here);
+      const std::string matches = entry.value("matches", std::string());
+      entry.erase("nic_GBps");
+      entry.erase("matches");
+      json made_table = made(
+          entry, here, [&] { return fit_network(collectives(entry, here, true, ""), node, nic, kind_); });
+      made_table["fitted_at_nic_GBps"] = nic;
+      if (!matches.empty()) made_table["matches"] = matches;
+      profile_["tables"]["collective"]["networks"][item.key()] = std::move(made_table);
+    }
+  }
+
+  const json& recipe_;
+  std::string where_;
+  const SampleSet& samples_;
+  json profile_;
+  double sms_ = 1;
+  Provenance kind_ = Provenance::published;
+};
+
+}  // namespace
+
+// Every key of the selector is a label, or a label and "_has" for a part of it.
+bool selects(const json& selector, const Labels& labels) {
+  for (const auto& item : selector.items()) {
+    std::string label = item.key();
+    const bool part = label.size() > 4 && label.compare(label.size() - 4, 4, "_has") == 0;
+    if (part) label.resize(label.size() - 4);
+    const auto it = labels.find(label);
+    if (it == labels.end() || !text_matches(item.value(), it->second, part)) return false;
+  }
+  return true;
+}
+
+json make_profile(const json& recipe, const std::string& where, const SampleSet& samples) {
+  if (!recipe.is_object()) throw UserError(where + ": expected a JSON object");
+  refuse_unknown_keys(recipe,
+                      {"schema", "name", "summary", "device", "software", "checks", "measured", "attention",
+                       "gemm", "elementwise", "collective"},
+                      where);
+  return Maker(recipe, where, samples).make();
+}
+
+json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples) {
+  json recipe = {{"name", name}, {"measured", true}, {"device", file.value("device", json::object())}};
+  recipe["summary"] = file.value("summary", "measured by this program on " +
+                                                recipe["device"].value("name", std::string("this machine")));
+  for (const char* key : {"software", "checks"})
+    if (file.contains(key)) recipe[key] = file[key];
+
+  for (const AttentionSample& sample : samples.attention) {
+    const std::string& kernel = sample.labels.at("kernel");
+    if (!recipe.contains("attention")) recipe["attention"]["default"] = kernel;
+    recipe["attention"]["kernels"][kernel][sample.pass] = {{"fit", {{"kernel", kernel}}}};
+  }
+  // The simulator asks for bf16; a device that computes in another type answers for it with that.
+  for (const GemmSample& sample : samples.gemm) {
+    const std::string& dtype = sample.labels.at("dtype");
+    recipe["gemm"][dtype == "fp8" ? "fp8" : "bf16"] = {{"fit", {{"dtype", dtype}}}};
+  }
+  std::set<std::string> ops;
+  for (const ElementwiseSample& sample : samples.elementwise) ops.insert(sample.labels.at("op"));
+  for (const std::string& op : ops) recipe["elementwise"][op] = {{"fit", {{"op", op}}}};
+  std::set<std::string> kinds;
+  for (const CollectiveSample& sample : samples.collective) kinds.insert(sample.labels.at("op"));
+  for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};
+  return recipe;
+}
+
+}  // namespace equipoise

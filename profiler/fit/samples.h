@@ -1,0 +1,97 @@
+// Measured kernel and collective times, as the fits take them: from CSV in the columns of public tables, or
+// from the sample lists that `profile` writes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/fit/csv.h"
+#include "profiler/profile/attention_form.h"
+#include "profiler/profile/cost_models.h"
+
+namespace equipoise {
+
+// Text columns by name (gpu, kernel, dtype, op, pass, …): what selects a group.
+using Labels = std::map<std::string, std::string>;
+
+struct AttentionSample {
+  Labels labels;
+  std::string pass;  // forward, backward, both
+  AttentionHeads heads;
+  // One entry, or several draws where a row names a distribution of documents and not the documents.
+  std::vector<AttentionWork> packings;
+  std::vector<double> seconds;  // of each packing
+  double uncertainty = 0;       // relative, of a rate read off a chart
+  std::int64_t least_queries = 0;
+  std::int64_t most_keys = 0;
+  std::vector<double> shape;
+};
+
+struct GemmSample {
+  Labels labels;
+  std::int64_t m = 0;
+  std::int64_t n = 0;
+  std::int64_t k = 0;
+  double seconds = 0;  // 0: not measured
+};
+
+struct ElementwiseSample {
+  Labels labels;
+  double rows = 0;
+  double columns = 0;
+  double bytes = 0;
+  double seconds = 0;
+};
+
+struct CollectiveSample {
+  Labels labels;
+  Collective kind = Collective::all_gather;
+  double bytes = 0;
+  GroupShape group;
+  double seconds = 0;
+};
+
+struct SampleSet {
+  std::vector<AttentionSample> attention;
+  std::vector<GemmSample> gemm;
+  std::vector<ElementwiseSample> elementwise;
+  std::vector<CollectiveSample> collective;
+};
+
+// Numbers of documents by length: what a row's packed documents were drawn from.
+struct LengthBucket {
+  std::int64_t shortest = 0;
+  std::int64_t longest = 0;
+  double documents = 0;
+};
+using DocumentHistogram = std::vector<LengthBucket>;
+DocumentHistogram read_document_histogram(
+    const std::string& path);  // length_min,length_max,n_docs; # comments
+// Documents until the total is full, each cut to a quarter of it, the last to what is left. Same seed, same
+// documents.
+std::vector<std::int64_t> draw_documents(const DocumentHistogram& histogram, std::int64_t total_tokens,
+                                         std::uint64_t seed);
+
+enum class SampleTable { attention, gemm, elementwise, collective };
+SampleTable table_kind(const CsvTable& table);  // by its columns; throws UserError where none fits
+
+// A row as a sample, or why it cannot be one (no shape, no such op): `reason` is set then. A row without a
+// time gives a sample with seconds 0.
+std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t row,
+                                             const DocumentHistogram& histogram, std::string& reason);
+std::optional<GemmSample> gemm_row(const CsvTable& table, std::size_t row, std::string& reason);
+std::optional<ElementwiseSample> elementwise_row(const CsvTable& table, std::size_t row, std::string& reason);
+std::optional<CollectiveSample> collective_row(const CsvTable& table, std::size_t row, std::string& reason);
+
+// Adds every measured row of the table; returns how many were left out.
+std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, SampleSet& set);
+
+// Adds the lists of a samples file (profiler/README.md).
+void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set);
+
+}  // namespace equipoise

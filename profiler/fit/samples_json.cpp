@@ -1,0 +1,123 @@
+// The sample lists that `profile` writes (profiler/README.md).
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+#include "profiler/fit/samples.h"
+#include "profiler/profile/collective_form.h"
+#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+std::string optional_text(const nlohmann::json& node, const std::string& key) {
+  const auto it = node.find(key);
+  return it != node.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+std::int64_t whole_field(const nlohmann::json& node, const std::string& key, const std::string& where) {
+  const double value = positive_field(node, key, where);
+  if (value != static_cast<double>(static_cast<std::int64_t>(value)))
+    throw UserError(where + "." + key + ": expected a whole number, found " + short_number(value));
+  return static_cast<std::int64_t>(value);
+}
+
+AttentionSample attention_of(const nlohmann::json& node, const std::string& where) {
+  AttentionSample sample;
+  sample.pass = text_field(node, "pass", where);
+  if (sample.pass != "forward" && sample.pass != "backward")
+    throw UserError(where + ".pass: expected forward or backward, found '" + sample.pass + "'");
+  sample.labels = {{"kernel", text_field(node, "kernel", where)},
+                   {"dtype", text_field(node, "dtype", where)}};
+  sample.heads = {static_cast<int>(whole_field(node, "head_dim", where)),
+                  static_cast<int>(whole_field(node, "query_heads", where)),
+                  static_cast<int>(whole_field(node, "kv_heads", where))};
+  const auto pieces = node.find("pieces");
+  if (pieces == node.end() || !pieces->is_array() || pieces->empty())
+    throw UserError(where + ".pieces: expected a list of [queries, keys]");
+  AttentionWork work;
+  sample.shape = {static_cast<double>(sample.heads.head_dim), static_cast<double>(sample.heads.query_heads)};
+  sample.least_queries = INT64_MAX;
+  for (const nlohmann::json& piece : *pieces) {
+    const bool pair = piece.is_array() && piece.size() == 2 && piece[0].is_number_integer() &&
+                      piece[1].is_number_integer() && piece[0].get<std::int64_t>() > 0 &&
+                      piece[1].get<std::int64_t>() >= piece[0].get<std::int64_t>();
+    if (!pair)
+      throw UserError(where + ".pieces: expected [queries, keys] with 0 < queries <= keys, found " +
+                      piece.dump());
+    const auto queries = piece[0].get<std::int64_t>();
+    const auto keys = piece[1].get<std::int64_t>();
+    work.add_causal(queries, keys);
+    sample.least_queries = std::min(sample.least_queries, queries);
+    sample.most_keys = std::max(sample.most_keys, keys);
+    sample.shape.push_back(static_cast<double>(queries));
+    sample.shape.push_back(static_cast<double>(keys));
+  }
+  sample.packings = {work};
+  sample.seconds = {positive_field(node, "seconds", where)};
+  return sample;
+}
+
+GemmSample gemm_of(const nlohmann::json& node, const std::string& where) {
+  GemmSample sample;
+  sample.labels = {{"dtype", text_field(node, "dtype", where)}};
+  sample.m = whole_field(node, "m", where);
+  sample.n = whole_field(node, "n", where);
+  sample.k = whole_field(node, "k", where);
+  sample.seconds = positive_field(node, "seconds", where);
+  return sample;
+}
+
+ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& where) {
+  ElementwiseSample sample;
+  const std::string op = text_field(node, "op", where);
+  if (std::find(kElementwiseNames.begin(), kElementwiseNames.end(), op) == kElementwiseNames.end()) {
+    const std::vector<std::string> known(kElementwiseNames.begin(), kElementwiseNames.end());
+    throw UserError(where + ".op: expected one of " + joined(known) + ", found '" + op + "'");
+  }
+  sample.labels = {{"op", op}};
+  sample.bytes = positive_field(node, "bytes", where);
+  sample.seconds = positive_field(node, "seconds", where);
+  return sample;
+}
+
+CollectiveSample collective_of(const nlohmann::json& node, const std::string& where) {
+  CollectiveSample sample;
+  const std::string kind = text_field(node, "kind", where);
+  const auto name = std::find(kCollectiveNames.begin(), kCollectiveNames.end(), kind);
+  if (name == kCollectiveNames.end()) {
+    const std::vector<std::string> known(kCollectiveNames.begin(), kCollectiveNames.end());
+    throw UserError(where + ".kind: expected one of " + joined(known) + ", found '" + kind + "'");
+  }
+  sample.kind = static_cast<Collective>(name - kCollectiveNames.begin());
+  sample.labels = {{"op", kind}, {"inter_node_network", optional_text(node, "network")}};
+  sample.bytes = positive_field(node, "bytes", where);
+  sample.group = {static_cast<int>(whole_field(node, "ranks", where)),
+                  static_cast<int>(whole_field(node, "ranks_per_node", where))};
+  sample.seconds = positive_field(node, "seconds", where);
+  return sample;
+}
+
+template <class Sample, class Read>
+void add_list(const nlohmann::json& lists, const std::string& name, const std::string& path, Read read,
+              std::vector<Sample>& into) {
+  const auto it = lists.find(name);
+  if (it == lists.end()) return;
+  if (!it->is_array()) throw UserError(path + ": samples." + name + ": expected a list");
+  for (std::size_t i = 0; i < it->size(); ++i)
+    into.push_back(read(it->at(i), path + ": samples." + name + "[" + std::to_string(i) + "]"));
+}
+
+}  // namespace
+
+void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {
+  const nlohmann::json& lists = object_field(file, "samples", path + ": file");
+  refuse_unknown_keys(lists, {"attention", "gemm", "elementwise", "collective"}, path + ": samples");
+  add_list(lists, "attention", path, attention_of, set.attention);
+  add_list(lists, "gemm", path, gemm_of, set.gemm);
+  add_list(lists, "elementwise", path, elementwise_of, set.elementwise);
+  add_list(lists, "collective", path, collective_of, set.collective);
+}
+
+}  // namespace equipoise

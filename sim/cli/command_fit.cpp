@@ -1,0 +1,74 @@
+#include "sim/cli/command_fit.h"
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <sstream>
+
+#include "policies/error.h"
+#include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/profile_tables.h"
+#include "traces/atomic_file.h"
+
+namespace equipoise {
+namespace {
+
+nlohmann::json read_json(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  if (!in) throw UserError(path + ": cannot be read");
+  try {
+    return nlohmann::json::parse(text.str());
+  } catch (const nlohmann::json::parse_error& e) {
+    throw UserError(path + ": not JSON: " + e.what());
+  }
+}
+
+}  // namespace
+
+void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
+  if (options.samples.empty())
+    throw UserError("--samples: expected at least one .csv or .json file, found none");
+  const DocumentHistogram histogram = options.document_histogram.empty()
+                                          ? DocumentHistogram{}
+                                          : read_document_histogram(options.document_histogram);
+  SampleSet samples;
+  nlohmann::json measured;  // the last .json, for its device facts
+  for (const std::string& path : options.samples) {
+    const std::string extension = std::filesystem::path(path).extension().string();
+    if (extension == ".json") {
+      measured = read_json(path);
+      add_json(measured, path, samples);
+    } else if (extension == ".csv") {
+      const CsvTable table = CsvTable::read(path);
+      const std::size_t left_out = add_rows(table, histogram, samples);
+      notes << path << ": " << table.rows() << " rows";
+      if (left_out > 0) notes << ", " << left_out << " without a time or a shape left out";
+      notes << '\n';
+    } else {
+      throw UserError(path + ": expected a .csv or .json file of samples");
+    }
+  }
+  const std::string name = std::filesystem::path(options.out).stem().string();
+  nlohmann::json recipe;
+  std::string where = options.recipe;
+  if (!options.recipe.empty()) {
+    recipe = read_json(options.recipe);
+  } else if (!measured.is_null()) {
+    recipe = recipe_of_samples(measured, name, samples);
+    where = options.samples.back();
+  } else {
+    throw UserError("--recipe: needed with .csv samples, to say which rows make which table");
+  }
+  const nlohmann::json file = make_profile(recipe, where, samples);
+  const Profile profile(file, options.out);  // refuses what could not be loaded
+  write_file_atomically(options.out, file.dump(1) + "\n");
+  print_errors(profile, out);
+  notes << "wrote " << options.out << '\n';
+}
+
+}  // namespace equipoise

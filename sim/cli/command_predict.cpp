@@ -1,0 +1,218 @@
+#include "sim/cli/command_predict.h"
+
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "policies/error.h"
+#include "profiler/fit/hold_out.h"
+#include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
+#include "profiler/fit/table_fits.h"
+#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+struct Prediction {
+  double seconds = 0;
+  double measured = 0;  // 0: the row has no time
+  std::string group;    // of the summary
+  std::string unable;   // why there is no prediction
+};
+
+std::string label(const Labels& labels, const std::string& name) {
+  const auto it = labels.find(name);
+  return it == labels.end() ? std::string() : it->second;
+}
+
+// Whether a table was fitted to rows like this one.
+bool fitted_to(const json& table, const Labels& labels) {
+  const auto selector = table.find("selector");
+  return selector != table.end() && selects(*selector, labels);
+}
+
+class Predictor {
+ public:
+  Predictor(const Profile& profile, const PredictOptions& options) : profile_(profile), options_(options) {
+    if (!options.document_histogram.empty()) histogram_ = read_document_histogram(options.document_histogram);
+  }
+
+  Prediction row(const CsvTable& table, SampleTable kind, std::size_t index) {
+    switch (kind) {
+      case SampleTable::attention:
+        return attention(table, index);
+      case SampleTable::gemm:
+        return gemm(table, index);
+      case SampleTable::elementwise:
+        return elementwise(table, index);
+      case SampleTable::collective:
+        break;
+    }
+    return collective(table, index);
+  }
+
+ private:
+  Prediction attention(const CsvTable& table, std::size_t index) {
+    Prediction made;
+    const auto sample = attention_row(table, index, histogram_, made.unable);
+    if (!sample) return made;
+    const json& kernels = profile_.table("attention").at("kernels");
+    std::string name = options_.kernel;
+    if (name.empty())
+      for (const auto& item : kernels.items())
+        if (item.value().contains(sample->pass) && fitted_to(item.value()[sample->pass], sample->labels))
+          name = item.key();
+    if (name.empty()) name = profile_.table("attention").at("default").get<std::string>();
+    if (!kernels.contains(name)) {
+      std::vector<std::string> known;
+      for (const auto& item : kernels.items()) known.push_back(item.key());
+      throw UserError("--kernel: profile " + profile_.name() + " has no attention kernel '" + name +
+                      "'; it has: " + joined(known));
+    }
+    if (!kernels[name].contains(sample->pass)) {
+      made.unable = "kernel " + name + " has no " + sample->pass + " table";
+      return made;
+    }
+    const AttentionParameters fit = attention_parameters(kernels[name][sample->pass], profile_.origin());
+    double log_seconds = 0;
+    double log_measured = 0;
+    for (std::size_t i = 0; i < sample->packings.size(); ++i) {
+      log_seconds += std::log(
+          observed_attention_seconds(fit, sample->heads, profile_.device().sms, sample->packings[i]));
+      if (sample->seconds[i] > 0) log_measured += std::log(sample->seconds[i]);
+    }
+    const auto count = static_cast<double>(sample->packings.size());
+    made.seconds = std::exp(log_seconds / count);
+    if (sample->seconds[0] > 0) made.measured = std::exp(log_measured / count);
+    made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "kernel") + ", " +
+                 label(sample->labels, "dtype") + ", " + sample->pass + " [" + name + "]";
+    return made;
+  }
+
+  Prediction gemm(const CsvTable& table, std::size_t index) {
+    Prediction made;
+    const auto sample = gemm_row(table, index, made.unable);
+    if (!sample) return made;
+    const bool fp8 = label(sample->labels, "dtype").find("fp8") != std::string::npos;
+    RangeUse use;
+    made.seconds = GemmModel(profile_, fp8 ? Precision::fp8 : Precision::bf16)
+                       .seconds(sample->m, sample->n, sample->k, use);
+    made.measured = sample->seconds;
+    made.group = std::string(fp8 ? "fp8" : "bf16") + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
+    return made;
+  }
+
+  Prediction elementwise(const CsvTable& table, std::size_t index) {
+    Prediction made;
+    const auto sample = elementwise_row(table, index, made.unable);
+    if (!sample) return made;
+    // The table fitted to such rows, else that of the op as the simulator uses it.
+    static const std::map<std::string, std::string> kOps{{"residual add", "residual_add"},
+                                                         {"RMSNorm", "rms_norm"},
+                                                         {"rms_norm", "rms_norm"},
+                                                         {"silu(x)*y", "swiglu"},
+                                                         {"rotary", "rope"}};
+    const json& ops = profile_.table("elementwise");
+    const auto op = kOps.find(label(sample->labels, "op"));
+    std::string name = op == kOps.end() ? std::string() : op->second;
+    for (const auto& item : ops.items())
+      if (fitted_to(item.value(), sample->labels)) name = item.key();
+    if (!ops.contains(name)) {
+      made.unable = "not an op we model: " + label(sample->labels, "op");
+      return made;
+    }
+    made.seconds = elementwise_seconds(elementwise_parameters(ops[name], profile_.origin()), sample->bytes);
+    made.measured = sample->seconds;
+    made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "op") + ", " +
+                 label(sample->labels, "pass") + ", " + label(sample->labels, "backend") + " [" + name + "]";
+    return made;
+  }
+
+  Prediction collective(const CsvTable& table, std::size_t index) {
+    Prediction made;
+    const auto sample = collective_row(table, index, made.unable);
+    if (!sample) return made;
+    const std::string wire = label(sample->labels, "inter_node_network");
+    NetworkRates rates{options_.nic_GBps, options_.network};
+    const bool between = sample->group.ranks > sample->group.ranks_per_node;
+    if (between && rates.name.empty()) {
+      for (const auto& item : profile_.table("collective").at("networks").items()) {
+        const std::string part = item.value().value("matches", std::string());
+        if (!part.empty() && wire.find(part) != std::string::npos) rates.name = item.key();
+      }
+    }
+    if (between && rates.nic_GBps == 0 && !rates.name.empty()) {
+      const json& networks = profile_.table("collective").at("networks");
+      if (networks.contains(rates.name))
+        rates.nic_GBps = networks[rates.name].value("fitted_at_nic_GBps", 0.0);
+    }
+    RangeUse use;
+    made.seconds = CollectiveModel(profile_, rates).seconds(sample->kind, sample->bytes, sample->group, use);
+    made.measured = sample->seconds;
+    made.group = label(sample->labels, "op") + ", " + std::to_string(sample->group.ranks) + " GPUs" +
+                 (between ? ", " + wire : std::string(", one node")) +
+                 (sample->bytes > 1024 * 1024 ? ", above 1 MiB" : ", up to 1 MiB");
+    return made;
+  }
+
+  const Profile& profile_;
+  const PredictOptions& options_;
+  DocumentHistogram histogram_;
+};
+
+std::string number(const char* format, double value) {
+  char text[40];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+}  // namespace
+
+void predict_command(const PredictOptions& options, std::ostream& out, std::ostream& notes) {
+  const Profile profile = Profile::load(options.profile);
+  const CsvTable table = CsvTable::read(options.rows);
+  const SampleTable kind = table_kind(table);
+  Predictor predictor(profile, options);
+  for (const std::string& name : table.header()) out << csv_cell(name) << ',';
+  out << "predicted_ms,error\n";
+  std::map<std::string, std::vector<double>> errors;
+  std::map<std::string, std::size_t> unable;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    Prediction made;
+    try {
+      made = predictor.row(table, kind, row);
+    } catch (const UserError& e) {
+      throw UserError(options.rows + ":" + std::to_string(table.line(row)) + ": " + e.what());
+    }
+    for (const std::string& cell : table.row(row)) out << csv_cell(cell) << ',';
+    if (!made.unable.empty()) {
+      ++unable[made.unable];
+      out << ",\n";
+      continue;
+    }
+    out << number("%.6g", made.seconds * 1e3) << ',';
+    if (made.measured > 0) {
+      const double error = made.seconds / made.measured - 1;
+      out << number("%.4f", error);
+      errors[made.group].push_back(error);
+    }
+    out << '\n';
+  }
+  for (const auto& [group, list] : errors) {
+    const ErrorSummary summary = summarize(list);
+    notes << group << ": " << summary.count << " rows, median absolute error "
+          << number("%.1f%%", 100 * summary.median) << ", 90th percentile "
+          << number("%.1f%%", 100 * summary.p90) << ", median " << number("%+.1f%%", 100 * summary.bias)
+          << '\n';
+  }
+  for (const auto& [reason, count] : unable) notes << count << " rows not predicted: " << reason << '\n';
+}
+
+}  // namespace equipoise

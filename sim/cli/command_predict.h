@@ -1,0 +1,22 @@
+// `equipoise predict`: published or measured rows, and what a profile says of them.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+
+namespace equipoise {
+
+struct PredictOptions {
+  std::string profile;
+  std::string rows;     // a .csv in the columns of the public tables
+  std::string kernel;   // attention table to use; empty: the one fitted to such rows, else the default
+  std::string network;  // of rows between nodes; empty: the one whose name the row holds
+  double nic_GBps = 0;  // of rows between nodes; 0: the rate the network was fitted at
+  std::string document_histogram;  // of rows whose documents are named by their distribution only
+};
+
+// Prints the same rows with predicted_ms and error (predicted / measured - 1) as CSV on `out`; a summary by
+// group on `notes`. Rows that cannot be predicted keep both cells empty and are counted.
+void predict_command(const PredictOptions&, std::ostream& out, std::ostream& notes);
+
+}  // namespace equipoise

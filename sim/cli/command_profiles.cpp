@@ -1,0 +1,137 @@
+#include "sim/cli/command_profiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
+
+#include "policies/error.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/profile_tables.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+std::string text_of(const json& node) {
+  if (node.is_string()) return node.get<std::string>();
+  if (!node.is_array()) return node.dump();
+  std::string text;
+  for (const json& item : node) text += (text.empty() ? "" : "; ") + text_of(item);
+  return text;
+}
+
+std::string interval(const json& pair) {
+  return short_number(pair.at(0).get<double>()) + " .. " + short_number(pair.at(1).get<double>());
+}
+
+void print_facts(const Profile& profile, std::ostream& out) {
+  const json& device = profile.json().at("device");
+  const json sources = device.value("sources", json::object());
+  out << profile.name() << ": " << profile.json().value("summary", std::string()) << "\n\n";
+  for (const auto& item : device.items()) {
+    if (item.key() == "sources") continue;
+    char line[120];
+    const std::string value =
+        item.value().is_number() ? short_number(item.value().get<double>()) : text_of(item.value());
+    std::snprintf(line, sizeof line, "  %-26s %-24s ", item.key().c_str(), value.c_str());
+    out << line << (sources.contains(item.key()) ? text_of(sources[item.key()]) : "") << '\n';
+  }
+}
+
+void print_provenance(const Profile& profile, std::ostream& out) {
+  for (const TableView& view : tables_of(profile)) {
+    const json& table = *view.table;
+    const json provenance = table.value("provenance", json::object());
+    out << "\n" << view.path << ": " << provenance.value("kind", std::string("?"));
+    if (provenance.contains("samples")) out << ", " << provenance["samples"].dump() << " samples";
+    if (provenance.contains("source")) out << "\n  from " << text_of(provenance["source"]);
+    if (table.contains("note")) out << "\n  note: " << text_of(table["note"]);
+    const json ranges = table.value("ranges", json::object());
+    for (const auto& range : ranges.items())
+      out << "\n  " << range.key() << ": samples " << interval(range.value().at("samples")) << ", valid "
+          << interval(range.value().at("allowed"));
+  }
+  out << '\n';
+}
+
+// Measured against predicted on logarithmic axes; on the diagonal they agree.
+void print_plot(const std::string& title, const json& pairs, std::ostream& out) {
+  constexpr int kColumns = 56;
+  constexpr int kRows = 18;
+  double low = 1e300;
+  double high = 0;
+  for (const json& pair : pairs)
+    for (const json& value : pair) {
+      low = std::min(low, value.get<double>());
+      high = std::max(high, value.get<double>());
+    }
+  if (!(low > 0) || high <= low) return;
+  const double width = std::log(high / low);
+  const auto cell = [&](double value, int cells) {
+    return std::clamp(static_cast<int>(std::log(value / low) / width * cells), 0, cells - 1);
+  };
+  std::vector<std::string> canvas(kRows, std::string(kColumns, ' '));
+  for (int column = 0; column < kColumns; ++column)
+    canvas[static_cast<std::size_t>(kRows - 1 - column * kRows / kColumns)]
+          [static_cast<std::size_t>(column)] = '.';
+  for (const json& pair : pairs) {
+    const int column = cell(pair.at(0).get<double>(), kColumns);
+    const int row = kRows - 1 - cell(pair.at(1).get<double>(), kRows);
+    canvas[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)] = 'o';
+  }
+  out << "\n"
+      << title << ": predicted (up) against measured (right), " << short_number(low * 1e3) << " to "
+      << short_number(high * 1e3) << " ms, logarithmic\n";
+  for (const std::string& line : canvas) out << "  |" << line << '\n';
+  out << "  +" << std::string(kColumns, '-') << '\n';
+}
+
+}  // namespace
+
+void profiles_command(Format format, std::ostream& out) {
+  json list = json::array();
+  for (const std::string& name : shipped_profiles()) {
+    const Profile profile = Profile::load(name);
+    list.push_back({{"name", name},
+                    {"device", profile.device().name},
+                    {"summary", profile.json().value("summary", std::string())}});
+  }
+  if (format == Format::json) {
+    out << list.dump(1) << '\n';
+    return;
+  }
+  if (format == Format::csv) out << "name,device,summary\n";
+  for (const json& row : list) {
+    const auto name = row["name"].get<std::string>();
+    const auto device = row["device"].get<std::string>();
+    const auto summary = row["summary"].get<std::string>();
+    if (format == Format::csv) {
+      out << name << ",\"" << device << "\",\"" << summary << "\"\n";
+    } else {
+      char line[80];
+      std::snprintf(line, sizeof line, "%-14s %-26s ", name.c_str(), device.c_str());
+      out << line << summary << '\n';
+    }
+  }
+}
+
+void profiles_show_command(const std::string& name, Format format, std::ostream& out) {
+  const Profile profile = Profile::load(name);
+  if (format == Format::json) {
+    out << profile.json().dump(1) << '\n';
+    return;
+  }
+  if (format == Format::csv) throw UserError("--format: profiles show prints table or json, found csv");
+  print_facts(profile, out);
+  print_provenance(profile, out);
+  out << '\n';
+  print_errors(profile, out);
+  for (const TableView& view : tables_of(profile))
+    if (view.table->contains("hold_out_pairs")) print_plot(view.path, view.table->at("hold_out_pairs"), out);
+}
+
+}  // namespace equipoise
