@@ -108,6 +108,9 @@ int run_program(int argc, char** argv) {
   int status = 0;  // of the command that ran: 1 where a check failed
   add_schedule(app);
   add_profile(app, status);
+  add_fit(app);
+  add_profiles(app);
+  add_predict(app);
   add_list(app);
   add_trace(app);
   try {

@@ -11,5 +11,8 @@ void add_study(CLI::App& app);
 void add_pack(CLI::App& app);
 void add_list(CLI::App& app);
 void add_trace(CLI::App& app);
+void add_profiles(CLI::App& app);
+void add_fit(CLI::App& app);
+void add_predict(CLI::App& app);
 
 }  // namespace equipoise
