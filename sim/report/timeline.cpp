@@ -1,0 +1,293 @@
+#include "sim/report/timeline.h"
+
+#include <algorithm>
+
+namespace equipoise {
+namespace {
+
+// Kinds of track besides the streams.
+constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103, kTokens = 104;
+constexpr int kNone = -1;
+constexpr std::size_t kDocumentsNamed = 8;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+bool selects(const std::vector<int>& list, int number) {
+  return list.empty() || std::find(list.begin(), list.end(), number) != list.end();
+}
+
+std::string op_text(const ScheduleOp& op) {
+  constexpr std::string_view kLetters = "FBDRW";
+  std::string text = kLetters[static_cast<std::size_t>(op.kind)] + std::to_string(op.micro_batch);
+  return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
+}
+
+}  // namespace
+
+// Writes the ops of one cell, of the ranks selected.
+class CellSlices final : public OpSink {
+ public:
+  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const OpCell& cell)
+      : timeline_(timeline),
+        program_(program),
+        lane_(lane),
+        stage_(stage),
+        cell_(cell),
+        waited_(timeline.writer_.argument_name("waited_ns")),
+        bytes_(timeline.writer_.argument_name("bytes")),
+        flops_(timeline.writer_.argument_name("flops")) {}
+
+  void on_op(std::uint32_t run, std::uint32_t, std::uint32_t step, int rank, SimTime arrived, SimTime start,
+             SimTime end, int) override {
+    if (start == end) return;
+    const int c = rank / program_.tensor;
+    const int t = rank % program_.tensor;
+    if (!selects(timeline_.selection_.ranks, c) || (t > 0 && !timeline_.selection_.all_tensor_ranks)) return;
+    const OpLane& lane = program_.lanes[at(lane_)];
+    const OpStep& what = lane.blocks[lane.runs[cell_.first_run + run].block].steps[step];
+    const TrackId track = timeline_.stream_track(lane_, stage_, c, t, what.stream);
+    arguments_.clear();
+    if (start > arrived) arguments_.push_back({waited_, (start - arrived) / 1000});
+    if (what.bytes > 0) arguments_.push_back({bytes_, static_cast<std::int64_t>(what.bytes)});
+    if (what.flops > 0) arguments_.push_back({flops_, what.flops});
+    timeline_.writer_.begin(track, timeline_.offset_ + start,
+                            timeline_.writer_.slice_name(name_of(what.name)), arguments_);
+    timeline_.end_slice(track, end);
+  }
+  void on_repetition(std::uint32_t, std::uint32_t) override {}
+
+ private:
+  Timeline& timeline_;
+  const OpProgram& program_;
+  int lane_, stage_;
+  const OpCell& cell_;
+  NameId waited_, bytes_, flops_;
+  std::vector<TraceArgument> arguments_;
+};
+
+Timeline::Timeline(const std::string& path, TimelineSelection selection)
+    : writer_(path), selection_(std::move(selection)) {}
+
+TrackId Timeline::track(const TrackKey& key, const std::string& name, TrackId parent, int order) {
+  const auto [it, is_new] = tracks_.try_emplace(key, 0);
+  if (is_new) it->second = writer_.add_track(name, parent, order);
+  return it->second;
+}
+
+TrackId Timeline::stage_track(int lane, int stage) {
+  const TrackId parent = track({lane, kNone, kNone, kLane}, "lane " + std::to_string(lane), 0, lane);
+  return track({lane, stage, kNone, kStage}, "stage " + std::to_string(stage), parent, stage);
+}
+
+TrackId Timeline::rank_track(int lane, int stage, int rank, int tensor) {
+  const auto found = tracks_.find({lane, stage, (rank << 8) + tensor, kRank});
+  if (found != tracks_.end()) return found->second;
+  std::string name = "cp " + std::to_string(rank);
+  if (selection_.all_tensor_ranks) name += " tp " + std::to_string(tensor);
+  return track({lane, stage, (rank << 8) + tensor, kRank}, name, stage_track(lane, stage),
+               (rank << 8) + tensor);
+}
+
+TrackId Timeline::stream_track(int lane, int stage, int rank, int tensor, Stream stream) {
+  const TrackKey key{lane, stage, (rank << 8) + tensor, static_cast<int>(stream)};
+  const auto found = tracks_.find(key);
+  if (found != tracks_.end()) return found->second;
+  return track(key, name_of(stream), rank_track(lane, stage, rank, tensor), static_cast<int>(stream));
+}
+
+void Timeline::end_slice(TrackId track, SimTime when) {
+  writer_.end(track, offset_ + when);
+  ++slices_;
+}
+
+std::uint64_t Timeline::flow_of(int lane, int stage, int cell, int rank) const {
+  return (((step_number_ * 4096 + static_cast<std::uint64_t>(lane)) * 1024 +
+           static_cast<std::uint64_t>(stage)) *
+              65536 +
+          static_cast<std::uint64_t>(cell)) *
+             4096 +
+         static_cast<std::uint64_t>(rank) + 1;
+}
+
+void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane, const ScheduleOp& op,
+                        std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving) {
+  const MicroBatch& micro_batch = step.lanes[at(lane)].micro_batches[at(op.micro_batch)];
+  std::string documents;
+  std::int64_t longest = 0;
+  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
+    longest = std::max(longest, micro_batch.slices[i].tokens());
+    if (i < kDocumentsNamed)
+      documents += (i > 0 ? ", " : "") + std::to_string(micro_batch.slices[i].document);
+    if (i == kDocumentsNamed) documents += ", ...";
+  }
+  const std::array<TraceArgument, 5> arguments = {{
+      {writer_.argument_name("micro_batch"), std::int64_t{op.micro_batch}},
+      {writer_.argument_name("tokens"), micro_batch.tokens()},
+      {writer_.argument_name("slices"), static_cast<std::int64_t>(micro_batch.slices.size())},
+      {writer_.argument_name("longest"), longest},
+      {writer_.argument_name("documents"), std::string_view(documents)},
+  }};
+  writer_.begin(track, offset_ + when, writer_.slice_name(op_text(op)), arguments, flows, arriving);
+}
+
+void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
+                          const OpResult& result, int lane, int stage, int cell) {
+  const OpLane& l = program.lanes[at(lane)];
+  const OpCell& what = l.stages[at(stage)][at(cell)];
+  const std::size_t ranks = at(l.context) * at(program.tensor);
+  const auto each_rank = [&](auto&& act) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const int c = static_cast<int>(r) / program.tensor;
+      const int t = static_cast<int>(r) % program.tensor;
+      if (selects(selection_.ranks, c) && (t == 0 || selection_.all_tensor_ranks))
+        act(r, stream_track(lane, stage, c, t, Stream::compute));
+    }
+  };
+  each_rank([&](std::size_t r, TrackId track) {
+    const std::array<std::uint64_t, 1> leaving = {flow_of(lane, stage, cell, static_cast<int>(r))};
+    std::vector<std::uint64_t> arriving;
+    if (what.input_stage != kNoCell && what.input_stage != stage &&
+        selects(selection_.stages, what.input_stage))
+      arriving.push_back(flow_of(lane, what.input_stage, what.input_cell, static_cast<int>(r)));
+    begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
+             leaving, arriving);
+  });
+  CellSlices slices(*this, program, lane, stage, what);
+  replay_cell(program, options, result, lane, stage, cell, slices);
+  each_rank([&](std::size_t r, TrackId track) {
+    end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);
+  });
+}
+
+// Transfers to this cell, on the receiver; those that overlap lie on rows of their own.
+void Timeline::write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage,
+                               int cell) {
+  const OpLane& l = program.lanes[at(lane)];
+  const OpCell& what = l.stages[at(stage)][at(cell)];
+  if (what.input_stage == kNoCell || what.input_stage == stage) return;
+  const std::size_t ranks = at(l.context) * at(program.tensor);
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const int c = static_cast<int>(r) / program.tensor;
+    const int t = static_cast<int>(r) % program.tensor;
+    if (!selects(selection_.ranks, c) || (t > 0 && !selection_.all_tensor_ranks)) continue;
+    const SimTime start = result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_cell) * ranks + r];
+    const SimTime duration = l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
+    if (duration == 0) continue;
+    const TrackId parent = rank_track(lane, stage, c, t);
+    auto& rows = transfer_rows_[{parent, what.op.kind == OpKind::B ? 1 : 0}];
+    auto row = std::find_if(rows.begin(), rows.end(),
+                            [&](const auto& candidate) { return candidate.second <= offset_ + start; });
+    if (row == rows.end()) {
+      const std::string name =
+          std::string("pp ") + (what.op.kind == OpKind::B ? "gradients in" : "activations in");
+      rows.emplace_back(writer_.add_track(name, parent, 50), 0);
+      row = rows.end() - 1;
+    }
+    writer_.begin(row->first, offset_ + start, writer_.slice_name("transfer of " + op_text(what.op)));
+    end_slice(row->first, start + duration);
+    row->second = offset_ + start + duration;
+  }
+}
+
+void Timeline::write_end(const OpProgram& program, const OpResult& result, int stage) {
+  if (program.ends.empty()) return;
+  const StageEnd& end = program.ends[at(stage)];
+  const TrackId parent = track({kNone, kNone, kNone, kEnd}, "all lanes", 0, 1 << 20);
+  const TrackId row = track({kNone, stage, kNone, kEnd},
+                            "stage " + std::to_string(stage) + ": gradients, optimizer", parent, stage);
+  std::vector<OpResult::Bucket> buckets = result.buckets[at(stage) * at(program.tensor)];
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const auto& a, const auto& b) { return a.start < b.start; });
+  for (const OpResult::Bucket& bucket : buckets) {
+    if (bucket.start == bucket.end) continue;
+    writer_.begin(row, offset_ + bucket.start, writer_.slice_name(name_of(OpName::dp_reduce)));
+    end_slice(row, bucket.end);
+  }
+  SimTime time = result.end_begins[at(stage) * at(program.tensor)];
+  for (std::size_t i = 0; i < end.steps.size(); ++i) {
+    if (end.durations[i] > 0) {
+      writer_.begin(row, offset_ + time, writer_.slice_name(name_of(end.steps[i].name)));
+      end_slice(row, time + end.durations[i]);
+    }
+    time += end.durations[i];
+  }
+}
+
+// Tokens whose activations a stage holds: from the end of a forward to the end of the backward.
+void Timeline::count_tokens(const Step& step, int lane, int stage,
+                            std::vector<std::tuple<SimTime, bool, int>> changes) {
+  const TrackKey key{lane, stage, kNone, kTokens};
+  auto [it, is_new] = tracks_.try_emplace(key, 0);
+  if (is_new) it->second = writer_.add_counter("tokens in flight", "tokens", stage_track(lane, stage));
+  std::sort(changes.begin(), changes.end());
+  std::int64_t tokens = 0;
+  for (const auto& [time, adds, micro_batch] : changes) {
+    const std::int64_t of = step.lanes[at(lane)].micro_batches[at(micro_batch)].tokens();
+    tokens += adds ? of : -of;
+    writer_.count(it->second, offset_ + time, tokens);
+  }
+}
+
+void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& options,
+                   const OpResult& result) {
+  for (int lane = 0; lane < static_cast<int>(program.lanes.size()); ++lane) {
+    if (!selects(selection_.lanes, lane)) continue;
+    const std::size_t ranks = at(program.lanes[at(lane)].context) * at(program.tensor);
+    for (int stage = 0; stage < program.stages; ++stage) {
+      if (!selects(selection_.stages, stage)) continue;
+      const auto& cells = program.lanes[at(lane)].stages[at(stage)];
+      std::vector<std::tuple<SimTime, bool, int>> changes;
+      for (int cell = 0; cell < static_cast<int>(cells.size()); ++cell) {
+        write_transfers(program, result, lane, stage, cell);
+        write_cell(step, program, options, result, lane, stage, cell);
+        const OpKind kind = cells[at(cell)].op.kind;
+        const SimTime end = result.lanes[at(lane)].end[at(stage)][at(cell) * ranks];
+        if (kind == OpKind::F || kind == OpKind::R)
+          changes.emplace_back(end, true, cells[at(cell)].op.micro_batch);
+        if (kind == OpKind::B) changes.emplace_back(end, false, cells[at(cell)].op.micro_batch);
+      }
+      count_tokens(step, lane, stage, std::move(changes));
+    }
+  }
+  for (int stage = 0; stage < program.stages; ++stage)
+    if (selects(selection_.stages, stage)) write_end(program, result, stage);
+  offset_ += result.makespan;
+  ++step_number_;
+}
+
+void Timeline::add(const Step& step, const StepResult& result) {
+  // By lane and stage, each in time order.
+  std::map<std::pair<int, int>, std::vector<const StageOp*>> rows;
+  for (const StageOp& op : result.ops)
+    if (selects(selection_.lanes, op.lane) && selects(selection_.stages, op.stage))
+      rows[{op.lane, op.stage}].push_back(&op);
+  for (auto& [where, ops] : rows) {
+    const auto [lane, stage] = where;
+    std::stable_sort(ops.begin(), ops.end(),
+                     [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
+    const TrackId row = stage_track(lane, stage);
+    std::vector<std::tuple<SimTime, bool, int>> changes;
+    SimTime free = 0;
+    for (const StageOp* op : ops) {
+      // CP ranks may drift apart: the first may begin an op before the last has ended the one before.
+      const SimTime start = std::max(free, op->start);
+      begin_op(row, start, step, lane, op->op, {}, {});
+      end_slice(row, free = std::max(start, op->end));
+      if (op->op.kind == OpKind::F || op->op.kind == OpKind::R)
+        changes.emplace_back(op->end, true, op->op.micro_batch);
+      if (op->op.kind == OpKind::B) changes.emplace_back(op->end, false, op->op.micro_batch);
+    }
+    count_tokens(step, lane, stage, std::move(changes));
+  }
+  const TrackId end = track({kNone, kNone, kNone, kEnd}, "gradients, optimizer", 0, 1 << 20);
+  if (result.step > result.pipeline) {
+    writer_.begin(end, offset_ + result.pipeline, writer_.slice_name("end of step"));
+    end_slice(end, result.step);
+  }
+  offset_ += result.step;
+  ++step_number_;
+}
+
+}  // namespace equipoise

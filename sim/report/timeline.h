@@ -1,0 +1,74 @@
+// Timelines of simulated steps, at either fidelity, as Perfetto traces.
+//
+// Op fidelity: a track per rank and stream below its lane and stage. On the compute track the ops of the
+// schedule (F0, B0, ...) hold their kernels; communication lies on the track of its axis, transfers on the
+// receiver's; arrows join an op of the schedule with the one it feeds. Gradient buckets and the optimizer
+// have a track per stage, tokens in flight a counter per lane and stage. Only the ranks selected are run
+// again and written, so memory stays flat. Stage fidelity: a track per lane and stage with the schedule's
+// ops.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/engine/op_engine.h"
+#include "sim/engine/stage/stage_types.h"
+#include "sim/report/perfetto.h"
+
+namespace equipoise {
+
+// Empty lists: all. `ranks` are CP ranks of a lane; of a TP group only the first is written unless
+// all_tensor_ranks.
+struct TimelineSelection {
+  std::vector<int> lanes, stages, ranks;
+  bool all_tensor_ranks = false;
+};
+
+class Timeline {
+ public:
+  explicit Timeline(const std::string& path, TimelineSelection selection = {});
+
+  // Appends a step after the ones before it. `step`: the plan's, for the arguments of slices.
+  void add(const Step& step, const OpProgram& program, const OpOptions& options, const OpResult& result);
+  void add(const Step& step, const StepResult& result);  // needs StepOptions::record_ops
+
+  void close() { writer_.close(); }
+  [[nodiscard]] std::int64_t slices() const { return slices_; }
+
+ private:
+  friend class CellSlices;
+  using TrackKey = std::tuple<int, int, int, int>;  // lane, stage, rank, stream or one of the kinds below
+  TrackId track(const TrackKey& key, const std::string& name, TrackId parent, int order);
+  TrackId stage_track(int lane, int stage);
+  TrackId rank_track(int lane, int stage, int rank, int tensor);
+  TrackId stream_track(int lane, int stage, int rank, int tensor, Stream stream);
+
+  void write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
+                  const OpResult& result, int lane, int stage, int cell);
+  void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
+  void write_end(const OpProgram& program, const OpResult& result, int stage);
+  void begin_op(TrackId track, SimTime at, const Step& step, int lane, const ScheduleOp& op,
+                std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving);
+  void end_slice(TrackId track, SimTime at);
+  void count_tokens(const Step& step, int lane, int stage,
+                    std::vector<std::tuple<SimTime, bool, int>> changes);
+  // The arrow that leaves a cell on a rank, to whoever it feeds.
+  [[nodiscard]] std::uint64_t flow_of(int lane, int stage, int cell, int rank) const;
+
+  PerfettoWriter writer_;
+  TimelineSelection selection_;
+  std::map<TrackKey, TrackId> tracks_;
+  std::map<std::pair<TrackId, int>, std::vector<std::pair<TrackId, SimTime>>>
+      transfer_rows_;   // with their last end
+  SimTime offset_ = 0;  // of the step at hand
+  std::uint64_t step_number_ = 0;
+  std::int64_t slices_ = 0;
+};
+
+}  // namespace equipoise
