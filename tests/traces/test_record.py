@@ -1,0 +1,100 @@
+"""The recorder, with a tokenizer that counts words: what it reads, in which order, and what it refuses."""
+import contextlib
+import gzip
+import io
+import json
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "traces"))
+import record  # noqa: E402
+
+
+def count_words(_name):
+    return lambda text: len(text.split()), {"name": "words"}
+
+
+class RecorderTest(unittest.TestCase):
+    def setUp(self):
+        record.load_tokenizer = count_words
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.out = self.folder / "out.txt"
+
+    def run_recorder(self, *arguments):
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = record.main([*map(str, arguments), "--out", str(self.out), "--jobs", "1", "--quiet"])
+        return status, err.getvalue()
+
+    def lengths(self):
+        return [int(line) for line in self.out.read_text().split()]
+
+    def corpus(self):
+        root = self.folder / "corpus"
+        (root / "b").mkdir(parents=True)
+        (root / "a.txt").write_text("one two three")
+        (root / "b" / "c.html").write_text("<html><script>x = 1 2 3</script><p>four</p><p>five</p></html>")
+        (root / "b" / "d.gz").write_bytes(gzip.compress(b"six seven eight nine"))
+        (root / "copy.txt").write_text("one two three")
+        (root / "empty.txt").write_text("  \n")
+        (root / "picture.png").write_bytes(b"\x89PNG\0\0")
+        return root
+
+    def test_one_file_is_one_document_plus_its_end_token(self):
+        status, _ = self.run_recorder(self.corpus(), "--html", "--no-shuffle")
+        self.assertEqual(status, 0)
+        self.assertEqual(self.lengths(), [4, 3, 5])  # a.txt 3 + 1, c.html 2 + 1, d.gz 4 + 1: folders after files
+        about = json.loads((self.folder / "out.txt.json").read_text())
+        self.assertEqual(about["documents"], 3)
+        self.assertEqual(about["tokens"], 12)
+        self.assertEqual(about["left_out"], {"duplicate": 1, "empty": 1, "not text": 1})
+
+    def test_filters_and_flags(self):
+        root = self.corpus()
+        self.run_recorder(root, "--include", "*.txt", "--keep-duplicates", "--no-eod", "--no-shuffle")
+        self.assertEqual(self.lengths(), [3, 3])
+
+    def test_jsonl_names_the_bad_line(self):
+        good = self.folder / "good.jsonl"
+        good.write_text('{"text": "a b"}\n\n{"text": "c"}\n')
+        self.assertEqual(self.run_recorder(good, "--no-shuffle")[0], 0)
+        self.assertEqual(self.lengths(), [3, 2])
+        bad = self.folder / "bad.jsonl"
+        bad.write_text('{"text": "a b"}\n{"body": "c"}\n')
+        self.out = self.folder / "never.txt"
+        status, message = self.run_recorder(bad)
+        self.assertEqual(status, 2)
+        self.assertIn("bad.jsonl:2: no text in field 'text' (--field); found body", message)
+        self.assertEqual(len([line for line in message.splitlines() if line.startswith("error: ")]), 1, message)
+        self.assertFalse(self.out.exists())
+
+    def test_missing_input_and_empty_corpus_are_refused(self):
+        status, message = self.run_recorder(self.folder / "nowhere")
+        self.assertEqual(status, 2)
+        self.assertIn("no such file or folder", message)
+        (self.folder / "void").mkdir()
+        status, message = self.run_recorder(self.folder / "void")
+        self.assertEqual(status, 2)
+        self.assertIn("no document was found", message)
+
+    def test_the_shuffle_is_the_one_of_the_policies(self):
+        # SplitMix64 from state 0 gives 16294208416658607535, then 7960286522194355700. Three items: j = first mod 3 = 1
+        # (digit sum 88) swaps items 2 and 1, then j = second mod 2 = 0 swaps items 1 and 0: [a b c] -> [a c b] -> [c a b].
+        items = ["a", "b", "c"]
+        record.shuffle(items, 0)
+        self.assertEqual(items, ["c", "a", "b"])
+
+    def test_long_texts_are_cut_at_line_ends_and_lose_nothing(self):
+        text = ("x" * 999 + "\n") * 1000 + "y" * 900_000
+        parts = list(record.pieces(text))
+        self.assertEqual("".join(parts), text)
+        self.assertTrue(all(len(part) <= record.PIECE for part in parts))
+        self.assertTrue(parts[0].endswith("\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
