@@ -50,7 +50,7 @@ GlobalBatch random_windows(SplitMix64& random, std::int64_t windows, std::int64_
     batch.window_begin.push_back(batch.slices.size());
     for (std::int64_t left = window; left > 0;) {
       const std::int64_t length =
-          std::min(left, 1 + below(random, below(random, 3) == 0 ? window : window / 4));
+          std::min(left, 1 + below(random, below(random, 3) == 0 ? window : window / 2));
       batch.slices.push_back({id++, 0, length});
       left -= length;
     }
@@ -158,7 +158,7 @@ TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
   double worst = 0;
   double sum = 0;
   int placed_all = 0;
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 30; ++i) {
     const std::vector<GlobalBatch> batches = {random_windows(random, 3, 64)};
     PackOptions options;
     options.context_window = i % 2 == 0 ? 64 : 72;  // no slack, as in training, and some
@@ -185,7 +185,7 @@ TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
     ++placed_all;
   }
   std::printf(
-      "fixed-greedy over fixed-solver where it placed everything (%d of 15): mean %.2f %%, worst %.2f %%\n",
+      "fixed-greedy over fixed-solver where it placed everything (%d of 30): mean %.2f %%, worst %.2f %%\n",
       placed_all, placed_all > 0 ? 100 * sum / placed_all : 0, 100 * worst);
 }
 
