@@ -105,6 +105,7 @@ int run_program(int argc, char** argv) {
   // Each command adds itself here: add_<command>(app).
   add_study(app);
   add_pack(app);
+  add_shard(app);
   int status = 0;  // of the command that ran: 1 where a check failed
   add_schedule(app);
   add_profile(app, status);

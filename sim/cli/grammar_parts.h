@@ -14,5 +14,6 @@ void add_trace(CLI::App& app);
 void add_profiles(CLI::App& app);
 void add_fit(CLI::App& app);
 void add_predict(CLI::App& app);
+void add_shard(CLI::App& app);
 
 }  // namespace equipoise

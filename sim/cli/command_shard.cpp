@@ -1,0 +1,247 @@
+#include "sim/cli/command_shard.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <ostream>
+
+#include "policies/error.h"
+#include "policies/sharding/kernel_pieces.h"
+#include "policies/workload.h"
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/profile.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/cost/profiled_workload.h"
+#include "sim/report/text_table.h"
+#include "sim/workload/model.h"
+
+namespace equipoise {
+namespace {
+
+// Attention of one layer with all heads of the model, by the profile.
+class ModelAttentionCost final : public AttentionCost {
+ public:
+  ModelAttentionCost(const Profile& profile, const ModelShape& model)
+      : attention_(profile, {model.head_dim, model.heads, model.kv_heads}) {}
+  [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
+    std::vector<QueryKeys> pieces;
+    for_each_kernel_piece(segments, [&](std::int64_t queries, std::int64_t keys) {
+      pieces.push_back({queries, keys});
+    });
+    RangeUse use;
+    return attention_.forward_seconds(pieces, use);
+  }
+
+ private:
+  AttentionModel attention_;
+};
+
+// What the options name, loaded; each part is absent where its option is.
+struct Pricing {
+  std::optional<ModelShape> model;
+  std::unique_ptr<Profile> profile;
+  std::unique_ptr<Placement> placement;
+  std::unique_ptr<Workload> workload;   // of a document, for dacp
+  std::unique_ptr<AttentionCost> cost;  // of segments
+};
+
+std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pricing& pricing) {
+  const std::string cost = options.cost.empty() ? "flops" : options.cost;
+  if (cost == "quadratic") return std::make_unique<QuadraticWorkload>();
+  if (cost != "flops" && cost != "profiled")
+    throw UserError("--cost: expected quadratic, flops or profiled, found " + cost);
+  if (!pricing.model)
+    throw UserError("--cost " + cost + ": needs --model, found none; --cost quadratic does not");
+  const ModelShape& model = *pricing.model;
+  if (cost == "flops")
+    return std::make_unique<FlopsWorkload>(model.hidden, std::int64_t{model.kv_heads} * model.head_dim);
+  if (!pricing.profile) throw UserError("--cost profiled: needs --profile, found none");
+  Layout layout;
+  layout.context = options.ranks;
+  pricing.placement = std::make_unique<Placement>(layout.order, ParallelSizes{.context = options.ranks},
+                                                  pricing.profile->device().gpus_per_node);
+  const LayerCosts costs(model, layout, *pricing.profile, *pricing.placement, {}, {});
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : options.lengths) tokens += length;
+  return std::make_unique<ProfiledWorkload>(costs, tokens);
+}
+
+Pricing load_pricing(const ShardCommandOptions& options) {
+  Pricing pricing;
+  if (!options.model.empty())
+    pricing.model = options.model.find(".json") == std::string::npos ? builtin_model(options.model)
+                                                                     : read_hf_config(options.model);
+  if (!options.profile.empty()) {
+    if (!pricing.model)
+      throw UserError("--profile: needs --model for the number and size of heads, found none");
+    pricing.profile = std::make_unique<Profile>(Profile::load(options.profile));
+    pricing.cost = std::make_unique<ModelAttentionCost>(*pricing.profile, *pricing.model);
+  } else {
+    pricing.cost = std::make_unique<TileAttentionCost>(options.tile);
+  }
+  if (options.policy == "dacp" || !options.cost.empty()) pricing.workload = document_cost(options, pricing);
+  return pricing;
+}
+
+template <class Choice>
+Choice choice_of(const std::string& text, const char* option, std::initializer_list<std::string_view> names) {
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found != names.end()) return static_cast<Choice>(found - names.begin());
+  std::string allowed;
+  for (const std::string_view name : names) allowed.append(allowed.empty() ? "" : ", ").append(name);
+  throw UserError(std::string(option) + ": expected one of " + allowed + ", found " + text);
+}
+
+ShardOptions rule_options(const ShardCommandOptions& options, const Pricing& pricing) {
+  ShardOptions rule;
+  rule.remainder = choice_of<Remainder>(options.remainder, "--remainder", {"slots", "tail", "pad"});
+  rule.pad = choice_of<Pad>(options.pad, "--pad", {"error", "tail"});
+  rule.tile = options.tile;
+  rule.block = options.block;
+  rule.bucket_size = options.bucket_size;
+  rule.workload = pricing.workload.get();
+  return rule;
+}
+
+void check(const ShardCommandOptions& options) {
+  constexpr int kMostRanks = 1 << 16;
+  if (options.ranks < 1 || options.ranks > kMostRanks)
+    throw UserError("--cp: expected an integer from 1 to 65536, found " + std::to_string(options.ranks));
+  if (options.lengths.empty()) throw UserError("--lengths: expected at least one length, found none");
+  if (options.tile < 1)
+    throw UserError("--tile: expected an integer >= 1, found " + std::to_string(options.tile));
+  if (options.block < 1)
+    throw UserError("--block: expected an integer >= 1, found " + std::to_string(options.block));
+}
+
+std::int64_t pairs_of(std::span<const Segment> segments) {
+  std::int64_t pairs = 0;
+  for (const Segment& s : segments) pairs += s.pairs();
+  return pairs;
+}
+
+// Null without a profile.
+std::optional<double> seconds_of(const Sharding& sharding, int rank, const Pricing& pricing) {
+  if (!pricing.profile) return std::nullopt;
+  return pricing.cost->seconds(sharding.of_rank(rank));
+}
+
+void print_json(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {
+  nlohmann::ordered_json json;
+  json["chosen"] = sharding.chosen;
+  json["ranks"] = nlohmann::ordered_json::array();
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    nlohmann::ordered_json rank;
+    rank["tokens"] = sharding.rank_tokens[static_cast<std::size_t>(r)];
+    rank["pairs"] = pairs_of(sharding.of_rank(r));
+    const std::optional<double> seconds = seconds_of(sharding, r, pricing);
+    rank["seconds"] = seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json(nullptr);
+    rank["segments"] = nlohmann::ordered_json::array();
+    for (const Segment& s : sharding.of_rank(r)) rank["segments"].push_back({s.slice, s.q_begin, s.q_end});
+    json["ranks"].push_back(std::move(rank));
+  }
+  out << json.dump() << '\n';
+}
+
+std::string segment_text(const Segment& s) {
+  return std::to_string(s.slice) + ':' + std::to_string(s.q_begin) + '-' + std::to_string(s.q_end);
+}
+
+std::string seconds_text(const std::optional<double>& seconds) {
+  if (!seconds) return "";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", *seconds);
+  return text;
+}
+
+void print_csv(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {
+  out << "rank,tokens,pairs,seconds,segments\n";
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    out << r << ',' << sharding.rank_tokens[static_cast<std::size_t>(r)] << ','
+        << pairs_of(sharding.of_rank(r)) << ',' << seconds_text(seconds_of(sharding, r, pricing)) << ',';
+    const char* between = "";
+    for (const Segment& s : sharding.of_rank(r)) {
+      out << between << segment_text(s);
+      between = " ";
+    }
+    out << '\n';
+  }
+}
+
+// The first few segments, and how many more there are.
+std::string segments_text(std::span<const Segment> segments) {
+  constexpr std::size_t kShown = 6;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, segments.size()); ++i)
+    text.append(text.empty() ? "" : " ").append(segment_text(segments[i]));
+  if (segments.size() > kShown) text += " and " + std::to_string(segments.size() - kShown) + " more";
+  return text.empty() ? "-" : text;
+}
+
+void print_table(const ShardCommandOptions& options, const Sharding& sharding, const Pricing& pricing,
+                 std::ostream& out) {
+  std::int64_t tokens = 0;
+  for (const std::int64_t length : options.lengths) tokens += length;
+  const auto plural = [](std::size_t n, const char* noun) {
+    return std::to_string(n) + ' ' + noun + (n == 1 ? "" : "s");
+  };
+  out << sharding.chosen << ": " << grouped(tokens) << " tokens in "
+      << plural(options.lengths.size(), "document") << " over "
+      << plural(static_cast<std::size_t>(options.ranks), "CP rank");
+  if (sharding.padding_tokens > 0) out << ", " << grouped(sharding.padding_tokens) << " of padding";
+  out << "\n\n";
+
+  std::vector<std::string> header = {"rank", "tokens", "pairs"};
+  if (pricing.profile) header.push_back("attention");
+  header.push_back("segments (document:queries)");
+  TextTable table(header);
+  double most = 0;
+  double sum = 0;
+  for (int r = 0; r < sharding.ranks(); ++r) {
+    const std::int64_t pairs = pairs_of(sharding.of_rank(r));
+    const std::optional<double> seconds = seconds_of(sharding, r, pricing);
+    std::vector<std::string> row = {
+        std::to_string(r), grouped(sharding.rank_tokens[static_cast<std::size_t>(r)]), grouped(pairs)};
+    if (seconds) row.push_back(fixed(*seconds * 1e6, 1) + " us");
+    row.push_back(segments_text(sharding.of_rank(r)));
+    table.add(std::move(row));
+    const double load = seconds ? *seconds : static_cast<double>(pairs);
+    most = std::max(most, load);
+    sum += load;
+  }
+  out << table.text();
+  if (sum > 0)
+    out << "\nslowest rank / mean: " << fixed(most * sharding.ranks() / sum, 3) << " in "
+        << (pricing.profile ? "predicted attention time" : "causal pairs; --profile and --model predict time")
+        << '\n';
+}
+
+}  // namespace
+
+void shard_command(const ShardCommandOptions& options, std::ostream& out) {
+  check(options);
+  const ShardPolicy& policy = sharding_policy(options.policy);
+  const Pricing pricing = load_pricing(options);
+  MicroBatch micro_batch;
+  for (const std::int64_t length : options.lengths)
+    micro_batch.slices.push_back({static_cast<std::int64_t>(micro_batch.slices.size()), 0, length});
+  Sharding sharding;
+  policy.shard(micro_batch, options.ranks, rule_options(options, pricing), *pricing.cost, sharding);
+  if (!sharding.fits)
+    throw UserError("--bucket-size: " + std::to_string(micro_batch.tokens()) + " tokens do not fit " +
+                    std::to_string(options.ranks) + " CP ranks of " + std::to_string(options.bucket_size) +
+                    "; allowed: " +
+                    std::to_string((micro_batch.tokens() + options.ranks - 1) / options.ranks) + " or more");
+  switch (options.format) {
+    case Format::table:
+      return print_table(options, sharding, pricing, out);
+    case Format::json:
+      return print_json(sharding, pricing, out);
+    case Format::csv:
+      return print_csv(sharding, pricing, out);
+  }
+}
+
+}  // namespace equipoise
