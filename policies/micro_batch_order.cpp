@@ -12,6 +12,7 @@ namespace {
 
 double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
   std::vector<std::int64_t> tokens;
+  tokens.reserve(micro_batch.slices.size());
   for (const Slice& slice : micro_batch.slices) tokens.push_back(slice.tokens());
   std::vector<double> work(tokens.size());
   workload.of(tokens, work);

@@ -62,6 +62,7 @@ std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, 
 
 std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_t chunk_size) {
   std::vector<std::int64_t> lengths;
+  lengths.reserve(slices.size());
   for (const Slice& slice : slices) lengths.push_back(slice.tokens());
   std::size_t bins = 0;
   const std::vector<std::uint32_t> bin_of = pack_short(lengths, chunk_size, bins);
@@ -97,6 +98,7 @@ Unit dependent_unit(const Slice& slice, std::int64_t chunk_size) {
 Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
   Step step = empty_step(options);
   std::vector<std::int64_t> tokens;
+  tokens.reserve(units.size());
   for (const Unit& unit : units) tokens.push_back(unit.tokens);
   LeastLoaded<std::int64_t> load(step.lanes.size());
   std::vector<std::size_t> lane_of(units.size());

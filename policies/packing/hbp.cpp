@@ -111,6 +111,7 @@ std::vector<Untaken> split_by_length(std::span<const std::int64_t> lengths, std:
     members[g].push_back(static_cast<std::uint32_t>(i));
   }
   std::vector<Untaken> untaken;
+  untaken.reserve(members.size());
   for (std::vector<std::uint32_t>& documents : members) untaken.emplace_back(std::move(documents), lengths);
   return untaken;
 }

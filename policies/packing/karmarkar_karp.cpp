@@ -162,6 +162,7 @@ Plan plan_karmarkar_karp(const PackingProblem& problem) {
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
     lengths.clear();
+    lengths.reserve(batch.slices.size());
     for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
     work.resize(lengths.size());
     problem.workload.of(lengths, work);

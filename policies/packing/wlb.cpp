@@ -84,6 +84,7 @@ class Wlb {
  private:
   void admit(const GlobalBatch& batch, const Workload& workload, std::vector<Document>& documents) {
     lengths_.clear();
+    lengths_.reserve(batch.slices.size());
     for (const Slice& slice : batch.slices) lengths_.push_back(slice.tokens());
     work_.resize(lengths_.size());
     workload.of(lengths_, work_);
@@ -111,6 +112,7 @@ class Wlb {
   Step pack(const std::vector<Document>& documents) {
     carried_.clear();
     lengths_.clear();
+    lengths_.reserve(documents.size());
     for (const Document& d : documents) lengths_.push_back(d.slice.tokens());
     LeastLoaded<double> work(bins_);
     LeastLoaded<std::int64_t> tokens(bins_);
@@ -130,6 +132,7 @@ class Wlb {
     }
     for (std::size_t b = 0; b < bins_; ++b) bins[b].work = work.load(b);
     Step step = to_lanes(bins);
+    step.carried.reserve(carried_.size());
     for (const Document& d : carried_) step.carried.push_back(d.slice);
     for (const std::deque<Document>& queue : queues_) {
       for (const Document& d : queue) step.carried.push_back(d.slice);
@@ -141,6 +144,7 @@ class Wlb {
     Step step = empty_step(options_);
     const std::size_t lanes = step.lanes.size();
     std::vector<double> weights;
+    weights.reserve(bins.size());
     for (const Bin& bin : bins) weights.push_back(bin.work);
     std::vector<std::size_t> lane_of(bins.size());
     std::vector<std::size_t> places(lanes);
