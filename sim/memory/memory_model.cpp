@@ -135,8 +135,7 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
   for (int s = 0; s < schedule.stages; ++s) {
     const MemoryParts base = fixed(s);
     const bool last = s == layout_.pipeline - 1;
-    double activations = 0, kv = 0, stage_layers = 0;
-    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline) stage_layers += layers_[at(v)];
+    double activations = 0, kv = 0;
     for (const ScheduleOp& op : schedule.ops[at(s)]) {
       const auto j = at(op.micro_batch);
       const int v = op.virtual_stage * schedule.stages + s;
