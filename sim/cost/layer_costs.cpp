@@ -47,7 +47,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
   const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(model.seconds(m, n, k, use));
+  op.duration = to_picoseconds(model.seconds(m, n, k, use) * framework_.gemm_slowdown);
   op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
   op.bytes =
       kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
@@ -56,7 +56,7 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
 
 Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use) const {
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(elementwise_.seconds(kind, bytes, use));
+  op.duration = to_picoseconds(elementwise_.seconds(kind, bytes, use) * framework_.elementwise_slowdown);
   op.bytes = bytes;
   return op;
 }

@@ -27,6 +27,10 @@ struct FrameworkOptions {
   bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   double gradient_bytes = 4;          // of a gradient element in the reduction
+  // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
+  double gemm_slowdown = 1;
+  double attention_slowdown = 1;
+  double elementwise_slowdown = 1;
   double expert_imbalance = 1;        // busiest expert-parallel rank / mean (routing skew)
 };
 

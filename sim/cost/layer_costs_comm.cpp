@@ -26,14 +26,14 @@ double attention_flops(const ModelShape& m, int tensor, int context, std::span<c
 
 Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(attention_.forward_seconds(pieces, use));
+  op.duration = to_picoseconds(attention_.forward_seconds(pieces, use) * framework_.attention_slowdown);
   op.flops = attention_flops(model_, layout_.tensor, 1, pieces);
   return op;
 }
 
 Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use));
+  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use) * framework_.attention_slowdown);
   op.flops = 2.5 * attention_flops(model_, layout_.tensor, 1, pieces);
   return op;
 }
@@ -44,8 +44,8 @@ Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context,
   assert(std::has_single_bit(static_cast<unsigned>(context)) && at < ulysses_attention_.size());
   const AttentionModel& model = ulysses_attention_[at];
   Op op{OpName::attention, Stream::compute};
-  op.duration =
-      to_picoseconds(backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use));
+  const double seconds = backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use);
+  op.duration = to_picoseconds(seconds * framework_.attention_slowdown);
   op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces);
   return op;
 }

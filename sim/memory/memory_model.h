@@ -46,6 +46,7 @@ class MemoryModel {
   MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile, double gradient_bytes);
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
+  void set_capacity(double bytes) { capacity_ = bytes; }
   // What a stage holds before any micro-batch.
   [[nodiscard]] MemoryParts fixed(int stage) const;
   // Activation bytes that one token on a rank keeps in one layer.

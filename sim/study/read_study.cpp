@@ -91,6 +91,7 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
   Cluster cluster;
   cluster.profile = object.text("profile", cluster.profile);
   cluster.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", 8, 1, 1024));
+  cluster.memory_GB = object.number("memory_GB", 0, 0.001, 1e9);
   if (const json* network = object.find("network")) {
     JsonObject net(*network, where + ".network");
     cluster.network.nic_GBps = net.number("nic_GBps", 0, 0.001, 1e6);
@@ -149,6 +150,9 @@ FrameworkOptions read_framework(const json& node, const std::string& where) {
   options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
   options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
   options.gradient_bytes = static_cast<double>(object.integer("gradient_bytes", 4, 2, 4));
+  options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
+  options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
+  options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
   options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
   object.finish();
   return options;

@@ -61,6 +61,7 @@ struct Cluster {
   NetworkRates network;
   std::string topology = "rail";
   double oversubscription = 1;
+  double memory_GB = 0;  // of a GPU, where it is not the profile's; 0: the profile's
 };
 
 struct Study {
