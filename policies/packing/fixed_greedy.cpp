@@ -77,7 +77,7 @@ class FixedGreedy {
 
   // Packs what is held and `arriving` into `steps` steps appended to the plan; the rest stays held.
   void pack(std::vector<Held> arriving, std::size_t steps, bool tail) {
-    std::vector<Held> documents = std::move(held_);
+    std::vector<Held> documents = std::exchange(held_, {});
     documents.insert(documents.end(), arriving.begin(), arriving.end());
     const std::vector<Held> sorted = longest_first_of(std::move(documents));
     const std::vector<std::size_t> bin_of = place(sorted, steps * micro_batches_, capacity_);

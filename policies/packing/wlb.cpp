@@ -55,7 +55,7 @@ class Wlb {
         queues_(thresholds_.size()) {}
 
   Step step(const GlobalBatch& batch, const Workload& workload) {
-    std::vector<Document> documents = std::move(carried_);
+    std::vector<Document> documents = std::exchange(carried_, {});
     admit(batch, workload, documents);
     release(documents);
     return pack(documents);
@@ -63,7 +63,7 @@ class Wlb {
 
   // A step after the end of the data.
   Step tail_step() {
-    std::vector<Document> documents = std::move(carried_);
+    std::vector<Document> documents = std::exchange(carried_, {});
     for (std::deque<Document>& queue : queues_) {
       documents.insert(documents.end(), queue.begin(), queue.end());
       queue.clear();
