@@ -9,7 +9,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kLongestKeys = 4.0 * 1024 * 1024;
-constexpr std::size_t kParameters = 10;
+constexpr std::size_t kParameters = 11;
 
 // Proportions of a fused kernel on a current GPU; the first calibration moves all times to the device at
 // hand.
@@ -21,6 +21,7 @@ AttentionParameters typical() {
   fit.block_us = 0.5;
   fit.block_us_per_128 = 1.0;
   fit.block_us_per_128_above = 0.1;
+  fit.row_share = 0.05;
   fit.diagonal_blocks = 0.3;
   fit.imbalance_power = 2;
   fit.memory_GBps = 2500;
@@ -28,14 +29,14 @@ AttentionParameters typical() {
 }
 
 std::vector<double> to_vector(const AttentionParameters& fit) {
-  return {fit.launch_us,       fit.tile_us,          fit.tile_us_per_128,
-          fit.block_us,        fit.block_us_per_128, fit.block_us_per_128_above,
-          fit.diagonal_blocks, fit.imbalance_power,  fit.memory_GBps,
-          fit.host_us};
+  return {fit.launch_us,   fit.tile_us,          fit.tile_us_per_128,
+          fit.block_us,    fit.block_us_per_128, fit.block_us_per_128_above,
+          fit.row_share,   fit.diagonal_blocks,  fit.imbalance_power,
+          fit.memory_GBps, fit.host_us};
 }
 
 AttentionParameters from_vector(std::span<const double> p) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9]};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10]};
 }
 
 double middle(std::vector<double> values) {
@@ -85,9 +86,9 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
   FitProblem problem;
   const std::vector<double> at = to_vector(start);
   const char* names[kParameters] = {
-      "launch_us",      "tile_us",         "tile_us_per_128", "block_us",    "block_us_per_128",
-      "block_us_above", "diagonal_blocks", "imbalance_power", "memory_GBps", "host_us"};
-  const double trust[kParameters] = {0.5, 1, 1, 0.7, 0.4, 1, 1, 0.4, 0.6, 0.5};
+      "launch_us", "tile_us",         "tile_us_per_128", "block_us",    "block_us_per_128", "block_us_above",
+      "row_share", "diagonal_blocks", "imbalance_power", "memory_GBps", "host_us"};
+  const double trust[kParameters] = {0.5, 1, 1, 0.7, 0.4, 1, 2, 1, 0.4, 0.6, 0.5};
   for (std::size_t i = 0; i < kParameters; ++i) problem.parameters.push_back({names[i], at[i], trust[i]});
   std::vector<const Labels*> labels;
   std::vector<double> seconds;

@@ -12,10 +12,10 @@ constexpr double kLargest = 4.0 * 1024 * 1024;
 constexpr std::int64_t kManyRows = 2048;  // where errors are reported apart
 
 // Proportions of a current GPU's library; calibration moves all to the device at hand.
-constexpr double kTypical[] = {4.4, 2900, 0.35, 800, 720, 450, 450, 0.8, 0.14, 140, 1};
-constexpr const char* kNames[] = {"launch_us",      "memory_GBps",      "wave_blend",   "tflops_256x128",
-                                  "tflops_128x128", "tflops_128x64",    "tflops_64x64", "tile_us",
-                                  "power_loss",     "power_half_gflop", "split_us"};
+constexpr double kTypical[] = {4.4, 2900, 0.35, 800, 720, 450, 450, 200, 1.0, 0.14, 140, 1};
+constexpr const char* kNames[] = {"launch_us",      "memory_GBps",   "wave_blend",       "tflops_256x128",
+                                  "tflops_128x128", "tflops_128x64", "tflops_64x64",     "tflops_64x16",
+                                  "tile_us",        "power_loss",    "power_half_gflop", "split_us"};
 
 GemmParameters from_vector(std::span<const double> p) {
   GemmParameters fit;
@@ -23,10 +23,11 @@ GemmParameters from_vector(std::span<const double> p) {
   fit.memory_GBps = p[1];
   fit.wave_blend = p[2];
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t) fit.tile_tflops[t] = p[3 + t];
-  fit.tile_us = p[7];
-  fit.power_loss = p[8];
-  fit.power_half_gflop = p[9];
-  fit.split_us = p[10];
+  constexpr std::size_t kNext = 3 + kGemmTiles.size();
+  fit.tile_us = p[kNext];
+  fit.power_loss = p[kNext + 1];
+  fit.power_half_gflop = p[kNext + 2];
+  fit.split_us = p[kNext + 3];
   return fit;
 }
 
@@ -42,8 +43,8 @@ std::vector<double> calibrated(std::span<const GemmSample* const> samples, doubl
   const double scale = std::exp(-errors[errors.size() / 2]);
   // Within a factor of 1.5 the typical device is this one, and the prior should hold it there.
   if (scale > 1 / 1.5 && scale < 1.5) return start;
-  for (const std::size_t rate : {1U, 3U, 4U, 5U, 6U, 9U}) start[rate] /= scale;
-  start[7] *= scale;
+  for (const std::size_t rate : {1U, 3U, 4U, 5U, 6U, 7U, 10U}) start[rate] /= scale;
+  start[8] *= scale;
   return start;
 }
 

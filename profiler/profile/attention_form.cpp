@@ -11,8 +11,12 @@ namespace {
 
 constexpr double kBytesPerElement = 2;  // bf16
 
-std::int64_t tiles_of(std::int64_t tokens) { return (tokens + kAttentionTile - 1) / kAttentionTile; }
-std::int64_t blocks_of(std::int64_t keys) { return (keys + kAttentionBlock - 1) / kAttentionBlock; }
+std::int64_t tiles_of(std::int64_t tokens) {
+  return (tokens + kAttentionTile - 1) / kAttentionTile;
+}
+std::int64_t blocks_of(std::int64_t keys) {
+  return (keys + kAttentionBlock - 1) / kAttentionBlock;
+}
 
 }  // namespace
 
@@ -20,6 +24,7 @@ void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
   const std::int64_t row = blocks_of(keys);
   tiles += tiles_of(queries);
   blocks += tiles_of(queries) * row;
+  idle_rows += (tiles_of(queries) * kAttentionTile - queries) * row;
   longest = std::max(longest, row);
   query_tokens += queries;
   key_tokens += keys;
@@ -34,6 +39,7 @@ void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int
     tiles += 1;
     masked_tiles += 1;
     blocks += row;
+    idle_rows += (kAttentionTile - (end - begin)) * row;
     longest = std::max(longest, row);
   }
   query_tokens += queries;
@@ -49,11 +55,14 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const double query_heads = heads.query_heads;
   constexpr double kBlockShare = static_cast<double>(kAttentionBlock) / kAttentionTile;
   const double masked = static_cast<double>(work.masked_tiles) * fit.diagonal_blocks;
-  const double total = query_heads * (static_cast<double>(work.tiles) * tile +
-                                      (static_cast<double>(work.blocks) * kBlockShare + masked) * block);
+  const double blocks = static_cast<double>(work.blocks) -
+                        std::min(1.0, fit.row_share) * static_cast<double>(work.idle_rows) / kAttentionTile;
+  const double total =
+      query_heads * (static_cast<double>(work.tiles) * tile + (blocks * kBlockShare + masked) * block);
   const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
   const double spread = total / sms;
-  const double longest = tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block;
+  const double longest =
+      (tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block) * (1 - 1 / sms);
   // (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
   const double high = std::max(spread, longest);
   const double low = std::min(spread, longest);
@@ -87,6 +96,7 @@ AttentionParameters attention_parameters(const nlohmann::json& table, const std:
   fit.block_us = non_negative_field(node, "block_us", here);
   fit.block_us_per_128 = positive_field(node, "block_us_per_128", here);
   fit.block_us_per_128_above = non_negative_field(node, "block_us_per_128_above", here);
+  fit.row_share = non_negative_field(node, "row_share", here);
   fit.diagonal_blocks = non_negative_field(node, "diagonal_blocks", here);
   fit.imbalance_power = positive_field(node, "imbalance_power", here);
   fit.memory_GBps = positive_field(node, "memory_GBps", here);
@@ -101,6 +111,7 @@ nlohmann::json to_json(const AttentionParameters& fit) {
           {"block_us", fit.block_us},
           {"block_us_per_128", fit.block_us_per_128},
           {"block_us_per_128_above", fit.block_us_per_128_above},
+          {"row_share", fit.row_share},
           {"diagonal_blocks", fit.diagonal_blocks},
           {"imbalance_power", fit.imbalance_power},
           {"memory_GBps", fit.memory_GBps},

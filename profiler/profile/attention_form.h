@@ -2,10 +2,11 @@
 //
 // A fused attention kernel cuts every document's queries into tiles of 128 rows; one SM walks a tile over the
 // blocks of 64 keys that some row of it can see. Its time is that of the work spread over all SMs, but never
-// less than that of its longest tile; the two are joined by a p-norm, which also stands for the last,
-// partly filled wave:
-//   launch + ((sum of tile times / SMs)^p + (longest tile)^p)^(1/p) + bytes / bandwidth
+// less than that of its longest tile (beside the share of it that is in the mean anyway); the two are joined
+// by a p-norm, which also stands for the last, partly filled wave:
+//   launch + ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p) + bytes / bandwidth
 //   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
+//   a tile with missing rows saves `row_share` of their part of its blocks (none on a GPU, most on a CPU)
 //   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with the
 //   head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up for
 // What follows from it without more ado: a step that is flat below 128 queries, the inefficiency of short
@@ -32,8 +33,9 @@ struct AttentionParameters {
   double block_us = 0;
   double block_us_per_128 = 0;
   double block_us_per_128_above = 0;  // per 128 of head dim beyond 128
-  double diagonal_blocks = 0;         // extra work of a masked tile, in blocks
-  double imbalance_power = 2;         // p
+  double row_share = 0;  // of a block's time that follows the rows really there; 0: whole tiles are computed
+  double diagonal_blocks = 0;  // extra work of a masked tile, in blocks
+  double imbalance_power = 2;  // p
   double memory_GBps = 1;
   // The least that the published benchmark could show of a call, because its host took so long to issue one.
   // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.
@@ -44,8 +46,9 @@ struct AttentionParameters {
 struct AttentionWork {
   std::int64_t tiles = 0;
   std::int64_t masked_tiles = 0;
-  std::int64_t blocks = 0;   // of 64 keys
-  std::int64_t longest = 0;  // blocks of the longest tile
+  std::int64_t blocks = 0;     // of 64 keys
+  std::int64_t idle_rows = 0;  // rows missing in the last tiles, times the blocks of those tiles
+  std::int64_t longest = 0;    // blocks of the longest tile
   std::int64_t query_tokens = 0;
   std::int64_t key_tokens = 0;
 
@@ -58,6 +61,7 @@ struct AttentionWork {
     tiles += count;
     masked_tiles += count;
     blocks += (count - 1) * (prefix + count) + last;
+    idle_rows += (count * kAttentionTile - queries) * last;
     longest = last > longest ? last : longest;
     query_tokens += queries;
     key_tokens += keys;

@@ -9,6 +9,7 @@
 namespace equipoise {
 namespace {
 
+constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
 constexpr double kOutputBytes = 2;
 constexpr double kPartialSumBytes = 8;  // fp32, written and read back
 constexpr std::array<double, 3> kSplits{1, 2, 4};
@@ -39,13 +40,14 @@ double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::
     const GemmTile tile = kGemmTiles[t];
     const double whole_k_us =
         2.0 * tile.rows * tile.columns * depth * sms / (fit.tile_tflops[t] * 1e6) * power;
+    const double fixed_us = fit.tile_us * (static_cast<double>(tile.rows) * tile.columns / kLargestTile);
     const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
     const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
     const double tiles = std::min(upright, lying);  // fewer tiles of a shape are never slower
     for (const double splits : kSplits) {
       const double x = tiles * splits * inverse_sms;
       const double waves = std::max(1.0, x + fit.wave_blend * (rounded_up(x) - x));
-      double us = waves * (whole_k_us / splits + fit.tile_us);
+      double us = waves * (whole_k_us / splits + fixed_us);
       if (splits > 1) us += fit.split_us + splits * split_us_each;
       best = std::min(best, us);
     }

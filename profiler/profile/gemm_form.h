@@ -3,7 +3,7 @@
 // The library picks one of a few tile shapes, and splits k over several tiles where m * n alone would leave
 // SMs idle. For each candidate
 //   waves = x + blend * (ceil(x) - x), x = tiles * splits / SMs, at least 1
-//   time  = waves * (2 * tile_m * tile_n * (k / splits) / rate per SM * power + tile_us)
+//   time  = waves * (2 * tile_m * tile_n * (k / splits) / rate per SM * power + tile_us * area)
 //           + (if split) split_us + the fp32 partial sums written and read back
 // and the fastest counts: the real choice is a heuristic that is often, not always, right. blend = 1 is rigid
 // wave quantisation, 0 none; kernels that balance the last wave lie between. `power` is the loss of clock
@@ -23,14 +23,14 @@ struct GemmTile {
   int rows;
   int columns;
 };
-inline constexpr std::array<GemmTile, 4> kGemmTiles{{{256, 128}, {128, 128}, {128, 64}, {64, 64}}};
+inline constexpr std::array<GemmTile, 5> kGemmTiles{{{256, 128}, {128, 128}, {128, 64}, {64, 64}, {64, 16}}};
 
 struct GemmParameters {
   double launch_us = 0;
   double memory_GBps = 1;
   double wave_blend = 0;
   std::array<double, kGemmTiles.size()> tile_tflops{};  // of the whole GPU, all SMs at work on such tiles
-  double tile_us = 0;                                   // prologue and epilogue of one tile
+  double tile_us = 0;  // prologue and epilogue of the largest tile; of others by their area
   double power_loss = 0;
   double power_half_gflop = 1;
   double split_us = 0;

@@ -11,7 +11,7 @@ struct FitCommandOptions {
   std::vector<std::string> samples;  // .csv in the columns of the public tables, or .json as `profile` writes
   std::string recipe;                // which samples make which table; needed for .csv
   std::string document_histogram;    // of rows whose documents are named by their distribution only
-  std::string out;                   // the profile
+  std::string out = "profile.json";
 };
 
 // Prints the errors on samples the fit did not see; writes the profile whole or not at all.

@@ -33,13 +33,16 @@ void add_fit(CLI::App& app) {
   CLI::App* command = app.add_subcommand("fit", "Fit a profile to samples and say how wrong it is");
   command->footer("Example: equipoise fit --samples cpu.samples.json --out cpu.json");
   const auto options = std::make_shared<FitCommandOptions>();
-  command->add_option("--samples", options->samples, "Samples that `profile` wrote (.json), or tables (.csv)")
-      ->required();
+  command->add_option("--samples,samples", options->samples,
+                      "Samples that `profile` wrote (.json; default samples.json), or tables (.csv)");
   command->add_option("--recipe", options->recipe, "Which rows make which table; needed for .csv");
   command->add_option("--document-histogram", options->document_histogram,
                       "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
-  command->add_option("--out", options->out, "The profile to write")->required();
-  command->callback([options] { fit_command(*options, std::cout, std::cerr); });
+  command->add_option("--out", options->out, "The profile to write")->capture_default_str();
+  command->callback([options] {
+    if (options->samples.empty()) options->samples = {"samples.json"};
+    fit_command(*options, std::cout, std::cerr);
+  });
 }
 
 void add_predict(CLI::App& app) {

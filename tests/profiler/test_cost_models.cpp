@@ -1,8 +1,10 @@
 // The forms by hand: what a tile, a wave, a byte and a hop cost must follow from the parameters.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
 
 #include "policies/error.h"
@@ -14,6 +16,22 @@
 
 namespace equipoise {
 namespace {
+
+constexpr double kEndless = 1e18;  // a bandwidth that costs nothing
+
+template <class Call>
+std::string user_error_of(const Call& call) {
+  try {
+    call();
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+bool says(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
 TEST_CASE("every shipped profile loads and builds all of its models") {
   const std::vector<std::string> names = shipped_profiles();
@@ -36,25 +54,234 @@ TEST_CASE("every shipped profile loads and builds all of its models") {
 }
 
 TEST_CASE("causal blocks of a tiled call are counted as drawn") {
-  // 300 queries at the end of 400 keys, prefix 100. Tiles end at keys 228, 356, 400: 2, 3 and 4 blocks of
-  // 128.
+  // 300 queries at the end of 400 keys, prefix 100. Tiles end at keys 228, 356, 400: 4, 6 and 7 blocks of 64.
+  // The last tile has 300 - 256 = 44 of 128 rows: 84 missing rows times 7 blocks.
   AttentionWork work;
   work.add_causal(300, 400);
   CHECK(work.tiles == 3);
   CHECK(work.blocks == 17);
   CHECK(work.longest == 7);
-  // Brute force over many shapes.
+  CHECK(work.idle_rows == 84 * 7);
   for (std::int64_t queries = 1; queries < 700; queries += 37)
     for (std::int64_t prefix = 0; prefix < 600; prefix += 53) {
       AttentionWork fast;
       fast.add_causal(queries, queries + prefix);
-      std::int64_t tiles = 0;
-      std::int64_t blocks = 0;
-      for (std::int64_t begin = 0; begin < queries; begin += 128, ++tiles)
-        blocks += (prefix + std::min(begin + 128, queries) + 63) / 64;
-      CHECK(fast.tiles == tiles);
-      CHECK(fast.blocks == blocks);
+      AttentionWork slow;  // a window as wide as the document is no window
+      slow.add_window(queries, queries + prefix, queries + prefix);
+      CHECK(fast.tiles == slow.tiles);
+      CHECK(fast.blocks == slow.blocks);
+      CHECK(fast.longest == slow.longest);
+      CHECK(fast.idle_rows == slow.idle_rows);
     }
+}
+
+TEST_CASE("an attention call is its tiles over the SMs joined with its longest tile") {
+  AttentionParameters fit;
+  fit.launch_us = 10;
+  fit.block_us_per_128 = 1;  // a block of 128 keys at head dim 128 takes 1 us
+  fit.imbalance_power = 2;
+  fit.memory_GBps = kEndless;
+  const AttentionHeads heads{128, 4, 4};
+  AttentionWork work;
+  work.add_causal(128, 128);
+  // Each of 4 heads has one tile of 1 us: 4 us over 4 SMs = 1 us. The longest tile beside its share of the
+  // mean: 1 * (1 - 1/4) = 0.75. sqrt(1 + 0.5625) = 1.25, and 10 of launch.
+  CHECK(attention_seconds(fit, heads, 4, work) == doctest::Approx(11.25e-6).epsilon(1e-9));
+  // On one SM the work is the time: 4 us.
+  CHECK(attention_seconds(fit, heads, 1, work) == doctest::Approx(14e-6).epsilon(1e-9));
+  // Flat below one tile of queries; a whole tile more beyond it.
+  for (const std::int64_t queries : {1, 7, 64, 127}) {
+    AttentionWork few;
+    few.add_causal(queries, 128);
+    CHECK(attention_seconds(fit, heads, 1, few) == doctest::Approx(14e-6).epsilon(1e-9));
+  }
+  AttentionWork more;
+  more.add_causal(129, 129);  // tiles of 2 and 3 blocks of 64: 2.5 us a head
+  CHECK(attention_seconds(fit, heads, 1, more) == doctest::Approx(20e-6).epsilon(1e-9));
+  // Bytes: 128 queries in and out at 4 heads, 128 keys and values at 4 heads, 128 dims, bf16: 4 * 131,072
+  // bytes.
+  fit.memory_GBps = 524.288;  // so they take 1 us
+  CHECK(attention_seconds(fit, heads, 1, work) == doctest::Approx(15e-6).epsilon(1e-9));
+  CHECK(attention_seconds(fit, heads, 1, AttentionWork{}) >= 0);
+}
+
+TEST_CASE("short queries over long keys cost more a pair than square ones") {
+  const Profile profile = Profile::load("h100-sxm");
+  const AttentionModel model(profile, {128, 32, 8});
+  RangeUse use;
+  // 8 documents of 16 queries over 8,192 keys and one square of 1,425: about a million pairs each.
+  const std::vector<QueryKeys> thin(8, QueryKeys{16, 8192});
+  const std::vector<QueryKeys> square{{1425, 1425}};
+  CHECK(model.forward_seconds(thin, use) > 1.3 * model.forward_seconds(square, use));
+  CHECK(model.forward_seconds(std::vector<QueryKeys>{}, use) == 0);
+  CHECK(use.calls == 2);
+}
+
+TEST_CASE("one call over many documents is cheaper than a call each") {
+  const Profile profile = Profile::load("h200-sxm");
+  const AttentionModel model(profile, {128, 4, 1});
+  RangeUse use;
+  const std::vector<QueryKeys> together(64, QueryKeys{300, 300});
+  const std::vector<QueryKeys> one{{300, 300}};
+  CHECK(model.forward_seconds(together, use) < 64 * model.forward_seconds(one, use));
+  CHECK(model.forward_seconds(together, use) > model.forward_seconds(one, use));
+}
+
+TEST_CASE("a product takes whole waves of tiles") {
+  GemmParameters fit;
+  fit.launch_us = 1;
+  fit.memory_GBps = kEndless;
+  fit.wave_blend = 1;  // rigid waves
+  fit.power_half_gflop = 1;
+  fit.split_us = 1e9;  // never split k
+  // A 256x128 tile over k = 1000 is 65.536 MFLOP; at 65.536 TFLOP/s of 2 SMs, one SM needs 2 us. Other shapes
+  // are too slow to be chosen.
+  fit.tile_tflops = {65.536, 1e-3, 1e-3, 1e-3, 1e-3};
+  CHECK(gemm_seconds(fit, 2, 256, 128, 1000) == doctest::Approx(3e-6).epsilon(1e-9));  // 1 tile, 1 wave
+  CHECK(gemm_seconds(fit, 2, 257, 128, 1000) ==
+        doctest::Approx(3e-6).epsilon(1e-9));  // 2 tiles, lying or not
+  CHECK(gemm_seconds(fit, 2, 513, 128, 1000) == doctest::Approx(5e-6).epsilon(1e-9));   // 3 tiles, 2 waves
+  CHECK(gemm_seconds(fit, 2, 1024, 128, 1000) == doctest::Approx(5e-6).epsilon(1e-9));  // 4 tiles, 2 waves
+  fit.wave_blend = 0;  // no quantisation: 3 tiles on 2 SMs are 1.5 waves
+  CHECK(gemm_seconds(fit, 2, 513, 128, 1000) == doctest::Approx(4e-6).epsilon(1e-9));
+  // Bytes alone: (256 + 128) * 1000 * 2 + 256 * 128 * 2 = 833,536 at 833.536 GB/s are 1 us.
+  fit.tile_tflops = {1e9, 1e9, 1e9, 1e9, 1e9};
+  fit.memory_GBps = 833.536;
+  CHECK(gemm_seconds(fit, 2, 256, 128, 1000) == doctest::Approx(2e-6).epsilon(1e-6));
+}
+
+TEST_CASE("products grow with every size, to a million tokens") {
+  const Profile profile = Profile::load("h100-sxm");
+  const GemmModel model(profile, Precision::bf16);
+  RangeUse use;
+  CHECK(model.seconds(0, 4096, 4096, use) == 0);
+  CHECK(use.calls == 0);
+  double before = 0;
+  for (std::int64_t m = 256; m <= 1 << 20; m *= 2) {
+    const double now = model.seconds(m, 4096, 4096, use);
+    CHECK(now > before);
+    before = now;
+  }
+  CHECK(use.beyond_samples == 8);  // 8K to 1M; the samples end at 4,096 rows
+  // Far out, twice the rows take twice the time.
+  CHECK(model.seconds(1 << 20, 4096, 4096, use) / model.seconds(1 << 19, 4096, 4096, use) ==
+        doctest::Approx(2).epsilon(0.02));
+  // FP8 is faster, and not by more than its peak.
+  const GemmModel eight(profile, Precision::fp8);
+  const double ratio = model.seconds(8192, 8192, 8192, use) / eight.seconds(8192, 8192, 8192, use);
+  CHECK(ratio > 1.3);
+  CHECK(ratio < 2);
+}
+
+TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
+  NodeParameters node;
+  node.launch_us = 5;
+  node.bus_GBps = 350;
+  // 8 GB over 8 ranks: 7 GB on each link, 20 ms.
+  CHECK(node_seconds(node, Collective::all_gather, 8e9, 8) == doctest::Approx(20.005e-3).epsilon(1e-9));
+  CHECK(node_seconds(node, Collective::all_reduce, 8e9, 8) == doctest::Approx(40.005e-3).epsilon(1e-9));
+  node.switch_bus_GBps = 480;
+  node.switch_from_ranks = 5;
+  // 14 GB at 480 GB/s through the switch; 4 ranks still take the ring: 12 GB at 350.
+  CHECK(node_seconds(node, Collective::all_reduce, 8e9, 8) ==
+        doctest::Approx(14.0 / 480 + 5e-6).epsilon(1e-9));
+  CHECK(node_seconds(node, Collective::all_reduce, 8e9, 4) ==
+        doctest::Approx(12.0 / 350 + 5e-6).epsilon(1e-9));
+
+  NetworkParameters network;
+  network.launch_us = 100;
+  network.efficiency = 0.8;
+  network.pair_efficiency = 0.5;
+  // Two nodes of 8, NICs of 50 GB/s. all_reduce of 8 GB: 1 GB a NIC at 40 GB/s is 25 ms, but 15 GB on the
+  // links inside at 480 GB/s is 31.25 ms.
+  CHECK(network_seconds(network, node, Collective::all_reduce, 8e9, {16, 8}, 50) ==
+        doctest::Approx(31.35e-3).epsilon(1e-9));
+  // all_gather: 8 * 15/16 / 8 = 0.9375 GB a NIC: 23.4375 ms; inside 7.5 GB at 350: 21.4 ms.
+  CHECK(network_seconds(network, node, Collective::all_gather, 8e9, {16, 8}, 50) ==
+        doctest::Approx(23.5375e-3).epsilon(1e-9));
+  // all_to_all: half of 1 GB leaves the node, at 25 GB/s.
+  CHECK(network_seconds(network, node, Collective::all_to_all, 1e9, {16, 8}, 50) ==
+        doctest::Approx(20.1e-3).epsilon(1e-9));
+  // send_recv: one NIC.
+  CHECK(network_seconds(network, node, Collective::send_recv, 1e9, {2, 1}, 50) ==
+        doctest::Approx(40.1e-3).epsilon(1e-9));
+}
+
+TEST_CASE("collectives grow with bytes and cost nothing alone or empty") {
+  for (const char* name : {"h100-sxm", "h200-sxm"}) {
+    const Profile profile = Profile::load(name);
+    for (const double nic : {0.0, 25.0, 100.0}) {
+      const CollectiveModel model(profile, {nic, ""});
+      RangeUse use;
+      for (int kind = 0; kind < 5; ++kind) {
+        CHECK(model.seconds(static_cast<Collective>(kind), 1e6, {1, 1}, use) == 0);
+        CHECK(model.seconds(static_cast<Collective>(kind), 0, {8, 8}, use) == 0);
+        for (const GroupShape group :
+             {GroupShape{2, 2}, GroupShape{8, 8}, GroupShape{64, 8}, GroupShape{4, 1}}) {
+          double before = 0;
+          for (double bytes = 8; bytes < 1e11; bytes *= 4) {
+            const double now = model.seconds(static_cast<Collective>(kind), bytes, group, use);
+            CHECK(now > before);
+            before = now;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("calls outside the validity range are refused by name, calls beyond the samples are counted") {
+  const Profile profile = Profile::load("h100-sxm");
+  const AttentionModel model(profile, {128, 8, 8});
+  RangeUse use;
+  CHECK(model.forward_seconds(std::vector<QueryKeys>{{1 << 20, 1 << 20}}, use) > 0);
+  CHECK(use.beyond_samples == 1);
+  const std::string error = user_error_of([&] {
+    (void)model.forward_seconds(std::vector<QueryKeys>{{1 << 23, 1 << 23}}, use);
+  });
+  CHECK(says(error, "h100-sxm"));
+  CHECK(says(error, "attention forward"));
+  CHECK(says(error, "keys = 8.38861e+06"));
+  CHECK(says(user_error_of([&] { const AttentionModel wide(profile, {512, 8, 8}); }), "head_dim = 512"));
+  const GemmModel gemm(profile, Precision::bf16);
+  CHECK(says(user_error_of([&] { (void)gemm.seconds(1 << 30, 1, 1, use); }), "m = 1.07374e+09"));
+  CHECK(says(user_error_of([&] { const CollectiveModel model_of(profile, {0, "efa-40"}); }), "efa-400"));
+}
+
+TEST_CASE("a profile that is wrong says where") {
+  CHECK(says(user_error_of([] { (void)Profile::load("h100-smx"); }), "h100-sxm"));
+  CHECK(says(user_error_of([] { (void)Profile::load("/nowhere/x.json"); }), "/nowhere/x.json"));
+  const nlohmann::json good = Profile::load("h100-sxm").json();
+  const auto error_of = [](const nlohmann::json& file) {
+    return user_error_of([&] {
+      const Profile profile(file, "mine.json");
+      const AttentionModel attention(profile, {});
+      const GemmModel gemm(profile, Precision::bf16);
+      const CollectiveModel collective(profile, {});
+    });
+  };
+  CHECK(error_of(good).empty());
+  nlohmann::json bad = good;
+  bad["schema"] = "equipoise.plan/1";
+  CHECK(says(error_of(bad), "equipoise.profile/1"));
+  bad = good;
+  bad["device"]["smms"] = 1;
+  CHECK(says(error_of(bad), "did you mean 'sms'"));
+  bad = good;
+  bad["device"]["sms"] = -132;
+  CHECK(says(error_of(bad), "mine.json: device.sms: expected a number > 0, found -132"));
+  bad = good;
+  bad["tables"]["gemm"]["bf16"]["parameters"]["memory_GBps"] = 0;
+  CHECK(says(error_of(bad), "tables.gemm.bf16.parameters.memory_GBps"));
+  bad = good;
+  bad["tables"]["attention"]["default"] = "none";
+  CHECK(says(error_of(bad), "kernels.none"));
+  bad = good;
+  bad["tables"].erase("gemm");
+  CHECK(says(error_of(bad), "no gemm table"));
+  bad = good;
+  bad["tables"]["gemm"]["bf16"]["ranges"]["m"]["allowed"] = {10, 1};
+  CHECK(says(error_of(bad), "low <= high"));
 }
 
 }  // namespace

@@ -1,0 +1,244 @@
+// The fitter: finds parameters that are known, keeps what it holds out apart, reads tables as they are.
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/random.h"
+#include "profiler/fit/csv.h"
+#include "profiler/fit/hold_out.h"
+#include "profiler/fit/least_squares.h"
+#include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+namespace {
+
+TEST_CASE("least squares over logarithms finds a line's two parameters and shrugs off one misprint") {
+  // t = 3 + x / 50, with the 5th value ten times too large.
+  std::vector<double> x;
+  std::vector<double> t;
+  for (int i = 1; i <= 12; ++i) {
+    x.push_back(40.0 * i);
+    t.push_back(3 + x.back() / 50);
+  }
+  t[4] *= 10;
+  const std::vector<FitParameter> start{{"offset", 1, 1}, {"rate", 10, 1}};
+  const auto residuals = [&](std::span<const double> p, std::span<double> out) {
+    for (std::size_t i = 0; i < x.size(); ++i) out[i] = std::log((p[0] + x[i] / p[1]) / t[i]);
+  };
+  FitOptions options;
+  options.prior_weight = 1e-4;
+  options.robust_scale = 0.01;
+  const std::vector<double> found = fit_parameters(start, x.size(), residuals, options);
+  CHECK(found[0] == doctest::Approx(3).epsilon(0.02));
+  CHECK(found[1] == doctest::Approx(50).epsilon(0.02));
+}
+
+TEST_CASE("whole shapes are held out, every fourth of them, and each sample is judged by a fit without it") {
+  FitProblem problem;
+  problem.parameters = {{"level", 1, 10}};
+  // Shapes 0..7, two samples each, shape s measured as exp(s).
+  for (int s = 0; s < 8; ++s) problem.shapes.insert(problem.shapes.end(), 2, {static_cast<double>(s)});
+  std::vector<std::size_t> asked(16, 0);
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    ++asked[i];
+    return std::log(p[0]) - problem.shapes[i][0];
+  };
+  const GroupFit fit = fit_group(problem);
+  // Fold 2 of 4 holds shapes 2 and 6.
+  CHECK(fit.held_out == std::vector<std::size_t>{4, 5, 12, 13});
+  CHECK(fit.held_out_errors.size() == 4);
+  CHECK(fit.crossed_errors.size() == 16);
+  for (std::size_t i = 0; i < 16; i += 2) CHECK(fit.crossed_errors[i] == fit.crossed_errors[i + 1]);
+  const ErrorSummary summary = summarize({-0.2, 0.1, 0.3});
+  CHECK(summary.median == doctest::Approx(0.2));  // of 0.1, 0.2, 0.3
+  CHECK(summary.bias == doctest::Approx(0.1));    // of -0.2, 0.1, 0.3
+  CHECK(summary.p90 == doctest::Approx(0.28));    // 0.8 of the way from 0.2 to 0.3
+}
+
+// Samples that a device with known parameters would give.
+nlohmann::json synthetic_samples() {
+  AttentionParameters attention;
+  attention.launch_us = 9;
+  attention.tile_us = 1.5;
+  attention.tile_us_per_128 = 0.4;
+  attention.block_us = 1.1;
+  attention.block_us_per_128 = 2.5;
+  attention.row_share = 0.05;
+  attention.diagonal_blocks = 0.4;
+  attention.imbalance_power = 2.5;
+  attention.memory_GBps = 1500;
+  GemmParameters gemm;
+  gemm.launch_us = 6;
+  gemm.memory_GBps = 1200;
+  gemm.wave_blend = 0.5;
+  gemm.tile_tflops = {310, 280, 200, 190, 80};
+  gemm.tile_us = 2;
+  gemm.power_loss = 0.1;
+  gemm.power_half_gflop = 50;
+  gemm.split_us = 2;
+  constexpr int kSms = 64;
+  nlohmann::json lists = {{"attention", nlohmann::json::array()},
+                          {"gemm", nlohmann::json::array()},
+                          {"elementwise", nlohmann::json::array()},
+                          {"collective", nlohmann::json::array()}};
+  SplitMix64 random(3);
+  for (int i = 0; i < 60; ++i)
+    for (const char* pass : {"forward", "backward"}) {
+      const auto queries = static_cast<std::int64_t>(16 << (random.next() % 9));
+      const std::int64_t keys = queries + static_cast<std::int64_t>(random.next() % 4000);
+      const AttentionHeads heads{random.next() % 2 == 0 ? 64 : 128, 1 << (random.next() % 6), 1};
+      AttentionWork work;
+      work.add_causal(queries, keys);
+      const double factor = std::string(pass) == "forward" ? 1 : 2.5;
+      lists["attention"].push_back({{"pass", pass},
+                                    {"kernel", "k"},
+                                    {"dtype", "bf16"},
+                                    {"head_dim", heads.head_dim},
+                                    {"query_heads", heads.query_heads},
+                                    {"kv_heads", heads.kv_heads},
+                                    {"pieces", {{queries, keys}}},
+                                    {"seconds", factor * attention_seconds(attention, heads, kSms, work)}});
+    }
+  for (const int n : {512, 1024, 1536, 3072, 4096, 6144, 8192, 11008})
+    for (const int k : {1024, 2048, 4096, 8192})
+      for (const int m : {16, 200, 512, 1000, 2048, 4096, 8192})
+        lists["gemm"].push_back({{"m", m},
+                                 {"n", n},
+                                 {"k", k},
+                                 {"dtype", "bf16"},
+                                 {"seconds", gemm_seconds(gemm, kSms, m, n, k)}});
+  for (const char* op : {"copy", "cross_entropy", "optimizer", "residual_add", "rms_norm", "rope", "swiglu"})
+    for (int i = 0; i < 12; ++i) {
+      const double bytes = 1e5 * (1 << i);
+      lists["elementwise"].push_back({{"op", op}, {"bytes", bytes}, {"seconds", 4e-6 + bytes / 900e9}});
+    }
+  return {{"schema", "equipoise.samples/1"},
+          {"device",
+           {{"name", "Synthetic"},
+            {"memory_bytes", 1e10},
+            {"memory_GBps", 1000},
+            {"peak_bf16_tflops", 300},
+            {"peak_fp8_tflops", 0},
+            {"sms", kSms},
+            {"gpus_per_node", 1},
+            {"nvlink_GBps", 0},
+            {"nic_GBps", 0},
+            {"launch_seconds", 4e-6},
+            {"framework_seconds_per_op", 0},
+            {"reserve_bytes", 0}}},
+          {"samples", lists}};
+}
+
+TEST_CASE("a fit to samples of a known device predicts what it did not see, and repeats bit for bit") {
+  const nlohmann::json file = synthetic_samples();
+  SampleSet samples;
+  add_json(file, "synthetic.json", samples);
+  CHECK(samples.attention.size() == 120);
+  CHECK(samples.gemm.size() == 8 * 4 * 7);
+  const nlohmann::json recipe = recipe_of_samples(file, "synthetic", samples);
+  const nlohmann::json made = make_profile(recipe, "synthetic.json", samples);
+  CHECK(made.dump() == make_profile(recipe, "synthetic.json", samples).dump());
+  const nlohmann::json& tables = made["tables"];
+  for (const char* pass : {"forward", "backward"}) {
+    const nlohmann::json& table = tables["attention"]["kernels"]["k"][pass];
+    CAPTURE(pass);
+    CHECK(table["provenance"]["kind"] == "measured");
+    CHECK(table["hold_out"][0]["samples"].get<int>() >= 12);
+    CHECK(table["hold_out"][0]["median"].get<double>() < 0.01);
+    CHECK(table["hold_out_pairs"].size() == table["hold_out"][0]["samples"].get<std::size_t>());
+  }
+  for (const nlohmann::json& group : tables["gemm"]["bf16"]["hold_out"])
+    CHECK(group["median"].get<double>() < 0.01);
+  CHECK(tables["elementwise"]["rope"]["parameters"]["memory_GBps"].get<double>() ==
+        doctest::Approx(900).epsilon(0.001));
+  const Profile profile(made, "synthetic.json");
+  RangeUse use;
+  CHECK(ElementwiseModel(profile).seconds(Elementwise::rope, 9e8, use) ==
+        doctest::Approx(1.004e-3).epsilon(0.001));
+}
+
+TEST_CASE("derived tables say so, and follow their rule") {
+  const nlohmann::json file = synthetic_samples();
+  SampleSet samples;
+  add_json(file, "s.json", samples);
+  nlohmann::json recipe = recipe_of_samples(file, "s", samples);
+  recipe.erase("attention");
+  recipe.erase("gemm");
+  recipe["elementwise"]["rope"] = {
+      {"derive",
+       {{"copy", "elementwise/copy"}, {"multiply", {{"memory_GBps", 0.5}}}, {"rule", "half a copy"}}}};
+  const nlohmann::json made = make_profile(recipe, "s.json", samples);
+  const nlohmann::json& rope = made["tables"]["elementwise"]["rope"];
+  CHECK(rope["provenance"]["kind"] == "derived");
+  CHECK(rope["provenance"]["source"] == "half a copy");
+  CHECK_FALSE(rope.contains("hold_out"));
+  CHECK(rope["parameters"]["memory_GBps"].get<double>() == doctest::Approx(450).epsilon(0.001));
+  recipe["elementwise"]["rope"]["derive"]["multiply"] = {{"speed", 2}};
+  CHECK_THROWS_AS(make_profile(recipe, "s.json", samples), UserError);
+  recipe["elementwise"]["rope"] = {{"fit", {{"op", "nothing"}}}};
+  CHECK_THROWS_AS(make_profile(recipe, "s.json", samples), UserError);
+}
+
+TEST_CASE("tables are read with their quotes, and bad cells are named by line") {
+  const CsvTable table = CsvTable::parse("a,b\n1,\"x, \"\"y\"\"\"\n2,\"two\nlines\"\n3,z\n", "t.csv");
+  CHECK(table.rows() == 3);
+  CHECK(table.text(0, "b") == "x, \"y\"");
+  CHECK(table.line(2) == 5);  // the second row spans lines 3 and 4
+  CHECK(table.number(1, "a") == 2.0);
+  CHECK_THROWS_WITH_AS((void)table.number(2, "b"), "t.csv:5: b: expected a number, found 'z'", UserError);
+  CHECK_THROWS_WITH_AS(CsvTable::parse("a,b\n1\n", "t.csv"),
+                       "t.csv:2: expected 2 cells as in the header, found 1", UserError);
+  CHECK(csv_cell("x, \"y\"") == "\"x, \"\"y\"\"\"");
+}
+
+TEST_CASE("an attention row means its pairs, window and heads") {
+  const std::string header =
+      "gpu,kernel,dtype,pass,mask,layout,batch,seq_q,seq_kv,n_q_heads,n_kv_heads,head_dim,time_ms,tflops,"
+      "method,"
+      "source,notes\n";
+  const CsvTable table =
+      CsvTable::parse(header +
+                          "G,K,bf16,fwd,causal,batched,2,1000,1000,8,2,128,,100,,,\n"
+                          "G,K,bf16,bwd,full,batched,1,64,256,8,2,64,0.5,,,,\n"
+                          "G,K,fp16,fwd,causal,batched,,512,512,,,64,,180,,,\n"
+                          "G,K,bf16,fwd,causal,packed documents,1,1024,1024,8,8,128,,9,,,\n",
+                      "rows.csv");
+  std::string reason;
+  const auto causal = attention_row(table, 0, {}, reason);
+  REQUIRE(causal.has_value());
+  // 2 * 500,500 pairs * 8 heads * 128 dims * 4 = 4.100096 GFLOP at 100 TFLOP/s.
+  CHECK(causal->seconds[0] == doctest::Approx(41.00096e-6));
+  CHECK(causal->packings[0].tiles == 16);
+  const auto full = attention_row(table, 1, {}, reason);
+  REQUIRE(full.has_value());
+  CHECK(full->pass == "backward");
+  CHECK(full->seconds[0] == doctest::Approx(0.5e-3));
+  CHECK(full->packings[0].blocks == 4);
+  const auto chart = attention_row(table, 2, {}, reason);  // 16K tokens, 2,048 hidden: 32 documents, 32 heads
+  REQUIRE(chart.has_value());
+  CHECK(chart->heads.query_heads == 32);
+  CHECK(chart->packings[0].tiles == 32 * 4);
+  CHECK_FALSE(attention_row(table, 3, {}, reason).has_value());
+  CHECK(reason.find("--document-histogram") != std::string::npos);
+}
+
+TEST_CASE("drawn documents fill the total, none longer than a quarter of it") {
+  const DocumentHistogram histogram{{1, 10, 5}, {11, 5000, 2}};
+  const std::vector<std::int64_t> documents = draw_documents(histogram, 4096, 7);
+  CHECK(documents == draw_documents(histogram, 4096, 7));
+  CHECK(std::accumulate(documents.begin(), documents.end(), std::int64_t{0}) == 4096);
+  for (const std::int64_t length : documents) {
+    CHECK(length >= 1);
+    CHECK(length <= 1024);
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
