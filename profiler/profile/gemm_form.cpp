@@ -26,34 +26,41 @@ double rounded_up(double x) {
 
 }  // namespace
 
-double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n, std::int64_t k) {
+GemmForm::GemmForm(const GemmParameters& fit, double sms)
+    : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), parameters(fit) {
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
+    const double area = static_cast<double>(kGemmTiles[t].rows) * kGemmTiles[t].columns;
+    us_per_k[t] = 2 * area * sms / (fit.tile_tflops[t] * 1e6);
+    fixed_us[t] = fit.tile_us * (area / kLargestTile);
+  }
+}
+
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k) {
+  const GemmParameters& fit = form.parameters;
   const auto rows = static_cast<double>(m);
   const auto columns = static_cast<double>(n);
   const auto depth = static_cast<double>(k);
-  const double us_per_byte = 1e-3 / fit.memory_GBps;
   const double gflop = 2e-9 * rows * columns * depth;
   const double power = 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop);
-  const double split_us_each = kPartialSumBytes * rows * columns * us_per_byte;
-  const double inverse_sms = 1 / sms;
+  const double powered_depth = depth * power;
+  const double split_us_each = kPartialSumBytes * rows * columns * form.us_per_byte;
   double best = 1e300;
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
     const GemmTile tile = kGemmTiles[t];
-    const double whole_k_us =
-        2.0 * tile.rows * tile.columns * depth * sms / (fit.tile_tflops[t] * 1e6) * power;
-    const double fixed_us = fit.tile_us * (static_cast<double>(tile.rows) * tile.columns / kLargestTile);
     const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
     const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
     const double tiles = std::min(upright, lying);  // fewer tiles of a shape are never slower
+    const double whole_k_us = form.us_per_k[t] * powered_depth;
     for (const double splits : kSplits) {
-      const double x = tiles * splits * inverse_sms;
+      const double x = tiles * splits * form.inverse_sms;
       const double waves = std::max(1.0, x + fit.wave_blend * (rounded_up(x) - x));
-      double us = waves * (whole_k_us / splits + fixed_us);
+      double us = waves * (whole_k_us * (1 / splits) + form.fixed_us[t]);
       if (splits > 1) us += fit.split_us + splits * split_us_each;
       best = std::min(best, us);
     }
   }
   const double memory_us =
-      (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) * us_per_byte;
+      (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) * form.us_per_byte;
   const double compute2 = best * best;
   const double memory2 = memory_us * memory_us;
   return 1e-6 * (fit.launch_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));

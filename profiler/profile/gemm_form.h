@@ -37,7 +37,22 @@ struct GemmParameters {
   double input_bytes = 2;  // of an element of A and B; C is bf16
 };
 
-double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n, std::int64_t k);
+// The form with every quotient that does not depend on the shape taken once: for hot loops.
+struct GemmForm {
+  GemmForm(const GemmParameters& fit, double sms);
+
+  double inverse_sms;
+  double us_per_byte;
+  std::array<double, kGemmTiles.size()> us_per_k{};  // of one tile on one SM
+  std::array<double, kGemmTiles.size()> fixed_us{};  // prologue and epilogue of one tile
+  GemmParameters parameters;
+};
+
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k);
+inline double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n,
+                           std::int64_t k) {
+  return gemm_seconds(GemmForm(fit, sms), m, n, k);
+}
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const GemmParameters& fit);

@@ -11,8 +11,7 @@ namespace equipoise {
 
 struct GemmModel::Fit {
   std::string profile;
-  double sms = 1;
-  GemmParameters parameters;
+  GemmForm form{GemmParameters{}, 1};
   Validity m;
   Validity n;
   Validity k;
@@ -28,8 +27,7 @@ GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::ma
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();
-  fit_->sms = profile.device().sms;
-  fit_->parameters = gemm_parameters(table, here);
+  fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
   fit_->m = validity_of(table, "m", here);
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);
@@ -50,7 +48,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   use.calls += 1;
   if (!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth))
     use.beyond_samples += 1;
-  return gemm_seconds(fit_->parameters, fit_->sms, m, n, k);
+  return gemm_seconds(fit_->form, m, n, k);
 }
 
 }  // namespace equipoise
