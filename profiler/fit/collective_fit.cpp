@@ -30,11 +30,12 @@ NetworkParameters network_from(std::span<const double> p) {
   NetworkParameters fit;
   fit.launch_us = p[0];
   fit.step_us = p[1];
-  fit.ramp_us = p[2];
-  fit.reduce_ramp_us = p[3];
-  fit.ramp_MB = p[4];
-  fit.efficiency = p[5];
-  fit.pair_efficiency = p[6];
+  fit.pair_launch_us = p[2];
+  fit.ramp_us = p[3];
+  fit.reduce_ramp_us = p[4];
+  fit.ramp_MB = p[5];
+  fit.efficiency = p[6];
+  fit.pair_efficiency = p[7];
   return fit;
 }
 
@@ -121,13 +122,19 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                            std::span<const NodeParameters> node, double nic_GBps, Provenance kind) {
   FitProblem problem;
   const Gathered all = gather(samples, problem);
-  problem.parameters = {{"launch_us", 0.7 * all.fewest_us, 0.5},
-                        {"step_us", 0.2 * all.fewest_us, 0.5},
-                        {"ramp_us", 100, 1},
-                        {"reduce_ramp_us", 300, 1},
-                        {"ramp_MB", 4, 1.5},
-                        {"efficiency", 0.85, 0.2},
-                        {"pair_efficiency", 0.75, 0.2}};
+  // The shortest send_recv and the shortest collective tell their latencies apart.
+  double pair_us = 1e300;
+  double group_us = 1e300;
+  for (const CollectiveSample* sample : samples) {
+    double& shortest = sample->kind == Collective::send_recv ? pair_us : group_us;
+    shortest = std::min(shortest, sample->seconds * 1e6);
+  }
+  if (pair_us > 1e200) pair_us = 0.3 * group_us;
+  if (group_us > 1e200) group_us = 3 * pair_us;
+  problem.parameters = {{"launch_us", 0.7 * group_us, 0.5}, {"step_us", 0.2 * group_us, 0.5},
+                        {"pair_launch_us", pair_us, 0.5},   {"ramp_us", 100, 1},
+                        {"reduce_ramp_us", 300, 1},         {"ramp_MB", 4, 1.5},
+                        {"efficiency", 0.85, 0.2},          {"pair_efficiency", 0.75, 0.2}};
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const CollectiveSample& sample = *samples[i];
     const double predicted = network_seconds(network_from(p), node[static_cast<std::size_t>(sample.kind)],

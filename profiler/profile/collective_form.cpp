@@ -78,7 +78,9 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
   const double inside_seconds = inside_bytes * 1e-9 / bus_GBps(node, kind, group.ranks_per_node);
   const double ramp_us = kind == Collective::all_reduce ? network.reduce_ramp_us : network.ramp_us;
   const double latency_us =
-      network.launch_us + network.step_us * std::log2(nodes) + ramp_us * ramped(y, network.ramp_MB);
+      kind == Collective::send_recv
+          ? network.pair_launch_us
+          : network.launch_us + network.step_us * std::log2(nodes) + ramp_us * ramped(y, network.ramp_MB);
   return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
 }
 
@@ -104,6 +106,7 @@ NetworkParameters network_parameters(const nlohmann::json& table, const std::str
   NetworkParameters fit;
   fit.launch_us = non_negative_field(node, "launch_us", here);
   fit.step_us = non_negative_field(node, "step_us", here);
+  fit.pair_launch_us = non_negative_field(node, "pair_launch_us", here);
   fit.ramp_us = non_negative_field(node, "ramp_us", here);
   fit.reduce_ramp_us = non_negative_field(node, "reduce_ramp_us", here);
   fit.ramp_MB = positive_field(node, "ramp_MB", here);
@@ -125,13 +128,10 @@ nlohmann::json to_json(const NodeParameters& fit) {
 }
 
 nlohmann::json to_json(const NetworkParameters& fit) {
-  return {{"launch_us", fit.launch_us},
-          {"step_us", fit.step_us},
-          {"ramp_us", fit.ramp_us},
-          {"reduce_ramp_us", fit.reduce_ramp_us},
-          {"ramp_MB", fit.ramp_MB},
-          {"efficiency", fit.efficiency},
-          {"pair_efficiency", fit.pair_efficiency}};
+  return {{"launch_us", fit.launch_us},           {"step_us", fit.step_us},
+          {"pair_launch_us", fit.pair_launch_us}, {"ramp_us", fit.ramp_us},
+          {"reduce_ramp_us", fit.reduce_ramp_us}, {"ramp_MB", fit.ramp_MB},
+          {"efficiency", fit.efficiency},         {"pair_efficiency", fit.pair_efficiency}};
 }
 
 }  // namespace equipoise

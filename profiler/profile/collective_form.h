@@ -43,6 +43,7 @@ struct NodeParameters {  // of one kind, inside a node
 struct NetworkParameters {  // of all kinds, between nodes
   double launch_us = 0;
   double step_us = 0;
+  double pair_launch_us = 0;  // of send_recv: one hop, no steps, no ramp
   double ramp_us = 0;
   double reduce_ramp_us = 0;  // of all_reduce: two phases in steps that wait for each other
   double ramp_MB = 1;
