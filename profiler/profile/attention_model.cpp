@@ -65,13 +65,15 @@ struct AttentionModel::Fit {
   }
 };
 
-AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads) : fit_(std::make_unique<Fit>()) {
+AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice)
+    : fit_(std::make_unique<Fit>()) {
   const std::string where = profile.origin() + ": tables.attention";
   if (heads.query_heads < 1 || heads.kv_heads < 1)
     throw UserError("attention: expected at least one query head and one KV head on a GPU, found " +
                     std::to_string(heads.query_heads) + " and " + std::to_string(heads.kv_heads));
   const nlohmann::json& table = profile.table("attention");
-  const std::string kernel_name = text_field(table, "default", where);
+  const std::string kernel_name =
+      kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
   const nlohmann::json& kernels = object_field(table, "kernels", where);
   const nlohmann::json& kernel = object_field(kernels, kernel_name, where + ".kernels");
   const std::string here = where + ".kernels." + kernel_name;

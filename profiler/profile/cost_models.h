@@ -40,7 +40,8 @@ struct AttentionHeads {
 
 class AttentionModel {
  public:
-  AttentionModel(const Profile& profile, AttentionHeads heads);
+  // `kernel`: one of the profile's attention kernels; empty: its default. Throws UserError.
+  AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel = {});
   ~AttentionModel();
   AttentionModel(AttentionModel&&) noexcept;
   AttentionModel& operator=(AttentionModel&&) noexcept;

@@ -27,7 +27,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       framework_(framework),
       profile_(profile),
       placement_(placement),
-      attention_(profile, local_heads(model, layout.tensor, 1)),
+      attention_(profile, local_heads(model, layout.tensor, 1), framework.attention_kernel),
       gemm_(profile, layout.precision),
       logits_gemm_(profile, Precision::bf16),
       elementwise_(profile),
@@ -35,7 +35,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       tp_group_(placement.shape(Axis::tensor)) {
   if (layout.context_comm == ContextComm::ulysses)
     for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
-      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c));
+      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c), framework.attention_kernel);
   const std::int64_t kv_width =
       model.mla ? model.kv_width() / layout.tensor
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;

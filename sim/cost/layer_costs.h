@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
@@ -28,6 +30,7 @@ struct FrameworkOptions {
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
   double gradient_bytes = 4;          // of a gradient element in the reduction
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
+  std::string attention_kernel;  // one of the profile's; empty: its default
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;

@@ -150,6 +150,7 @@ FrameworkOptions read_framework(const json& node, const std::string& where) {
   options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
   options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
   options.gradient_bytes = static_cast<double>(object.integer("gradient_bytes", 4, 2, 4));
+  options.attention_kernel = object.text("attention_kernel", "");
   options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
   options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
   options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
