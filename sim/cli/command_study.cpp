@@ -68,13 +68,24 @@ std::string directory_name(const std::string& case_name) {
   return name;
 }
 
+StepSettings step_settings(const StudyOptions& options) {
+  StepSettings settings;
+  settings.fidelity = parse_fidelity(options.fidelity);
+  settings.op = {!options.no_fold_tp, options.contention, options.jitter, options.jitter_seed,
+                 parse_stragglers(options.stragglers)};
+  if (settings.fidelity == Fidelity::stage && (options.no_fold_tp || !settings.op.is_plain()))
+    throw UserError(
+        "--no-fold-tp, --contention, --jitter and --stragglers need --fidelity op, found --fidelity stage");
+  return settings;
+}
+
 }  // namespace
 
 void run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log) {
   const Format format = parse_format(options.format);
-  if (options.fidelity != "stage") throw UserError("--fidelity: expected stage, found " + options.fidelity);
   const std::vector<Case> cases = cases_of(options);
   RunStudyOptions run;
+  run.steps = step_settings(options);
   run.jobs =
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   run.keep_plans = !options.out.empty();
@@ -83,6 +94,12 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
   std::string csv;
   for (const Case& c : cases) {
     const Study study = read_study(options.file, c.assignments);
+    if (!options.out.empty()) {
+      run.details.directory = (std::filesystem::path(options.out) / directory_name(c.name)).string();
+      run.details.steps = options.timeline_steps;
+      run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
+                               options.no_fold_tp};
+    }
     const StudyResult result = run_study(study, run);
     if (!options.quiet) {
       for (const std::string& note : study.notes) log << "note: " << note << '\n';

@@ -1,6 +1,7 @@
 // `equipoise study`: the main job, every policy of a study on the same documents.
 #pragma once
 
+#include <cstdint>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -16,6 +17,13 @@ struct StudyOptions {
   std::string out;                 // directory; empty: nothing is written
   int jobs = 0;                    // threads; 0: all cores
   std::string fidelity = "stage";
+  bool no_fold_tp = false;  // op fidelity: every GPU its own tasks
+  bool contention = false;  // op fidelity: flows share links
+  double jitter = 0;        // op fidelity: relative standard deviation
+  std::uint64_t jitter_seed = 0;
+  std::string stragglers;                                            // op fidelity: GPU:SPEED,...
+  int timeline_steps = 1;                                            // with out: of every policy
+  std::vector<int> timeline_lanes, timeline_stages, timeline_ranks;  // empty: all
   std::string format = "table";
   bool quiet = false;
 };

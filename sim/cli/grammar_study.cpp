@@ -24,6 +24,22 @@ void add_study(CLI::App& app) {
   command->add_option("--out", options->out, "Folder for summary.json, steps.csv and plan.json");
   command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
   command->add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
+  command->add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
+  command->add_flag("--contention", options->contention, "op: flows that share links share their bandwidth");
+  command->add_option("--jitter", options->jitter, "op: relative standard deviation of every op")
+      ->check(CLI::Range(0.0, 1.0));
+  command->add_option("--jitter-seed", options->jitter_seed, "op: seed of the jitter");
+  command->add_option("--stragglers", options->stragglers, "op: slow GPUs and their speed, 12:0.8,77:0.5");
+  command
+      ->add_option("--timeline-steps", options->timeline_steps,
+                   "With --out: steps of every policy's timeline")
+      ->capture_default_str();
+  command->add_option("--timeline-lanes", options->timeline_lanes, "Lanes in timelines; all by default")
+      ->delimiter(',');
+  command->add_option("--timeline-stages", options->timeline_stages, "Stages in timelines; all by default")
+      ->delimiter(',');
+  command->add_option("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines; all by default")
+      ->delimiter(',');
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options] { run_study_command(*options, std::cout, std::cerr); });

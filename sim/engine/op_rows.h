@@ -57,12 +57,17 @@ inline std::size_t group_of(std::size_t rank, Meets meets, int tensor) {
   return meets == Meets::context ? rank % t : meets == Meets::tensor ? rank / t : rank;
 }
 
+// A kernel; what the host makes the GPU wait is none.
+inline bool computes(const OpStep& step) {
+  return step.stream == Stream::compute && step.name != OpName::host_stall;
+}
+
 // Durations of a block on every rank: over TP, and slowed where GPUs are slow.
 inline const SimTime* expand(const CellContext& at, const OpBlock& block, Scratch& scratch) {
   if (at.tensor == 1 && at.speed.empty()) return block.durations.data();
   scratch.rows.resize(std::max(scratch.rows.size(), block.steps.size() * at.ranks));
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
-    const bool slowed = !at.speed.empty() && block.steps[s].stream == Stream::compute;
+    const bool slowed = !at.speed.empty() && computes(block.steps[s]);
     for (std::size_t r = 0; r < at.ranks; ++r) {
       const SimTime d =
           block.durations[s * static_cast<std::size_t>(at.context) + r / static_cast<std::size_t>(at.tensor)];
@@ -151,7 +156,7 @@ void run_cell(const CellContext& at, const OpCell& cell, SimTime* clock, SimTime
     const auto steps = static_cast<std::uint32_t>(block.steps.size());
     if (!kJitter && compute != nullptr)
       for (std::uint32_t s = 0; s < steps; ++s)
-        if (block.steps[s].stream == Stream::compute)
+        if (computes(block.steps[s]))
           for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
     for (std::uint32_t i = 0; i < run.repeat; ++i) {
       for (std::uint32_t s = 0; s < steps; ++s) {
@@ -170,7 +175,7 @@ void run_cell(const CellContext& at, const OpCell& cell, SimTime* clock, SimTime
             beside = scratch.jittered_beside.data();
             key += at.ranks;
           }
-          const SimTime* const busy = step.stream == Stream::compute ? row : beside;
+          const SimTime* const busy = computes(step) ? row : beside;
           if (compute != nullptr && busy != nullptr)
             for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
         }

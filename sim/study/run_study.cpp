@@ -42,6 +42,7 @@ ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload
 }
 
 struct Simulation {
+  const Study& file;
   const RunModels& models;
   const Plan& plan;
   const PolicyRun& run;
@@ -51,15 +52,15 @@ struct Simulation {
   // Steps are independent: each worker has its own simulator.
   [[nodiscard]] std::vector<StepResult> steps(const ShardRule& rule) const {
     std::vector<StepResult> results(plan.steps.size());
-    std::vector<std::unique_ptr<StepSimulator>> simulators(static_cast<std::size_t>(std::max(1, study.jobs)));
+    std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(std::max(1, study.jobs)));
     parallel_for(std::max(1, study.jobs), plan.steps.size(), [&](int worker, std::size_t i) {
       auto& simulator = simulators[static_cast<std::size_t>(worker)];
       if (!simulator) {
         StepOptions own = options;
         own.record_gpus = study.record_gpus && i == 0;
-        simulator = std::make_unique<StepSimulator>(models.costs, rule, own, &models.memory);
+        simulator = std::make_unique<StepRunner>(file, models, rule, own, study.steps);
       }
-      results[i] = simulator->run(plan.steps[i]);
+      results[i] = simulator->run(plan.steps[i], i);
     });
     return results;
   }
@@ -139,17 +140,22 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
   step_options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
   step_options.keep = run.pack.keep;
   step_options.strict_keep = run.strict_keep;
-  const Simulation simulation{models, plan, run, step_options, options};
+  const Simulation simulation{study, models, plan, run, step_options, options};
+  std::string shard = run.shard;
   if (run.shard == "static-best") {
     result.steps = simulation.steps(shard_rule(run, "per-sequence", *workload));
     std::vector<StepResult> other = simulation.steps(shard_rule(run, "per-document", *workload));
     const bool better = total_seconds(other) < total_seconds(result.steps);
     if (better) result.steps = std::move(other);
+    shard = better ? "per-document" : "per-sequence";
     result.notes.push_back(run.label + ": static-best sharding is " +
                            (better ? "per-document" : "per-sequence"));
   } else {
     result.steps = simulation.steps(shard_rule(run, run.shard, *workload));
   }
+
+  write_details(options.details, run.label, plan, study, models, shard_rule(run, shard, *workload),
+                step_options, options.steps);
 
   result.run = std::move(run);
   result.capacity_bytes = models.memory.capacity_bytes();

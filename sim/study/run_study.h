@@ -10,6 +10,7 @@
 #include "sim/engine/stage/stage_types.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/step_runner.h"
 #include "sim/study/study.h"
 
 namespace equipoise {
@@ -18,6 +19,8 @@ struct RunStudyOptions {
   int jobs = 1;              // threads; results do not depend on it
   bool record_gpus = false;  // keep the compute seconds of every GPU of the first step
   bool keep_plans = false;
+  StepSettings steps;     // fidelity
+  DetailOptions details;  // timelines and critical paths
   void (*progress)(const std::string& line) = nullptr;
 };
 

@@ -1,0 +1,197 @@
+#include "sim/study/step_runner.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "policies/error.h"
+#include "traces/atomic_file.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr std::size_t kListed = 10;
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
+  const DeviceFacts& device = models.costs.profile().device();
+  FabricOptions options;
+  options.gpus = models.placement.gpus();
+  options.gpus_per_node = models.placement.gpus_per_node();
+  if (device.nvlink_GBps > 0) options.nvlink_GBps = device.nvlink_GBps;
+  const double nic = study.cluster.network.nic_GBps > 0 ? study.cluster.network.nic_GBps : device.nic_GBps;
+  if (nic > 0) options.nic_GBps = nic;
+  options.wiring = parse_wiring(study.cluster.topology);
+  options.oversubscription = study.cluster.oversubscription;
+  return std::make_unique<Fabric>(options);
+}
+
+// Speed by slot of the op program: stage, replica, TP coordinate (one for all of a folded TP group, its
+// slowest).
+std::vector<double> speeds_of(const OpFidelity& op, const Placement& placement) {
+  if (op.stragglers.empty()) return {};
+  const ParallelSizes& sizes = placement.sizes();
+  const int tensor = op.fold_tp && !op.contention ? 1 : sizes.tensor;
+  const int replicas = sizes.context * sizes.data;
+  std::vector<double> speed(at(sizes.pipeline * replicas * tensor), 1.0);
+  for (const auto& [gpu, factor] : op.stragglers) {
+    if (gpu < 0 || gpu >= placement.gpus())
+      throw UserError("--stragglers: expected GPUs 0 to " + std::to_string(placement.gpus() - 1) +
+                      ", found " + std::to_string(gpu));
+    const RankCoordinates where = placement.coordinates(gpu);
+    const std::vector<int> group = placement.data_context_group(gpu);
+    const auto replica = static_cast<int>(std::find(group.begin(), group.end(), gpu) - group.begin());
+    double& slot =
+        speed[at((where.pipeline * replicas + replica) * tensor + (tensor > 1 ? where.tensor : 0))];
+    slot = std::min(slot, factor);
+  }
+  return speed;
+}
+
+std::string file_name(const std::string& label) {
+  std::string name = label;
+  for (char& c : name)
+    if (c == '/' || c == ' ') c = '_';
+  return name;
+}
+
+double seconds(SimTime time) {
+  return static_cast<double>(time) / kPicosecondsPerSecond;
+}
+
+// What sets one step's time, and what it would take if something were free.
+ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulator& op) {
+  const std::vector<PathSegment> path = op.critical_path();
+  const PathShares shares = share_path(op.program(), path);
+  const SimTime makespan = op.result().makespan;
+  ordered_json out = {{"step", number}, {"step_seconds", seconds(makespan)}};
+  ordered_json by_axis, if_free;
+  for (std::size_t s = 0; s < kStreams; ++s) {
+    const auto stream = static_cast<Stream>(s);
+    by_axis[name_of(stream)] = seconds(shares.by_stream[s]);
+    if (stream == Stream::compute || shares.by_stream[s] == 0) continue;
+    Free free;
+    free.streams[s] = true;
+    const SimTime without = makespan_without(op.program(), op.op_options(), free);
+    if_free[name_of(stream)] = {{"step_seconds", seconds(without)},
+                                {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
+  }
+  out["by_axis"] = by_axis;
+  for (const SimTime time : shares.by_stage) out["by_stage"].push_back(seconds(time));
+  out["after_pipeline_seconds"] = seconds(shares.after_pipeline);
+  struct Entry {
+    SimTime time;
+    std::size_t lane, micro_batch;
+  };
+  std::vector<Entry> entries;
+  for (std::size_t l = 0; l < shares.by_micro_batch.size(); ++l)
+    for (std::size_t m = 0; m < shares.by_micro_batch[l].size(); ++m)
+      if (shares.by_micro_batch[l][m] > 0) entries.push_back({shares.by_micro_batch[l][m], l, m});
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const Entry& a, const Entry& b) { return a.time > b.time; });
+  out["micro_batches"] = ordered_json::array();
+  for (std::size_t i = 0; i < std::min(kListed, entries.size()); ++i)
+    out["micro_batches"].push_back({{"lane", entries[i].lane},
+                                    {"micro_batch", entries[i].micro_batch},
+                                    {"seconds", seconds(entries[i].time)}});
+  const std::vector<DocumentShare> documents = share_by_document(step, path);
+  out["documents"] = ordered_json::array();
+  for (std::size_t i = 0; i < std::min(kListed, documents.size()); ++i)
+    out["documents"].push_back({{"document", documents[i].document}, {"seconds", documents[i].seconds}});
+  if (!entries.empty()) {
+    Free free;
+    free.lane = static_cast<std::int32_t>(entries.front().lane);
+    free.micro_batch = static_cast<std::int32_t>(entries.front().micro_batch);
+    const SimTime without = makespan_without(op.program(), op.op_options(), free);
+    if_free["heaviest_micro_batch"] = {{"step_seconds", seconds(without)},
+                                       {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
+  }
+  out["if_free"] = if_free;
+  return out;
+}
+
+void write_whole(const std::filesystem::path& path, const std::string& text) {
+  AtomicFile file(path.string());
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace
+
+Fidelity parse_fidelity(const std::string& text) {
+  if (text == "stage") return Fidelity::stage;
+  if (text == "op") return Fidelity::op;
+  throw UserError("--fidelity: expected stage or op, found " + text);
+}
+
+std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
+  std::vector<std::pair<int, double>> list;
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    std::istringstream in(item);
+    int gpu = -1;
+    char colon = 0;
+    double speed = 0;
+    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
+        in.peek() != EOF)
+      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found " + item);
+    list.emplace_back(gpu, speed);
+  }
+  return list;
+}
+
+StepRunner::StepRunner(const Study& study, const RunModels& models, const ShardRule& shard,
+                       const StepOptions& options, const StepSettings& settings) {
+  if (settings.fidelity == Fidelity::stage) {
+    stage_ = std::make_unique<StepSimulator>(models.costs, shard, options, &models.memory);
+    return;
+  }
+  if (settings.op.contention) fabric_ = fabric_of(study, models);
+  OpStepOptions op;
+  op.fold_tp = settings.op.fold_tp;
+  op.jitter = {settings.op.jitter, settings.op.seed};
+  op.speed = speeds_of(settings.op, models.placement);
+  op.fabric = fabric_.get();
+  op_ = std::make_unique<OpStepSimulator>(models.costs, shard, options, op, &models.memory);
+}
+
+StepResult StepRunner::run(const Step& step, std::size_t number) {
+  return op_ ? op_->run(step, static_cast<std::int64_t>(number)) : stage_->run(step);
+}
+
+void write_details(const DetailOptions& details, const std::string& label, const Plan& plan,
+                   const Study& study, const RunModels& models, const ShardRule& shard,
+                   const StepOptions& options, const StepSettings& settings) {
+  if (details.directory.empty() || details.steps < 1) return;
+  const std::filesystem::path directory = details.directory;
+  std::error_code error;
+  std::filesystem::create_directories(directory / "timeline", error);
+  if (!error && settings.fidelity == Fidelity::op)
+    std::filesystem::create_directories(directory / "critical_path", error);
+  if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
+  StepOptions recorded = options;
+  recorded.record_ops = true;
+  StepRunner runner(study, models, shard, recorded, settings);
+  Timeline timeline((directory / "timeline" / (file_name(label) + ".pftrace")).string(), details.selection);
+  ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
+  for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
+    const StepResult result = runner.run(plan.steps[i], i);
+    if (runner.op() == nullptr) {
+      timeline.add(plan.steps[i], result);
+      continue;
+    }
+    timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result());
+    paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
+  }
+  timeline.close();
+  if (runner.op() != nullptr)
+    write_whole(directory / "critical_path" / (file_name(label) + ".json"), paths.dump(2) + "\n");
+}
+
+}  // namespace equipoise
