@@ -71,7 +71,7 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   // Queries read and output written, keys and values read.
   const double bytes = 2 * kBytesPerElement * heads.head_dim *
                        (static_cast<double>(work.query_tokens) * query_heads +
-                        static_cast<double>(work.key_tokens) * heads.kv_heads);
+                        static_cast<double>(work.key_tokens) * heads.kv_heads * fit.key_share);
   return 1e-6 * (fit.launch_us + compute) + bytes * 1e-9 / fit.memory_GBps;
 }
 
@@ -100,6 +100,7 @@ AttentionParameters attention_parameters(const nlohmann::json& table, const std:
   fit.diagonal_blocks = non_negative_field(node, "diagonal_blocks", here);
   fit.imbalance_power = positive_field(node, "imbalance_power", here);
   fit.memory_GBps = positive_field(node, "memory_GBps", here);
+  fit.key_share = non_negative_field(node, "key_share", here);
   fit.host_us = non_negative_field(node, "host_us", here);
   return fit;
 }
@@ -115,6 +116,7 @@ nlohmann::json to_json(const AttentionParameters& fit) {
           {"diagonal_blocks", fit.diagonal_blocks},
           {"imbalance_power", fit.imbalance_power},
           {"memory_GBps", fit.memory_GBps},
+          {"key_share", fit.key_share},
           {"host_us", fit.host_us}};
 }
 

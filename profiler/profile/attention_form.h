@@ -37,6 +37,9 @@ struct AttentionParameters {
   double diagonal_blocks = 0;  // extra work of a masked tile, in blocks
   double imbalance_power = 2;  // p
   double memory_GBps = 1;
+  // Bytes of a key-value row beside those of a query row: 1 forward; less backward, where every query row is
+  // also accumulated in fp32 (dQ) and read again by the passes before and after the main one.
+  double key_share = 1;
   // The least that the published benchmark could show of a call, because its host took so long to issue one.
   // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.
   double host_us = 0;
