@@ -1,5 +1,8 @@
 #include "sim/cli/command_list.h"
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -61,8 +64,29 @@ std::vector<Row> profile_rows() {
   return rows;
 }
 
+// The recorded traces that are shipped: each has a sidecar that says how it was made.
+void add_recorded(std::vector<Row>& rows) {
+  std::vector<std::filesystem::path> sidecars;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(EQUIPOISE_RECORDED_TRACES, none))
+    if (entry.path().extension() == ".json") sidecars.push_back(entry.path());
+  std::sort(sidecars.begin(), sidecars.end());
+  for (const auto& path : sidecars) {
+    std::ifstream file(path);
+    const nlohmann::json about = nlohmann::json::parse(file, nullptr, false);
+    if (!about.is_object()) continue;
+    rows.push_back({"traces/recorded/" + about.value("trace", path.stem().string()), "recorded",
+                    about.contains("tokenizer") ? "recorded by this project from Debian packages"
+                                                : "mixture of the recorded ones",
+                    grouped(about.value("documents", std::int64_t{0})) + " documents, " +
+                        grouped(about.value("tokens", std::int64_t{0})) + " tokens, longest " +
+                        grouped(about.value("longest", std::int64_t{0}))});
+  }
+}
+
 std::vector<Row> trace_rows() {
   std::vector<Row> rows;
+  add_recorded(rows);
   for (const Distribution& d : distributions())
     rows.push_back({std::string(d.name), "distribution", std::string(d.source), std::string(d.summary)});
   return rows;

@@ -1,10 +1,12 @@
 #include "sim/cli/command_pack.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <ostream>
 
 #include "policies/error.h"
+#include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
 #include "sim/cost/profiled_workload.h"
@@ -99,6 +101,20 @@ struct Packed {
   std::string label;
 };
 
+// What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
+double step_work(const Plan& plan, const Workload& workload) {
+  const std::vector<double> works = micro_batch_workloads(plan, workload);
+  double total = 0;
+  std::size_t next = 0;
+  for (const Step& step : plan.steps) {
+    double largest = 0;
+    for (const Lane& lane : step.lanes)
+      for (std::size_t i = 0; i < lane.micro_batches.size(); ++i) largest = std::max(largest, works[next++]);
+    total += largest;
+  }
+  return total;
+}
+
 Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
             const std::string& name, std::ostream& log) {
   json entry = options.policy;
@@ -108,6 +124,17 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
   if (pricing.models && run.name == "hbp") derive_options(study, *pricing.models, run, notes);
+  if (run.search && run.name == "wlb") {
+    const PackingProblem problem{documents.batches, run.pack, *pricing.workload};
+    const auto work = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
+    const ThresholdSearch found = search_wlb_thresholds(problem, work, run.delay_bound);
+    run.pack.queues = 0;
+    run.pack.thresholds = found.thresholds;
+    std::string list;
+    for (const std::int64_t t : found.thresholds)
+      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+    notes.push_back("thresholds found by search: " + (list.empty() ? std::string("none") : list));
+  }
   Packed packed;
   packed.label = run.label;
   packed.plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, *pricing.workload});

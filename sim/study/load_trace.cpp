@@ -10,7 +10,7 @@ namespace equipoise {
 namespace {
 
 std::string resolved(const Study& study, const std::string& path) {
-  return (std::filesystem::path(study.directory) / path).string();
+  return (std::filesystem::path(study.directory) / path).lexically_normal().string();
 }
 
 // Tokens that the study's steps take.

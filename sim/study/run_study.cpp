@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "policies/error.h"
+#include "policies/packing/wlb.h"
 #include "policies/policy.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
@@ -118,6 +119,26 @@ void drop_times(Metrics& m) {  // a run that does not fit has no step time
   m.ave_t = delays[8];
 }
 
+// `search`: the thresholds whose plan simulates fastest within the bound on token delay.
+void search_thresholds(const Study& study, const RunModels& models, const PackingProblem& problem,
+                       const Workload& workload, PolicyRun& run, const RunStudyOptions& options,
+                       std::vector<std::string>& notes) {
+  StepOptions steps;
+  steps.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  const ShardRule rule = shard_rule(run, run.shard == "static-best" ? "adaptive" : run.shard, workload);
+  const auto seconds = [&](const Plan& plan) {
+    return total_seconds(Simulation{study, models, plan, run, steps, options}.steps(rule));
+  };
+  const ThresholdSearch found = search_wlb_thresholds(problem, seconds, run.delay_bound);
+  run.pack.queues = 0;
+  run.pack.thresholds = found.thresholds;
+  std::string list;
+  for (const std::int64_t t : found.thresholds)
+    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  notes.push_back(run.label + ": thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
+                  std::to_string(found.plans_tried) + " plans tried)");
+}
+
 PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents,
                         PolicyRun run, const RunStudyOptions& options) {
   PolicyResult result;
@@ -125,6 +146,8 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
   derive_options(study, models, run, result.notes);
   const std::unique_ptr<Workload> workload = workload_for(study, models, run);
   const PackingProblem problem{documents.batches, run.pack, *workload};
+  if (run.search && run.name == "wlb")
+    search_thresholds(study, models, problem, *workload, run, options, result.notes);
   Plan plan = make_plan(packing_policy(run.name), problem);
   for (const Step& step : plan.steps) result.pack_ms += step.pack_ms;
   result.pack_ms /= static_cast<double>(documents.batches.size());
