@@ -101,7 +101,8 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
     cluster.oversubscription = net.number("oversubscription", 1, 1, 1000);
     net.finish();
     if (cluster.oversubscription != 1)
-      notes.push_back("network.oversubscription has no effect at stage fidelity (no link contention)");
+      notes.push_back(
+          "network.oversubscription matters only with --fidelity op --contention, and between nodes");
   }
   object.finish();
   return cluster;
