@@ -123,7 +123,10 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
-  if (pricing.models && run.name == "hbp") derive_options(study, *pricing.models, run, notes);
+  if (pricing.models && run.name == "hbp")
+    if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
+        !nothing_fits.empty())
+      throw UserError(run.label + ": " + nothing_fits);
   if (run.search && run.name == "wlb") {
     const PackingProblem problem{documents.batches, run.pack, *pricing.workload};
     const auto work = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };

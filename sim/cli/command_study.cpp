@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "policies/error.h"
+#include "sim/report/csv.h"
 #include "sim/study/study_report.h"
 #include "traces/atomic_file.h"
 
@@ -120,7 +121,7 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       std::getline(lines, line);
       if (csv.empty()) csv = (options.sweep.empty() ? "" : "case,") + line + "\n";
       while (std::getline(lines, line))
-        csv += (options.sweep.empty() ? "" : "\"" + c.name + "\",") + line + "\n";
+        csv += (options.sweep.empty() ? "" : csv_cell(c.name) + ",") + line + "\n";
     }
   }
   if (format == Format::json)

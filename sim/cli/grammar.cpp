@@ -1,12 +1,16 @@
 #include "sim/cli/grammar.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "policies/error.h"
+#include "policies/policy.h"
 #include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
 #include "sim/cli/grammar_parts.h"
@@ -23,6 +27,21 @@ void print_error(std::string message) {
   for (char& c : message)
     if (c == '\n') c = ' ';
   std::cerr << "error: " << message << '\n';
+}
+
+// CLI11 would only say that some argument was not expected.
+void check_command_name(const CLI::App& app, const std::string& name) {
+  if (name.empty() || name.front() == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(command->get_name());
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
+  const std::string_view near = nearest_name(name, std::vector<std::string_view>(names.begin(), names.end()));
+  std::string known;
+  for (const std::string& command : names) known += (known.empty() ? "" : ", ") + command;
+  throw UserError("unknown command \"" + name + "\"" +
+                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?") +
+                  " (known: " + known + ")");
 }
 
 void add_schedule(CLI::App& app) {
@@ -115,6 +134,7 @@ int run_program(int argc, char** argv) {
   add_list(app);
   add_trace(app);
   try {
+    if (argc > 1) check_command_name(app, argv[1]);
     app.parse(argc, argv);
     return status;
   } catch (const CLI::Success& done) {  // --help, --version

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <utility>
 
 namespace equipoise {
 namespace {
@@ -209,7 +210,8 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
   count_kv(micro_batch, context, out);
 }
 
-// K and V rows that cross ranks, and those that some query of the receiver attends to.
+// K and V rows that cross ranks, and those that some query of the receiver attends to. A dependent chunk's
+// group also exchanges the rows of the chunks before it, of which every rank holds its share.
 void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
   out.kv_sent_tokens = 0;
@@ -218,21 +220,30 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, Micr
   std::int64_t all = 0;
   for (std::size_t r = 0; r < at(context); ++r)
     all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+  double before = 0;  // rows of earlier chunks that a rank does not hold
+  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
+    before = static_cast<double>(micro_batch.slices.front().begin - micro_batch.chunk.group_begin) *
+             (context - 1) / context;
+  visible_.assign(micro_batch.slices.size(), 0);
+  held_.assign(micro_batch.slices.size(), 0);
   for (int r = 0; r < context; ++r) {
     const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
-    out.kv_sent_tokens += static_cast<double>(all - own);
-    // Segments of a slice come in document order: its last one sees the most keys.
-    const auto segments = sharding.of_rank(r);
-    for (std::size_t i = 0; i < segments.size();) {
-      const std::int32_t slice = segments[i].slice;
-      const bool local = !placement.empty() && placement[static_cast<std::size_t>(slice)] != kDistributed;
-      std::int64_t visible = 0, held = 0;
-      for (; i < segments.size() && segments[i].slice == slice; ++i) {
-        visible = std::max(visible, segments[i].keys());
-        held += segments[i].queries();
-      }
-      if (!local) out.kv_useful_tokens += static_cast<double>(std::max<std::int64_t>(0, visible - held));
+    out.kv_sent_tokens += static_cast<double>(all - own) + before;
+    // A rank holds several pieces of a slice: the last of them sees the most keys, all of them are its own.
+    for (const Segment& s : sharding.of_rank(r)) {
+      if (!placement.empty() && placement[at(s.slice)] != kDistributed) continue;
+      visible_[at(s.slice)] = std::max(visible_[at(s.slice)], s.keys());
+      held_[at(s.slice)] += s.queries();
     }
+    bool any = false;
+    for (const Segment& s : sharding.of_rank(r)) {
+      const std::int64_t held = std::exchange(held_[at(s.slice)], 0);
+      if (held == 0) continue;  // local, or counted with its first piece
+      const std::int64_t visible = std::exchange(visible_[at(s.slice)], 0);
+      out.kv_useful_tokens += static_cast<double>(std::max<std::int64_t>(0, visible - held));
+      any = true;
+    }
+    if (any && before > 0) out.kv_useful_tokens -= before / (context - 1);  // its own share of them
   }
 }
 

@@ -97,6 +97,7 @@ class MicroBatchCoster {
   ContextPart forward_, backward_;
   std::vector<Picoseconds> recompute_;  // per rank: the attention forward that selective recompute repeats
   std::vector<QueryKeys> pieces_;
+  std::vector<std::int64_t> visible_, held_;  // by slice, for count_kv
   OpList before_, after_;
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
   MicroBatchCost other_;                                  // the second candidate of `optimal`

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/schedule/timing.h"
+
 namespace equipoise {
 namespace {
 
@@ -74,8 +76,11 @@ MemoryParts MemoryModel::fixed(int stage) const {
       experts += routed;
     }
   if (stage == 0) dense += static_cast<double>(model_.embedding_parameters());
-  const bool own_head = stage == stages - 1 && !(model_.tied_embeddings && stages == 1);
-  if (own_head) dense += static_cast<double>(model_.embedding_parameters() + model_.hidden);
+  if (stage == stages - 1) {
+    dense += static_cast<double>(model_.hidden);  // the last norm
+    const bool shares_embedding = model_.tied_embeddings && stages == 1;
+    if (!shares_embedding) dense += static_cast<double>(model_.embedding_parameters());
+  }
   const double held = dense / layout_.tensor + experts / layout_.tensor / layout_.expert;
   const double replicas = static_cast<double>(layout_.data) * layout_.context;
   const double expert_replicas = replicas / layout_.expert;
@@ -130,6 +135,7 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
                                   std::span<const std::int64_t> gathered_tokens, int context) const {
   MemoryPeak peak;
   double worst = -1;
+  const OpKind releasing = splits_backward(schedule) ? OpKind::W : OpKind::B;
   // Tokens of each chunk group whose KV (and later its gradients) live from its first forward to its last
   // backward.
   for (int s = 0; s < schedule.stages; ++s) {
@@ -166,8 +172,8 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
         peak.stage = s;
         peak.micro_batch = op.micro_batch;
       }
+      if (op.kind == releasing) activations -= held;
       if (op.kind == OpKind::B) {
-        activations -= held;
         const bool keeps_gradient =
             micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 < micro_batch.chunk.count;
         kv -= keeps_gradient ? 2 * own_kv : own_kv;
@@ -177,19 +183,29 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const Micr
   return peak;
 }
 
+// Activations of a micro-batch of `rank_tokens` tokens times what a pipeline keeps on the stage: P - s of
+// them with 1F1B; with virtual stages, of one virtual stage each, the warm-up of interleaved 1F1B and one
+// more.
+double MemoryModel::in_flight_bytes(int stage, std::int64_t rank_tokens, const MicroBatch& like) const {
+  double largest = 0;
+  for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
+    largest = std::max(largest, activation_bytes(v, rank_tokens, recomputed_layers(v, like)));
+  const int after = layout_.pipeline - 1 - stage;
+  const int kept = layout_.virtual_pipeline == 1
+                       ? after + 1
+                       : 2 * after + (layout_.virtual_pipeline - 1) * layout_.pipeline + 1;
+  return kept * largest;
+}
+
 std::int64_t MemoryModel::largest_micro_batch(int context) const {
   double best = 1e300;
   for (int s = 0; s < layout_.pipeline; ++s) {
-    double kept = 0;
     bool recomputes = false;
-    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline) {
-      const int recomputed = recomputed_layers(v, MicroBatch{});
-      recomputes = recomputes || recomputed > 0;
-      kept += activation_bytes(v, 1, recomputed);
-    }
-    // 1F1B keeps P - s micro-batches on stage s, any of which may be the largest.
+    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline)
+      recomputes = recomputes || recomputed_layers(v, MicroBatch{}) > 0;
+    // Any of the micro-batches in flight may be the largest.
     const double per_token =
-        (layout_.pipeline - s) * kept + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
+        in_flight_bytes(s, 1, MicroBatch{}) + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
     best = std::min(best, (capacity_ - fixed(s).total()) / per_token);
   }
   return best <= 0 ? 0 : static_cast<std::int64_t>(best) * context;
@@ -200,27 +216,29 @@ std::int64_t MemoryModel::bucket_size() const {
 }
 
 int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) const {
-  // Two probes, as the paper takes them on the hardware: with every layer checkpointed and with none.
   const auto free_bytes = [&](int layers) {
     double least = 1e300;
+    MicroBatch probe;
+    probe.recompute_layers = layers;
     for (int s = 0; s < layout_.pipeline; ++s) {
-      MicroBatch probe;
-      probe.recompute_layers = layers;
-      double held = fixed(s).total() +
-                    transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
-      for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline)
-        held += (layout_.pipeline - s) * activation_bytes(v, rank_tokens, recomputed_layers(v, probe));
-      least = std::min(least, capacity_ - held);
+      const double transient =
+          transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
+      least =
+          std::min(least, capacity_ - fixed(s).total() - transient - in_flight_bytes(s, rank_tokens, probe));
     }
     return least;
   };
-  const int c_min = 0, c_max = model_.layers;
+  // Two probes, as the paper takes them on the hardware; both recompute, so that both hold the layer at work.
+  const int c_min = 1, c_max = model_.layers;
+  if (free_bytes(0) >= 0) return 0;
   const double m1 = free_bytes(c_min), m2 = free_bytes(c_max);
-  if (m1 >= 0) return 0;
   if (m2 < 0) return -1;
+  if (m1 >= 0) return c_min;
   const double per_layer = (m2 - m1) / (c_max - c_min);
-  const double needed = std::ceil(c_max - m2 / per_layer);
-  return std::clamp(static_cast<int>(needed), 0, c_max);
+  int needed = std::clamp(static_cast<int>(std::ceil(c_max - m2 / per_layer)), c_min, c_max);
+  // The straight line between the probes passes over stages that get their next layer late.
+  while (free_bytes(needed) < 0) ++needed;
+  return needed;
 }
 
 }  // namespace equipoise

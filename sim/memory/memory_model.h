@@ -69,6 +69,7 @@ class MemoryModel {
   [[nodiscard]] int checkpointed_layers(std::int64_t rank_tokens, int context) const;
 
  private:
+  [[nodiscard]] double in_flight_bytes(int stage, std::int64_t rank_tokens, const MicroBatch& like) const;
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
   [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
                                        bool recomputes) const;

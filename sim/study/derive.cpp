@@ -68,7 +68,6 @@ void derive_candidates(const Study& study, const RunModels& models, PolicyRun& r
     }
     run.pack.candidates.push_back(candidate);
   }
-  if (run.pack.candidates.empty()) throw UserError(study.file + ": hbp: no pack length fits into memory");
 }
 
 }  // namespace
@@ -91,16 +90,14 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
   return layout;
 }
 
-void derive_options(const Study& study, const RunModels& models, PolicyRun& run,
-                    std::vector<std::string>& notes) {
+std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
+                           std::vector<std::string>& notes) {
   const bool packs_freely = run.name == "wlb" || run.name == "varlen-solver";
   if (packs_freely && !run.has_max_tokens) {
     const std::int64_t fits = models.memory.largest_micro_batch(models.layout.context);
     const std::int64_t wanted = 2 * study.batch.context_window;
     run.pack.max_tokens = std::min(wanted, fits);
-    if (run.pack.max_tokens < 1)
-      throw UserError(study.file + ": " + run.label +
-                      ": not even one token fits into memory beside the model's states");
+    if (run.pack.max_tokens < 1) return "not even one token fits beside the model's states";
     if (fits < wanted)
       notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
                       " tokens, what memory allows");
@@ -109,14 +106,17 @@ void derive_options(const Study& study, const RunModels& models, PolicyRun& run,
       run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
   if (buckets && !run.has_bucket_size) {
     run.pack.bucket_size = models.memory.bucket_size();
-    if (run.pack.bucket_size < 1)
-      throw UserError(study.file + ": " + run.label + ": no bucket fits into memory");
+    if (run.pack.bucket_size < 1) return "no bucket of a token fits beside the model's states";
     notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
                     " tokens a CP rank, from the memory model");
   }
   run.sharding.bucket_size = run.pack.bucket_size;
   run.sharding.rollback = run.pack.rollback;
-  if (run.name == "hbp" && run.pack.groups.empty()) derive_candidates(study, models, run, notes);
+  if (run.name == "hbp" && run.pack.groups.empty()) {
+    derive_candidates(study, models, run, notes);
+    if (run.pack.candidates.empty()) return "no pack length fits at any CP degree";
+  }
+  return "";
 }
 
 }  // namespace equipoise

@@ -2,6 +2,9 @@
 // cost models.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "sim/memory/memory_model.h"
 #include "sim/study/study.h"
 
@@ -20,9 +23,9 @@ struct RunModels {
 // The layout with the policy's own recompute mode.
 Layout layout_of(const Study& study, const PolicyRun& run);
 
-// Fills run.pack: max_tokens, bucket_size, candidates (hbp without groups). Throws UserError where nothing
-// fits in memory.
-void derive_options(const Study& study, const RunModels& models, PolicyRun& run,
-                    std::vector<std::string>& notes);
+// Fills run.pack: max_tokens, bucket_size, candidates (hbp without groups). Returns why no plan can be made
+// where nothing fits in memory, else nothing.
+std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
+                           std::vector<std::string>& notes);
 
 }  // namespace equipoise

@@ -1,7 +1,6 @@
 #include "sim/study/json_object.h"
 
 #include <charconv>
-#include <cmath>
 
 #include "policies/error.h"
 #include "policies/policy.h"
@@ -11,6 +10,8 @@ namespace equipoise {
 using nlohmann::json;
 
 namespace {
+
+constexpr std::int64_t kLargestSize = std::int64_t{1} << 42;  // before K or M
 
 std::string shown(double value) {
   const json node = value;
@@ -29,7 +30,7 @@ bool parse_size(std::string_view text, std::int64_t& value) {
   }
   const char* end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || rest != end || std::abs(value) > (std::int64_t{1} << 42)) return false;
+  if (error != std::errc{} || rest != end || value > kLargestSize || value < -kLargestSize) return false;
   value *= scale;
   return true;
 }

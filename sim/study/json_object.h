@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/error.h"
+
 namespace equipoise {
 
 class JsonObject {
@@ -40,6 +42,16 @@ class JsonObject {
   std::string where_;
   std::vector<std::string> known_;
 };
+
+// What `look_up` returns; a UserError of it gets `where` in front, for look-ups that do not know the file.
+template <class LookUp>
+auto naming(const std::string& where, const LookUp& look_up) {
+  try {
+    return look_up();
+  } catch (const UserError& e) {
+    throw UserError(where + ": " + e.what());
+  }
+}
 
 // Sizes such as 8192, "8K" or "1M" (1024, 1024^2); nothing if it is not one.
 bool parse_size(const nlohmann::json& node, std::int64_t& value);

@@ -1,6 +1,6 @@
 #include "sim/study/policy_run.h"
 
-#include <map>
+#include <set>
 #include <sstream>
 
 #include "policies/error.h"
@@ -113,13 +113,13 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
       run.shard = preset.shard;
       run.pack.queues = preset.queues;
     }
-  const Policy& policy = packing_policy(run.name);
+  naming(where, [&] { return packing_policy(run.name); });
   if (run.name == "skrull" || run.name == "round-robin") run.shard = "per-document";
   run.label = object.text("label", run.label);
   run.shard = object.text("shard", run.shard);
-  sharding_policy(run.shard);
+  naming(where, [&] { return sharding_policy(run.shard); });
   run.schedule = object.text("schedule", run.name == "chunkflow" ? "state-aware-1f1b" : "");
-  if (!run.schedule.empty()) schedule_policy(run.schedule);
+  if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
   run.strict_keep = object.flag("strict_keep", false);
   run.search = object.flag("search", false);
   run.delay_bound = object.number("delay_bound", 0.5, 0, 1e9);
@@ -131,21 +131,19 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   run.has_bucket_size = object.has("bucket_size");
   if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
   read_pack_options(object, run.pack);
-  if (const json* candidates = object.find("candidates")) {
-    (void)candidates;
-    run.candidates = object.integers("candidates", 1, kLongest);
-  }
+  run.candidates = object.integers("candidates", 1, kLongest);
   read_shard_options(object, run.sharding);
   object.finish();
-  (void)policy;
   return run;
 }
 
 void make_labels_unique(std::vector<PolicyRun>& runs) {
-  std::map<std::string, int> seen;
+  std::set<std::string> taken;
   for (PolicyRun& run : runs) {
-    const int count = ++seen[run.label];
-    if (count > 1) run.label += " #" + std::to_string(count);
+    std::string label = run.label;
+    for (int count = 2; !taken.insert(label).second; ++count)
+      label = run.label + " #" + std::to_string(count);
+    run.label = label;
   }
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -18,6 +19,7 @@ namespace {
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
 constexpr std::int64_t kMostGpus = 1 << 22;
 constexpr std::int64_t kMostSteps = 10'000'000;
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
 
 TraceSource read_trace_source(const json& node, const std::string& where) {
   JsonObject object(node, where);
@@ -69,19 +71,21 @@ ModelShape read_shape(JsonObject& object) {
   object.finish();
   for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab"})
     if (!object.has(key)) object.fail(key, "a size");
+  if (m.head_dim < 1) object.fail("heads", "at most hidden heads, or a head_dim");
   if (m.heads % m.kv_heads != 0) object.fail("kv_heads", "a divisor of heads");
   return m;
 }
 
-ModelShape read_model(const json& node, const std::string& where, const std::string& directory) {
-  if (node.is_string()) return builtin_model(node.get<std::string>());
+ModelShape read_model(const json& node, const std::string& where, const std::string& study) {
+  if (node.is_string())
+    return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
   JsonObject object(node, where);
   if (object.has("hidden")) return read_shape(object);
   const std::string path = object.text("hf_config", "");
   if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
   const int layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
   object.finish();
-  ModelShape model = read_hf_config((std::filesystem::path(directory) / path).string());
+  ModelShape model = read_hf_config((std::filesystem::path(study).parent_path() / path).string());
   if (layers > 0) model.layers = layers;
   return model;
 }
@@ -139,9 +143,13 @@ Layout read_layout(const json& node, const std::string& where) {
     read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
   layout.order = object.text("order", layout.order);
   object.finish();
-  if (layout.gpus() > kMostGpus)
-    throw UserError(where + ": expected at most " + std::to_string(kMostGpus) + " GPUs, found " +
-                    std::to_string(layout.gpus()));
+  std::int64_t gpus = 1;
+  for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
+    gpus *= axis;  // both at most 2^22
+    if (gpus > kMostGpus)
+      throw UserError(where + ": expected tensor x context x pipeline x data of at most " +
+                      std::to_string(kMostGpus) + " GPUs, found more");
+  }
   return layout;
 }
 
@@ -173,6 +181,8 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   constexpr std::string_view kLoaders[] = {"carry", "drop"};
   study.loader = static_cast<LoaderTail>(object.choice("loader", 0, kLoaders));
   object.finish();
+  if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
+    throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
   if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
     throw UserError(where +
@@ -206,7 +216,7 @@ Study parse_study(const json& file, const std::string& path) {
   study.trace = read_trace_source(part("trace"), inside("trace"));
   const json* model = object.find("model");
   if (model == nullptr) object.fail("model", "a model name or {\"hf_config\": path}");
-  study.model = read_model(*model, inside("model"), study.directory);
+  study.model = read_model(*model, inside("model"), path);
   if (const json* node = object.find("cluster"))
     study.cluster = read_cluster(*node, inside("cluster"), study.notes);
   if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
@@ -218,7 +228,7 @@ Study parse_study(const json& file, const std::string& path) {
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
-  schedule_policy(study.schedule);
+  naming(path, [&] { return schedule_policy(study.schedule); });
   check_layout(study.model, study.layout, path);
 
   const json* policies = object.find("policies");
@@ -230,13 +240,14 @@ Study parse_study(const json& file, const std::string& path) {
   make_labels_unique(study.policies);
   study.baseline = object.text("baseline", study.policies.front().label);
   object.finish();
-  bool found = false;
   std::vector<std::string_view> labels;
-  for (const PolicyRun& run : study.policies) {
-    if (!found && run.label != study.baseline && run.name == study.baseline) study.baseline = run.label;
-    found = found || run.label == study.baseline;
-    labels.push_back(run.label);
-  }
+  for (const PolicyRun& run : study.policies) labels.push_back(run.label);
+  bool found = std::find(labels.begin(), labels.end(), study.baseline) != labels.end();
+  for (const PolicyRun& run : study.policies)  // else the first row of a policy of this name
+    if (!found && run.name == study.baseline) {
+      study.baseline = run.label;
+      found = true;
+    }
   if (!found) {
     const std::string_view near = nearest_name(study.baseline, labels);
     throw UserError(path + ".baseline: expected the name of one of the policies, found \"" + study.baseline +
@@ -258,8 +269,8 @@ void set_study_key(json& file, const std::string& assignment) {
       std::int64_t index = 0;
       if (!parse_size(std::string_view(key), index) || index < 0 ||
           static_cast<std::size_t>(index) >= node->size())
-        throw UserError("--set " + assignment + ": expected an index in 0.." + std::to_string(node->size()) +
-                        " - 1, found " + key);
+        throw UserError("--set " + assignment + ": expected an index below " + std::to_string(node->size()) +
+                        ", found " + key);
       node = &(*node)[static_cast<std::size_t>(index)];
     } else {
       if (!node->is_object() && !node->is_null())

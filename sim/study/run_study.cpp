@@ -8,6 +8,7 @@
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "sim/study/derive.h"
+#include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/parallel.h"
 
@@ -139,25 +140,58 @@ void search_thresholds(const Study& study, const RunModels& models, const Packin
                   std::to_string(found.plans_tried) + " plans tried)");
 }
 
+// The model's states leave no room: the row says so, with the fullest stage and what it holds already.
+PolicyResult without_plan(const RunModels& models, PolicyRun run, PolicyResult result,
+                          const std::string& reason) {
+  for (int s = 0; s < models.layout.pipeline; ++s) {
+    const MemoryParts held = models.memory.fixed(s);
+    if (s > 0 && held.total() <= result.peak.parts.total()) continue;
+    result.peak.parts = held;
+    result.peak.stage = s;
+  }
+  result.out_of_memory = true;
+  result.capacity_bytes = models.memory.capacity_bytes();
+  result.memory_fault.stage = result.peak.stage;
+  result.memory_fault.need_bytes = result.peak.parts.total();
+  result.memory_fault.capacity_bytes = result.capacity_bytes;
+  result.memory_fault.reason = reason;
+  result.metrics.peak_memory_bytes = result.peak.parts.total();
+  result.plan.policy = run.name;
+  result.run = std::move(run);
+  return result;
+}
+
+// Packs, and notes in `result` how long that took and what the user should know.
+Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run, PolicyResult& result) {
+  const auto note = [&](const std::string& text) { result.notes.push_back(run.label + ": " + text); };
+  if (run.search && run.name != "wlb") note("search has no effect (only wlb)");
+  Plan plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, workload});
+  for (const Step& step : plan.steps) result.pack_ms += step.pack_ms;
+  result.pack_ms /= static_cast<double>(documents.batches.size());
+  std::int64_t dropped = 0;
+  for (const Slice& s : plan.dropped) dropped += s.tokens();
+  if (!plan.dropped.empty())
+    note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
+         " tokens dropped (--oversize)");
+  for (const std::string& text : plan.notes) note(text);
+  return plan;
+}
+
 PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents,
                         PolicyRun run, const RunStudyOptions& options) {
   PolicyResult result;
-  const RunModels models(study, layout_of(study, run), profile);
-  derive_options(study, models, run, result.notes);
+  const RunModels models =
+      naming(study.file, [&] { return RunModels(study, layout_of(study, run), profile); });
+  const std::string nothing_fits = derive_options(study, models, run, result.notes);
+  if (!nothing_fits.empty()) return without_plan(models, std::move(run), std::move(result), nothing_fits);
   const std::unique_ptr<Workload> workload = workload_for(study, models, run);
-  const PackingProblem problem{documents.batches, run.pack, *workload};
+  const std::string where = study.file + ": " + run.label;
   if (run.search && run.name == "wlb")
-    search_thresholds(study, models, problem, *workload, run, options, result.notes);
-  Plan plan = make_plan(packing_policy(run.name), problem);
-  for (const Step& step : plan.steps) result.pack_ms += step.pack_ms;
-  result.pack_ms /= static_cast<double>(documents.batches.size());
-  if (!plan.dropped.empty()) {
-    std::int64_t tokens = 0;
-    for (const Slice& s : plan.dropped) tokens += s.tokens();
-    result.notes.push_back(run.label + ": " + std::to_string(plan.dropped.size()) + " slices with " +
-                           std::to_string(tokens) + " tokens dropped (--oversize)");
-  }
-  for (const std::string& note : plan.notes) result.notes.push_back(run.label + ": " + note);
+    naming(where, [&] {
+      search_thresholds(study, models, {documents.batches, run.pack, *workload}, *workload, run, options,
+                        result.notes);
+    });
+  Plan plan = naming(where, [&] { return pack(documents, *workload, run, result); });
 
   StepOptions step_options;
   step_options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
@@ -165,16 +199,19 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
   step_options.strict_keep = run.strict_keep;
   const Simulation simulation{study, models, plan, run, step_options, options};
   std::string shard = run.shard;
+  const auto simulated = [&](std::string_view rule) {
+    return naming(where, [&] { return simulation.steps(shard_rule(run, rule, *workload)); });
+  };
   if (run.shard == "static-best") {
-    result.steps = simulation.steps(shard_rule(run, "per-sequence", *workload));
-    std::vector<StepResult> other = simulation.steps(shard_rule(run, "per-document", *workload));
+    result.steps = simulated("per-sequence");
+    std::vector<StepResult> other = simulated("per-document");
     const bool better = total_seconds(other) < total_seconds(result.steps);
     if (better) result.steps = std::move(other);
     shard = better ? "per-document" : "per-sequence";
     result.notes.push_back(run.label + ": static-best sharding is " +
                            (better ? "per-document" : "per-sequence"));
   } else {
-    result.steps = simulation.steps(shard_rule(run, run.shard, *workload));
+    result.steps = simulated(run.shard);
   }
 
   write_details(options.details, run.label, plan, study, models, shard_rule(run, shard, *workload),
@@ -196,14 +233,16 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
 
 StudyResult run_study(const Study& study, const RunStudyOptions& options) {
   StudyResult result;
-  const Profile profile = Profile::load(study.cluster.profile);
+  const Profile profile =
+      naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
   result.profile = profile.name();
-  const Trace trace = load_trace(study);
+  const Trace trace = naming(study.file, [&] { return load_trace(study); });
   LoadOptions load;
   load.steps = study.steps;
   load.tail = study.loader;
   load.repeat = study.trace.repeat;
-  const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  const DocumentSet documents =
+      naming(study.file, [&] { return load_documents(trace.lengths, study.batch, load); });
   result.trace_origin = trace.origin;
   result.documents = documents.documents;
   result.tokens = documents.tokens;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 
@@ -177,7 +178,7 @@ std::string summary_csv(const Study& study, const StudyResult& result) {
       out << '\n';
       header = true;
     }
-    out << p["name"].get<std::string>() << ',' << p["status"].get<std::string>();
+    out << csv_cell(p["name"].get<std::string>()) << ',' << p["status"].get<std::string>();
     for (const auto& [key, value] : p["metrics"].items())
       if (!value.is_object()) out << ',' << (value.is_null() ? "" : value.dump());
     out << '\n';
@@ -193,7 +194,7 @@ std::string steps_csv(const StudyResult& result) {
   for (const PolicyResult& p : result.policies)
     for (std::size_t i = 0; i < p.steps.size() && !p.out_of_memory; ++i) {
       const StepResult& s = p.steps[i];
-      out << p.run.label << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ','
+      out << csv_cell(p.run.label) << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ','
           << to_seconds(s.step) << ',' << to_seconds(s.pipeline) << ',' << to_seconds(s.optimizer) << ','
           << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ',' << s.cp_imbalance << ','
           << s.peak.parts.total() << '\n';

@@ -26,9 +26,10 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
               num(t));
   require(m.ffn % t == 0, where,
           ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
-  require(p.virtual_stages() <= m.layers, where,
+  const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
+  require(virtual_stages <= m.layers, where,
           ".pipeline: expected pipeline x virtual_pipeline of at most " + num(m.layers) + " layers, found " +
-              num(p.virtual_stages()));
+              num(virtual_stages));
   require(p.virtual_pipeline == 1 || p.pipeline > 1, where,
           ".virtual_pipeline: expected 1 without a pipeline, found " + num(p.virtual_pipeline));
   require(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));
@@ -41,6 +42,9 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
             ".context: Ulysses needs a divisor of the " + num(m.heads / t) +
                 " query heads of a TP rank, found " + num(p.context));
   if (m.moe) {
+    require(
+        m.moe->expert_ffn % t == 0, where,
+        ".tensor: expected a divisor of the expert FFN size " + num(m.moe->expert_ffn) + ", found " + num(t));
     require(m.moe->experts % p.expert == 0, where,
             ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
                 num(p.expert));

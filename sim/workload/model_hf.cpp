@@ -10,15 +10,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+constexpr std::int64_t kLargest = INT32_MAX;
+constexpr std::int64_t kMostLayers = 100000;
 
-std::int64_t positive(const json& config, const std::string& key, const std::string& path) {
+std::int64_t positive(const json& config, const std::string& key, const std::string& path,
+                      std::int64_t most = kLargest) {
   const auto it = config.find(key);
   if (it != config.end() && it->is_number_integer()) {
     const auto value = it->get<std::int64_t>();
-    if (value > 0 && value <= kLargest) return value;
+    if (value > 0 && value <= most) return value;
   }
-  throw UserError(path + ": " + key + ": expected an integer in 1.." + std::to_string(kLargest) + ", found " +
+  throw UserError(path + ": " + key + ": expected an integer in 1.." + std::to_string(most) + ", found " +
                   (it == config.end() ? "nothing" : it->dump()));
 }
 
@@ -79,7 +81,7 @@ ModelShape read_hf_config(const std::string& path) {
   const json config = parse(path);
   ModelShape m;
   m.name = path;
-  m.layers = static_cast<int>(positive(config, "num_hidden_layers", path));
+  m.layers = static_cast<int>(positive(config, "num_hidden_layers", path, kMostLayers));
   m.hidden = positive(config, "hidden_size", path);
   m.heads = static_cast<int>(positive(config, "num_attention_heads", path));
   m.kv_heads = static_cast<int>(positive_or(config, "num_key_value_heads", m.heads, path));
@@ -87,9 +89,15 @@ ModelShape read_hf_config(const std::string& path) {
   m.ffn = positive(config, "intermediate_size", path);
   m.vocab = positive(config, "vocab_size", path);
   m.tied_embeddings = flag_or(config, "tie_word_embeddings", false, path);
+  const auto type = config.find("model_type");
+  if (type != config.end() && !type->is_string())
+    throw UserError(path + ": model_type: expected a string, found " + type->dump());
   // Qwen2 has biases on Q, K and V that its config.json does not state.
-  m.qkv_bias = flag_or(config, "attention_bias", config.value("model_type", "") == "qwen2", path);
-  if (m.head_dim < 1) throw UserError(path + ": num_attention_heads: expected at most hidden_size heads");
+  const bool biased = type != config.end() && *type == "qwen2";
+  m.qkv_bias = flag_or(config, "attention_bias", biased, path);
+  if (m.head_dim < 1)
+    throw UserError(path + ": num_attention_heads: expected at most hidden_size heads, found " +
+                    std::to_string(m.heads));
   if (m.heads % m.kv_heads != 0)
     throw UserError(path + ": num_key_value_heads: expected a divisor of " + std::to_string(m.heads) +
                     ", found " + std::to_string(m.kv_heads));

@@ -43,8 +43,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
       buckets.push_back(op.duration);
       bytes.push_back(op.bytes);
     };
-    if (v + 1 == layers.size())
-      bucket(static_cast<double>(model.embedding_parameters() + model.hidden) / tensor, 0);
+    if (v + 1 == layers.size()) {
+      const bool shares_embedding = model.tied_embeddings && layout.pipeline == 1;
+      const std::int64_t head = shares_embedding ? 0 : model.embedding_parameters();
+      bucket(static_cast<double>(head + model.hidden) / tensor, 0);
+    }
     for (std::size_t kind = kLayerKinds; kind-- > 0;)
       for (int i = 0; i < layers[v].count[kind]; ++i) {
         const int layer = kind == 1 ? model.layers - 1 : 0;

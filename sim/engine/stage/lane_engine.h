@@ -51,6 +51,19 @@ class LaneEngine {
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
 
  private:
+  struct Run;
+  void prepare(Run& run, Picoseconds start);
+  bool run_next(Run& run, int stage);
+  void hand_on(Run& run, const ScheduleOp& op, int virtual_stage);
+  void wake(int stage);
+  [[noreturn]] void report_stall(const Schedule& schedule) const;
+  [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
+  // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.
+  [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage, std::size_t ranks) const {
+    return (static_cast<std::size_t>(micro_batch) * layers_.size() +
+            static_cast<std::size_t>(virtual_stage)) *
+           ranks;
+  }
   void apply(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
              std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
   void forward(int virtual_stage, const MicroBatchCost& cost, std::span<Picoseconds> clock);
@@ -68,8 +81,11 @@ class LaneEngine {
   std::vector<StageLayers> layers_;
   std::vector<int> first_layer_;  // of each virtual stage
   bool split_backward_ = false;   // the schedule has W ops
-  // Scratch, reused from lane to lane.
-  std::vector<Picoseconds> free_, forward_in_, again_in_, backward_in_, clock_, zero_;
+  // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
+  // gradients arrived (see slot).
+  std::vector<Picoseconds> forward_in_, again_in_, backward_in_;
+  std::vector<Picoseconds> free_, clock_, zero_;
+  std::vector<std::int32_t> last_gradient_;  // by virtual stage: whose op releases the gradient buckets
   std::vector<std::size_t> next_;
   std::vector<char> queued_;
   std::vector<int> queue_;

@@ -1,7 +1,10 @@
 #include "sim/engine/stage/step_simulator.h"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
+
+#include "sim/schedule/validate.h"
 
 namespace equipoise {
 namespace {
@@ -53,6 +56,12 @@ void StepSimulator::cost_lane(const Lane& lane) {
   }
 }
 
+int StepSimulator::last_barrier_group(const Step& step) {
+  int last = 0;
+  for (const Lane& lane : step.lanes) last = std::max(last, lane.barrier_group);
+  return last;
+}
+
 const Schedule& StepSimulator::schedule_for(const Lane& lane) {
   group_sizes_.clear();
   for (std::size_t j = 0; j < lane.micro_batches.size();) {
@@ -68,6 +77,7 @@ const Schedule& StepSimulator::schedule_for(const Lane& lane) {
     input.keep = options_.keep;
     input.strict_keep = options_.strict_keep;
     options_.schedule->make_into(input, schedule_);
+    assert(schedule_problems(input, schedule_).empty());
     schedule_groups_ = group_sizes_;
   }
   return schedule_;
@@ -161,9 +171,7 @@ StepResult StepSimulator::run(const Step& step) {
     return result;
   }
   // Groups of lanes that share GPUs run one after another.
-  int last_group = 0;
-  for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
-  for (int group = 0; group <= last_group; ++group) {
+  for (int group = 0; group <= last_barrier_group(step); ++group) {
     const Picoseconds start = result.pipeline;
     for (std::size_t i = 0; i < step.lanes.size(); ++i)
       if (step.lanes[i].barrier_group == group && !step.lanes[i].micro_batches.empty())

@@ -25,6 +25,8 @@ class StepSimulator {
  private:
   void run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result);
   void run_fully_sharded(const Step& step, StepResult& result);
+  void run_fully_sharded(const Lane& lane, std::int32_t index, StepResult& result);
+  static int last_barrier_group(const Step& step);
   void cost_lane(const Lane& lane);
   const Schedule& schedule_for(const Lane& lane);
   void account_lane(const Lane& lane, StepResult& result);
@@ -44,7 +46,7 @@ class StepSimulator {
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
-  std::vector<Picoseconds> sharded_;  // fully sharded: time of each micro-batch, the slowest lane's
+  std::vector<Picoseconds> sharded_;  // fully sharded: time of each micro-batch, its slowest lane's
   // Sums over the lanes of the step.
   double compute_sum_ = 0, attention_max_ = 0, attention_mean_ = 0, gpu_count_ = 0;
   std::array<double, kStreams> exposed_sum_{};

@@ -1,0 +1,264 @@
+"""The program as a user meets it: help, exit codes, one-line errors, formats, files written whole or not at all.
+
+EQUIPOISE names the program; ctest sets it.
+"""
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+PROGRAM = os.environ.get("EQUIPOISE", "build/release/bin/equipoise")
+
+STUDY = {
+    "name": "small",
+    "trace": {"distribution": "wlb-128k", "seed": 3},
+    "model": "wlb-550m",
+    "parallel": {"tensor": 2, "context": 2, "pipeline": 2, "recompute": "none"},
+    "batch": {"context_window": "16K", "sequences_per_step": 4, "steps": 3},
+    "policies": ["plain-4d", {"name": "wlb", "queues": 2, "shard": "adaptive"}],
+    "baseline": "plain-4d",
+}
+
+
+def run(*arguments, cwd=None):
+    environment = dict(os.environ, NO_COLOR="1")
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=120, cwd=cwd, env=environment, check=False
+    )
+
+
+def commands(help_text):
+    """Names in the Subcommands section of a help text."""
+    section = help_text.split("Subcommands:")
+    return re.findall(r"^  (\S+)", section[1], re.MULTILINE) if len(section) > 1 else []
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def ok(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 0, (arguments, result.stderr))
+        return result.stdout
+
+    def refused(self, *arguments, says=()):
+        """Exit 2, nothing on stdout, one line on stderr that holds all of `says`."""
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 2, (arguments, result.stdout, result.stderr))
+        self.assertEqual(result.stdout, "", arguments)
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("note: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertTrue(lines[0].startswith("error: "), lines)
+        for part in says:
+            self.assertIn(str(part), lines[0])
+        return lines[0]
+
+
+class Help(Case):
+    def test_every_command_has_an_example(self):
+        top = commands(self.ok("--help"))
+        for name in ("study", "pack", "shard", "schedule", "trace", "list", "profile", "fit", "profiles", "predict"):
+            self.assertIn(name, top)
+        for name in top:
+            text = self.ok(name, "--help")
+            nested = commands(text)
+            texts = [text] if not nested else [self.ok(name, inner, "--help") for inner in nested]
+            for each in texts:
+                self.assertIn("Example: equipoise " + name, each)
+
+    def test_an_unknown_command_is_named_with_its_nearest(self):
+        self.refused("foo", says=['unknown command "foo"'])
+        self.refused("stduy", says=['unknown command "stduy"', 'did you mean "study"?'])
+        self.refused(says=["subcommand"])
+        self.refused("study", "x.json", "--no-such-option", says=["--no-such-option"])
+
+    def test_lists(self):
+        self.assertIn("wlb-llm", self.ok("list", "policies"))
+        models = json.loads(self.ok("list", "models", "--format", "json"))
+        self.assertIn("llama3.1-405b", json.dumps(models))
+        for what in ("schedules", "profiles", "traces"):
+            self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
+        self.refused("list", "polices", says=["polices"])
+
+
+class StudyCommand(Case):
+    def test_formats(self):
+        study = self.write("study.json", STUDY)
+        table = self.ok("study", study)
+        self.assertIn("tokens/s/GPU", table)
+        self.assertIn("is fastest; it is limited by", table)
+        summary = json.loads(self.ok("study", study, "--format", "json"))
+        self.assertEqual(summary["schema"], "equipoise.summary/1")
+        self.assertEqual(summary["baseline"], "plain-4d")
+        self.assertEqual([p["name"] for p in summary["policies"]], ["plain-4d", "wlb"])
+        for policy in summary["policies"]:
+            self.assertEqual(policy["status"], "ok")
+            self.assertEqual(policy["metrics"]["total_tokens"], 3 * 4 * 16384)
+            self.assertIn("pack_ms", policy["measured"])
+        rows = list(csv.DictReader(io.StringIO(self.ok("study", study, "--format", "csv"))))
+        self.assertEqual([row["policy"] for row in rows], ["plain-4d", "wlb"])
+        self.assertAlmostEqual(float(rows[0]["speedup"]), 1, places=12)
+        for row, policy in zip(rows, summary["policies"]):
+            self.assertEqual(float(row["step_seconds"]), policy["metrics"]["step_seconds"])
+
+    def test_jobs_do_not_change_results(self):
+        study = self.write("study.json", STUDY)
+        results = []
+        for jobs in (1, 2, 3):
+            summary = json.loads(self.ok("study", study, "--format", "json", "--jobs", jobs))
+            for policy in summary["policies"]:
+                del policy["measured"]
+            results.append(summary)
+        self.assertEqual(results[0], results[1])
+        self.assertEqual(results[0], results[2])
+
+    def test_a_row_label_with_a_comma_stays_one_csv_cell(self):
+        named = dict(STUDY, policies=["plain", {"name": "lpt", "label": 'longest, "first"'}], baseline="plain")
+        study = self.write("study.json", named)
+        rows = list(csv.DictReader(io.StringIO(self.ok("study", study, "--format", "csv"))))
+        self.assertEqual([row["policy"] for row in rows], ["plain", 'longest, "first"'])
+        self.assertEqual({row["status"] for row in rows}, {"ok"})
+        self.ok("study", study, "--out", self.folder / "out")
+        with open(self.folder / "out" / "steps.csv", newline="", encoding="utf-8") as file:
+            self.assertEqual({row["policy"] for row in csv.DictReader(file)}, {"plain", 'longest, "first"'})
+
+    def test_out_writes_three_files(self):
+        study = self.write("study.json", STUDY)
+        self.ok("study", study, "--out", self.folder / "new" / "out")
+        out = self.folder / "new" / "out"
+        self.assertEqual(sorted(p.name for p in out.iterdir()), ["plan.json", "steps.csv", "summary.json"])
+        summary = json.loads((out / "summary.json").read_text())
+        plans = json.loads((out / "plan.json").read_text())
+        self.assertEqual([p["name"] for p in plans["plans"]], ["plain-4d", "wlb"])
+        for plan in plans["plans"]:
+            self.assertEqual(plan["schema"], "equipoise.plan/1")
+            tokens = sum(e - b for s in plan["steps"] for l in s["lanes"] for m in l["micro_batches"] for _, b, e in m["slices"])
+            self.assertEqual(tokens, summary["study"]["tokens"])
+        with open(out / "steps.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        self.assertEqual(sum(int(r["tokens"]) for r in rows if r["policy"] == "wlb"), summary["study"]["tokens"])
+
+    def test_nothing_partial_is_left_behind(self):
+        bad = self.write("study.json", dict(STUDY, policies=["plain", {"name": "plain", "pad": "error"}], baseline="plain"))
+        self.refused("study", bad, "--set", "batch.context_window=16385", "--out", self.folder / "out", says=["study.json"])
+        self.assertFalse((self.folder / "out").exists() and any((self.folder / "out").iterdir()))
+        blocked = self.write("file", "in the way")
+        good = self.write("good.json", STUDY)
+        self.refused("study", good, "--out", blocked / "out", says=["--out"])
+
+    def test_set_and_sweep(self):
+        study = self.write("study.json", STUDY)
+        summary = json.loads(self.ok("study", study, "--set", "parallel.context=1", "--format", "json"))
+        self.assertEqual(summary["study"]["gpus"], 4)
+        cases = json.loads(self.ok("study", study, "--sweep", "parallel.context=1,2", "--sweep", "batch.steps=1,2", "--format", "json"))
+        self.assertEqual(
+            [case["case"] for case in cases],
+            [f"parallel.context={c} batch.steps={s}" for c in (1, 2) for s in (1, 2)],
+        )
+        self.assertEqual([case["study"]["gpus"] for case in cases], [4, 4, 8, 8])
+        rows = list(csv.DictReader(io.StringIO(self.ok("study", study, "--sweep", "batch.steps=1,2", "--format", "csv"))))
+        self.assertEqual([row["case"] for row in rows], ["batch.steps=1"] * 2 + ["batch.steps=2"] * 2)
+        self.ok("study", study, "--sweep", "batch.steps=1,2", "--out", self.folder / "sweep")
+        self.assertEqual(len(list((self.folder / "sweep").glob("*/summary.json"))), 2)
+        self.refused("study", study, "--sweep", "batch.steps=", says=["--sweep"])
+        self.refused("study", study, "--set", "batch.step=3", says=["step", "steps"])
+
+    def test_out_of_memory_is_a_row(self):
+        study = self.write("study.json", dict(STUDY, model="llama3.1-405b"))
+        summary = json.loads(self.ok("study", study, "--format", "json"))
+        self.assertEqual({p["status"] for p in summary["policies"]}, {"oom"})
+        self.assertIn("is out of memory", self.ok("study", study))
+
+    def test_bad_input(self):
+        study = self.write("study.json", STUDY)
+        self.refused("study", self.folder / "none.json", says=["none.json", "cannot be read"])
+        self.refused("study", self.write("cut.json", '{"trace": {"uni'), says=["cut.json", "not JSON"])
+        self.refused("study", study, "--set", "modle=x", says=["study.json", "modle", "model"])
+        self.refused("study", study, "--set", "policies.0=wlbb", says=["study.json", "policies[0]", "wlbb", "wlb"])
+        self.refused("study", study, "--set", "parallel.tensor=5", says=["study.json", "parallel.tensor", "12 heads", "5"])
+        self.refused("study", study, "--set", "trace={\"file\": \"none.txt\"}", says=["study.json", "none.txt"])
+        self.refused("study", study, "--set", "trace={\"uniform\": 99, \"documents\": 9}", says=["study.json", "too short"])
+        self.refused("study", study, "--set", "cluster.profile=h100", says=["study.json", "h100"])
+        self.refused("study", study, "--format", "xml", says=["--format", "xml"])
+
+
+class PackCommand(Case):
+    def test_plan_json_conserves_tokens(self):
+        for policy in ("plain", "wlb", "fixed-greedy", "chunkflow", "lpt"):
+            plan = json.loads(self.ok("pack", "wlb-128k", "--policy", policy, "--steps", 5, "--format", "json"))
+            self.assertEqual(plan["schema"], "equipoise.plan/1")
+            self.assertEqual(plan["policy"], policy)
+            tokens, seen = 0, {}
+            for step in plan["steps"]:
+                for lane in step["lanes"]:
+                    for micro_batch in lane["micro_batches"]:
+                        held = 0
+                        for document, begin, end in micro_batch["slices"]:
+                            self.assertLess(begin, end)
+                            seen.setdefault(document, []).append((begin, end))
+                            held += end - begin
+                        self.assertEqual(held, micro_batch["tokens"])
+                        tokens += held
+            self.assertEqual(tokens, 5 * 4 * 131072, policy)
+            for ranges in seen.values():  # no token twice
+                ranges.sort()
+                self.assertTrue(all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:])), policy)
+
+    def test_compare_and_csv(self):
+        text = self.ok("pack", "wlb-128k", "--compare", "plain,wlb", "--steps", 3)
+        self.assertIn("plain", text)
+        self.assertIn("wlb", text)
+        rows = list(csv.DictReader(io.StringIO(self.ok("pack", "wlb-128k", "--compare", "plain,wlb", "--steps", 3, "--format", "csv"))))
+        self.assertEqual(len(rows), 2)
+
+    def test_bad_lengths_and_limits(self):
+        for line, content in (("0", "5\n0\n"), ("-4", "5\n-4\n"), ("1.5", "5\n1.5\n"), ("2147483649", "5\n2147483649\n")):
+            trace = self.write("trace.txt", content)
+            self.refused("pack", trace, "--policy", "plain", says=["trace.txt", "2", line])
+        self.refused("pack", self.write("empty.txt", ""), "--policy", "plain", says=["empty"])
+        self.refused("pack", self.folder / "none.txt", "--policy", "plain", says=["none.txt"])
+        trace = self.write("short.txt", "100\n200\n")
+        self.refused("pack", trace, "--policy", "plain", "--steps", 3, says=["too short"])
+        long = self.write("long.txt", "3000\n" * 20)
+        self.refused("pack", long, "--policy", "wlb", "--context-window", "4K", "--max-tokens", 1000, says=["3000", "1000"])
+        self.refused("pack", long, "--policy", "wlbb", says=["wlbb", "wlb"])
+        self.refused("pack", long, "--policy", "wlb", "--queues", "many", says=["queues", "many"])
+
+
+class OtherCommands(Case):
+    def test_shard(self):
+        chosen = json.loads(self.ok("shard", "--lengths", "5000,3000", "--cp", 4, "--policy", "per-document", "--format", "json"))
+        self.assertEqual(sum(rank["tokens"] for rank in chosen["ranks"]), 8000)
+        pairs = 5000 * 5001 // 2 + 3000 * 3001 // 2
+        self.assertEqual(sum(rank["pairs"] for rank in chosen["ranks"]), pairs)
+        self.refused("shard", "--lengths", "5,4", "--cp", 4, "--policy", "per-sequence", says=["8", "9"])
+        self.refused("shard", "--lengths", "5,x", "--cp", 4, "--policy", "per-sequence", says=["--lengths", "x"])
+
+    def test_schedule(self):
+        drawn = json.loads(self.ok("schedule", "--schedule", "1f1b", "--stages", 4, "--lengths", "4,2,1,1", "--format", "json"))
+        self.assertEqual(drawn["makespan"], 56)
+        self.assertAlmostEqual(drawn["bubble_ratio"], 1 - 24 / 56, places=12)
+        self.refused("schedule", "--schedule", "1f2b", "--stages", 4, "--lengths", "1", says=["1f2b"])
+
+    def test_trace_info(self):
+        trace = self.write("trace.txt", "1\n2\n3\n")
+        self.assertIn("3", self.ok("trace", "info", trace))
+        self.refused("trace", "info", self.write("bad.txt", "1\nx\n"), says=["bad.txt", "2"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,197 @@
+// The op inventory of a dense layer, and that its GEMMs do the model's arithmetic.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/sim/models.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+Names names_of(const OpList& list) {
+  Names names;
+  for (const Op& op : list.ops()) names.emplace_back(name_of(op.name));
+  return names;
+}
+
+Layout tensor_parallel(int t) {
+  Layout layout;
+  layout.tensor = t;
+  layout.recompute = Recompute::none;
+  return layout;
+}
+
+FrameworkOptions exposed() {  // TP collectives before and after their GEMMs, not under them
+  FrameworkOptions framework;
+  framework.tp_overlap_forward = false;
+  return framework;
+}
+
+struct Lists {
+  OpList before, after;
+};
+
+Lists forward(const LayerCosts& costs, std::int64_t tokens, LayerKind kind = LayerKind::dense) {
+  Lists lists;
+  RangeUse use;
+  costs.forward_ops(kind, tokens, lists.before, lists.after, use);
+  return lists;
+}
+
+Lists backward(const LayerCosts& costs, std::int64_t tokens, LayerKind kind = LayerKind::dense) {
+  Lists lists;
+  RangeUse use;
+  costs.backward_ops(kind, tokens, lists.before, lists.after, use);
+  return lists;
+}
+
+double flops(const Lists& lists) {
+  double sum = 0;
+  for (const OpList* list : {&lists.before, &lists.after})
+    for (const Op& op : list->ops()) sum += op.flops;
+  return sum;
+}
+
+}  // namespace
+
+TEST_CASE("Forward of a dense layer, in order, without and with tensor parallelism") {
+  const Models one(builtin_model("llama3.1-8b"), tensor_parallel(1));
+  const Lists alone = forward(one.costs, 4096);
+  CHECK(names_of(alone.before) == Names{"rms_norm", "qkv_gemm", "rope"});
+  CHECK(names_of(alone.after) ==
+        Names{"out_gemm", "residual", "rms_norm", "gate_up_gemm", "activation", "down_gemm", "residual"});
+
+  const Models eight(builtin_model("llama3.1-8b"), tensor_parallel(8), exposed());
+  const Lists shared = forward(eight.costs, 4096);
+  CHECK(names_of(shared.before) == Names{"rms_norm", "tp_all_gather", "qkv_gemm", "rope"});
+  CHECK(names_of(shared.after) == Names{"out_gemm", "tp_reduce_scatter", "residual", "rms_norm",
+                                        "tp_all_gather", "gate_up_gemm", "activation", "down_gemm",
+                                        "tp_reduce_scatter", "residual"});
+  // Each TP collective moves n x h in bf16.
+  for (const OpList* list : {&shared.before, &shared.after})
+    for (const Op& op : list->ops())
+      if (op.stream == Stream::tp) CHECK(op.bytes == 4096.0 * 4096 * 2);
+}
+
+TEST_CASE("Backward of a dense layer: two GEMMs for each, the dual collectives and the repeated all-gather") {
+  const Models one(builtin_model("llama3.1-8b"), tensor_parallel(1));
+  const Lists alone = backward(one.costs, 4096);
+  CHECK(names_of(alone.before) == Names{"input_gradient", "weight_gradient", "activation", "input_gradient",
+                                        "weight_gradient", "rms_norm", "residual", "input_gradient",
+                                        "weight_gradient"});
+  CHECK(names_of(alone.after) == Names{"rope", "input_gradient", "weight_gradient", "rms_norm", "residual"});
+
+  const Models eight(builtin_model("llama3.1-8b"), tensor_parallel(8), exposed());
+  const Lists shared = backward(eight.costs, 4096);
+  // down (row-parallel): its output's gradient is gathered; gate and up (column-parallel): the input is
+  // gathered again and its gradient reduce-scattered; output projection (row); QKV (column).
+  CHECK(names_of(shared.before) == Names{"tp_all_gather", "input_gradient", "weight_gradient", "activation",
+                                         "tp_all_gather", "input_gradient", "tp_reduce_scatter",
+                                         "weight_gradient", "rms_norm", "residual", "tp_all_gather",
+                                         "input_gradient", "weight_gradient"});
+  CHECK(names_of(shared.after) == Names{"rope", "tp_all_gather", "input_gradient", "tp_reduce_scatter",
+                                        "weight_gradient", "rms_norm", "residual"});
+}
+
+TEST_CASE("With TP overlap, a forward collective runs under its GEMM: the pair takes the longer of the two") {
+  FrameworkOptions overlapped;
+  overlapped.tp_overlap_forward = true;
+  const ModelShape& model = builtin_model("llama3.1-8b");
+  const Models under(model, tensor_parallel(8), overlapped), apart(model, tensor_parallel(8), exposed());
+  const RunTime hidden = run_time(forward(under.costs, 4096).after.ops());
+  const Lists plain = forward(apart.costs, 4096);
+  // out_gemm with its reduce-scatter, gate/up with its all-gather, down with its reduce-scatter.
+  const auto ops = plain.after.ops();
+  const Picoseconds saved = std::min(ops[0].duration, ops[1].duration) +
+                            std::min(ops[4].duration, ops[5].duration) +
+                            std::min(ops[7].duration, ops[8].duration);
+  CHECK(hidden.total == run_time(ops).total - saved);
+  CHECK(hidden.busy == run_time(ops).busy);
+}
+
+TEST_CASE("A rank without tokens launches nothing") {
+  const Models models(builtin_model("llama3.1-8b"), tensor_parallel(2));
+  CHECK(forward(models.costs, 0).before.ops().empty());
+  CHECK(forward(models.costs, 0).after.ops().empty());
+  CHECK(backward(models.costs, 0).before.ops().empty());
+}
+
+TEST_CASE("GEMM FLOPs of a layer are 2 x parameters x tokens / TP forward, twice that backward") {
+  for (const char* name : {"llama2-7b", "llama3.1-8b", "llama3.1-405b", "qwen2.5-32b"})
+    for (const int t : {1, 2, 4, 8}) {
+      CAPTURE(name);
+      CAPTURE(t);
+      const ModelShape& model = builtin_model(name);
+      const Models models(model, tensor_parallel(t));
+      const std::int64_t h = model.hidden, kv = std::int64_t{model.kv_heads} * model.head_dim;
+      // Matrices only: Q and output, K and V, gate, up and down.
+      const double matrices =
+          static_cast<double>(2 * h * model.query_width() + 2 * h * kv + 3 * h * model.ffn);
+      const double expected = 2 * matrices * 5000 / t;
+      CHECK(flops(forward(models.costs, 5000)) == doctest::Approx(expected).epsilon(1e-12));
+      CHECK(flops(backward(models.costs, 5000)) == doctest::Approx(2 * expected).epsilon(1e-12));
+    }
+}
+
+TEST_CASE("A sparse layer routes, exchanges twice, and runs its active and shared experts") {
+  Layout layout = tensor_parallel(1);
+  layout.data = 8;
+  layout.expert = 8;
+  const ModelShape& model = builtin_model("deepseek-v2");
+  const Models models(model, layout);
+  const Lists lists = forward(models.costs, 4096, LayerKind::moe);
+  int exchanges = 0, routers = 0;
+  double expert_flops = 0;
+  for (const Op& op : lists.after.ops()) {
+    exchanges += op.name == OpName::ep_all_to_all;
+    routers += op.name == OpName::router;
+    if (op.name == OpName::expert_gemm) expert_flops += op.flops;
+    if (op.name == OpName::ep_all_to_all) CHECK(op.bytes == 4096.0 * 6 * 5120 * 2);
+  }
+  CHECK(exchanges == 2);
+  CHECK(routers == 1);
+  // 4096 x 6 rows over 20 local experts, each padded to tiles of 128: 1229 -> 1280 rows.
+  CHECK(expert_flops == doctest::Approx(2.0 * 20 * 1280 * 3 * 5120 * 1536));
+}
+
+TEST_CASE("The last stage's logits are n x V/t x h, its embedding's neighbours are small") {
+  const ModelShape& model = builtin_model("llama3.1-8b");
+  const Models models(model, tensor_parallel(8));
+  OpList list;
+  RangeUse use;
+  models.costs.head_forward_ops(1000, list, use);
+  CHECK(names_of(list) ==
+        Names{"rms_norm", "tp_all_gather", "logits_gemm", "cross_entropy", "tp_reduce_scatter"});
+  CHECK(list.ops()[2].flops == 2.0 * 1000 * 4096 * (128256 / 8));
+  models.costs.head_backward_ops(1000, list, use);
+  double back = 0;
+  for (const Op& op : list.ops()) back += op.flops;
+  CHECK(back == 2 * 2.0 * 1000 * 4096 * (128256 / 8));
+  models.costs.embedding_ops(1000, false, list, use);
+  CHECK(names_of(list) == Names{"embedding", "tp_reduce_scatter"});
+  models.costs.embedding_ops(1000, true, list, use);
+  CHECK(names_of(list) == Names{"tp_all_gather", "embedding"});
+}
+
+TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP ranks") {
+  // 8 KV heads of 128, K and V, 2 bytes: 4096 bytes a token; TP 4 holds a quarter; TP 8 an eighth; TP 16 one
+  // head all the same.
+  const ModelShape& model = builtin_model("llama3.1-8b");
+  CHECK(Models(model, tensor_parallel(1)).costs.kv_bytes_per_token() == 4096);
+  CHECK(Models(model, tensor_parallel(4)).costs.kv_bytes_per_token() == 1024);
+  CHECK(Models(model, tensor_parallel(8)).costs.kv_bytes_per_token() == 512);
+  CHECK(Models(model, tensor_parallel(16)).costs.kv_bytes_per_token() == 512);
+}
+
+TEST_CASE("The host stalls a layer only by what its kernels are too short for") {
+  const Models models(builtin_model("llama3.1-8b"), tensor_parallel(1));
+  const Picoseconds each = to_picoseconds(models.profile.device().framework_seconds_per_op);
+  REQUIRE(each > 0);
+  CHECK(models.costs.host_stall(10, 4 * each) == 6 * each);
+  CHECK(models.costs.host_stall(10, 10 * each) == 0);
+  CHECK(models.costs.host_stall(10, 50 * each) == 0);
+}

@@ -1,0 +1,169 @@
+// A micro-batch on its CP ranks: conservation of work, CP forms, placements.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "policies/random.h"
+#include "tests/sim/models.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Layout context_parallel(int context, ContextComm form = ContextComm::all_gather) {
+  Layout layout;
+  layout.context = context;
+  layout.context_comm = form;
+  layout.recompute = Recompute::none;
+  return layout;
+}
+
+MicroBatchCost cost_of(const Models& models, const MicroBatch& micro_batch, const char* shard) {
+  const ShardRule rule = shard_by(shard);
+  MicroBatchCoster coster(models.costs, rule);
+  MicroBatchCost cost;
+  coster.cost(micro_batch, models.layout.context, cost);
+  return cost;
+}
+
+// Attention FLOPs of all ranks, from what the attention op of each rank reports.
+double attention_flops(const Models& models, const MicroBatchCost& cost) {
+  double sum = 0;
+  RangeUse use;
+  for (int r = 0; r < cost.ranks; ++r) {
+    std::vector<QueryKeys> pieces;
+    for (const Segment& s : cost.sharding.of_rank(r)) pieces.push_back({s.queries(), s.keys()});
+    sum += models.costs.attention_forward(pieces, use).flops;
+  }
+  return sum;
+}
+
+Picoseconds once(const LayerTimeline& layer) {
+  std::vector<Picoseconds> clock(static_cast<std::size_t>(layer.ranks), 0);
+  advance(layer, 1, clock);
+  return *std::max_element(clock.begin(), clock.end());
+}
+
+}  // namespace
+
+TEST_CASE("Attention FLOPs over the ranks are 4 x heads x d for every causal pair of the documents") {
+  SplitMix64 random(1);
+  const ModelShape& model = builtin_model("llama3.1-8b");
+  for (const int context : {1, 2, 4}) {
+    const Models models(model, context_parallel(context));
+    for (int round = 0; round < 50; ++round) {
+      MicroBatch micro_batch;
+      double pairs = 0;
+      std::int64_t tokens = 0;
+      for (std::uint64_t n = 1 + random.next() % 6; n > 0; --n) {
+        const auto length = static_cast<std::int64_t>(1 + random.next() % 3000);
+        micro_batch.slices.push_back({static_cast<std::int64_t>(n), 0, length});
+        tokens += length;
+      }
+      micro_batch.slices.back().end += (8 - tokens % 8) % 8;  // so that per-sequence pads nothing
+      for (const Slice& s : micro_batch.slices)
+        pairs += static_cast<double>(s.tokens()) * static_cast<double>(s.tokens() + 1) / 2;
+      for (const char* shard : {"per-sequence", "per-document"}) {
+        CAPTURE(shard);
+        const MicroBatchCost cost = cost_of(models, micro_batch, shard);
+        REQUIRE(attention_flops(models, cost) ==
+                doctest::Approx(pairs * 4 * model.heads * model.head_dim).epsilon(1e-12));
+        const auto& held = cost.sharding.rank_tokens;
+        REQUIRE(std::accumulate(held.begin(), held.end(), std::int64_t{0}) == micro_batch.tokens());
+      }
+    }
+  }
+}
+
+TEST_CASE("One rank exchanges nothing; all-gather meets once forward and twice backward") {
+  const MicroBatch micro_batch = documents({6000, 2192});
+  const Models one(builtin_model("wlb-550m"), context_parallel(1));
+  CHECK(cost_of(one, micro_batch, "per-sequence").forward[0].syncs() == 0);
+  const Models four(builtin_model("wlb-550m"), context_parallel(4));
+  const MicroBatchCost cost = cost_of(four, micro_batch, "per-document");
+  CHECK(cost.forward[0].syncs() == 1);
+  CHECK(cost.backward[0].syncs() == 2);
+  CHECK(cost.full[0].syncs() == 3);
+  // 8192 tokens, 2048 on each rank: three quarters of everything arrives at each of four ranks.
+  CHECK(cost.kv_sent_tokens == 4 * 6144);
+  CHECK(cost.kv_useful_tokens > 0);
+  CHECK(cost.kv_useful_tokens < cost.kv_sent_tokens);
+}
+
+TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before and after attention") {
+  const MicroBatch micro_batch = documents({8192});
+  const Models ring(builtin_model("wlb-550m"), context_parallel(4, ContextComm::ring));
+  const MicroBatchCost in_ring = cost_of(ring, micro_batch, "per-document");
+  CHECK(in_ring.forward[0].syncs() == 3);
+  CHECK(std::count_if(in_ring.forward[0].overlap.begin(), in_ring.forward[0].overlap.end(),
+                      [](Picoseconds t) { return t > 0; }) > 0);
+  const Models ulysses(builtin_model("wlb-550m"), context_parallel(4, ContextComm::ulysses));
+  const MicroBatchCost spread = cost_of(ulysses, micro_batch, "per-document");
+  CHECK(spread.forward[0].syncs() == 2);
+  CHECK(spread.backward[0].syncs() == 2);
+  // All ranks attend to all tokens with their share of the heads: no rank is slower.
+  CHECK(*std::max_element(spread.attention_forward.begin(), spread.attention_forward.end()) ==
+        *std::min_element(spread.attention_forward.begin(), spread.attention_forward.end()));
+}
+
+TEST_CASE("Local documents need no exchange, and hide the gathering of distributed ones") {
+  const Models models(builtin_model("wlb-550m"), context_parallel(2));
+  MicroBatch local = documents({4000, 4000});
+  local.placement = {0, 1};
+  const MicroBatchCost apart = cost_of(models, local, "per-document");
+  CHECK(apart.forward[0].syncs() == 0);
+  CHECK(apart.kv_sent_tokens == 0);
+  MicroBatch mixed = documents({4000, 4000, 8000});
+  mixed.placement = {0, 1, kDistributed};
+  const MicroBatchCost both = cost_of(models, mixed, "per-document");
+  REQUIRE(both.forward[0].syncs() == 1);
+  CHECK(both.forward[0].overlap[0] > 0);
+  CHECK(both.forward[0].overlap[1] > 0);
+  CHECK(both.kv_sent_tokens == 8000);  // each rank receives the other's half of the distributed document
+}
+
+TEST_CASE("Recompute: full is a forward and a backward, selective repeats the attention") {
+  const MicroBatch micro_batch = documents({6000, 2000});
+  const Models none(builtin_model("wlb-550m"), context_parallel(1));
+  const MicroBatchCost plain = cost_of(none, micro_batch, "per-sequence");
+  CHECK(once(plain.full[0]) == once(plain.forward[0]) + once(plain.backward[0]));
+  Layout layout = context_parallel(1);
+  layout.recompute = Recompute::selective;
+  const Models some(builtin_model("wlb-550m"), layout);
+  const MicroBatchCost selective = cost_of(some, micro_batch, "per-sequence");
+  CHECK(once(selective.forward[0]) == once(plain.forward[0]));
+  CHECK(once(selective.backward[0]) == once(plain.backward[0]) + plain.attention_forward[0]);
+  CHECK(selective.recomputed[0] == plain.attention_forward[0]);
+}
+
+TEST_CASE("A backward split in two halves is the whole, less what its collectives hid under the second") {
+  const MicroBatch micro_batch = documents({6000, 2000});
+  const Models models(builtin_model("wlb-550m"), context_parallel(1));  // TP 1: nothing to hide
+  const MicroBatchCost cost = cost_of(models, micro_batch, "per-sequence");
+  CHECK(once(cost.input_gradient[0]) + cost.weight_gradient[0][0] == once(cost.backward[0]));
+}
+
+TEST_CASE("Optimal sharding is never slower than per-sequence or per-document; adaptive is one of them") {
+  SplitMix64 random(2);
+  const Models models(builtin_model("wlb-550m"), context_parallel(4));
+  ShardRule optimal = shard_by("per-sequence"), adaptive = optimal;
+  optimal.choice = ShardChoice::optimal;
+  adaptive.choice = ShardChoice::adaptive;
+  MicroBatchCoster best(models.costs, optimal), chosen(models.costs, adaptive);
+  for (int round = 0; round < 30; ++round) {
+    MicroBatch micro_batch;
+    for (std::uint64_t n = 1 + random.next() % 8; n > 0; --n)
+      micro_batch.slices.push_back(
+          {static_cast<std::int64_t>(n), 0, static_cast<std::int64_t>(1 + random.next() % 20000)});
+    MicroBatchCost a, b;
+    best.cost(micro_batch, 4, a);
+    chosen.cost(micro_batch, 4, b);
+    const auto total = [](const MicroBatchCost& c) { return once(c.forward[0]) + once(c.backward[0]); };
+    const Picoseconds sequence = total(cost_of(models, micro_batch, "per-sequence"));
+    const Picoseconds document = total(cost_of(models, micro_batch, "per-document"));
+    REQUIRE(total(a) == std::min(sequence, document));
+    REQUIRE((total(b) == sequence || total(b) == document));
+  }
+}

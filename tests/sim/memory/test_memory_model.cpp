@@ -1,0 +1,241 @@
+// Bytes of a GPU by hand, and that what follows from the model fits what the model says.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "sim/schedule/timing.h"
+#include "tests/sim/models.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+// A layer has Q, K, V and output of 64 x 64, gate, up and down of 64 x 128 and two norms of 64:
+// 16,384 + 24,576 + 128 = 41,088 parameters. Embedding and head: 256 x 64 = 16,384 each.
+ModelShape small_model() {
+  ModelShape m;
+  m.layers = 4;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 2;
+  m.head_dim = 32;
+  m.ffn = 128;
+  m.vocab = 256;
+  return m;
+}
+
+constexpr double kStage0 = 2 * 41088 + 16384;       // two layers and the embedding
+constexpr double kStage1 = 2 * 41088 + 16384 + 64;  // two layers, the head and its norm
+// Bytes that a token keeps in a layer: bf16 of both norms' inputs and outputs (4 x 64), Q (64), K and V
+// (128), the attention output (64), gate, up and their product (3 x 128), and a fp32 softmax statistic for 4
+// heads.
+constexpr double kKept = 2 * (256 + 64 + 128 + 64 + 384) + 4 * 2;
+constexpr double kInput = 2 * 64;  // of a layer, or of the stage
+constexpr double kKv = 2 * 128;    // of one layer
+constexpr double kLogits = 256 * (4 + 4 + 2);
+
+Layout layout_of(int pipeline, int data, int zero) {
+  Layout layout;
+  layout.pipeline = pipeline;
+  layout.data = data;
+  layout.zero = zero;
+  layout.recompute = Recompute::none;
+  return layout;
+}
+
+MemoryPeak peak_of(const Models& models, const char* schedule, const std::vector<std::int32_t>& groups,
+                   int keep, std::int64_t rank_tokens, std::int64_t gathered = 0,
+                   int recompute_layers = kStudyRecompute) {
+  std::vector<MicroBatch> micro_batches;
+  for (std::size_t g = 0; g < groups.size(); ++g)
+    for (int i = 0; i < groups[g]; ++i) {
+      MicroBatch micro_batch;
+      micro_batch.chunk.sequence = static_cast<std::int64_t>(g);
+      micro_batch.chunk.index = i;
+      micro_batch.chunk.count = groups[g];
+      micro_batch.recompute_layers = recompute_layers;
+      micro_batches.push_back(micro_batch);
+    }
+  const Schedule made =
+      schedule_policy(schedule).make({models.layout.pipeline, models.layout.virtual_pipeline, groups, keep});
+  const std::vector<std::int64_t> tokens(micro_batches.size(), rank_tokens),
+      all(micro_batches.size(), gathered);
+  return models.memory.lane_peak(made, micro_batches, tokens, all, models.layout.context);
+}
+
+}  // namespace
+
+TEST_CASE("States of a stage under ZeRO 0 to 3, by hand") {
+  // bf16 parameters (2), fp32 gradients (4), fp32 master weight and two moments (12); two replicas.
+  const struct {
+    int zero;
+    double parameters, gradients, optimizer;
+  } cases[] = {{0, 2, 4, 12}, {1, 2, 4, 6}, {2, 2, 2, 6}};
+  for (const auto& c : cases) {
+    CAPTURE(c.zero);
+    const Models models(small_model(), layout_of(2, 2, c.zero));
+    for (const int stage : {0, 1}) {
+      const double held = stage == 0 ? kStage0 : kStage1;
+      const MemoryParts parts = models.memory.fixed(stage);
+      CHECK(parts.parameters == c.parameters * held);
+      CHECK(parts.gradients == c.gradients * held);
+      CHECK(parts.optimizer == c.optimizer * held);
+      CHECK(parts.activations == 0);
+      CHECK(parts.reserve == models.profile.device().reserve_bytes);
+    }
+  }
+  const Models sharded(small_model(), layout_of(1, 2, 3));
+  const double all = 4 * 41088 + 2 * 16384 + 64;
+  const MemoryParts parts = sharded.memory.fixed(0);
+  CHECK(parts.parameters == 2 * all / 2);
+  CHECK(parts.gradients == 4 * all / 2);
+  CHECK(parts.optimizer == 12 * all / 2);
+  CHECK(parts.buffers == 2 * 2 * 41088);  // the layer at work and the next one, gathered
+}
+
+TEST_CASE("Tensor parallelism divides states, tied embeddings are held once") {
+  Layout layout = layout_of(1, 1, 0);
+  layout.tensor = 2;
+  const Models half(small_model(), layout);
+  CHECK(half.memory.fixed(0).parameters == 2 * (4 * 41088 + 2 * 16384 + 64) / 2.0);
+  ModelShape tied = small_model();
+  tied.tied_embeddings = true;
+  const Models once(tied, layout_of(1, 1, 0));
+  CHECK(once.memory.fixed(0).parameters == 2.0 * static_cast<double>(tied.parameters()));
+}
+
+TEST_CASE("1f1b: the first stage holds P micro-batches, the last one and its logits") {
+  const Models models(small_model(), layout_of(2, 1, 0));
+  CHECK(models.memory.kept_per_token() == kKept);
+  const MemoryPeak peak = peak_of(models, "1f1b", {1, 1, 1, 1}, 1, 10);
+  // Stage 0, with 2 layers and the embedding's output in each: 2 x 10 x (2 kept + input). Stage 1 would need
+  // 10 x (2 kept + logits), which is less.
+  CHECK(peak.stage == 0);
+  CHECK(peak.micro_batch == 1);
+  CHECK(peak.parts.activations == 2 * 10 * (2 * kKept + kInput));
+  CHECK(peak.parts.kv_state == 0);
+  CHECK(peak.parts.buffers == 10 * 2 * kInput);  // what arrives and what is sent
+  CHECK(peak.parts.parameters == 2 * kStage0);
+  // One micro-batch: now the last stage has more.
+  const MemoryPeak one = peak_of(models, "1f1b", {1}, 1, 10);
+  CHECK(one.stage == 1);
+  CHECK(one.parts.activations == 10 * 2 * kKept);
+  CHECK(one.parts.buffers == 10 * (2 * kInput + kLogits));
+}
+
+TEST_CASE(
+    "A dependent group keeps K and V of all its chunks, activations of K only, gradients from the first B") {
+  // D1 D2 F3 B3 R2 B2 R1 B1 on one stage of 4 layers, 10 tokens a chunk. The peak is at B3: the activations
+  // of one chunk, K and V of three, and the gradients of the two earlier ones.
+  const Models models(small_model(), layout_of(1, 1, 0));
+  const MemoryPeak one = peak_of(models, "state-aware-1f1b", {3}, 1, 10);
+  CHECK(one.parts.activations == 10 * (4 * kKept + kInput));
+  CHECK(one.parts.kv_state == 10 * 4 * kKv * (3 + 2));
+  CHECK(one.micro_batch == 2);
+  const MemoryPeak all = peak_of(models, "state-aware-1f1b", {3}, 3, 10);
+  CHECK(all.parts.activations == 3 * 10 * (4 * kKept + kInput));
+  CHECK(all.parts.kv_state == one.parts.kv_state);
+  // Standalone chunks have no K and V to keep beside their activations.
+  CHECK(peak_of(models, "state-aware-1f1b", {1, 1, 1}, 1, 10).parts.kv_state == 0);
+}
+
+TEST_CASE("Activations are held as long as the schedule says: until B, or W where backwards are split") {
+  const Models models(small_model(), layout_of(4, 1, 0));
+  const std::vector<std::int32_t> groups(8, 1);
+  for (const char* name : {"gpipe", "1f1b", "zb-h1"}) {
+    CAPTURE(name);
+    const MemoryPeak peak = peak_of(models, name, groups, 1, 1000);
+    const int kept =
+        peak_kept(schedule_policy(name).make({4, 1, groups, 1}))[static_cast<std::size_t>(peak.stage)];
+    CHECK(peak.parts.activations == kept * 1000 * (kKept + (peak.stage == 0 ? kInput : 0)));
+  }
+}
+
+TEST_CASE("Recomputed layers keep their input, and one of them is whole while it is at work") {
+  const Models models(small_model(), layout_of(1, 1, 0));
+  const MemoryPeak peak = peak_of(models, "1f1b", {1}, 1, 10, 0, 3);
+  CHECK(peak.parts.activations == 10 * (1 * kKept + 3 * kInput + kInput));
+  CHECK(peak.parts.buffers == 10 * (kKept + kLogits + 2 * kInput));
+}
+
+TEST_CASE("K and V of the group are gathered, with their gradients, only with context parallelism") {
+  Layout layout = layout_of(1, 1, 0);
+  layout.context = 2;
+  const Models models(small_model(), layout);
+  const MemoryPeak peak = peak_of(models, "1f1b", {1}, 1, 10, 20);
+  CHECK(peak.parts.buffers == 2 * 20 * kKv + 10 * (kLogits + 2 * kInput));
+}
+
+TEST_CASE("L_max fits, and 1 % more does not") {
+  for (const int context : {1, 2}) {
+    Layout layout = layout_of(4, 1, 1);
+    layout.tensor = 8;
+    layout.context = context;
+    const Models models(builtin_model("llama2-7b"), layout);
+    const std::int64_t most = models.memory.largest_micro_batch(context);
+    REQUIRE(most > 0);
+    const auto need = [&](double scale) {
+      const auto rank_tokens = static_cast<std::int64_t>(scale * static_cast<double>(most / context));
+      return peak_of(models, "1f1b", std::vector<std::int32_t>(8, 1), 1, rank_tokens, rank_tokens * context)
+          .parts.total();
+    };
+    CHECK(need(1) <= models.memory.capacity_bytes());
+    CHECK(need(1.01) > models.memory.capacity_bytes());
+    CHECK(models.memory.bucket_size() == most / context);
+  }
+}
+
+TEST_CASE("L_max fits an interleaved pipeline too, which keeps more in flight") {
+  Layout layout = layout_of(4, 1, 1);
+  layout.tensor = 8;
+  const std::int64_t plain = Models(builtin_model("llama2-7b"), layout).memory.largest_micro_batch(1);
+  layout.virtual_pipeline = 2;
+  const Models models(builtin_model("llama2-7b"), layout);
+  const std::int64_t most = models.memory.largest_micro_batch(1);
+  CHECK(most < plain);
+  const std::vector<std::int32_t> groups(16, 1);
+  CHECK(peak_of(models, "interleaved-1f1b", groups, 1, most).parts.total() <= models.memory.capacity_bytes());
+  CHECK(peak_of(models, "interleaved-1f1b", groups, 1, most * 11 / 10).parts.total() >
+        models.memory.capacity_bytes());
+}
+
+TEST_CASE("A model whose states fill the GPU leaves room for nothing") {
+  const Models models(builtin_model("llama3.1-405b"), layout_of(1, 1, 0));
+  CHECK(models.memory.largest_micro_batch(1) == 0);
+  CHECK(models.memory.checkpointed_layers(1024, 1) == -1);
+}
+
+TEST_CASE("Checkpointed layers (HBP Algorithm 4): enough to fit, and not one too many") {
+  Layout layout = layout_of(1, 1, 1);
+  layout.tensor = 8;
+  const Models models(builtin_model("llama2-7b"), layout);
+  const auto fits = [&](std::int64_t tokens, int layers) {
+    return peak_of(models, "1f1b", {1}, 1, tokens, 0, layers).parts.total() <= models.memory.capacity_bytes();
+  };
+  int last = 0, partly = 0;
+  for (std::int64_t tokens = 8192; tokens <= 4 << 20; tokens += 8192) {
+    const int layers = models.memory.checkpointed_layers(tokens, 1);
+    CAPTURE(tokens);
+    if (layers < 0) {
+      REQUIRE(!fits(tokens, 32));
+      last = 33;
+      continue;
+    }
+    REQUIRE(layers >= last);  // more tokens never need fewer
+    last = layers;
+    REQUIRE(fits(tokens, layers));
+    if (layers > 0) REQUIRE(!fits(tokens, layers - 1));
+    partly += layers > 0 && layers < 32;
+  }
+  CHECK(partly > 10);
+  CHECK(last == 33);
+  // Over a pipeline the layers go round the stages, so that a few more may be needed than on one.
+  layout.pipeline = 4;
+  const Models piped(builtin_model("llama2-7b"), layout);
+  for (std::int64_t tokens = 8192; tokens <= 1 << 20; tokens += 8192) {
+    const int layers = piped.memory.checkpointed_layers(tokens, 1);
+    if (layers < 0) continue;
+    REQUIRE(peak_of(piped, "1f1b", std::vector<std::int32_t>(8, 1), 1, tokens, 0, layers).parts.total() <=
+            piped.memory.capacity_bytes());
+  }
+}

@@ -1,0 +1,50 @@
+// Everything that prices a layout, owned in one place, from a shipped profile. Tests that use it check laws
+// and ratios, never the profile's own figures.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "profiler/profile/profile.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/memory/memory_model.h"
+#include "sim/topology/placement.h"
+
+namespace equipoise::testing {
+
+inline Profile shipped_profile() {
+  return Profile::load(std::string(EQUIPOISE_SOURCE_DIR) + "/profiler/profiles/h100-sxm.json");
+}
+
+struct Models {
+  explicit Models(const ModelShape& model, const Layout& l, FrameworkOptions framework = {})
+      : layout(l),
+        placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline}, 8),
+        costs(model, l, profile, placement, NetworkRates{}, framework),
+        memory(model, l, profile, framework.gradient_bytes) {}
+  Models(const Models&) = delete;  // costs and placement refer to their siblings
+  Models& operator=(const Models&) = delete;
+
+  Profile profile = shipped_profile();
+  Layout layout;
+  Placement placement;
+  LayerCosts costs;
+  MemoryModel memory;
+};
+
+// One micro-batch of whole documents, with ids from `first`.
+inline MicroBatch documents(std::initializer_list<std::int64_t> lengths, std::int64_t first = 0) {
+  MicroBatch micro_batch;
+  for (const std::int64_t length : lengths) micro_batch.slices.push_back({first++, 0, length});
+  return micro_batch;
+}
+
+inline ShardRule shard_by(const char* name) {
+  ShardRule rule;
+  rule.fixed = &sharding_policy(name);
+  rule.options.pad = Pad::tail;
+  return rule;
+}
+
+}  // namespace equipoise::testing

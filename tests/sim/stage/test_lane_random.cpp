@@ -1,0 +1,94 @@
+// The lane engine against the schedules' reference executor, op by op, on random lanes.
+#include <cmath>
+
+#include "policies/random.h"
+#include "tests/sim/stage/hand_costs.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+int pick(SplitMix64& random, int least, int most) {
+  return least + static_cast<int>(random.next() % static_cast<std::uint64_t>(most - least + 1));
+}
+
+struct Case {
+  int stages = 1;
+  int virtual_stages = 1;
+  std::vector<double> forward;  // multiples of 2 x virtual stages, so that all halves are whole
+  std::vector<std::int32_t> groups;
+  StepOptions options;
+  Picoseconds hop = 0;
+};
+
+Case random_case(SplitMix64& random, std::string_view schedule) {
+  Case c;
+  c.stages = pick(random, 1, 6);
+  const bool interleaved = schedule == "interleaved-1f1b";
+  if (interleaved && c.stages > 1) c.virtual_stages = pick(random, 1, 3);
+  const bool groups = schedule == "state-aware-1f1b" || schedule == "gpipe";
+  const int wanted = interleaved ? c.stages * pick(random, 1, 3) : pick(random, 1, 12);
+  int count = 0;
+  while (count < wanted) {
+    const int size = groups && random.next() % 3 == 0 ? pick(random, 2, 5) : 1;
+    c.groups.push_back(size);
+    count += size;
+  }
+  for (int j = 0; j < count; ++j) c.forward.push_back(2.0 * c.virtual_stages * pick(random, 1, 50));
+  c.options.keep = pick(random, 1, 4);
+  c.options.strict_keep = random.next() % 2 == 0;
+  c.options.blocking_sends = random.next() % 2 == 0;
+  c.hop = pick(random, 0, 20);
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("Every op starts and ends when the reference executor says, 400 random lanes a schedule") {
+  for (const SchedulePolicy& policy : schedule_policies()) {
+    CAPTURE(policy.name);
+    SplitMix64 random(5);
+    for (int round = 0; round < 400; ++round) {
+      const Case c = random_case(random, policy.name);
+      CAPTURE(round);
+      const HandLane lane = hand_lane(c.forward, c.groups, 2, c.hop, c.virtual_stages);
+      LaneEngine engine(model_of(c.stages * c.virtual_stages), pipeline_of(c.stages, c.virtual_stages));
+      const HandRun run = run_lane(engine, policy.name, lane, c.stages, c.options, c.virtual_stages);
+      const TimedSchedule timed = time_schedule(run.schedule, op_durations(run.schedule, c.forward, 2),
+                                                {static_cast<double>(c.hop), c.options.blocking_sends});
+      REQUIRE(timed.stalled.empty());
+      std::vector<std::size_t> next(static_cast<std::size_t>(c.stages), 0);
+      bool same = true;
+      for (const StageOp& op : run.ops) {
+        const TimedOp& expected =
+            timed.stages[static_cast<std::size_t>(op.stage)][next[static_cast<std::size_t>(op.stage)]++];
+        same = same && op.op == expected.op && static_cast<double>(op.start) == expected.start &&
+               static_cast<double>(op.end) == expected.end;
+      }
+      REQUIRE(same);
+      std::size_t total = 0;
+      for (const auto& stage : timed.stages) total += stage.size();
+      REQUIRE(run.ops.size() == total);
+      for (std::size_t s = 0; s < next.size(); ++s)
+        REQUIRE(static_cast<double>(run.accounts.recompute[s]) == timed.recompute[s]);
+      REQUIRE(run.bubble == doctest::Approx(bubble_ratio(timed)).epsilon(1e-12));
+    }
+  }
+}
+
+TEST_CASE("Scaling all times by k scales every clock by k and leaves the bubble ratio") {
+  SplitMix64 random(9);
+  for (int round = 0; round < 200; ++round) {
+    const Case c = random_case(random, "state-aware-1f1b");
+    std::vector<double> scaled = c.forward;
+    for (double& f : scaled) f *= 7;
+    LaneEngine engine(model_of(c.stages), pipeline_of(c.stages));
+    const HandRun once =
+        run_lane(engine, "state-aware-1f1b", hand_lane(c.forward, c.groups, 2, c.hop), c.stages, c.options);
+    const HandRun more =
+        run_lane(engine, "state-aware-1f1b", hand_lane(scaled, c.groups, 2, 7 * c.hop), c.stages, c.options);
+    REQUIRE(more.result.makespan == 7 * once.result.makespan);
+    REQUIRE(more.bubble == doctest::Approx(once.bubble).epsilon(1e-12));
+  }
+}

@@ -1,0 +1,178 @@
+// Whole steps: lanes side by side, groups with a barrier between them, ZeRO-3 in step, and nothing left over
+// from one run to the next.
+#include <algorithm>
+#include <cstring>
+
+#include "sim/engine/stage/step_simulator.h"
+#include "tests/sim/models.h"
+#include "tests/sim/stage/hand_costs.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Layout small_layout(int data, int context, int pipeline) {
+  Layout layout = pipeline_of(pipeline);
+  layout.data = data;
+  layout.context = context;
+  return layout;
+}
+
+StepOptions run_by(const char* schedule) {
+  StepOptions options;
+  options.schedule = &schedule_policy(schedule);
+  options.record_ops = true;
+  return options;
+}
+
+Lane lane_of(int context, std::initializer_list<std::int64_t> lengths) {
+  Lane lane;
+  lane.context = context;
+  std::int64_t id = 0;
+  for (const std::int64_t length : lengths)
+    lane.micro_batches.push_back(documents({length, length / 3 + 1}, id++));
+  return lane;
+}
+
+Step step_of(std::vector<Lane> lanes) {
+  Step step;
+  step.lanes = std::move(lanes);
+  return step;
+}
+
+bool same_bits(double a, double b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+void check_same(const StepResult& a, const StepResult& b) {
+  CHECK(a.step == b.step);
+  CHECK(a.pipeline == b.pipeline);
+  CHECK(a.gradient_wait == b.gradient_wait);
+  CHECK(a.optimizer == b.optimizer);
+  CHECK(a.forward_latency == b.forward_latency);
+  CHECK(same_bits(a.bubble_ratio, b.bubble_ratio));
+  CHECK(same_bits(a.compute_max, b.compute_max));
+  CHECK(same_bits(a.compute_mean, b.compute_mean));
+  CHECK(same_bits(a.cp_imbalance, b.cp_imbalance));
+  CHECK(same_bits(a.recompute_seconds, b.recompute_seconds));
+  for (std::size_t s = 0; s < kStreams; ++s) CHECK(same_bits(a.exposed_seconds[s], b.exposed_seconds[s]));
+  CHECK(same_bits(a.kv_sent_tokens, b.kv_sent_tokens));
+  CHECK(same_bits(a.kv_useful_tokens, b.kv_useful_tokens));
+  CHECK(a.tokens == b.tokens);
+  CHECK(a.computed_tokens == b.computed_tokens);
+  CHECK(same_bits(a.causal_pairs, b.causal_pairs));
+  CHECK(same_bits(a.peak.parts.total(), b.peak.parts.total()));
+  CHECK(a.use.calls == b.use.calls);
+  REQUIRE(a.ops.size() == b.ops.size());
+  for (std::size_t i = 0; i < a.ops.size(); ++i) {
+    CHECK(a.ops[i].op == b.ops[i].op);
+    CHECK(a.ops[i].start == b.ops[i].start);
+    CHECK(a.ops[i].end == b.ops[i].end);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A step gives the same bits again, from a used simulator and from a fresh one") {
+  const Models models(builtin_model("wlb-550m"), small_layout(2, 2, 2));
+  const ShardRule rule = shard_by("per-document");
+  const Step step = step_of({lane_of(2, {9000, 300, 4096}), lane_of(2, {5000, 5000})});
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), &models.memory);
+  const StepResult first = simulator.run(step);
+  simulator.run(step_of({lane_of(2, {128}), lane_of(2, {64, 20000})}));  // leaves other buffers behind
+  check_same(simulator.run(step), first);
+  StepSimulator fresh(models.costs, rule, run_by("1f1b"), &models.memory);
+  check_same(fresh.run(step), first);
+}
+
+TEST_CASE("Tokens and pairs of a step are those of its documents") {
+  const Models models(builtin_model("wlb-550m"), small_layout(1, 2, 1));
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+  Step step = step_of({lane_of(2, {})});
+  step.lanes[0].micro_batches.push_back(documents({3, 2}));
+  const StepResult result = simulator.run(step);
+  CHECK(result.tokens == 5);
+  CHECK(result.computed_tokens == 8);   // padded to a multiple of 2 x CP
+  CHECK(result.causal_pairs == 6 + 3);  // 3*4/2 + 2*3/2
+  CHECK(result.forward_latency.size() == 1);
+}
+
+TEST_CASE("Lanes run side by side; groups with a barrier run one after another") {
+  const Models models(builtin_model("wlb-550m"), small_layout(2, 1, 2));
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+  const Lane a = lane_of(1, {8000, 2000}), b = lane_of(1, {4000, 1000, 600});
+  const Picoseconds alone_a = simulator.run(step_of({a})).pipeline;
+  const Picoseconds alone_b = simulator.run(step_of({b})).pipeline;
+  CHECK(alone_a != alone_b);
+  CHECK(simulator.run(step_of({a, b})).pipeline == std::max(alone_a, alone_b));
+  Lane later = b;
+  later.barrier_group = 1;
+  const StepResult chained = simulator.run(step_of({a, later}));
+  CHECK(chained.pipeline == alone_a + alone_b);
+  for (const StageOp& op : chained.ops)
+    if (op.lane == 1) CHECK(op.start >= alone_a);
+}
+
+TEST_CASE("A step ends with the last backward, the exposed gradients and the optimizer") {
+  const Models models(builtin_model("wlb-550m"), small_layout(2, 1, 2));
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+  const StepResult r = simulator.run(step_of({lane_of(1, {8000, 2000}), lane_of(1, {4000})}));
+  CHECK(r.step == r.pipeline + r.gradient_wait + r.optimizer);
+  CHECK(r.gradient_wait > 0);  // at least the last bucket and the gathering of parameters
+  CHECK(r.optimizer > 0);
+  CHECK(r.compute_max >= r.compute_mean);
+}
+
+TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with the gathers it cannot hide") {
+  Layout layout = small_layout(2, 1, 1);
+  layout.zero = 3;
+  const Models models(builtin_model("wlb-550m"), layout);
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+  const Lane a = lane_of(1, {8000, 100}), b = lane_of(1, {500, 6000, 40});
+  const GradientSync sync(models.costs);
+  const int layers = models.costs.model().layers;
+
+  // Forward and backward, the first gather of each and the last reduction, and of every further layer what
+  // its own work is too short to hide.
+  MicroBatchCoster coster(models.costs, rule);
+  LaneEngine engine(models.costs.model(), layout);
+  const auto time = [&](const MicroBatch& micro_batch) {
+    MicroBatchCost cost;
+    coster.cost(micro_batch, 1, cost);
+    const Picoseconds forward = cost.forward[0].local[0], backward = cost.backward[0].local[0];
+    const Picoseconds work =
+        engine.alone(OpKind::F, 0, micro_batch, cost) + engine.alone(OpKind::B, 0, micro_batch, cost);
+    return work + 2 * sync.layer_gather() + sync.layer_reduce() +
+           (layers - 1) * (std::max<Picoseconds>(0, sync.layer_gather() - forward) +
+                           std::max<Picoseconds>(0, sync.layer_gather() + sync.layer_reduce() - backward));
+  };
+  const Picoseconds expected = std::max(time(a.micro_batches[0]), time(b.micro_batches[0])) +
+                               std::max(time(a.micro_batches[1]), time(b.micro_batches[1])) +
+                               time(b.micro_batches[2]);
+  const StepResult both = simulator.run(step_of({a, b}));
+  CHECK(both.pipeline == expected);
+  CHECK(both.step == expected + sync.stages()[0].optimizer);
+  // A barrier between the lanes: the second goes in step with nobody.
+  Lane later = b;
+  later.barrier_group = 1;
+  CHECK(simulator.run(step_of({a, later})).pipeline ==
+        time(a.micro_batches[0]) + time(a.micro_batches[1]) + time(b.micro_batches[0]) +
+            time(b.micro_batches[1]) + time(b.micro_batches[2]));
+}
+
+TEST_CASE("A micro-batch without documents takes no time") {
+  const Models models(builtin_model("wlb-550m"), small_layout(1, 1, 2));
+  const ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+  Lane lane = lane_of(1, {4000});
+  const StepResult one = simulator.run(step_of({lane}));
+  lane.micro_batches.emplace_back();
+  const StepResult two = simulator.run(step_of({lane}));
+  CHECK(two.forward_latency.back() == 0);
+  CHECK(two.pipeline == one.pipeline);
+}

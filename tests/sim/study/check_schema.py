@@ -1,0 +1,48 @@
+"""Every shipped study satisfies the shipped JSON Schema, and the schema refuses what the reader refuses.
+
+Exits 77 (skipped) where python3-jsonschema is missing.
+"""
+
+import copy
+import json
+import pathlib
+import sys
+
+try:
+    import jsonschema
+except ImportError:
+    print("skipped: python3-jsonschema is not installed")
+    sys.exit(77)
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+schema = json.loads((ROOT / "sim/study/study.schema.json").read_text())
+jsonschema.Draft7Validator.check_schema(schema)
+validator = jsonschema.Draft7Validator(schema)
+
+studies = sorted((ROOT / "traces/studies").glob("*.json"))
+assert len(studies) >= 2, studies
+for path in studies:
+    problems = [error.message for error in validator.iter_errors(json.loads(path.read_text()))]
+    assert not problems, (path, problems)
+
+good = json.loads(studies[0].read_text())
+BAD = [
+    (("unknown",), 1),
+    (("batch", "step"), 5),
+    (("batch", "steps"), 0),
+    (("batch", "loader"), "keep"),
+    (("parallel", "tensor"), 1.5),
+    (("parallel", "recompute"), "some"),
+    (("trace", "uniform"), 4096),  # beside a file
+    (("policies",), []),
+    (("policies",), [{"shard": "adaptive"}]),  # no name
+    (("precision",), "fp4"),
+]
+for path, value in BAD:
+    study = copy.deepcopy(good)
+    node = study
+    for key in path[:-1]:
+        node = node.setdefault(key, {})
+    node[path[-1]] = value
+    assert not validator.is_valid(study), (path, value)
+print(f"{len(studies)} studies satisfy the schema, {len(BAD)} bad ones do not")

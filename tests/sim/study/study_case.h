@@ -1,0 +1,43 @@
+// Studies as JSON values, small enough to run in a moment.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "policies/error.h"
+#include "sim/study/study.h"
+
+namespace equipoise::testing {
+
+inline nlohmann::json small_study() {
+  return nlohmann::json::parse(R"({
+    "name": "small",
+    "trace": {"distribution": "wlb-128k", "seed": 3},
+    "model": "wlb-550m",
+    "cluster": {"profile": "h100-sxm"},
+    "parallel": {"tensor": 2, "context": 2, "pipeline": 2, "recompute": "none"},
+    "batch": {"context_window": "32K", "sequences_per_step": 4, "steps": 4},
+    "policies": ["plain-4d", {"name": "fixed-greedy", "shard": "per-document"}, "wlb-llm"],
+    "baseline": "plain-4d"
+  })");
+}
+
+inline Study parse(const nlohmann::json& file) {
+  return parse_study(file, "study.json");
+}
+
+// The one line that a bad study is refused with; empty if it is accepted.
+inline std::string refusal(const nlohmann::json& file) {
+  try {
+    (void)parse(file);
+  } catch (const UserError& e) {
+    const std::string message = e.what();
+    CHECK(message.find('\n') == std::string::npos);
+    return message;
+  }
+  return "";
+}
+
+}  // namespace equipoise::testing

@@ -1,0 +1,139 @@
+// Metrics of a step of two micro-batches, by hand.
+#include <doctest/doctest.h>
+
+#include "sim/metrics/metrics.h"
+
+using namespace equipoise;
+
+namespace {
+
+constexpr Picoseconds kSecond = 1'000'000'000'000;
+
+// One lane, two micro-batches: a document of 2,000 tokens; two of 1,000.
+Plan two_micro_batches(int steps, bool last_is_tail) {
+  Plan plan;
+  plan.policy = "plain";
+  for (int i = 0; i < steps; ++i) {
+    Step step;
+    step.lanes.resize(1);
+    step.lanes[0].micro_batches.resize(2);
+    step.lanes[0].micro_batches[0].slices = {{3 * i, 0, 2000}};
+    step.lanes[0].micro_batches[1].slices = {{3 * i + 1, 0, 1000}, {3 * i + 2, 0, 1000}};
+    step.tail = last_is_tail && i + 1 == steps;
+    plan.steps.push_back(step);
+  }
+  return plan;
+}
+
+std::vector<GlobalBatch> batches_of(const Plan& plan) {
+  std::vector<GlobalBatch> batches;
+  for (const Step& step : plan.steps) {
+    GlobalBatch batch;
+    for (const MicroBatch& micro_batch : step.lanes[0].micro_batches)
+      batch.slices.insert(batch.slices.end(), micro_batch.slices.begin(), micro_batch.slices.end());
+    batches.push_back(batch);
+  }
+  return batches;
+}
+
+StepResult result_of(double seconds) {
+  StepResult r;
+  r.step = static_cast<Picoseconds>(seconds * kSecond);
+  r.forward_latency = {3 * kSecond / 10, kSecond / 10};
+  r.bubble_ratio = 0.25;
+  r.compute_max = 3;
+  r.compute_mean = 2;
+  r.cp_imbalance = 1.5;
+  r.recompute_seconds = 0.5;
+  r.exposed_seconds[static_cast<std::size_t>(Stream::cp)] = 0.2;
+  r.kv_sent_tokens = 1000;
+  r.kv_useful_tokens = 250;
+  r.tokens = 4000;
+  r.computed_tokens = 5000;
+  r.distributed_tokens = 1000;
+  return r;
+}
+
+ModelShape model() {
+  ModelShape m;
+  m.layers = 2;
+  m.hidden = 8;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 2;
+  m.ffn = 16;
+  m.vocab = 100;
+  return m;
+}
+
+}  // namespace
+
+TEST_CASE("Every metric of one step") {
+  const Plan plan = two_micro_batches(1, false);
+  const std::vector<GlobalBatch> batches = batches_of(plan);
+  std::vector<StepResult> results = {result_of(2)};
+  // 2000 x 2001 / 2 = 2,001,000; 1000 x 1001 / 2 = 500,500, twice.
+  results[0].causal_pairs = 2001000 + 2 * 500500;
+  Layout layout;
+  layout.tensor = 2;
+  layout.pipeline = 2;
+  const ModelShape shape = model();
+  const Metrics m = measure({shape, layout, 1e9, batches, plan, results});
+  CHECK(m.step_seconds == 2.0);
+  CHECK(m.tokens_per_second_per_gpu == 4000.0 / 2 / 4);
+  // 6 x 2,080 matmul parameters x 4,000 tokens; 192 FLOPs a pair (12 x head dim 2 x 4 heads x 2 layers).
+  const double flops = 6.0 * 2080 * 4000 + 192.0 * 3002000;
+  CHECK(*m.mfu == doctest::Approx(flops / (2.0 * 4 * 1e9)).epsilon(1e-12));
+  CHECK(m.bubble_ratio == 0.25);
+  CHECK(*m.imbalance_degree == doctest::Approx(0.3 * 2 / 0.4));  // max x count / sum
+  CHECK(*m.attention_imbalance == doctest::Approx(4.0 / 3));     // 4e6 over the mean of 4e6 and 2e6
+  CHECK(m.gpu_compute_imbalance == 1.5);
+  CHECK(m.cp_imbalance == 1.5);
+  CHECK(m.kv_useful_ratio == 0.25);
+  CHECK(m.recompute_ratio == 0.25);
+  CHECK(*m.pr == doctest::Approx(0.2));
+  CHECK(m.cr == 0.25);
+  CHECK(m.ave_t == 4000.0);
+  CHECK(*m.exposed_comm_ratio[static_cast<std::size_t>(Stream::cp)] == doctest::Approx(0.1));
+  CHECK(m.token_delay_mean == 0.0);
+  CHECK(m.carried_tokens == 0.0);
+  CHECK(!m.speedup);  // nothing to compare with yet
+}
+
+TEST_CASE("Tail steps count in time and tokens, not in means") {
+  const Plan plan = two_micro_batches(3, true);
+  const std::vector<GlobalBatch> batches = batches_of(plan);
+  std::vector<StepResult> results = {result_of(2), result_of(4), result_of(100)};
+  const ModelShape shape = model();
+  const Metrics m = measure({shape, Layout{}, 1e9, batches, plan, results});
+  CHECK(m.step_seconds == 3.0);
+  CHECK(m.seconds == doctest::Approx(106));
+  CHECK(m.tokens == 12000);
+  CHECK(m.steps == 3);
+  CHECK(m.tail_steps == 1);
+}
+
+TEST_CASE("Speed-up compares whole runs by time per token, never step times of unequal steps") {
+  const std::vector<char> tail = {0, 0, 1};
+  std::vector<StepResult> results = {result_of(2), result_of(4), result_of(2)};
+  Metrics baseline;
+  baseline.seconds = 24;
+  baseline.tokens = 12000;  // 2 ms a token
+  Metrics m;
+  m.seconds = 8;
+  m.tokens = 12000;
+  compare(baseline, results, tail, m);
+  CHECK(m.speedup == 3.0);
+  // Full steps: 4000 tokens in 2 and in 4 seconds against 8 of the baseline.
+  CHECK(*m.speedup_low == doctest::Approx(2));
+  CHECK(*m.speedup_high == doctest::Approx(4));
+  Metrics self = baseline;
+  compare(baseline, {}, {}, self);
+  CHECK(self.speedup == 1.0);
+  Metrics failed;  // out of memory
+  compare(baseline, {}, {}, failed);
+  CHECK(!failed.speedup);
+  Metrics against_failed = m;
+  against_failed.speedup.reset();
+  compare(failed, results, tail, against_failed);
+  CHECK(!against_failed.speedup);
+}

@@ -1,0 +1,212 @@
+// Reading studies: what is filled in, and every way to get a file wrong.
+#include <filesystem>
+#include <fstream>
+
+#include "sim/study/policy_run.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+json with(const char* pointer, const json& value) {
+  json file = small_study();
+  file[json::json_pointer(pointer)] = value;
+  return file;
+}
+
+bool holds(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("Every shipped study is read without a complaint") {
+  int count = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(EQUIPOISE_SOURCE_DIR) + "/traces/studies")) {
+    if (entry.path().extension() != ".json") continue;
+    CAPTURE(entry.path().string());
+    const Study study = read_study(entry.path().string(), {});
+    CHECK(!study.policies.empty());
+    CHECK(!study.name.empty());
+    ++count;
+  }
+  CHECK(count >= 2);
+}
+
+TEST_CASE("A study says only what differs from the defaults") {
+  const Study study =
+      parse(json::parse(R"({"trace": {"uniform": 8192}, "model": "llama2-7b", "policies": ["plain"]})"));
+  CHECK(study.name == "study");
+  CHECK(study.layout.gpus() == 1);
+  CHECK(study.layout.zero == 1);
+  CHECK(study.layout.recompute == Recompute::selective);
+  CHECK(study.batch.context_window == 131072);
+  CHECK(study.batch.sequences_per_step == 1);  // pipeline x data
+  CHECK(study.steps == 100);
+  CHECK(study.schedule == "1f1b");
+  CHECK(study.baseline == "plain");
+  CHECK(study.policies[0].shard == "per-sequence");
+  CHECK(study.policies[0].sharding.pad == Pad::tail);
+}
+
+TEST_CASE("Sizes take K and M, recompute is a word or a number of layers") {
+  json file = with("/batch/context_window", "1M");
+  CHECK(parse(file).batch.context_window == 1 << 20);
+  file = with("/parallel/recompute", json{{"layers", 5}});
+  CHECK(parse(file).layout.recompute == Recompute::layers);
+  CHECK(parse(file).layout.recompute_layers == 5);
+  file = with("/policies/1", json{{"name", "hbp"}, {"groups", "16K:1,32K:2"}});
+  REQUIRE(parse(file).policies[1].pack.groups.size() == 2);
+  CHECK(parse(file).policies[1].pack.groups[1].length == 32768);
+  CHECK(parse(file).policies[1].pack.groups[1].context == 2);
+}
+
+TEST_CASE("Presets are the papers' systems, and what is said beside them wins") {
+  const Study study = parse(small_study());
+  CHECK(study.policies[0].name == "plain");
+  CHECK(study.policies[0].shard == "per-sequence");
+  CHECK(study.policies[0].label == "plain-4d");
+  CHECK(study.policies[2].name == "wlb");
+  CHECK(study.policies[2].shard == "adaptive");
+  CHECK(study.policies[2].pack.queues == 2);
+  const Study other =
+      parse(with("/policies/2", json{{"name", "wlb-llm"}, {"queues", 3}, {"shard", "per-document"}}));
+  CHECK(other.policies[2].pack.queues == 3);
+  CHECK(other.policies[2].shard == "per-document");
+  CHECK(parse(with("/policies/1", "fixed-4d")).policies[1].shard == "static-best");
+  CHECK(parse(with("/policies/1", "chunkflow")).policies[1].schedule == "state-aware-1f1b");
+}
+
+TEST_CASE("Rows of one name are told apart, the baseline may be a name or a label") {
+  json file = small_study();
+  file["policies"] = {"plain", "plain", {{"name", "wlb"}, {"label", "plain #2"}}, "wlb"};
+  file["baseline"] = "wlb";
+  const Study study = parse(file);
+  CHECK(study.policies[0].label == "plain");
+  CHECK(study.policies[1].label == "plain #2");
+  CHECK(study.policies[2].label == "plain #2 #2");
+  CHECK(study.policies[3].label == "wlb");
+  CHECK(study.baseline == "wlb");
+}
+
+TEST_CASE("A bad study is refused in one line: file, key, what was found, what is allowed") {
+  const struct {
+    const char* pointer;
+    json value;
+    const char* says;
+  } cases[] = {
+      {"/modle", "x", "study.json: unknown key \"modle\", did you mean \"model\"?"},
+      {"/batch/contxt_window", 1,
+       "study.json: batch: unknown key \"contxt_window\", did you mean \"context_window\"?"},
+      {"/parallel/tensr", 1, "study.json: parallel: unknown key \"tensr\", did you mean \"tensor\"?"},
+      {"/cluster/network/nic_gbps", 1,
+       "study.json: cluster.network: unknown key \"nic_gbps\", did you mean \"nic_GBps\"?"},
+      {"/policies/1/queue", 1, "study.json: policies[1]: unknown key \"queue\", did you mean \"queues\"?"},
+      {"/trace/flie", "x", "study.json: trace: unknown key \"flie\", did you mean \"file\"?"},
+      {"/framework", json{{"tp_overlapp", true}}, "study.json: framework: unknown key \"tp_overlapp\""},
+      {"/name", 3, "study.json.name: expected a string, found 3"},
+      {"/trace", "wlb-128k", "study.json: trace: expected an object, found \"wlb-128k\""},
+      {"/trace/repeat", "yes", "study.json: trace.repeat: expected true or false, found \"yes\""},
+      {"/trace/file", "x.txt",
+       "study.json: trace: expected one of file, uniform, distribution and mixture, found 2"},
+      {"/trace/uniform", 0, "study.json: trace.uniform: expected an integer in 1..2147483648, found 0"},
+      {"/trace/documents", 1.5,
+       "study.json: trace.documents: expected an integer in 1..4294967296, found 1.5"},
+      {"/model", "llama2-7bb", "study.json: model: unknown model \"llama2-7bb\", did you mean \"llama2-7b\""},
+      {"/model", json{{"hf_config", 3}}, "study.json: model.hf_config: expected a string, found 3"},
+      {"/model", json{{"hf_config", "no/such.json"}}, "no/such.json: cannot be read"},
+      {"/model", json{{"hidden", 64}}, "study.json: model.layers: expected a size, found nothing"},
+      {"/parallel/tensor", 5,
+       "study.json: parallel.tensor: expected a divisor of the model's 12 heads, found 5"},
+      {"/parallel/tensor", 0, "study.json: parallel.tensor: expected an integer in 1..4194304, found 0"},
+      {"/parallel/tensor", "two",
+       "study.json: parallel.tensor: expected an integer in 1..4194304, found \"two\""},
+      {"/parallel/data", 4194304,
+       "study.json: parallel: expected tensor x context x pipeline x data of at most 4194304 GPUs"},
+      {"/parallel/data", 1e300, "study.json: parallel.data: expected an integer in 1..4194304, found 1e+300"},
+      {"/parallel/data", 18446744073709551615U,
+       "study.json: parallel.data: expected an integer in 1..4194304"},
+      {"/parallel/virtual_pipeline", 4194304,
+       "study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 16 layers"},
+      {"/parallel/zero", 4, "study.json: parallel.zero: expected an integer in 0..3, found 4"},
+      {"/parallel/context_comm", "tree",
+       "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, found \"tree\""},
+      {"/parallel/recompute", "some",
+       "study.json: parallel.recompute: expected one of none, selective, full, found \"some\""},
+      {"/parallel/recompute", json{{"layer", 3}},
+       "study.json: parallel.recompute: unknown key \"layer\", did you mean \"layers\"?"},
+      {"/batch/steps", -1, "study.json: batch.steps: expected an integer in 1..10000000, found -1"},
+      {"/batch/steps", "9223372036854775807", "study.json: batch.steps: expected an integer in 1..10000000"},
+      {"/batch/context_window", "-9223372036854775808",
+       "study.json: batch.context_window: expected an integer in 1..2147483648"},
+      {"/batch/context_window", 2147483649,
+       "study.json: batch.context_window: expected an integer in 1..2147483648, found 2147483649"},
+      {"/batch/loader", "keep", "study.json: batch.loader: expected one of carry, drop, found \"keep\""},
+      {"/batch/micro_batch_size", 3,
+       "study.json: batch.sequences_per_step: expected a multiple of micro_batch_size x parallel.data = 3, "
+       "found 4"},
+      {"/precision", "fp4", "study.json.precision: expected one of bf16, fp8, found \"fp4\""},
+      {"/schedule", "2f2b", "study.json: schedule: unknown name \"2f2b\""},
+      {"/policies", json::array(), "study.json.policies: expected a list of at least one policy, found []"},
+      {"/policies/0", 7, "study.json: policies[0]: expected an object, found 7"},
+      {"/policies/0", "wlbb", "study.json: policies[0]: policy: unknown \"wlbb\"; did you mean \"wlb\"?"},
+      {"/policies/1/shard", "per-documnt", "study.json: policies[1]: "},
+      {"/policies/1/pad", "errors",
+       "study.json: policies[1].pad: expected one of error, tail, found \"errors\""},
+      {"/policies/1/thresholds", json{4096, 1024},
+       "study.json: policies[1].thresholds: expected rising thresholds, found [4096,1024]"},
+      {"/policies/1/groups", "16K",
+       "study.json: policies[1].groups: expected length:degree pairs such as 16K:1,128K:8, found 16K"},
+      {"/policies/1/oversize", "skip",
+       "study.json: policies[1].oversize: expected one of error, drop, truncate, split, found \"skip\""},
+      {"/policies/1/schedule", "1f1c", "study.json: policies[1]: schedule: unknown name \"1f1c\""},
+      {"/baseline", "plan-4d",
+       "study.json.baseline: expected the name of one of the policies, found \"plan-4d\", did you mean "
+       "\"plain-4d\"?"},
+  };
+  for (const auto& c : cases) {
+    CAPTURE(c.pointer);
+    CAPTURE(c.value.dump());
+    const std::string message = refusal(with(c.pointer, c.value));
+    CAPTURE(message);
+    CHECK(holds(message, c.says));
+  }
+  for (const char* key : {"trace", "model", "policies"}) {
+    json file = small_study();
+    file.erase(key);
+    CHECK(holds(refusal(file), std::string("study.json.") + key + ": expected "));
+  }
+}
+
+TEST_CASE("A file that is no JSON, or is not there, is named") {
+  const std::string path = (std::filesystem::temp_directory_path() / "equipoise_bad_study.json").string();
+  std::ofstream(path) << "{\"trace\": {";
+  CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": not JSON at byte 12").c_str(), UserError);
+  std::filesystem::remove(path);
+  CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": cannot be read").c_str(), UserError);
+}
+
+TEST_CASE("--set reaches every key by its path, lists by index") {
+  json file = small_study();
+  set_study_key(file, "parallel.context=4");
+  CHECK(file["parallel"]["context"] == 4);
+  set_study_key(file, "policies.1.pack_window=8");
+  CHECK(file["policies"][1]["pack_window"] == 8);
+  set_study_key(file, "batch.context_window=64K");  // not JSON: a word
+  CHECK(file["batch"]["context_window"] == "64K");
+  set_study_key(file, "trace={\"uniform\": 4096}");
+  CHECK(file["trace"]["uniform"] == 4096);
+  set_study_key(file, "cluster.network.nic_GBps=25");  // makes what is missing
+  CHECK(file["cluster"]["network"]["nic_GBps"] == 25);
+  const Study study = parse(file);
+  CHECK(study.layout.context == 4);
+  CHECK(study.batch.context_window == 65536);
+  CHECK(study.trace.uniform == 4096);
+  for (const char* bad : {"parallel.context", "=4", "policies.3.queues=1", "policies.-1.queues=1",
+                          "policies.x.queues=1", "baseline.x=1"})
+    CHECK_THROWS_AS(set_study_key(file, bad), UserError);
+}

@@ -1,0 +1,150 @@
+// Whole studies: the same bits on any number of threads, nothing lost, no errors where a row is due.
+#include <nlohmann/json.hpp>
+
+#include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+StudyResult run(const json& file, int jobs = 1) {
+  RunStudyOptions options;
+  options.jobs = jobs;
+  options.record_gpus = true;
+  options.keep_plans = true;
+  return run_study(parse(file), options);
+}
+
+json summary(const json& file, int jobs) {
+  json result = summary_json(parse(file), run(file, jobs));
+  for (json& policy : result["policies"]) policy.erase("measured");
+  return result;
+}
+
+std::string refused(const json& file) {
+  try {
+    (void)run(file);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// Packing of every kind: free, chunked, placed, grouped, of several CP degrees.
+json many_policies() {
+  json file = small_study();
+  file["policies"] = {"plain-4d",
+                      "fixed-4d",
+                      "wlb-llm",
+                      "random",
+                      {{"name", "lpt"}, {"shard", "optimal"}},
+                      {{"name", "chunkflow"}, {"chunk_size", "8K"}, {"keep", 2}},
+                      {{"name", "skrull"}},
+                      {{"name", "hbp"}, {"groups", "8K:1,32K:2"}},
+                      {{"name", "dynamic-cp"}}};
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
+  const json one = summary(many_policies(), 1);
+  CHECK(one["schema"] == "equipoise.summary/1");
+  CHECK(summary(many_policies(), 2).dump() == one.dump());
+  CHECK(summary(many_policies(), 4).dump() == one.dump());
+  CHECK(steps_csv(run(many_policies(), 3)) == steps_csv(run(many_policies(), 1)));
+}
+
+TEST_CASE("Every policy runs all tokens of the study and no others") {
+  const StudyResult result = run(many_policies());
+  CHECK(result.tokens == 4 * 4 * 32768);
+  for (const PolicyResult& policy : result.policies) {
+    CAPTURE(policy.run.label);
+    CHECK(!policy.out_of_memory);
+    std::int64_t tokens = 0;
+    for (const StepResult& step : policy.steps) tokens += step.tokens;
+    CHECK(tokens == result.tokens);
+    CHECK(policy.metrics.tokens == static_cast<double>(result.tokens));
+    REQUIRE(policy.metrics.step_seconds);
+    CHECK(*policy.metrics.step_seconds > 0);
+    REQUIRE(policy.metrics.mfu);
+    CHECK(*policy.metrics.mfu > 0);
+    CHECK(*policy.metrics.mfu < 1);
+  }
+  CHECK(*result.policies[0].metrics.speedup == doctest::Approx(1).epsilon(1e-12));
+}
+
+TEST_CASE("static-best is the better of per-sequence and per-document for the whole run") {
+  json file = small_study();
+  file["policies"] = {{{"name", "plain"}, {"shard", "static-best"}},
+                      {{"name", "plain"}, {"shard", "per-sequence"}},
+                      {{"name", "plain"}, {"shard", "per-document"}}};
+  file.erase("baseline");
+  const StudyResult result = run(file);
+  const double best = result.policies[0].metrics.seconds;
+  const double sequence = result.policies[1].metrics.seconds, document = result.policies[2].metrics.seconds;
+  CHECK(sequence != document);
+  CHECK(best == std::min(sequence, document));
+}
+
+TEST_CASE("Out of memory is a row with its reason and no step time, also where no plan can be made") {
+  json file = small_study();
+  file["model"] = "llama3.1-70b";
+  file["policies"] = {"plain", "wlb", {{"name", "skrull"}}, "hbp"};
+  file["baseline"] = "plain";
+  const Study study = parse(file);
+  const StudyResult result = run(file);
+  const json out = summary_json(study, result);
+  for (const json& policy : out["policies"]) {
+    CAPTURE(policy["name"]);
+    CHECK(policy["status"] == "oom");
+    CHECK(policy["metrics"]["step_seconds"].is_null());
+    CHECK(policy["metrics"]["speedup"].is_null());
+    CHECK(policy["metrics"]["total_seconds"].is_null());
+    CHECK(policy["memory"]["out_of_memory"]["need_bytes"] >
+          policy["memory"]["out_of_memory"]["capacity_bytes"]);
+    CHECK(!policy["memory"]["out_of_memory"]["message"].get<std::string>().empty());
+  }
+  CHECK(study_table(study, result).find("plain is out of memory: stage ") != std::string::npos);
+  CHECK(steps_csv(result).find('\n') == steps_csv(result).size() - 1);  // the header alone
+}
+
+TEST_CASE("A study that cannot run says which file and why") {
+  const auto with = [](const char* pointer, const json& value) {
+    json file = small_study();
+    file[json::json_pointer(pointer)] = value;
+    return file;
+  };
+  const auto says = [](const std::string& message, const std::string& part) {
+    CAPTURE(message);
+    CAPTURE(part);
+    CHECK(message.rfind("study.json: ", 0) == 0);
+    CHECK(message.find(part) != std::string::npos);
+  };
+  says(refused(with("/cluster/profile", "h100")), "cluster.profile: unknown profile 'h100'");
+  says(refused(with("/trace", {{"file", "no_such_trace.txt"}})), "no_such_trace.txt");
+  says(refused(with("/trace", {{"distribution", "wlb-129k"}})), "wlb-129k");
+  says(refused(with("/trace", {{"uniform", 1024}, {"documents", 10}})),
+       "trace: too short: it holds 0 full global batches");
+  says(refused(with("/parallel/order", "tp-cp-dp")), "order");
+  json odd = with("/schedule", "interleaved-1f1b");  // 3 micro-batches on 2 stages
+  odd["batch"]["sequences_per_step"] = 3;
+  says(refused(odd), "plain-4d: interleaved-1f1b");
+}
+
+TEST_CASE(
+    "Padding error: a window that 2 x CP does not divide is refused, with tail it is padded and counted") {
+  json file = small_study();
+  file["batch"]["context_window"] = 32769;
+  file["policies"] = {{{"name", "plain"}, {"shard", "per-sequence"}, {"pad", "error"}}};
+  file["baseline"] = "plain";
+  CHECK(refused(file).find("study.json: plain: per-sequence sharding over 2") == 0);
+  file["policies"][0]["pad"] = "tail";
+  const StudyResult result = run(file);
+  REQUIRE(result.policies[0].metrics.pr);
+  CHECK(*result.policies[0].metrics.pr == doctest::Approx(1 - 32769.0 / 32772));  // the next multiple of 4
+}

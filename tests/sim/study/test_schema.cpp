@@ -1,0 +1,71 @@
+// The shipped JSON Schema and the reader know the same keys.
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+using Keys = std::set<std::string>;
+
+// The keys that the reader allows in the object at `pointer`: it lists them when asked for one it has never
+// heard of.
+Keys read_keys(json file, const std::string& pointer) {
+  file[json::json_pointer(pointer + "/qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq")] = 1;
+  const std::string message = refusal(file);
+  const std::string marker = ", allowed: ";
+  const std::size_t at = message.find(marker);
+  CAPTURE(message);
+  REQUIRE(at != std::string::npos);
+  std::istringstream list(message.substr(at + marker.size()));
+  Keys keys;
+  for (std::string key; std::getline(list, key, ',');) keys.insert(key.substr(key.find_first_not_of(' ')));
+  return keys;
+}
+
+json schema() {
+  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/study.schema.json");
+  REQUIRE(file);
+  return json::parse(file);
+}
+
+Keys schema_keys(const json& object) {
+  CHECK(object["additionalProperties"] == false);
+  Keys keys;
+  for (const auto& [key, value] : object["properties"].items()) {
+    keys.insert(key);
+    CHECK((value.contains("description") || value.contains("$ref")));
+  }
+  return keys;
+}
+
+}  // namespace
+
+TEST_CASE("Every key that the reader knows is in the schema, and no other") {
+  const json all = schema();
+  CHECK(all["$schema"] == "http://json-schema.org/draft-07/schema#");
+  const json& top = all["properties"];
+  json file = small_study();
+  file["parallel"]["recompute"] = {{"layers", 1}};
+  file["cluster"]["network"] = json::object();
+  file["framework"] = json::object();
+  CHECK(schema_keys(all) == read_keys(file, ""));
+  for (const std::string part : {"trace", "cluster", "parallel", "batch", "framework"}) {
+    CAPTURE(part);
+    CHECK(schema_keys(top[part]) == read_keys(file, "/" + part));
+  }
+  CHECK(schema_keys(top["cluster"]["properties"]["network"]) == read_keys(file, "/cluster/network"));
+  CHECK(schema_keys(all["definitions"]["policy"]) == read_keys(file, "/policies/1"));
+  CHECK(schema_keys(all["definitions"]["recompute"]["anyOf"][1]) == read_keys(file, "/parallel/recompute"));
+  file["trace"] = {{"mixture", {{{"file", "x"}}}}};
+  CHECK(schema_keys(top["trace"]["properties"]["mixture"]["items"]) == read_keys(file, "/trace/mixture/0"));
+  file["model"] = {{"hf_config", "x"}};
+  CHECK(schema_keys(top["model"]["anyOf"][1]) == read_keys(file, "/model"));
+  file["model"] = {{"layers", 1}, {"hidden", 64}, {"heads", 1}, {"ffn", 64}, {"vocab", 64}};
+  CHECK(schema_keys(top["model"]["anyOf"][2]) == read_keys(file, "/model"));
+}

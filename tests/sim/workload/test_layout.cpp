@@ -1,0 +1,135 @@
+// Layers over stages, and every layout that is refused.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <numeric>
+
+#include "policies/error.h"
+#include "sim/workload/layout.h"
+
+using namespace equipoise;
+
+TEST_CASE("126 layers over 16 stages: 14 stages with 8, the first and the last with 7") {
+  const std::vector<int> split = split_layers(126, 16);
+  REQUIRE(split.size() == 16);
+  CHECK(split.front() == 7);
+  CHECK(split.back() == 7);
+  for (std::size_t s = 1; s + 1 < split.size(); ++s) CHECK(split[s] == 8);
+}
+
+TEST_CASE("Layers that do not divide go to the middle") {
+  CHECK(split_layers(8, 4) == std::vector<int>{2, 2, 2, 2});
+  CHECK(split_layers(5, 4) == std::vector<int>{1, 2, 1, 1});
+  CHECK(split_layers(6, 4) == std::vector<int>{1, 2, 2, 1});
+  CHECK(split_layers(5, 1) == std::vector<int>{5});
+  for (int layers = 1; layers <= 130; ++layers)
+    for (int stages = 1; stages <= layers; ++stages) {
+      const std::vector<int> split = split_layers(layers, stages);
+      REQUIRE(std::accumulate(split.begin(), split.end(), 0) == layers);
+      const auto [least, most] = std::minmax_element(split.begin(), split.end());
+      REQUIRE(*most - *least <= 1);
+      // The ends never have more than any stage between them.
+      for (std::size_t s = 1; s + 1 < split.size(); ++s)
+        REQUIRE(std::min(split.front(), split.back()) <= split[s]);
+      if (layers % stages <= stages - 2 && stages > 2)
+        REQUIRE(std::max(split.front(), split.back()) == layers / stages);
+    }
+}
+
+namespace {
+
+std::string refusal(const ModelShape& model, const Layout& layout) {
+  try {
+    check_layout(model, layout, "study.json");
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("A layout that fits is accepted") {
+  Layout layout;
+  CHECK(refusal(builtin_model("llama2-7b"), layout) == "");
+  layout.tensor = 8;
+  layout.context = 16;
+  layout.pipeline = 16;
+  layout.data = 4;
+  CHECK(refusal(builtin_model("llama3.1-405b"), layout) == "");
+  CHECK(layout.gpus() == 8192);
+  layout = {};
+  layout.tensor = 4;
+  layout.data = 8;
+  layout.expert = 8;
+  CHECK(refusal(builtin_model("deepseek-v2"), layout) == "");
+  layout = {};
+  layout.tensor = 14;  // 14 heads, 2 KV heads: replicated
+  ModelShape model = builtin_model("qwen2.5-0.5b");
+  model.ffn = 14 * 100;
+  CHECK(refusal(model, layout) == "");
+}
+
+TEST_CASE("Every impossible layout is refused, naming the key, what was found and what is allowed") {
+  const ModelShape& dense = builtin_model("llama3.1-8b");  // 32 layers, 32 heads, 8 KV heads, FFN 14336
+  const struct {
+    const char* message;
+    std::function<void(Layout&)> change;
+  } cases[] = {
+      {"study.json: parallel.tensor: expected a divisor of the model's 32 heads, found 3",
+       [](Layout& l) { l.tensor = 3; }},
+      {"study.json: parallel.tensor: expected a divisor of the model's 32 heads, found 64",
+       [](Layout& l) { l.tensor = 64; }},
+      {"study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 32 layers, found 33",
+       [](Layout& l) { l.pipeline = 33; }},
+      {"study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 32 layers, found 48",
+       [](Layout& l) { l.pipeline = 8, l.virtual_pipeline = 6; }},
+      {"study.json: parallel.virtual_pipeline: expected 1 without a pipeline, found 2",
+       [](Layout& l) { l.virtual_pipeline = 2; }},
+      {"study.json: parallel.zero: expected 0..3, found 4", [](Layout& l) { l.zero = 4; }},
+      {"study.json: parallel.zero: 3 (FSDP) with a pipeline is not supported, expected 0..2",
+       [](Layout& l) { l.zero = 3, l.pipeline = 2; }},
+      {"study.json: parallel.recompute.layers: expected 0..32, found 33",
+       [](Layout& l) { l.recompute = Recompute::layers, l.recompute_layers = 33; }},
+      {"study.json: parallel.context: Ulysses needs a divisor of the 4 query heads of a TP rank, found 8",
+       [](Layout& l) { l.tensor = 8, l.context = 8, l.context_comm = ContextComm::ulysses; }},
+      {"study.json: parallel.expert: expected 1 for a model without experts, found 2",
+       [](Layout& l) { l.data = 2, l.expert = 2; }},
+  };
+  for (const auto& c : cases) {
+    Layout layout;
+    c.change(layout);
+    CHECK(refusal(dense, layout) == c.message);
+  }
+  ModelShape odd = dense;
+  odd.kv_heads = 6;
+  odd.heads = 24;
+  Layout layout;
+  layout.tensor = 4;
+  CHECK(refusal(odd, layout) ==
+        "study.json: parallel.tensor: expected a divisor or multiple of the model's 6 KV heads, found 4");
+  odd = dense;
+  odd.ffn = 14337;
+  layout.tensor = 2;
+  CHECK(refusal(odd, layout) ==
+        "study.json: parallel.tensor: expected a divisor of the FFN size 14337, found 2");
+  const ModelShape& sparse = builtin_model("deepseek-v2");  // 160 experts
+  layout = {};
+  layout.expert = 7;
+  layout.data = 7;
+  CHECK(refusal(sparse, layout) ==
+        "study.json: parallel.expert: expected a divisor of the model's 160 experts, found 7");
+  layout.expert = 8;
+  layout.data = 2;
+  layout.context = 2;
+  CHECK(refusal(sparse, layout) ==
+        "study.json: parallel.expert: expected a divisor of data x context = 4, found 8");
+  layout = {};
+  layout.tensor =
+      64;  // divides 128 heads and the dense FFN of 12288, but not the experts' 1536 - it does: 24
+  CHECK(refusal(sparse, layout) == "");
+  ModelShape narrow = sparse;
+  narrow.moe->expert_ffn = 1500;
+  CHECK(refusal(narrow, layout) ==
+        "study.json: parallel.tensor: expected a divisor of the expert FFN size 1500, found 64");
+}
