@@ -4,11 +4,13 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <sstream>
 #include <thread>
 
 #include "policies/error.h"
+#include "sim/cli/staged_folder.h"
 #include "sim/report/csv.h"
 #include "sim/study/study_report.h"
 #include "traces/atomic_file.h"
@@ -54,9 +56,6 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 }
 
 void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
   write_file(directory / "summary.json", summary_json(study, result).dump(2) + "\n");
   write_file(directory / "steps.csv", steps_csv(result));
   write_file(directory / "plan.json", plans_json_text(result));
@@ -95,8 +94,10 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
   std::string csv;
   for (const Case& c : cases) {
     const Study study = read_study(options.file, c.assignments);
+    std::optional<StagedFolder> folder;
     if (!options.out.empty()) {
-      run.details.directory = (std::filesystem::path(options.out) / directory_name(c.name)).string();
+      folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
+      run.details.directory = folder->path().string();
       run.details.steps = options.timeline_steps;
       run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
                                options.no_fold_tp};
@@ -107,8 +108,10 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       for (const PolicyResult& policy : result.policies)
         for (const std::string& note : policy.notes) log << "note: " << note << '\n';
     }
-    if (!options.out.empty())
-      write_results(std::filesystem::path(options.out) / directory_name(c.name), study, result);
+    if (folder) {
+      write_results(folder->path(), study, result);
+      folder->commit();
+    }
     if (format == Format::table) {
       if (!c.name.empty()) out << "== " << c.name << '\n';
       out << study_table(study, result) << std::flush;

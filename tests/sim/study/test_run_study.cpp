@@ -133,7 +133,7 @@ TEST_CASE("A study that cannot run says which file and why") {
   says(refused(with("/parallel/order", "tp-cp-dp")), "order");
   json odd = with("/schedule", "interleaved-1f1b");  // 3 micro-batches on 2 stages
   odd["batch"]["sequences_per_step"] = 3;
-  says(refused(odd), "plain-4d: interleaved-1f1b");
+  says(refused(odd), "plain-4d: schedule interleaved-1f1b: ");
 }
 
 TEST_CASE(
