@@ -18,16 +18,18 @@ namespace {
 
 constexpr int kTile = 64;
 constexpr int kMaxHeadDim = 256;
+constexpr float kMasked = -1e30F;  // the score of a key that a query does not see
 
 int least(std::int64_t a, std::int64_t b) {
   return static_cast<int>(a < b ? a : b);
 }
 
-// target[c, j] = source[j, c] for j < keys; columns up to kTile are zero.
+// target[c, j] = source[j, c] for j < keys; columns up to the next multiple of 16, the longest vector, are
+// zero.
 void transpose_block(const float* source, std::ptrdiff_t row, int keys, int head_dim, float* target) {
   constexpr int kSquare = 16;  // one cache line of each side
   for (int c0 = 0; c0 < head_dim; c0 += kSquare) {
-    for (int j0 = 0; j0 < kTile; j0 += kSquare) {
+    for (int j0 = 0; j0 < keys; j0 += kSquare) {
       for (int j = j0; j < j0 + kSquare; ++j) {
         if (j < keys) {
           for (int c = c0; c < c0 + kSquare; ++c) target[c * kTile + j] = source[j * row + c];
@@ -52,25 +54,29 @@ struct alignas(64) ForwardTile {
   float denominator[kTile];
 };
 
-// Turns raw scores of one row into probabilities against the running maximum, and rescales what the row has
-// gathered so far.
-void soften_row(ForwardTile& tile, int i, int visible, int head_dim, float scale) {
+// Columns of a block that are computed: its keys, to whole vectors.
+int columns_for(int keys) {
+  return (keys + kLanes - 1) / kLanes * kLanes;
+}
+
+// Turns the raw scores of one row into probabilities against the running maximum, and rescales what the row
+// has gathered so far. Masked keys get a probability of 1e-38 or less, which no sum of f32 notices.
+void soften_row(ForwardTile& tile, int i, int columns, int visible, int head_dim, float scale) {
   float* score = tile.scores + i * kTile;
-  for (int j = visible; j < kTile; ++j) score[j] = -1e30F;
   Vector high = broadcast(tile.maximum[i]);
-  for (int j = 0; j < kTile; j += kLanes) {
-    const Vector scaled = load(score + j) * scale;
+  for (int j = 0; j < columns; j += kLanes) {
+    Vector scaled = load(score + j) * scale;
+    if (j + kLanes > visible) scaled = first_lanes(scaled, visible - j, kMasked);
     store(score + j, scaled);
     high = larger(high, scaled);
   }
   const float maximum = largest_of(high);
   Vector sum = broadcast(0.0F);
-  for (int j = 0; j < kTile; j += kLanes) {
+  for (int j = 0; j < columns; j += kLanes) {
     const Vector p = exp_of(load(score + j) - maximum);
     store(score + j, p);
     sum += p;
   }
-  for (int j = visible; j < kTile; ++j) score[j] = 0;  // exp_of never gives an exact zero
   const Vector change = exp_of(broadcast(tile.maximum[i] - maximum));
   tile.denominator[i] = tile.denominator[i] * change[0] + sum_of(sum);
   if (tile.maximum[i] != maximum) {
@@ -103,7 +109,7 @@ void forward_tile(const AttentionInputs& in, const Piece& piece, int head, std::
       (piece.query_begin + first_query) * query_row + static_cast<std::ptrdiff_t>(head) * d;
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(d));
   for (int i = 0; i < rows; ++i) {
-    tile.maximum[i] = -1e30F;
+    tile.maximum[i] = kMasked;
     tile.denominator[i] = 0;
     for (int c = 0; c < d; c += kLanes) store(tile.out + i * d + c, broadcast(0.0F));
   }
@@ -113,7 +119,7 @@ void forward_tile(const AttentionInputs& in, const Piece& piece, int head, std::
     multiply(rows, kTile, d, {in.query + at, query_row, 1}, transposed_keys + first_key * d, kTile,
              tile.scores, kTile, false);
     for (int i = 0; i < rows; ++i) {
-      soften_row(tile, i, visible_in_block(piece, first_query + i, first_key), d, scale);
+      soften_row(tile, i, columns_for(keys), visible_in_block(piece, first_query + i, first_key), d, scale);
     }
     const float* values =
         in.value + (piece.key_begin + first_key) * key_row + static_cast<std::ptrdiff_t>(kv_head) * d;
@@ -132,16 +138,17 @@ struct alignas(64) BackwardTile {
   float ds[kTile * kTile];
 };
 
-// Probabilities and score gradients of one row from scores (in p) and dP (in ds), masked.
-void differentiate_row(BackwardTile& tile, int i, int visible, float scale, float log_sum, float dot) {
+// Probabilities and score gradients of one row from scores (in p) and dP (in ds); masked ones are 0.
+void differentiate_row(BackwardTile& tile, int i, int columns, int visible, float scale, float log_sum,
+                       float dot) {
   float* p = tile.p + i * kTile;
   float* ds = tile.ds + i * kTile;
-  for (int j = 0; j < kTile; j += kLanes) {
-    const Vector probability = exp_of(load(p + j) * scale - log_sum);
+  for (int j = 0; j < columns; j += kLanes) {
+    Vector probability = exp_of(load(p + j) * scale - log_sum);
+    if (j + kLanes > visible) probability = first_lanes(probability, visible - j, 0.0F);
     store(p + j, probability);
     store(ds + j, probability * (load(ds + j) - dot) * scale);
   }
-  for (int j = visible; j < kTile; ++j) p[j] = ds[j] = 0;
 }
 
 float dot_of(const float* a, const float* b, int count) {
@@ -157,17 +164,19 @@ void backward_tile(const AttentionBackwardInputs& all, const Piece& piece, int h
   const int d = in.shape.head_dim;
   const int heads = in.shape.query_heads;
   const int rows = least(piece.queries - first_query, kTile);
+  const int columns = columns_for(keys);
   const std::ptrdiff_t query_row = static_cast<std::ptrdiff_t>(heads) * d;
   const std::ptrdiff_t key_row = static_cast<std::ptrdiff_t>(in.shape.kv_heads) * d;
   const int kv_head = head / (heads / in.shape.kv_heads);
   const std::int64_t row = piece.query_begin + first_query;
   const std::ptrdiff_t at = row * query_row + static_cast<std::ptrdiff_t>(head) * d;
   const float scale = 1.0F / __builtin_sqrtf(static_cast<float>(d));
-  multiply(rows, kTile, d, {in.query + at, query_row, 1}, tile.keys, kTile, tile.p, kTile, false);
-  multiply(rows, kTile, d, {all.out_gradient + at, query_row, 1}, tile.values, kTile, tile.ds, kTile, false);
+  multiply(rows, columns, d, {in.query + at, query_row, 1}, tile.keys, kTile, tile.p, kTile, false);
+  multiply(rows, columns, d, {all.out_gradient + at, query_row, 1}, tile.values, kTile, tile.ds, kTile,
+           false);
   for (int i = 0; i < rows; ++i) {
     const std::ptrdiff_t here = at + i * query_row;
-    differentiate_row(tile, i, visible_in_block(piece, first_query + i, first_key), scale,
+    differentiate_row(tile, i, columns, visible_in_block(piece, first_query + i, first_key), scale,
                       all.log_sum[(row + i) * heads + head],
                       dot_of(all.out + here, all.out_gradient + here, d));
   }

@@ -39,16 +39,57 @@ static inline Vector larger(Vector a, Vector b) {
   return a > b ? a : b;
 }
 
+// Lanes below `count` keep their value, the others become `filler`. `count` may be negative or large.
+static inline Vector first_lanes(Vector value, int count, float filler) {
+  VectorInt lane;
+  for (int i = 0; i < kLanes; ++i) lane[i] = i;
+  const VectorInt limit = VectorInt{} + count;
+  return lane < limit ? value : broadcast(filler);
+}
+
+// Halves of a vector, down to four lanes: reductions in log2 steps.
+typedef float Vector4 __attribute__((vector_size(16)));
+#if defined(__AVX2__) || defined(__AVX512F__)
+typedef float Vector8 __attribute__((vector_size(32)));
+#endif
+
+#if defined(__AVX512F__)
+#define EQUIPOISE_LOW8(v) __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7)
+#define EQUIPOISE_HIGH8(v) __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15)
+#endif
+#define EQUIPOISE_LOW4(v) __builtin_shufflevector(v, v, 0, 1, 2, 3)
+#define EQUIPOISE_HIGH4(v) __builtin_shufflevector(v, v, 4, 5, 6, 7)
+
 static inline float sum_of(Vector value) {
-  float total = 0;
-  for (int lane = 0; lane < kLanes; ++lane) total += value[lane];
-  return total;
+#if defined(__AVX512F__)
+  const Vector8 eight = EQUIPOISE_LOW8(value) + EQUIPOISE_HIGH8(value);
+  const Vector4 four = EQUIPOISE_LOW4(eight) + EQUIPOISE_HIGH4(eight);
+#elif defined(__AVX2__)
+  const Vector4 four = EQUIPOISE_LOW4(value) + EQUIPOISE_HIGH4(value);
+#else
+  const Vector4 four = value;
+#endif
+  return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
 static inline float largest_of(Vector value) {
-  float best = value[0];
-  for (int lane = 1; lane < kLanes; ++lane) best = value[lane] > best ? value[lane] : best;
-  return best;
+#if defined(__AVX512F__)
+  const Vector8 low = EQUIPOISE_LOW8(value);
+  const Vector8 high = EQUIPOISE_HIGH8(value);
+  const Vector8 eight = low > high ? low : high;
+  const Vector4 a = EQUIPOISE_LOW4(eight);
+  const Vector4 b = EQUIPOISE_HIGH4(eight);
+  const Vector4 four = a > b ? a : b;
+#elif defined(__AVX2__)
+  const Vector4 a = EQUIPOISE_LOW4(value);
+  const Vector4 b = EQUIPOISE_HIGH4(value);
+  const Vector4 four = a > b ? a : b;
+#else
+  const Vector4 four = value;
+#endif
+  const float left = four[0] > four[1] ? four[0] : four[1];
+  const float right = four[2] > four[3] ? four[2] : four[3];
+  return left > right ? left : right;
 }
 
 // exp(x) for x <= 88 with a relative error of about 2e-7; below -87 it gives exp(-87), about 1e-38. 2^t is
