@@ -140,7 +140,7 @@ void add_mixes(std::vector<Point>& points, const ListOptions& options, const ker
 Scale scale_of(std::string_view backend) {
   constexpr double kMi = 1024.0 * 1024.0;
   if (backend == "cpu") return {1.2e10, 192 * kMi, 8192, 64 << 20, 16 << 20, false};
-  return {4e15, 48e9, 262144, std::int64_t{2} << 30, std::int64_t{1} << 30, true};
+  return {4e14, 48e9, 262144, std::int64_t{2} << 30, std::int64_t{1} << 30, true};
 }
 
 std::vector<Point> launch_points() {
@@ -158,6 +158,11 @@ std::vector<Point> copy_points(const ListOptions& options) {
 std::vector<Point> attention_points(const ListOptions& options) {
   std::vector<Point> points;
   SplitMix64 random(options.seed);
+  if (options.scale.gpu) {  // the shapes whose rates are published (rates.py)
+    for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384}) {
+      add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, "published shape");
+    }
+  }
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
     for (const std::int64_t queries : log_grid(16, options.scale.most_tokens, 1)) {
       // Half of the shapes lie off the powers of two.

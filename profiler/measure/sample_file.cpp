@@ -69,7 +69,8 @@ void for_journal_lines(const std::string& path, Body body) {
     ++number;
     json line = json::parse(text, nullptr, false);
     if (line.is_discarded() && in.peek() == std::ifstream::traits_type::eof()) return;
-    if (line.is_discarded() || !line.is_object() || !line.contains("key") || !line.contains("sample")) {
+    if (line.is_discarded() || !line.is_object() || !line.contains("key") || !line.contains("point") ||
+        !line.contains("sample")) {
       throw UserError(path + ":" + std::to_string(number) +
                       ": not a sample line of this program; remove the file to start again");
     }
@@ -77,9 +78,23 @@ void for_journal_lines(const std::string& path, Body body) {
   }
 }
 
+// The visit with the middle time (the lower one of two), with all times beside it.
+json middle_visit(std::vector<json>& visits) {
+  const auto seconds = [](const json& line) { return line.at("sample").at("seconds").get<double>(); };
+  std::stable_sort(visits.begin(), visits.end(),
+                   [&](const json& a, const json& b) { return seconds(a) < seconds(b); });
+  json line = visits[(visits.size() - 1) / 2];
+  if (visits.size() > 1) {
+    json& all = line["sample"]["visits_seconds"] = json::array();
+    for (const json& visit : visits) all.push_back(seconds(visit));
+  }
+  return line;
+}
+
 }  // namespace
 
-json sample_line(const Point& point, const Measurement& measured, const SampleContext& context) {
+json sample_line(const Point& point, const Measurement& measured, const SampleContext& context,
+                 const std::string& key) {
   json sample = std::visit([&](const auto& what) { return fields(what, context); }, point.what);
   sample["seconds"] = measured.seconds;
   sample["wall_seconds"] = measured.wall_seconds;
@@ -90,7 +105,8 @@ json sample_line(const Point& point, const Measurement& measured, const SampleCo
   sample["stolen"] = measured.stolen;
   sample["throttled"] = measured.throttled;
   if (measured.disturbed) sample["disturbed"] = true;
-  return {{"family", family_of(point)}, {"key", key_of(point)}, {"sample", std::move(sample)}};
+  return {
+      {"family", family_of(point)}, {"point", key_of(point)}, {"key", key}, {"sample", std::move(sample)}};
 }
 
 Journal::Journal(const std::string& path, bool resume) : path_(path) {
@@ -113,13 +129,15 @@ void Journal::add(const json& line) {
 }
 
 json samples_of_journal(const std::string& path) {
-  std::map<std::string, json> by_key;  // the order of samples must not depend on the order of measuring
-  for_journal_lines(path, [&](const json& line) { by_key[line.at("key").get<std::string>()] = line; });
+  std::map<std::string, std::vector<json>> by_point;  // the order of samples must not be that of measuring
+  for_journal_lines(path,
+                    [&](const json& line) { by_point[line.at("point").get<std::string>()].push_back(line); });
   json samples = {{"attention", json::array()},
                   {"gemm", json::array()},
                   {"elementwise", json::array()},
                   {"collective", json::array()}};
-  for (const auto& [key, line] : by_key) {
+  for (auto& [point, visits] : by_point) {
+    const json line = middle_visit(visits);
     const auto family = line.at("family").get<std::string>();
     if (family == "launch") {
       samples["launch"] = line.at("sample");

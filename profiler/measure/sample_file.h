@@ -21,8 +21,9 @@ struct SampleContext {
   int ranks_per_node = 1;  // of a collective's group, at most
 };
 
-// {"family", "key", "sample": {...}}.
-nlohmann::json sample_line(const Point& point, const Measurement& measured, const SampleContext& context);
+// {"family", "point", "key", "sample": {...}}: a point visited again has the same point and another key.
+nlohmann::json sample_line(const Point& point, const Measurement& measured, const SampleContext& context,
+                           const std::string& key);
 
 class Journal {
  public:
@@ -38,6 +39,7 @@ class Journal {
   std::ofstream file_;
 };
 
+// Of a point visited several times the one with the middle time, with all times beside it.
 // All samples of the journal by family, in key order: {"attention": [...], "gemm": [...], ...} and, under
 // "launch", the launch sample.
 nlohmann::json samples_of_journal(const std::string& path);

@@ -13,12 +13,16 @@ using kernels::Backend;
 using kernels::Buffer;
 
 constexpr std::int64_t kPoolElements = 1 << 22;
-constexpr std::size_t kMostSets = 16;
+constexpr double kMostSets = 16;
+constexpr double kMostRowSets =
+    1024;  // of ops that only move memory: small ones need many to leave the cache
 
 std::size_t sets_for(const Point& point, kernels::ElementType type, double footprint) {
   const double bytes = std::max(bytes_of(point, type), 1.0);
+  const bool moves_memory =
+      std::holds_alternative<RowPoint>(point.what) || std::holds_alternative<CopyPoint>(point.what);
   return static_cast<std::size_t>(
-      std::clamp(std::ceil(footprint / bytes), 1.0, static_cast<double>(kMostSets)));
+      std::clamp(std::ceil(footprint / bytes), 1.0, moves_memory ? kMostRowSets : kMostSets));
 }
 
 // The buffers of one set, owned by the call's closure.
