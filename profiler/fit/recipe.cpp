@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "policies/error.h"
+#include "profiler/fit/hold_out.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
@@ -115,6 +117,9 @@ class Maker {
     return table;
   }
 
+  // One compute unit, measured by this program: a CPU rank, which is one thread.
+  [[nodiscard]] bool cpu_core() const { return kind_ == Provenance::measured && sms_ == 1; }
+
   void make_attention(const json& section) {
     const std::string where = where_ + ".attention";
     json& table = profile_["tables"]["attention"];
@@ -127,7 +132,7 @@ class Maker {
           for (const AttentionSample* sample : selected(samples_.attention, pass.value(), here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here + ": no sample of this direction");
-          return fit_attention(found, sms_, kind_);
+          return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, kind_);
         });
       }
   }
@@ -136,7 +141,10 @@ class Maker {
     for (const auto& item : section.items()) {
       const std::string here = where_ + "." + name + "." + item.key();
       profile_["tables"][name][item.key()] = made(item.value(), here, [&] {
-        if (name == "gemm") return fit_gemm(selected(samples_.gemm, item.value(), here), sms_, kind_);
+        if (name == "gemm") {
+          const auto found = selected(samples_.gemm, item.value(), here);
+          return cpu_core() ? fit_panel_gemm(found) : fit_gemm(found, sms_, kind_);
+        }
         return fit_elementwise(selected(samples_.elementwise, item.value(), here), kind_);
       });
     }
@@ -227,6 +235,9 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
                                                 recipe["device"].value("name", std::string("this machine")));
   for (const char* key : {"software", "checks"})
     if (file.contains(key)) recipe[key] = file[key];
+  // The samples file lists every check; a profile keeps the worst of each op.
+  if (recipe.contains("checks") && recipe["checks"].contains("summary"))
+    recipe["checks"] = nlohmann::json(recipe["checks"]["summary"]);
 
   for (const AttentionSample& sample : samples.attention) {
     const std::string& kernel = sample.labels.at("kernel");
@@ -238,9 +249,11 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     const std::string& dtype = sample.labels.at("dtype");
     recipe["gemm"][dtype == "fp8" ? "fp8" : "bf16"] = {{"fit", {{"dtype", dtype}}}};
   }
-  std::set<std::string> ops;
-  for (const ElementwiseSample& sample : samples.elementwise) ops.insert(sample.labels.at("op"));
-  for (const std::string& op : ops) recipe["elementwise"][op] = {{"fit", {{"op", op}}}};
+  // A short run may have too few samples of an op; the profile then has no table of it.
+  std::map<std::string, std::size_t> ops;
+  for (const ElementwiseSample& sample : samples.elementwise) ops[sample.labels.at("op")] += 1;
+  for (const auto& [op, count] : ops)
+    if (count >= kFolds) recipe["elementwise"][op] = {{"fit", {{"op", op}}}};
   std::set<std::string> kinds;
   for (const CollectiveSample& sample : samples.collective) kinds.insert(sample.labels.at("op"));
   for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};

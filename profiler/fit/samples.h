@@ -13,6 +13,7 @@
 #include "profiler/fit/csv.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
 
 namespace equipoise {
 
@@ -25,7 +26,8 @@ struct AttentionSample {
   AttentionHeads heads;
   // One entry, or several draws where a row names a distribution of documents and not the documents.
   std::vector<AttentionWork> packings;
-  std::vector<double> seconds;  // of each packing
+  BlockedAttentionWork blocked;  // the same call for a CPU core; only of our own samples
+  std::vector<double> seconds;   // of each packing
   double uncertainty = 0;       // relative, of a rate read off a chart
   std::int64_t least_queries = 0;
   std::int64_t most_keys = 0;

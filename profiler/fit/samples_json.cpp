@@ -49,6 +49,7 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
     const auto queries = piece[0].get<std::int64_t>();
     const auto keys = piece[1].get<std::int64_t>();
     work.add_causal(queries, keys);
+    sample.blocked.add_causal(queries, keys);
     sample.least_queries = std::min(sample.least_queries, queries);
     sample.most_keys = std::max(sample.most_keys, keys);
     sample.shape.push_back(static_cast<double>(queries));
@@ -62,6 +63,7 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
 GemmSample gemm_of(const nlohmann::json& node, const std::string& where) {
   GemmSample sample;
   sample.labels = {{"dtype", text_field(node, "dtype", where)}};
+  if (const std::string form = optional_text(node, "form"); !form.empty()) sample.labels["form"] = form;
   sample.m = whole_field(node, "m", where);
   sample.n = whole_field(node, "n", where);
   sample.k = whole_field(node, "k", where);

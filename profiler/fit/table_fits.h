@@ -25,6 +25,9 @@ struct Network {
 
 nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, Provenance kind);
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind);
+// The forms of a CPU core, for samples that this program measured on one.
+nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples);
+nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples);
 nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples, Provenance kind);
 // `switch_from_ranks`: all-reduces over at least so many ranks are done by the switch; 0: none.
 nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,

@@ -4,6 +4,7 @@
 #include "policies/error.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/validity.h"
@@ -13,6 +14,8 @@ namespace {
 
 struct Direction {
   AttentionParameters parameters;
+  bool cpu_core = false;  // then `loops` counts, not `parameters`
+  BlockedAttentionParameters loops;
   Validity keys;
   Validity queries;
   std::string op;
@@ -22,8 +25,16 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
                        const std::string& profile, const AttentionHeads& heads) {
   const std::string here = where + "." + pass;
   const nlohmann::json& table = object_field(kernel, pass, where);
-  Direction made{attention_parameters(table, here), validity_of(table, "keys", here),
-                 validity_of(table, "queries", here), "attention " + pass};
+  Direction made;
+  made.cpu_core = has_form(table, kBlockedLoops);
+  if (made.cpu_core) {
+    made.loops = blocked_attention_parameters(table, here);
+  } else {
+    made.parameters = attention_parameters(table, here);
+  }
+  made.keys = validity_of(table, "keys", here);
+  made.queries = validity_of(table, "queries", here);
+  made.op = "attention " + pass;
   const Validity dims = validity_of(table, "head_dim", here);
   if (!dims.allowed.holds(heads.head_dim))
     refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
@@ -41,6 +52,13 @@ struct AttentionModel::Fit {
   double sms = 1;
   Direction forward;
   Direction backward;
+
+  [[nodiscard]] double blocked_seconds(const Direction& direction, std::span<const QueryKeys> pieces) const {
+    BlockedAttentionWork work;
+    for (const QueryKeys& piece : pieces)
+      if (piece.queries > 0) work.add_causal(piece.queries, piece.keys);
+    return attention_seconds(direction.loops, heads, work);
+  }
 
   [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces,
                                RangeUse& use) const {
@@ -61,6 +79,7 @@ struct AttentionModel::Fit {
     if (longest > direction.keys.samples.high ||
         static_cast<double>(fewest_queries) < direction.queries.samples.low)
       use.beyond_samples += 1;
+    if (direction.cpu_core) return blocked_seconds(direction, pieces);
     return attention_seconds(direction.parameters, heads, sms, work);
   }
 };

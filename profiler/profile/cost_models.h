@@ -55,6 +55,10 @@ class AttentionModel {
   std::unique_ptr<Fit> fit_;
 };
 
+// What a GEMM of a linear layer with weights [out, in] computes: with tokens as rows, the output, the gradient of
+// the input, the gradient of the weights. The operands lie differently, which a CPU's library feels.
+enum class GemmRole { forward, input_gradient, weight_gradient };
+
 class GemmModel {
  public:
   GemmModel(const Profile& profile, Precision precision);
@@ -63,7 +67,8 @@ class GemmModel {
   GemmModel& operator=(GemmModel&&) noexcept;
 
   // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0.
-  [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
+  [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
+                               GemmRole role = GemmRole::forward) const;
 
  private:
   struct Fit;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/gemm_form.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
@@ -12,6 +13,8 @@ namespace equipoise {
 struct GemmModel::Fit {
   std::string profile;
   GemmForm form{GemmParameters{}, 1};
+  bool cpu_core = false;  // then `panels` counts, not `form`
+  PanelGemmRates panels{};
   Validity m;
   Validity n;
   Validity k;
@@ -27,7 +30,12 @@ GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::ma
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();
-  fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
+  fit_->cpu_core = has_form(table, kPackedPanels);
+  if (fit_->cpu_core) {
+    fit_->panels = panel_gemm_rates(table, here);
+  } else {
+    fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
+  }
   fit_->m = validity_of(table, "m", here);
   fit_->n = validity_of(table, "n", here);
   fit_->k = validity_of(table, "k", here);
@@ -37,7 +45,8 @@ GemmModel::~GemmModel() = default;
 GemmModel::GemmModel(GemmModel&&) noexcept = default;
 GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
 
-double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
+double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
+                          GemmRole role) const {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
   const auto rows = static_cast<double>(m);
   const auto columns = static_cast<double>(n);
@@ -48,6 +57,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   use.calls += 1;
   if (!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth))
     use.beyond_samples += 1;
+  if (fit_->cpu_core) return gemm_seconds(fit_->panels[static_cast<std::size_t>(role)], m, n, k);
   return gemm_seconds(fit_->form, m, n, k);
 }
 

@@ -13,6 +13,7 @@
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
@@ -78,6 +79,10 @@ class Predictor {
     }
     if (!kernels[name].contains(sample->pass)) {
       made.unable = "kernel " + name + " has no " + sample->pass + " table";
+      return made;
+    }
+    if (has_form(kernels[name][sample->pass], kBlockedLoops)) {
+      made.unable = "kernel " + name + " is of a CPU core; these rows are of GPUs";
       return made;
     }
     const AttentionParameters fit = attention_parameters(kernels[name][sample->pass], profile_.origin());

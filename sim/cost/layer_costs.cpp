@@ -46,8 +46,11 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
   const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
+  const GemmRole role = name == OpName::input_gradient    ? GemmRole::input_gradient
+                        : name == OpName::weight_gradient ? GemmRole::weight_gradient
+                                                          : GemmRole::forward;
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(model.seconds(m, n, k, use) * framework_.gemm_slowdown);
+  op.duration = to_picoseconds(model.seconds(m, n, k, use, role) * framework_.gemm_slowdown);
   op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
   op.bytes =
       kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));

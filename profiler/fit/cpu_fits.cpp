@@ -1,0 +1,135 @@
+// Fits the forms of a CPU core (profiler/profile/cpu_forms.h) to measured samples.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "profiler/fit/table_fits.h"
+#include "profiler/profile/cpu_forms.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kLongestKeys = 4.0 * 1024 * 1024;
+constexpr double kLargestSize = 4.0 * 1024 * 1024;
+
+struct Span {
+  double low = 1e300;
+  double high = 0;
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+};
+
+// Starting points are of a core with AVX-512; every parameter may move by an order of magnitude.
+constexpr double kTrust = 1.5;
+
+BlockedAttentionParameters attention_of(std::span<const double> p) {
+  return {p[0], p[1], p[2], p[3], p[4], p[5]};
+}
+constexpr std::size_t kGemmParameters = 5;
+PanelGemmParameters gemm_of(std::span<const double> p, std::size_t form) {
+  const auto q = p.subspan(form * kGemmParameters, kGemmParameters);
+  return {q[0], q[1], q[2], q[3], q[4]};
+}
+
+PanelGemmRates rates_of(std::span<const double> p) {
+  return {gemm_of(p, 0), gemm_of(p, 1), gemm_of(p, 2)};
+}
+
+// "NT", "NN" and "TN" are how the operands of the three lie (the sample's label; forward where there is
+// none).
+std::size_t role_of(const GemmSample& sample) {
+  const auto it = sample.labels.find("form");
+  if (it == sample.labels.end() || it->second == "NT") return 0;
+  return it->second == "NN" ? 1 : 2;
+}
+
+std::vector<double> kept(const GroupFit& fit) {
+  std::vector<double> values = fit.parameters;
+  for (double& value : values) value = significant(value);
+  return values;
+}
+
+}  // namespace
+
+nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples) {
+  FitProblem problem;
+  problem.parameters = {{"call_us", 0.5, kTrust},          {"pair_ns_per_128", 3, kTrust},
+                        {"pair_ns", 0.6, kTrust},          {"row_block_ns", 5, kTrust},
+                        {"query_ns_per_128", 100, kTrust}, {"key_ns_per_128", 100, kTrust}};
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  Span keys;
+  Span queries;
+  Span dims;
+  Span heads;
+  for (const AttentionSample* sample : samples) {
+    problem.shapes.push_back(sample->shape);
+    labels.push_back(&sample->labels);
+    seconds.push_back(sample->seconds[0]);
+    keys.add(static_cast<double>(sample->most_keys));
+    queries.add(static_cast<double>(sample->least_queries));
+    dims.add(sample->heads.head_dim);
+    heads.add(sample->heads.query_heads);
+  }
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const AttentionSample& sample = *samples[i];
+    return std::log(attention_seconds(attention_of(p), sample.heads, sample.blocked) / sample.seconds[0]);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table = {{"form", kBlockedLoops},
+                          {"parameters", to_json(attention_of(kept(fit)))},
+                          {"provenance", provenance_json(Provenance::measured, labels)}};
+  table["ranges"] = {{"keys", range_json(1, keys.high, 1, kLongestKeys)},
+                     {"queries", range_json(queries.low, keys.high, 1, kLongestKeys)},
+                     {"head_dim", range_json(dims.low, dims.high, 16, 256)},
+                     {"query_heads", range_json(heads.low, heads.high, 1, 1024)}};
+  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, Provenance::measured,
+                table);
+  return table;
+}
+
+nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
+  FitProblem problem;
+  for (const char* form : kGemmRoleNames) {
+    const std::string name = std::string(form) + " ";
+    const std::pair<const char*, double> starts[kGemmParameters] = {
+        {"call_us", 0.5}, {"gflops", 200}, {"left_ns", 0.1}, {"right_ns", 0.1}, {"product_ns", 0.1}};
+    for (const auto& [parameter, start] : starts)
+      problem.parameters.push_back({name + parameter, start, kTrust});
+  }
+  std::vector<ErrorGroup> groups{{"all", {}}};
+  for (const char* form : kGemmRoleNames) groups.push_back({form, {}});
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  Span m;
+  Span n;
+  Span k;
+  for (const GemmSample* sample : samples) {
+    problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
+    labels.push_back(&sample->labels);
+    seconds.push_back(sample->seconds);
+    groups[0].holds.push_back(true);
+    for (std::size_t f = 0; f < kGemmRoleNames.size(); ++f)
+      groups[f + 1].holds.push_back(role_of(*sample) == f);
+    m.add(static_cast<double>(sample->m));
+    n.add(static_cast<double>(sample->n));
+    k.add(static_cast<double>(sample->k));
+  }
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const GemmSample& sample = *samples[i];
+    return std::log(gemm_seconds(gemm_of(p, role_of(sample)), sample.m, sample.n, sample.k) / sample.seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table = {{"form", kPackedPanels},
+                          {"parameters", to_json(rates_of(kept(fit)))},
+                          {"provenance", provenance_json(Provenance::measured, labels)}};
+  table["ranges"] = {{"m", range_json(m.low, m.high, 1, kLargestSize)},
+                     {"n", range_json(n.low, n.high, 1, kLargestSize)},
+                     {"k", range_json(k.low, k.high, 1, kLargestSize)}};
+  report_errors(fit, groups, seconds, Provenance::measured, table);
+  return table;
+}
+
+}  // namespace equipoise
