@@ -28,7 +28,7 @@ struct AttentionSample {
   std::vector<AttentionWork> packings;
   BlockedAttentionWork blocked;  // the same call for a CPU core; only of our own samples
   std::vector<double> seconds;   // of each packing
-  double uncertainty = 0;       // relative, of a rate read off a chart
+  double uncertainty = 0;        // relative, of a rate read off a chart
   std::int64_t least_queries = 0;
   std::int64_t most_keys = 0;
   std::vector<double> shape;

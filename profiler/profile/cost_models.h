@@ -55,8 +55,9 @@ class AttentionModel {
   std::unique_ptr<Fit> fit_;
 };
 
-// What a GEMM of a linear layer with weights [out, in] computes: with tokens as rows, the output, the gradient of
-// the input, the gradient of the weights. The operands lie differently, which a CPU's library feels.
+// What a GEMM of a linear layer with weights [out, in] computes: with tokens as rows, the output, the
+// gradient of the input, the gradient of the weights. The operands lie differently, which a CPU's library
+// feels.
 enum class GemmRole { forward, input_gradient, weight_gradient };
 
 class GemmModel {
