@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "policies/sharding/kernel_pieces.h"
+
 namespace equipoise {
 namespace {
 
@@ -16,7 +18,9 @@ std::size_t at(int index) {
 
 void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces) {
   pieces.clear();
-  for (const Segment& s : segments) pieces.push_back({s.queries(), s.keys()});
+  for_each_kernel_piece(segments, [&pieces](std::int64_t queries, std::int64_t keys) {
+    pieces.push_back({queries, keys});
+  });
 }
 
 // The packer's placements, or those that the sharding rule decided (dacp).

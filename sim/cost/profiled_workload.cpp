@@ -13,7 +13,7 @@ constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is exte
 
 }  // namespace
 
-ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) {
+ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
   RangeUse use;
   const int context = costs.layout().context;
   const LayerKind kind = costs.model().moe ? LayerKind::moe : LayerKind::dense;
@@ -23,6 +23,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   Picoseconds linear = run_time(before.ops()).total + run_time(after.ops()).total;
   costs.backward_ops(kind, tokens, before, after, use);
   linear += run_time(before.ops()).total + run_time(after.ops()).total;
+  local_linear_ = to_seconds(linear) * costs.model().layers / static_cast<double>(tokens);
   if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
     linear += 2 * costs.kv_all_gather(window, context, use).duration +
               costs.kv_reduce_scatter(window, context, use).duration;
@@ -61,6 +62,19 @@ double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
   const auto below = std::min(static_cast<std::size_t>(at), log_seconds_.size() - 2);
   const double share = at - static_cast<double>(below);
   return std::exp(log_seconds_[below] + share * (log_seconds_[below + 1] - log_seconds_[below]));
+}
+
+void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree,
+                                std::span<double> out) const {
+  RangeUse use;  // a decision, not a prediction of the run
+  const double attention_ranks = static_cast<double>(costs_.layout().context) / degree;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    out[i] = attention_seconds(tokens[i]) * attention_ranks +
+             local_linear_ * static_cast<double>(tokens[i]) / degree;
+    if (degree > 1 && tokens[i] > 0)
+      out[i] += costs_.model().layers * to_seconds(2 * costs_.kv_all_gather(tokens[i], degree, use).duration +
+                                                   costs_.kv_reduce_scatter(tokens[i], degree, use).duration);
+  }
 }
 
 void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {

@@ -18,11 +18,15 @@ class ProfiledWorkload final : public Workload {
   ProfiledWorkload(const LayerCosts& costs, std::int64_t window);
 
   void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
+  // Alone on `degree` ranks: its share of the local work, and the CP communication of that degree.
+  void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override;
   [[nodiscard]] double linear_seconds_per_token() const { return linear_; }
   [[nodiscard]] double attention_seconds(std::int64_t tokens) const;
 
  private:
+  const LayerCosts& costs_;
   double linear_ = 0;
+  double local_linear_ = 0;          // of a token on its rank, without CP communication
   std::vector<double> log_seconds_;  // at lengths 2^(i / 16)
 };
 
