@@ -58,7 +58,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
   write_file(directory / "summary.json", summary_json(study, result).dump(2) + "\n");
   write_file(directory / "steps.csv", steps_csv(result));
-  write_file(directory / "plan.json", plans_json_text(result));
+  write_file(directory / "plan.json", plans_json_text(study, result));
 }
 
 std::string directory_name(const std::string& case_name) {

@@ -14,11 +14,11 @@ json slices_json(const std::vector<Slice>& slices) {
   return list;
 }
 
-json micro_batch_json(const MicroBatch& m) {
+json micro_batch_json(const MicroBatch& m, int layout_layers) {
   json node;
   node["slices"] = slices_json(m.slices);
   node["tokens"] = m.tokens();
-  if (m.recompute_layers != kStudyRecompute) node["recompute_layers"] = m.recompute_layers;
+  node["recompute_layers"] = m.recompute_layers == kStudyRecompute ? layout_layers : m.recompute_layers;
   if (m.chunk.sequence >= 0)
     node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
   if (!m.placement.empty()) node["placement"] = m.placement;
@@ -32,7 +32,7 @@ json value(const Metric& metric) {
 
 }  // namespace
 
-json plan_json(const Plan& plan, const json& metrics) {
+json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
   json steps = json::array();
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
@@ -40,7 +40,7 @@ json plan_json(const Plan& plan, const json& metrics) {
     for (std::size_t l = 0; l < step.lanes.size(); ++l) {
       const Lane& lane = step.lanes[l];
       json micro_batches = json::array();
-      for (const MicroBatch& m : lane.micro_batches) micro_batches.push_back(micro_batch_json(m));
+      for (const MicroBatch& m : lane.micro_batches) micro_batches.push_back(micro_batch_json(m, layout_layers));
       json node = {{"lane", l}, {"context", lane.context}, {"micro_batches", std::move(micro_batches)}};
       if (lane.barrier_group != 0) node["barrier_group"] = lane.barrier_group;
       lanes.push_back(std::move(node));

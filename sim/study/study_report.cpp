@@ -7,6 +7,7 @@
 #include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
+#include "sim/study/derive.h"
 
 namespace equipoise {
 
@@ -202,10 +203,11 @@ std::string steps_csv(const StudyResult& result) {
   return out.str();
 }
 
-std::string plans_json_text(const StudyResult& result) {
+std::string plans_json_text(const Study& study, const StudyResult& result) {
   json plans = json::array();
   for (const PolicyResult& p : result.policies) {
-    json node = plan_json(p.plan, metrics_json(p.metrics));
+    const int layers = checkpointed_layers(layout_of(study, p.run), study.model.layers);
+    json node = plan_json(p.plan, metrics_json(p.metrics), layers);
     node["name"] = p.run.label;
     plans.push_back(std::move(node));
   }

@@ -21,6 +21,6 @@ std::string summary_csv(const Study& study, const StudyResult& result);
 std::string steps_csv(const StudyResult& result);
 
 // The plans of all policies; needs RunStudyOptions::keep_plans.
-std::string plans_json_text(const StudyResult& result);
+std::string plans_json_text(const Study& study, const StudyResult& result);
 
 }  // namespace equipoise

@@ -72,6 +72,11 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
   return split;
 }
 
+int checkpointed_layers(const Layout& layout, int layers) {
+  if (layout.recompute == Recompute::full) return layers;
+  return layout.recompute == Recompute::layers ? layout.recompute_layers : 0;
+}
+
 const char* name_of(ContextComm form) {
   switch (form) {
     case ContextComm::all_gather:

@@ -38,6 +38,9 @@ void check_layout(const ModelShape& model, const Layout& layout, const std::stri
 // in the middle get one more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
 
+// Layers of a model of `layers` layers that the layout recomputes whole.
+int checkpointed_layers(const Layout& layout, int layers);
+
 // "none", "selective", ... for messages and JSON.
 const char* name_of(ContextComm form);
 const char* name_of(Recompute mode);

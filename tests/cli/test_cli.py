@@ -149,6 +149,7 @@ class StudyCommand(Case):
             self.assertEqual(plan["schema"], "equipoise.plan/1")
             tokens = sum(e - b for s in plan["steps"] for l in s["lanes"] for m in l["micro_batches"] for _, b, e in m["slices"])
             self.assertEqual(tokens, summary["study"]["tokens"])
+            self.assertEqual({m["recompute_layers"] for s in plan["steps"] for l in s["lanes"] for m in l["micro_batches"]}, {0})
         with open(out / "steps.csv", newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         self.assertEqual(sum(int(r["tokens"]) for r in rows if r["policy"] == "wlb"), summary["study"]["tokens"])
@@ -208,6 +209,7 @@ class PackCommand(Case):
                 for lane in step["lanes"]:
                     for micro_batch in lane["micro_batches"]:
                         held = 0
+                        self.assertEqual(micro_batch["recompute_layers"], 0)
                         for document, begin, end in micro_batch["slices"]:
                             self.assertLess(begin, end)
                             seen.setdefault(document, []).append((begin, end))
