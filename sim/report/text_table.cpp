@@ -15,12 +15,14 @@ std::size_t width(const std::string& text) {
 }
 
 void append_row(const std::vector<std::string>& row, const std::vector<std::size_t>& widths,
-                std::string& out) {
+                const std::vector<std::size_t>& left_columns, std::string& out) {
   for (std::size_t i = 0; i < row.size(); ++i) {
     const std::size_t pad = widths[i] - width(row[i]);
-    if (i > 0) out.append(2 + pad, ' ');
+    const bool left = std::find(left_columns.begin(), left_columns.end(), i) != left_columns.end();
+    if (i > 0) out.append(2, ' ');
+    if (!left) out.append(pad, ' ');
     out += row[i];
-    if (i == 0) out.append(pad, ' ');
+    if (left) out.append(pad, ' ');
   }
   while (!out.empty() && out.back() == ' ') out.pop_back();
   out += '\n';
@@ -34,8 +36,8 @@ std::string TextTable::text() const {
   for (const auto& row : rows_)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
   std::string out;
-  append_row(header_, widths, out);
-  for (const auto& row : rows_) append_row(row, widths, out);
+  append_row(header_, widths, left_, out);
+  for (const auto& row : rows_) append_row(row, widths, left_, out);
   return out;
 }
 

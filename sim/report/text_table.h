@@ -11,12 +11,14 @@ class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  // First column to the left, the others to the right, two spaces between.
+  void align_left(std::size_t column) { left_.push_back(column); }
+  // The first column and those of align_left to the left, the others to the right, two spaces between.
   [[nodiscard]] std::string text() const;
 
  private:
   std::vector<std::string> header_;
   std::vector<std::vector<std::string>> rows_;
+  std::vector<std::size_t> left_ = {0};
 };
 
 // Fixed-point text of a number; "-" for none.

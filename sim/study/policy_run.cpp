@@ -133,6 +133,8 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   read_pack_options(object, run.pack);
   run.candidates = object.integers("candidates", 1, kLongest);
   read_shard_options(object, run.sharding);
+  if (const json* published = object.find("published"))
+    run.published = read_published(*published, where + ".published");
   object.finish();
   return run;
 }

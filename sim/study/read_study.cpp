@@ -194,6 +194,18 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   batch.stages = study.layout.pipeline;
 }
 
+// The row with this label, else the first row of a policy of this name.
+std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name, const std::string& where) {
+  std::vector<std::string_view> labels;
+  for (const PolicyRun& run : runs) labels.push_back(run.label);
+  if (std::find(labels.begin(), labels.end(), name) != labels.end()) return name;
+  for (const PolicyRun& run : runs)
+    if (run.name == name) return run.label;
+  const std::string_view near = nearest_name(name, labels);
+  throw UserError(where + ": expected the name of one of the policies, found \"" + name + "\"" +
+                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
+}
+
 }  // namespace
 
 void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
@@ -240,19 +252,12 @@ Study parse_study(const json& file, const std::string& path) {
   make_labels_unique(study.policies);
   study.baseline = object.text("baseline", study.policies.front().label);
   object.finish();
-  std::vector<std::string_view> labels;
-  for (const PolicyRun& run : study.policies) labels.push_back(run.label);
-  bool found = std::find(labels.begin(), labels.end(), study.baseline) != labels.end();
-  for (const PolicyRun& run : study.policies)  // else the first row of a policy of this name
-    if (!found && run.name == study.baseline) {
-      study.baseline = run.label;
-      found = true;
-    }
-  if (!found) {
-    const std::string_view near = nearest_name(study.baseline, labels);
-    throw UserError(path + ".baseline: expected the name of one of the policies, found \"" + study.baseline +
-                    "\"" + (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
-  }
+  study.baseline = label_of(study.policies, study.baseline, path + ".baseline");
+  for (std::size_t i = 0; i < study.policies.size(); ++i)
+    for (Published& published : study.policies[i].published)
+      if (!published.against.empty())
+        published.against = label_of(study.policies, published.against,
+                                     path + ": policies[" + std::to_string(i) + "].published.against");
   return study;
 }
 

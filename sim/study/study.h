@@ -12,6 +12,7 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/cost_models.h"
 #include "sim/cost/layer_costs.h"
+#include "sim/study/published.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 
@@ -53,6 +54,7 @@ struct PolicyRun {
   bool has_recompute = false;            // overrides the layout's
   Recompute recompute = Recompute::selective;
   int recompute_layers = 0;
+  std::vector<Published> published;  // a paper's figures for this row
 };
 
 struct Cluster {

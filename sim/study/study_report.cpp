@@ -101,12 +101,14 @@ std::string study_table(const Study& study, const StudyResult& result) {
   if (const PolicyResult* best = winner_of(result); best != nullptr)
     out << best->run.label << " is fastest; it is limited by " << limits(*best) << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile
-      << "; pack ms measured on this machine)\n";
+      << "; pack ms measured on this machine)\n"
+      << published_table(beside_published(result));
   return out.str();
 }
 
 json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
+  const std::vector<PublishedRow> published = beside_published(result);
   for (const PolicyResult& p : result.policies) {
     const MemoryParts& parts = p.peak.parts;
     json memory = {{"capacity_bytes", p.capacity_bytes},
@@ -142,6 +144,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples}}}};
+    if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
     if (!p.steps.empty() && !p.steps.front().gpu_compute.empty())
       node["gpu_compute_seconds"] = p.steps.front().gpu_compute;

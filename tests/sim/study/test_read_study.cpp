@@ -164,6 +164,18 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/policies/1/oversize", "skip",
        "study.json: policies[1].oversize: expected one of error, drop, truncate, split, found \"skip\""},
       {"/policies/1/schedule", "1f1c", "study.json: policies[1]: schedule: unknown name \"1f1c\""},
+      {"/policies/1/published", json{{"metrics", {{"abr", 1}}}},
+       "study.json: policies[1].published.source: expected where the figures stand"},
+      {"/policies/1/published", json{{"source", "a paper"}},
+       "study.json: policies[1].published: expected metrics or status, found neither"},
+      {"/policies/1/published", json{{"source", "a paper"}, {"metrics", {{"speed_up", 1.4}}}},
+       "study.json: policies[1].published.metrics: unknown key \"speed_up\", did you mean \"speedup\"?"},
+      {"/policies/1/published", json{{{"source", "a paper"}, {"metrics", {{"abr", "high"}}}}},
+       "study.json: policies[1].published[0].metrics.abr: expected a number"},
+      {"/policies/1/published",
+       json{{"source", "a paper"}, {"against", "plan-4d"}, {"metrics", {{"speedup", 1.4}}}},
+       "study.json: policies[1].published.against: expected the name of one of the policies, found "
+       "\"plan-4d\", did you mean \"plain-4d\"?"},
       {"/baseline", "plan-4d",
        "study.json.baseline: expected the name of one of the policies, found \"plan-4d\", did you mean "
        "\"plain-4d\"?"},

@@ -61,6 +61,11 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
   }
   CHECK(schema_keys(top["cluster"]["properties"]["network"]) == read_keys(file, "/cluster/network"));
   CHECK(schema_keys(all["definitions"]["policy"]) == read_keys(file, "/policies/1"));
+  file["policies"][1]["published"] = {{"source", "x"}, {"metrics", {{"abr", 1}}}};
+  const json& published = all["definitions"]["published"];
+  CHECK(schema_keys(published) == read_keys(file, "/policies/1/published"));
+  CHECK(schema_keys(published["properties"]["metrics"]) == read_keys(file, "/policies/1/published/metrics"));
+  file["policies"][1].erase("published");
   CHECK(schema_keys(all["definitions"]["recompute"]["anyOf"][1]) == read_keys(file, "/parallel/recompute"));
   file["trace"] = {{"mixture", {{{"file", "x"}}}}};
   CHECK(schema_keys(top["trace"]["properties"]["mixture"]["items"]) == read_keys(file, "/trace/mixture/0"));
