@@ -89,6 +89,8 @@ constexpr KeyOption kPackOptions[] = {
     {"--candidates", "candidates", KeyKind::list, false, "hbp: pack lengths to choose groups from"},
     {"--curriculum-steps", "curriculum_steps", KeyKind::size, false,
      "hbp: first iterations from the shortest group"},
+    {"--no-balance", "balance_batching", KeyKind::off, false,
+     "hbp: leave packs in the order in which they were made"},
     {"--bucket-size", "bucket_size", KeyKind::size, false, "skrull, gds, round-robin: tokens of a CP rank"},
     {"--no-rollback", "rollback", KeyKind::off, false, "skrull, round-robin: do not roll back"},
     {"--rounds", "rounds", KeyKind::size, false, "isf: rounds"},

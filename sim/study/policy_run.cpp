@@ -82,6 +82,7 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
   o.rounds = static_cast<int>(object.integer("rounds", o.rounds, 1, 1000));
   o.threshold = object.integer("threshold", o.threshold, 0, kLongest);
   o.curriculum_steps = object.integer("curriculum_steps", o.curriculum_steps, 0, 1 << 30);
+  o.balance_batching = object.flag("balance_batching", o.balance_batching);
   o.bucket_size = object.integer("bucket_size", o.bucket_size, 1, kLongest);
   o.rollback = object.flag("rollback", o.rollback);
   o.tokens_per_rank = object.integer("tokens_per_rank", o.tokens_per_rank, 1, kLongest);
