@@ -15,7 +15,8 @@ std::vector<std::size_t> folds_of(const std::vector<std::vector<double>>& shapes
   folds.reserve(shapes.size());
   for (const std::vector<double>& shape : shapes) {
     const auto rank = std::lower_bound(distinct.begin(), distinct.end(), shape) - distinct.begin();
-    folds.push_back(static_cast<std::size_t>(rank) % kFolds);
+    const auto shape_rank = static_cast<std::size_t>(rank);
+    folds.push_back((shape_rank + shape_rank / kFolds) % kFolds);
   }
   return folds;
 }

@@ -1,9 +1,12 @@
 // Fits one group of samples and says how wrong the fit is on shapes that it did not see.
 //
-// Distinct shapes are sorted and dealt to four folds (shape i to fold i mod 4), whole shapes, never single
-// rows. The parameters come from folds 0, 1 and 3; fold 2 is never fitted and gives `held_out`. Because a
-// quarter of a small group is few samples, `crossed` repeats the fit four times, each time without one fold,
-// and collects every sample's error from the fit that did not see its shape.
+// Distinct shapes are sorted and dealt to four folds, whole shapes, never single rows. Each round of four
+// starts one fold further (shape i goes to fold (i + i / 4) mod 4): tables are grids, and where each length
+// has four shapes, dealing i mod 4 would put all rows of one head dim into one fold, and so ask for a head
+// dim that no fit has seen instead of a shape. The parameters come from folds 0, 1 and 3; fold 2 is never
+// fitted and gives `held_out`. Because a quarter of a small group is few samples, `crossed` repeats the fit
+// four times, each time without one fold, and collects every sample's error from the fit that did not see
+// its shape.
 #pragma once
 
 #include <cstddef>

@@ -18,6 +18,12 @@ std::int64_t blocks_of(std::int64_t keys) {
   return (keys + kAttentionBlock - 1) / kAttentionBlock;
 }
 
+// (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
+double norm_of(double a, double b, double p) {
+  const double high = std::max(a, b);
+  return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
+}
+
 }  // namespace
 
 void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
@@ -63,16 +69,13 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const double spread = total / sms;
   const double longest =
       (tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block) * (1 - 1 / sms);
-  // (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
-  const double high = std::max(spread, longest);
-  const double low = std::min(spread, longest);
-  const double p = fit.imbalance_power;
-  const double compute = high > 0 ? high * std::pow(1 + std::pow(low / high, p), 1 / p) : 0;
+  const double compute_us = norm_of(spread, longest, fit.imbalance_power);
   // Queries read and output written, keys and values read.
   const double bytes = 2 * kBytesPerElement * heads.head_dim *
                        (static_cast<double>(work.query_tokens) * query_heads +
                         static_cast<double>(work.key_tokens) * heads.kv_heads * fit.key_share);
-  return 1e-6 * (fit.launch_us + compute) + bytes * 1e-9 / fit.memory_GBps;
+  const double memory_us = bytes * 1e-3 / fit.memory_GBps;
+  return 1e-6 * (fit.launch_us + std::sqrt(compute_us * compute_us + memory_us * memory_us));
 }
 
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
@@ -82,8 +85,7 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
   if (host <= 0 || kernel <= 0) return kernel;
   // A corner rounded by the spread of the host's time.
   constexpr double kSharpness = 8;
-  const double high = std::max(kernel, host);
-  return high * std::pow(1 + std::pow(std::min(kernel, host) / high, kSharpness), 1 / kSharpness);
+  return norm_of(kernel, host, kSharpness);
 }
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {

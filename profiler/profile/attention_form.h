@@ -3,8 +3,11 @@
 // A fused attention kernel cuts every document's queries into tiles of 128 rows; one SM walks a tile over the
 // blocks of 64 keys that some row of it can see. Its time is that of the work spread over all SMs, but never
 // less than that of its longest tile (beside the share of it that is in the mean anyway); the two are joined
-// by a p-norm, which also stands for the last, partly filled wave:
-//   launch + ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p) + bytes / bandwidth
+// by a p-norm, which also stands for the last, partly filled wave. Loads and stores of one tile run under the
+// products of others, so the time of the bytes joins that of the work by a 2-norm: neither their sum (a call
+// over short sequences would pay both in full) nor the larger (near the ridge both are felt):
+//   compute = ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p)
+//   time = launch + (compute^2 + (bytes / bandwidth)^2)^(1/2)
 //   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
 //   a tile with missing rows saves `row_share` of their part of its blocks (none on a GPU, most on a CPU)
 //   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with the

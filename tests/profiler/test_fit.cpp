@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,8 +53,8 @@ TEST_CASE("whole shapes are held out, every fourth of them, and each sample is j
     return std::log(p[0]) - problem.shapes[i][0];
   };
   const GroupFit fit = fit_group(problem);
-  // Fold 2 of 4 holds shapes 2 and 6.
-  CHECK(fit.held_out == std::vector<std::size_t>{4, 5, 12, 13});
+  // Folds 0 1 2 3, then one further: 1 2 3 0. Fold 2 holds shapes 2 and 5.
+  CHECK(fit.held_out == std::vector<std::size_t>{4, 5, 10, 11});
   CHECK(fit.held_out_errors.size() == 4);
   CHECK(fit.crossed_errors.size() == 16);
   for (std::size_t i = 0; i < 16; i += 2) CHECK(fit.crossed_errors[i] == fit.crossed_errors[i + 1]);
@@ -61,6 +62,24 @@ TEST_CASE("whole shapes are held out, every fourth of them, and each sample is j
   CHECK(summary.median == doctest::Approx(0.2));  // of 0.1, 0.2, 0.3
   CHECK(summary.bias == doctest::Approx(0.1));    // of -0.2, 0.1, 0.3
   CHECK(summary.p90 == doctest::Approx(0.28));    // 0.8 of the way from 0.2 to 0.3
+}
+
+TEST_CASE("no value of a grid's columns is left out whole") {
+  // Four lengths by four head dims: every fold gets one shape of each length and one of each head dim.
+  FitProblem problem;
+  problem.parameters = {{"level", 1, 10}};
+  for (int length = 0; length < 4; ++length)
+    for (int dim = 0; dim < 4; ++dim)
+      problem.shapes.push_back({static_cast<double>(length), static_cast<double>(dim)});
+  problem.log_error = [](std::span<const double> p, std::size_t) { return std::log(p[0]); };
+  std::set<double> lengths;
+  std::set<double> dims;
+  for (const std::size_t i : fit_group(problem).held_out) {
+    lengths.insert(problem.shapes[i][0]);
+    dims.insert(problem.shapes[i][1]);
+  }
+  CHECK(lengths.size() == 4);
+  CHECK(dims.size() == 4);
 }
 
 // Samples that a device with known parameters would give.
