@@ -39,7 +39,7 @@ std::string out_of_memory_text(const OutOfMemory& fault) {
 }
 
 // What a step of the winner is lost to, largest first.
-std::string limits(const PolicyResult& winner) {
+std::string limits(const PolicyResult& winner, int stages) {
   const Metrics& m = winner.metrics;
   struct Loss {
     double share;
@@ -49,7 +49,10 @@ std::string limits(const PolicyResult& winner) {
   const auto add = [&losses](const Metric& share, const char* name) {
     if (share && *share > 0.001) losses.push_back({*share, name});
   };
-  add(m.bubble_ratio, "pipeline bubble");
+  // The bubble ratio counts recompute, which has a line of its own. Without a pipeline the rest of it is time
+  // in which lanes and collectives wait for others.
+  if (m.bubble_ratio)
+    add(*m.bubble_ratio - m.recompute_ratio.value_or(0), stages > 1 ? "pipeline bubble" : "waiting for others");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::tp)], "TP communication");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::cp)], "CP communication");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::ep)], "EP communication");
@@ -99,7 +102,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
     if (p.out_of_memory)
       out << p.run.label << " is out of memory: " << out_of_memory_text(p.memory_fault) << '\n';
   if (const PolicyResult* best = winner_of(result); best != nullptr)
-    out << best->run.label << " is fastest; it is limited by " << limits(*best) << ".\n";
+    out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline) << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile
       << "; pack ms measured on this machine)\n"
       << published_table(beside_published(result));
