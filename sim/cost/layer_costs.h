@@ -35,6 +35,8 @@ struct FrameworkOptions {
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
   double expert_imbalance = 1;        // busiest expert-parallel rank / mean (routing skew)
+  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
+  bool recompute_ahead = true;
 };
 
 class LayerCosts {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/memory/stage_memory.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -13,6 +14,8 @@ constexpr double kFp32 = 4;
 constexpr double kAdamStates = 12;  // fp32 master weight and two moments
 // fp32 logits and their gradient, and the bf16 copy that the GEMM wrote.
 constexpr double kLogitBytes = kFp32 + kFp32 + kBf16;
+// What the loss keeps of them for its backward: the softmax, which took the place of the fp32 logits.
+constexpr double kSoftmaxBytes = kFp32;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -117,67 +120,58 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
   return bytes;
 }
 
-// What lives only while an op runs: gathered K and V (and their gradients), the layer being recomputed,
-// logits.
-double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
-                                    bool recomputes) const {
-  double bytes = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
-  if (recomputes) bytes += static_cast<double>(rank_tokens) * kept_per_token_;
-  if (stage == layout_.pipeline - 1)
-    bytes +=
-        static_cast<double>(rank_tokens) * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
-  bytes += 2 * static_cast<double>(rank_tokens) * input_per_token_;  // what arrives and what is sent
-  return bytes;
+// What lives only while an op runs: gathered K and V (and their gradients), logits; the layer being
+// recomputed, what arrives and what is sent. The allocator holds all of it for as long as the op runs.
+Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
+                                 bool recomputes) const {
+  const double n = static_cast<double>(rank_tokens);
+  Footprint out;
+  out.gathered_kv = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
+  if (makes_logits) out.logits = n * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
+  out.buffers = 2 * n * input_per_token_;
+  if (recomputes) out.buffers += n * kept_per_token_;
+  return out;
 }
 
-MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
-                                  std::span<const std::int64_t> rank_tokens,
-                                  std::span<const std::int64_t> gathered_tokens, int context) const {
+double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
+                                    bool recomputes) const {
+  const Footprint op = transient(stage == layout_.pipeline - 1, rank_tokens, gathered, recomputes);
+  return op.gathered_kv + op.logits + op.buffers;
+}
+
+Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
+  const MicroBatch& micro_batch = load.micro_batches[index];
+  const std::int64_t tokens = load.rank_tokens[index];
+  const int recomputed = recomputed_layers(v, micro_batch);
+  const bool makes_logits = v == layout_.virtual_stages() - 1;
+  Footprint out =
+      transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
+  out.activations = activation_bytes(v, tokens, recomputed);
+  if (micro_batch.chunk.count > 1)
+    out.kv = static_cast<double>(tokens) * kv_bytes_per_token_ * layers_[at(v)];
+  if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / kLogitBytes);
+  return out;
+}
+
+MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, const LaneLoad& load) const {
   MemoryPeak peak;
   double worst = -1;
-  const OpKind releasing = splits_backward(schedule) ? OpKind::W : OpKind::B;
-  // Tokens of each chunk group whose KV (and later its gradients) live from its first forward to its last
-  // backward.
+  const bool splits = splits_backward(schedule);
   for (int s = 0; s < schedule.stages; ++s) {
-    const MemoryParts base = fixed(s);
-    const bool last = s == layout_.pipeline - 1;
-    double activations = 0, kv = 0;
-    for (const ScheduleOp& op : schedule.ops[at(s)]) {
-      const auto j = at(op.micro_batch);
-      const int v = op.virtual_stage * schedule.stages + s;
-      const MicroBatch& micro_batch = micro_batches[j];
-      const int recomputed = recomputed_layers(v, micro_batch);
-      const double held = activation_bytes(v, rank_tokens[j], recomputed);
-      const double own_kv = micro_batch.chunk.count > 1
-                                ? static_cast<double>(rank_tokens[j]) * kv_bytes_per_token_ * layers_[at(v)]
-                                : 0;
-      if (op.kind == OpKind::F || op.kind == OpKind::R) activations += held;
-      if (op.kind == OpKind::F || op.kind == OpKind::D) kv += own_kv;
-      // The last chunk's backward is the group's first: from then on the earlier chunks' gradients live too.
-      if (op.kind == OpKind::B && micro_batch.chunk.count > 1 &&
-          micro_batch.chunk.index + 1 == micro_batch.chunk.count)
-        for (int i = 0; i + 1 < micro_batch.chunk.count; ++i)
-          kv += static_cast<double>(rank_tokens[j - at(micro_batch.chunk.count - 1) + at(i)]) *
-                kv_bytes_per_token_ * layers_[at(v)];
-      const bool whole_logits = last && v == layout_.virtual_stages() - 1;
-      const double transient = transient_bytes(whole_logits ? s : -1, rank_tokens[j],
-                                               context > 1 ? gathered_tokens[j] : 0, recomputed > 0);
-      const double total = activations + kv + transient;
-      if (base.total() + total > worst) {
-        worst = base.total() + total;
-        peak.parts = base;
-        peak.parts.activations = activations;
-        peak.parts.kv_state = kv;
-        peak.parts.buffers += transient;
-        peak.stage = s;
-        peak.micro_batch = op.micro_batch;
-      }
-      if (op.kind == releasing) activations -= held;
-      if (op.kind == OpKind::B) {
-        const bool keeps_gradient =
-            micro_batch.chunk.count > 1 && micro_batch.chunk.index + 1 < micro_batch.chunk.count;
-        kv -= keeps_gradient ? 2 * own_kv : own_kv;
-      }
+    StageMemory memory(*this, load, s, splits);
+    const auto& ops = schedule.ops[at(s)];
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const OpMemory& held = memory.next(ops[i]);
+      const double first = held.first.total(), last = held.last.total();
+      if (std::max(first, last) <= worst) continue;
+      worst = std::max(first, last);
+      peak.at_end = last > first;
+      peak.parts = peak.at_end ? held.last : held.first;
+      peak.stage = s;
+      peak.micro_batch = ops[i].micro_batch;
+      peak.op = ops[i].kind;
+      peak.virtual_stage = ops[i].virtual_stage;
+      peak.op_index = static_cast<int>(i);
     }
   }
   return peak;

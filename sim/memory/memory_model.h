@@ -3,6 +3,7 @@
 // Parameters, gradients and optimizer states by dtype, TP, PP, EP and ZeRO stage; activations per token and
 // layer (FlashAttention: nothing quadratic) times what the schedule keeps; ChunkFlow's KV state and its
 // gradients while they live; gathered K and V; fp32 logits on the last stage; the framework's reserve.
+// What lives when, over the ops of a stage, is in stage_memory.h.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,62 @@ struct MemoryParts {
   double gradients = 0;
   double optimizer = 0;
   double activations = 0;
-  double kv_state = 0;
-  double buffers = 0;  // gathered K and V, logits, pipeline and bucket buffers
-  double reserve = 0;  // framework, context and communicator
+  double kv_state = 0;      // K and V of dependent chunks
+  double kv_gradients = 0;  // and their gradients
+  double gathered_kv = 0;   // K and V of the other CP ranks, and their gradients
+  double logits = 0;        // and the softmax of micro-batches that wait for their backward
+  double buffers = 0;       // pipeline and gather buffers, the layer being recomputed
+  double reserve = 0;       // framework, context and communicator
 
   [[nodiscard]] double total() const {
-    return parameters + gradients + optimizer + activations + kv_state + buffers + reserve;
+    return parameters + gradients + optimizer + activations + kv_state + kv_gradients + gathered_kv + logits +
+           buffers + reserve;
   }
+};
+
+// The parts with their JSON keys, in the order in which they are shown.
+struct MemoryPartName {
+  const char* key;
+  double MemoryParts::*bytes;
+};
+inline constexpr MemoryPartName kMemoryParts[] = {
+    {"parameters", &MemoryParts::parameters},   {"gradients", &MemoryParts::gradients},
+    {"optimizer", &MemoryParts::optimizer},     {"activations", &MemoryParts::activations},
+    {"kv_state", &MemoryParts::kv_state},       {"kv_gradients", &MemoryParts::kv_gradients},
+    {"gathered_kv", &MemoryParts::gathered_kv}, {"logits", &MemoryParts::logits},
+    {"buffers", &MemoryParts::buffers},         {"reserve", &MemoryParts::reserve},
+};
+
+// What one micro-batch adds to a stage, in bytes.
+struct Footprint {
+  double activations = 0;  // kept from its F or R to its B
+  double kv = 0;       // K and V, where it is one of several dependent chunks; their gradients are as large
+  double softmax = 0;  // kept from F or R to B where the stage makes the logits
+  // While one of its ops runs.
+  double gathered_kv = 0;
+  double logits = 0;
+  double buffers = 0;
+};
+
+// What a rank of a lane holds of each of the lane's micro-batches.
+struct LaneLoad {
+  std::span<const MicroBatch> micro_batches;
+  std::span<const std::int64_t> rank_tokens;
+  std::span<const std::int64_t> gathered_tokens;  // those whose K and V a rank gathers
+  int context = 1;
+  bool recompute_ahead = false;  // ChunkFlow without a pipeline: see stage_memory.h
 };
 
 struct MemoryPeak {
   MemoryParts parts;
   int stage = 0;
   int lane = 0;
+  int rank = 0;          // CP rank: the one with the most tokens of the micro-batch
   int micro_batch = -1;  // whose op set the peak
+  OpKind op = OpKind::F;
+  int virtual_stage = 0;
+  int op_index = -1;    // in the stage's order
+  bool at_end = false;  // in the op's last layer, else in its first
 };
 
 class MemoryModel {
@@ -53,11 +96,15 @@ class MemoryModel {
   [[nodiscard]] double kept_per_token() const { return kept_per_token_; }
   [[nodiscard]] double kept_per_token_recomputed() const { return input_per_token_; }
 
-  // Peak of a lane's stage over its op order. rank_tokens: the most tokens any CP rank holds of each
-  // micro-batch; all_tokens: those whose K and V a rank gathers.
-  [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
-                                     std::span<const std::int64_t> rank_tokens,
-                                     std::span<const std::int64_t> gathered_tokens, int context) const;
+  // Peak of a lane over the op orders of its stages; ties go to the lower stage and the earlier op. An upper
+  // bound for all its CP ranks if load.rank_tokens is the most that any of them holds of each micro-batch.
+  [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, const LaneLoad& load) const;
+  // What micro-batch `index` of the load adds to a virtual stage.
+  [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
+  [[nodiscard]] int stages() const { return layout_.pipeline; }
+  [[nodiscard]] int layers(int virtual_stage) const {
+    return layers_[static_cast<std::size_t>(virtual_stage)];
+  }
 
   // WLB-LLM's L_max: most tokens of a micro-batch on `context` ranks if all that 1F1B keeps in flight are as
   // large. 0 if nothing fits.
@@ -71,6 +118,8 @@ class MemoryModel {
  private:
   [[nodiscard]] double in_flight_bytes(int stage, std::int64_t rank_tokens, const MicroBatch& like) const;
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
+  [[nodiscard]] Footprint transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
+                                    bool recomputes) const;
   [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
                                        bool recomputes) const;
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;

@@ -163,6 +163,7 @@ FrameworkOptions read_framework(const json& node, const std::string& where) {
   options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
   options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
   options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
+  options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
   options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
   object.finish();
   return options;
@@ -234,8 +235,11 @@ Study parse_study(const json& file, const std::string& path) {
   if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
   constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
   study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
-  if (const json* node = object.find("framework"))
+  if (const json* node = object.find("framework")) {
     study.framework = read_framework(*node, inside("framework"));
+    if (node->contains("recompute_ahead") && study.layout.pipeline > 1)
+      study.notes.push_back("framework.recompute_ahead matters only without a pipeline");
+  }
   static const json kEmpty = json::object();
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);

@@ -18,7 +18,7 @@ struct StepOptions {
   int keep = 1;  // ChunkFlow's K
   bool strict_keep = false;
   bool blocking_sends = false;
-  bool record_ops = false;   // fill StepResult::ops
+  bool record_ops = false;   // fill StepResult::ops and lane_tokens
   bool record_gpus = false;  // fill StepResult::gpu_compute
 };
 
@@ -29,6 +29,12 @@ struct StageOp {
   ScheduleOp op;
   Picoseconds start = 0;  // first CP rank
   Picoseconds end = 0;    // last CP rank
+};
+
+// Tokens by micro-batch of a lane, for what its ranks hold.
+struct LaneTokens {
+  std::vector<std::int64_t> rank_tokens;  // [micro-batch * context + CP rank]
+  std::vector<std::int64_t> gathered;     // [micro-batch]: those whose K and V a rank gathers
 };
 
 struct LaneResult {
@@ -60,6 +66,7 @@ struct StepResult {
   bool bucket_broken = false;  // a CP rank holds more than Skrull's bucket
   RangeUse use;
   std::vector<StageOp> ops;
+  std::vector<LaneTokens> lane_tokens;  // by lane
 };
 
 }  // namespace equipoise

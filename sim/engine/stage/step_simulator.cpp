@@ -123,8 +123,8 @@ void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
   }
 }
 
-void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule,
-                                 StepResult& result) {
+// Tokens of each micro-batch on its fullest rank, and those whose K and V a rank gathers.
+void StepSimulator::count_tokens(StepResult& result) {
   rank_tokens_.clear();
   gathered_tokens_.clear();
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
@@ -137,10 +137,29 @@ void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Sch
         costs_.layout().context_comm == ContextComm::all_gather ? gathered : 2 * rank_tokens_.back());
     result.bucket_broken = result.bucket_broken || !sharding.fits;
   }
-  MemoryPeak peak =
-      memory_->lane_peak(schedule, lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context);
+}
+
+void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule,
+                                 StepResult& result) {
+  count_tokens(result);
+  if (options_.record_ops) {
+    if (result.lane_tokens.size() <= at(index)) result.lane_tokens.resize(at(index) + 1);
+    LaneTokens& tokens = result.lane_tokens[at(index)];
+    for (std::size_t j = 0; j < micro_batch_count_; ++j) {
+      const auto& ranks = micro_batches_[j].sharding.rank_tokens;
+      tokens.rank_tokens.insert(tokens.rank_tokens.end(), ranks.begin(), ranks.end());
+    }
+    tokens.gathered = gathered_tokens_;
+  }
+  const LaneLoad load{lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context,
+                      costs_.framework().recompute_ahead && !options_.strict_keep};
+  MemoryPeak peak = memory_->lane_peak(schedule, load);
   if (peak.parts.total() <= result.peak.parts.total()) return;
   peak.lane = index;
+  if (peak.micro_batch >= 0) {
+    const auto& ranks = micro_batches_[at(peak.micro_batch)].sharding.rank_tokens;
+    peak.rank = static_cast<int>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
+  }
   result.peak = peak;
 }
 

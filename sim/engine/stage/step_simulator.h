@@ -30,6 +30,7 @@ class StepSimulator {
   void cost_lane(const Lane& lane);
   const Schedule& schedule_for(const Lane& lane);
   void account_lane(const Lane& lane, StepResult& result);
+  void count_tokens(StepResult& result);
   void check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result);
   void finish(StepResult& result);
 

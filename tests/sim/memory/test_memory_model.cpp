@@ -45,7 +45,7 @@ Layout layout_of(int pipeline, int data, int zero) {
 
 MemoryPeak peak_of(const Models& models, const char* schedule, const std::vector<std::int32_t>& groups,
                    int keep, std::int64_t rank_tokens, std::int64_t gathered = 0,
-                   int recompute_layers = kStudyRecompute) {
+                   int recompute_layers = kStudyRecompute, bool recompute_ahead = false) {
   std::vector<MicroBatch> micro_batches;
   for (std::size_t g = 0; g < groups.size(); ++g)
     for (int i = 0; i < groups[g]; ++i) {
@@ -60,7 +60,7 @@ MemoryPeak peak_of(const Models& models, const char* schedule, const std::vector
       schedule_policy(schedule).make({models.layout.pipeline, models.layout.virtual_pipeline, groups, keep});
   const std::vector<std::int64_t> tokens(micro_batches.size(), rank_tokens),
       all(micro_batches.size(), gathered);
-  return models.memory.lane_peak(made, micro_batches, tokens, all, models.layout.context);
+  return models.memory.lane_peak(made, {micro_batches, tokens, all, models.layout.context, recompute_ahead});
 }
 
 }  // namespace
@@ -120,23 +120,68 @@ TEST_CASE("1f1b: the first stage holds P micro-batches, the last one and its log
   const MemoryPeak one = peak_of(models, "1f1b", {1}, 1, 10);
   CHECK(one.stage == 1);
   CHECK(one.parts.activations == 10 * 2 * kKept);
-  CHECK(one.parts.buffers == 10 * (2 * kInput + kLogits));
+  CHECK(one.parts.buffers == 10 * 2 * kInput);
+  CHECK(one.parts.logits == 10 * kLogits);
 }
 
-TEST_CASE(
-    "A dependent group keeps K and V of all its chunks, activations of K only, gradients from the first B") {
-  // D1 D2 F3 B3 R2 B2 R1 B1 on one stage of 4 layers, 10 tokens a chunk. The peak is at B3: the activations
-  // of one chunk, K and V of three, and the gradients of the two earlier ones.
+TEST_CASE("A dependent group keeps K and V of all its chunks, activations of K only") {
+  // D1 D2 F3 B3 R2 B2 R1 B1 on one stage of 4 layers, 10 tokens a chunk; A: a chunk's activations, U: its K
+  // and V. B3 starts with A and 3 U, and its first of 4 layers adds a quarter of the gradients of the two
+  // earlier chunks: A + 3.5 U. With B3, chunk 3 is gone and those gradients are whole: R2 ends, and B2
+  // starts, with A + 2 U + 2 U, the most.
   const Models models(small_model(), layout_of(1, 1, 0));
+  const double a = 10 * (4 * kKept + kInput), u = 10 * 4 * kKv;
   const MemoryPeak one = peak_of(models, "state-aware-1f1b", {3}, 1, 10);
-  CHECK(one.parts.activations == 10 * (4 * kKept + kInput));
-  CHECK(one.parts.kv_state == 10 * 4 * kKv * (3 + 2));
-  CHECK(one.micro_batch == 2);
+  CHECK(one.parts.activations == a);
+  CHECK(one.parts.kv_state == 2 * u);
+  CHECK(one.parts.kv_gradients == 2 * u);
+  CHECK(one.micro_batch == 1);
+  CHECK(one.op == OpKind::R);
+  CHECK(one.op_index == 4);
+  CHECK(one.at_end);
+  // K = 3: F1 F2 F3 B3 ..., all activations are there when B3 starts.
   const MemoryPeak all = peak_of(models, "state-aware-1f1b", {3}, 3, 10);
-  CHECK(all.parts.activations == 3 * 10 * (4 * kKept + kInput));
-  CHECK(all.parts.kv_state == one.parts.kv_state);
+  CHECK(all.parts.activations == 3 * a);
+  CHECK(all.parts.kv_state == 3 * u);
+  CHECK(all.parts.kv_gradients == 2 * u / 4);
+  CHECK(all.op == OpKind::B);
+  CHECK_FALSE(all.at_end);
   // Standalone chunks have no K and V to keep beside their activations.
   CHECK(peak_of(models, "state-aware-1f1b", {1, 1, 1}, 1, 10).parts.kv_state == 0);
+}
+
+TEST_CASE("Recomputing ahead holds K + 1 chunks, and no more than there are") {
+  // n = 3, K = 1: R2 is there when B3 starts (2 A + 3.5 U), R1 when B2 does (2 A + 2 U + 2 U).
+  const Models models(small_model(), layout_of(1, 1, 0));
+  const double a = 10 * (4 * kKept + kInput), u = 10 * 4 * kKv;
+  const auto ahead = [&](const std::vector<std::int32_t>& groups, int keep) {
+    return peak_of(models, "state-aware-1f1b", groups, keep, 10, 0, kStudyRecompute, true);
+  };
+  const MemoryPeak peak = ahead({3}, 1);
+  CHECK(peak.parts.activations == 2 * a);
+  CHECK(peak.parts.kv_state == 2 * u);
+  CHECK(peak.parts.kv_gradients == 2 * u);
+  CHECK(peak.op == OpKind::B);
+  CHECK(peak.micro_batch == 1);
+  // Two chunks wait with their softmax (4 of the 10 bytes), one of them at work with all of its logits.
+  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits * 1.4));
+  for (int n = 1; n <= 6; ++n)
+    for (int keep = 1; keep <= 6; ++keep) {
+      CAPTURE(n);
+      CAPTURE(keep);
+      CHECK(ahead({1, n, 2}, keep).parts.activations ==
+            std::max(std::min(n, keep + 1), std::min(2, keep + 1)) * a);
+      CHECK(peak_of(models, "state-aware-1f1b", {1, n, 2}, keep, 10).parts.activations ==
+            std::max(std::min(n, keep), std::min(2, keep)) * a);
+    }
+}
+
+TEST_CASE("Micro-batches that wait for their backward on the last stage keep their softmax") {
+  // gpipe, F1 F2 F3 B3 B2 B1 on one stage: F3 runs with 10 bytes a logit, F1 and F2 wait with 4.
+  const Models models(small_model(), layout_of(1, 1, 0));
+  const MemoryPeak peak = peak_of(models, "gpipe", {1, 1, 1}, 1, 10);
+  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits * 1.8));
+  CHECK(peak_of(models, "1f1b", {1, 1, 1}, 1, 10).parts.logits == 10 * kLogits);
 }
 
 TEST_CASE("Activations are held as long as the schedule says: until B, or W where backwards are split") {
@@ -155,7 +200,8 @@ TEST_CASE("Recomputed layers keep their input, and one of them is whole while it
   const Models models(small_model(), layout_of(1, 1, 0));
   const MemoryPeak peak = peak_of(models, "1f1b", {1}, 1, 10, 0, 3);
   CHECK(peak.parts.activations == 10 * (1 * kKept + 3 * kInput + kInput));
-  CHECK(peak.parts.buffers == 10 * (kKept + kLogits + 2 * kInput));
+  CHECK(peak.parts.buffers == 10 * (kKept + 2 * kInput));
+  CHECK(peak.parts.logits == 10 * kLogits);
 }
 
 TEST_CASE("K and V of the group are gathered, with their gradients, only with context parallelism") {
@@ -163,7 +209,8 @@ TEST_CASE("K and V of the group are gathered, with their gradients, only with co
   layout.context = 2;
   const Models models(small_model(), layout);
   const MemoryPeak peak = peak_of(models, "1f1b", {1}, 1, 10, 20);
-  CHECK(peak.parts.buffers == 2 * 20 * kKv + 10 * (kLogits + 2 * kInput));
+  CHECK(peak.parts.gathered_kv == 2 * 20 * kKv);
+  CHECK(peak.parts.buffers == 10 * 2 * kInput);
 }
 
 TEST_CASE("L_max fits, and 1 % more does not") {
