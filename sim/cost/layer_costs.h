@@ -34,7 +34,11 @@ struct FrameworkOptions {
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
-  double expert_imbalance = 1;        // busiest expert-parallel rank / mean (routing skew)
+  double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
+  // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
+  // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
+  // loss). 10: a gradient of its own (the loss of plain PyTorch).
+  double logit_bytes = 6;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
   bool recompute_ahead = true;
 };

@@ -12,9 +12,7 @@ namespace {
 constexpr double kBf16 = 2;
 constexpr double kFp32 = 4;
 constexpr double kAdamStates = 12;  // fp32 master weight and two moments
-// fp32 logits and their gradient, and the bf16 copy that the GEMM wrote.
-constexpr double kLogitBytes = kFp32 + kFp32 + kBf16;
-// What the loss keeps of them for its backward: the softmax, which took the place of the fp32 logits.
+// What the loss keeps of a logit for its backward: the softmax.
 constexpr double kSoftmaxBytes = kFp32;
 
 std::size_t at(int index) {
@@ -45,12 +43,13 @@ double kept_bytes(const ModelShape& m, int tensor) {
 }  // namespace
 
 MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile,
-                         double gradient_bytes)
+                         const FrameworkOptions& framework)
     : model_(model),
       layout_(layout),
       capacity_(profile.device().memory_bytes),
       reserve_(profile.device().reserve_bytes),
-      gradient_bytes_(gradient_bytes),
+      gradient_bytes_(framework.gradient_bytes),
+      logit_bytes_(framework.logit_bytes),
       kept_per_token_(kept_bytes(model, layout.tensor)),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
       layers_(split_layers(model.layers, layout.virtual_stages())) {
@@ -127,7 +126,7 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   const double n = static_cast<double>(rank_tokens);
   Footprint out;
   out.gathered_kv = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
-  if (makes_logits) out.logits = n * static_cast<double>(model_.vocab) / layout_.tensor * kLogitBytes;
+  if (makes_logits) out.logits = n * static_cast<double>(model_.vocab) / layout_.tensor * logit_bytes_;
   out.buffers = 2 * n * input_per_token_;
   if (recomputes) out.buffers += n * kept_per_token_;
   return out;
@@ -149,7 +148,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   out.activations = activation_bytes(v, tokens, recomputed);
   if (micro_batch.chunk.count > 1)
     out.kv = static_cast<double>(tokens) * kv_bytes_per_token_ * layers_[at(v)];
-  if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / kLogitBytes);
+  if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
   return out;
 }
 

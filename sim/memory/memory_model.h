@@ -13,7 +13,7 @@
 
 #include "policies/plan.h"
 #include "profiler/profile/profile.h"
-#include "sim/cost/micro_batch_cost.h"
+#include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -86,7 +86,8 @@ struct MemoryPeak {
 
 class MemoryModel {
  public:
-  MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile, double gradient_bytes);
+  MemoryModel(const ModelShape& model, const Layout& layout, const Profile& profile,
+              const FrameworkOptions& framework);
 
   [[nodiscard]] double capacity_bytes() const { return capacity_; }
   void set_capacity(double bytes) { capacity_ = bytes; }
@@ -129,6 +130,7 @@ class MemoryModel {
   double capacity_;
   double reserve_;
   double gradient_bytes_;
+  double logit_bytes_;
   double kept_per_token_ = 0;
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;

@@ -77,7 +77,7 @@ RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile
       placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
                 study.cluster.gpus_per_node),
       costs(study.model, layout, profile, placement, study.cluster.network, study.framework),
-      memory(study.model, layout, profile, study.framework.gradient_bytes) {
+      memory(study.model, layout, profile, study.framework) {
   if (study.cluster.memory_GB > 0) memory.set_capacity(study.cluster.memory_GB * 1e9);
 }
 

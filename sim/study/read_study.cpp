@@ -163,6 +163,7 @@ FrameworkOptions read_framework(const json& node, const std::string& where) {
   options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
   options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
   options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
+  options.logit_bytes = static_cast<double>(object.integer("logit_bytes", 6, 4, 16));
   options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
   options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
   object.finish();

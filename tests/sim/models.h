@@ -22,7 +22,7 @@ struct Models {
       : layout(l),
         placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline}, 8),
         costs(model, l, profile, placement, NetworkRates{}, framework),
-        memory(model, l, profile, framework.gradient_bytes) {}
+        memory(model, l, profile, framework) {}
   Models(const Models&) = delete;  // costs and placement refer to their siblings
   Models& operator=(const Models&) = delete;
 

@@ -32,7 +32,7 @@ constexpr double kStage1 = 2 * 41088 + 16384 + 64;  // two layers, the head and 
 constexpr double kKept = 2 * (256 + 64 + 128 + 64 + 384) + 4 * 2;
 constexpr double kInput = 2 * 64;  // of a layer, or of the stage
 constexpr double kKv = 2 * 128;    // of one layer
-constexpr double kLogits = 256 * (4 + 4 + 2);
+constexpr double kLogits = 256 * (4 + 2);
 
 Layout layout_of(int pipeline, int data, int zero) {
   Layout layout;
@@ -163,8 +163,8 @@ TEST_CASE("Recomputing ahead holds K + 1 chunks, and no more than there are") {
   CHECK(peak.parts.kv_gradients == 2 * u);
   CHECK(peak.op == OpKind::B);
   CHECK(peak.micro_batch == 1);
-  // Two chunks wait with their softmax (4 of the 10 bytes), one of them at work with all of its logits.
-  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits * 1.4));
+  // Two chunks wait with their softmax (4 of the 6 bytes), one of them at work with all of its logits.
+  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits / 6 * (6 + 4)));
   for (int n = 1; n <= 6; ++n)
     for (int keep = 1; keep <= 6; ++keep) {
       CAPTURE(n);
@@ -177,10 +177,10 @@ TEST_CASE("Recomputing ahead holds K + 1 chunks, and no more than there are") {
 }
 
 TEST_CASE("Micro-batches that wait for their backward on the last stage keep their softmax") {
-  // gpipe, F1 F2 F3 B3 B2 B1 on one stage: F3 runs with 10 bytes a logit, F1 and F2 wait with 4.
+  // gpipe, F1 F2 F3 B3 B2 B1 on one stage: F3 runs with 6 bytes a logit, F1 and F2 wait with 4.
   const Models models(small_model(), layout_of(1, 1, 0));
   const MemoryPeak peak = peak_of(models, "gpipe", {1, 1, 1}, 1, 10);
-  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits * 1.8));
+  CHECK(peak.parts.logits == doctest::Approx(10 * kLogits / 6 * (6 + 2 * 4)));
   CHECK(peak_of(models, "1f1b", {1, 1, 1}, 1, 10).parts.logits == 10 * kLogits);
 }
 
