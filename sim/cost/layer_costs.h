@@ -37,7 +37,7 @@ struct FrameworkOptions {
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
   // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
   // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
-  // loss). 10: a gradient of its own (the loss of plain PyTorch).
+  // loss). 14: bf16 logits, their fp32 copy, its log-softmax and the gradient, each its own (plain PyTorch).
   double logit_bytes = 6;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
   bool recompute_ahead = true;

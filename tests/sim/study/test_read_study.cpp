@@ -108,6 +108,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/policies/1/queue", 1, "study.json: policies[1]: unknown key \"queue\", did you mean \"queues\"?"},
       {"/trace/flie", "x", "study.json: trace: unknown key \"flie\", did you mean \"file\"?"},
       {"/framework", json{{"tp_overlapp", true}}, "study.json: framework: unknown key \"tp_overlapp\""},
+      {"/framework", json{{"logit_bytes", 3}}, "study.json: framework.logit_bytes: expected"},
+      {"/framework", json{{"recompute_ahead", 1}}, "study.json: framework.recompute_ahead: expected"},
       {"/name", 3, "study.json.name: expected a string, found 3"},
       {"/trace", "wlb-128k", "study.json: trace: expected an object, found \"wlb-128k\""},
       {"/trace/repeat", "yes", "study.json: trace.repeat: expected true or false, found \"yes\""},
