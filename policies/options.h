@@ -11,6 +11,7 @@ namespace equipoise {
 enum class Oversize { error, drop, truncate, split };      // what happens above the policy's hard limit
 enum class Order { as_packed, descending, bell };          // of the micro-batches in a lane
 enum class LoaderTail { carry, drop };                     // the rest of a document cut at a window border
+enum class PlacementOrder { as_grouped, arrival };         // of a micro-batch's documents (round-robin)
 
 // HBP: a pack length with the CP degree and the checkpointed layers it runs with.
 struct Group {
@@ -70,6 +71,7 @@ struct PackOptions {
   // gds, dacp, skrull, round-robin
   std::int64_t bucket_size = 0;           // tokens a CP rank; 0 is refused by the policies that need it
   bool rollback = true;
+  PlacementOrder placement_order = PlacementOrder::as_grouped;  // round-robin
   // hybrid-cp, dynamic-cp, flexsp
   std::int64_t tokens_per_rank = 0;       // what one rank can hold; 0: bucket_size, else window / context
   int max_degree = 0;                     // largest CP group they may form; 0: all GPUs

@@ -10,8 +10,10 @@
 // n) for the sorts + O(n * c) for each m that is tried.
 #include "policies/skrull/gds.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,20 +32,35 @@ struct Documents {
   std::vector<Slice> slices;
   std::vector<std::int64_t> tokens;
   std::vector<double> cost;
+  std::vector<std::uint32_t> arrival;  // position in the batch
 
-  void add(const Slice& slice, double its_cost) {
+  void add(const Slice& slice, double its_cost, std::uint32_t position) {
     slices.push_back(slice);
     tokens.push_back(slice.tokens());
     cost.push_back(its_cost);
+    arrival.push_back(position);
   }
+  void add(const Documents& from, std::size_t i) { add(from.slices[i], from.cost[i], from.arrival[i]); }
 };
+
+Documents in_arrival_order(const Documents& documents) {
+  std::vector<std::size_t> order(documents.arrival.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return documents.arrival[a] < documents.arrival[b]; });
+  Documents sorted;
+  for (const std::size_t i : order) sorted.add(documents, i);
+  return sorted;
+}
 
 class Gds {
  public:
-  Gds(const PackingProblem& problem, skrull::PlaceFn place, bool keep_placement)
+  Gds(const PackingProblem& problem, skrull::PlaceFn place, bool keep_placement,
+      PlacementOrder order = PlacementOrder::as_grouped)
       : problem_(problem),
         place_(place),
         keep_placement_(keep_placement),
+        by_arrival_(order == PlacementOrder::arrival),
         capacity_(problem.options.bucket_size * problem.options.context) {
     if (problem.options.bucket_size <= 0) {
       throw UserError("bucket_size: expected a number >= 1, found " +
@@ -80,7 +97,7 @@ class Gds {
     LeastLoaded<double> load(lanes);
     for (const std::uint32_t i : heaviest_first(cost)) {
       const std::size_t lane = load.least();
-      of_lane[lane].add(batch.slices[i], cost[i]);
+      of_lane[lane].add(batch.slices[i], cost[i], i);
       load.add(lane, cost[i]);
     }
     return of_lane;
@@ -89,7 +106,7 @@ class Gds {
   static Documents ascending(const Documents& documents) {
     Documents sorted;
     for (const std::uint32_t i : shortest_first(documents.tokens)) {
-      sorted.add(documents.slices[i], documents.cost[i]);
+      sorted.add(documents, i);
     }
     return sorted;
   }
@@ -118,10 +135,11 @@ class Gds {
       Documents part;
       std::int64_t tokens = 0;
       for (std::size_t i = j; i < sorted.slices.size(); i += m) {
-        part.add(sorted.slices[i], sorted.cost[i]);
+        part.add(sorted, i);
         tokens += sorted.tokens[i];
       }
       if (rollback && tokens >= capacity_) return false;
+      if (by_arrival_) part = in_arrival_order(part);
       skrull::Placement placement =
           place_({part.tokens, part.cost, problem_.options.context, problem_.options.bucket_size, rollback});
       if (placement.failed) return false;
@@ -135,6 +153,7 @@ class Gds {
   const PackingProblem& problem_;
   skrull::PlaceFn place_;
   bool keep_placement_;
+  bool by_arrival_;
   std::int64_t capacity_;  // C*N tokens
   std::int64_t broken_ = 0;
 };
@@ -150,7 +169,7 @@ Plan plan_skrull(const PackingProblem& problem) {
 }
 
 Plan plan_round_robin(const PackingProblem& problem) {
-  return Gds(problem, skrull::place_round_robin, true).plan();
+  return Gds(problem, skrull::place_round_robin, true, problem.options.placement_order).plan();
 }
 
 std::int64_t skrull_hard_limit(const PackOptions& options) {

@@ -93,6 +93,8 @@ constexpr KeyOption kPackOptions[] = {
      "hbp: leave packs in the order in which they were made"},
     {"--bucket-size", "bucket_size", KeyKind::size, false, "skrull, gds, round-robin: tokens of a CP rank"},
     {"--no-rollback", "rollback", KeyKind::off, false, "skrull, round-robin: do not roll back"},
+    {"--placement-order", "placement_order", KeyKind::word, false,
+     "round-robin: as-grouped or arrival order of a micro-batch's documents"},
     {"--rounds", "rounds", KeyKind::size, false, "isf: rounds"},
     {"--threshold", "threshold", KeyKind::size, false, "isf: least tokens of a pack that is kept"},
     {"--tokens-per-rank", "tokens_per_rank", KeyKind::size, false,

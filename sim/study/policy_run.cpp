@@ -26,6 +26,7 @@ constexpr Preset kPresets[] = {
 
 constexpr std::string_view kOversize[] = {"error", "drop", "truncate", "split"};
 constexpr std::string_view kOrders[] = {"as-packed", "descending", "bell"};
+constexpr std::string_view kPlacementOrders[] = {"as-grouped", "arrival"};
 constexpr std::string_view kRemainders[] = {"slots", "tail", "pad"};
 constexpr std::string_view kPads[] = {"error", "tail"};
 constexpr std::string_view kCosts[] = {"profiled", "quadratic", "flops"};
@@ -85,6 +86,8 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
   o.balance_batching = object.flag("balance_batching", o.balance_batching);
   o.bucket_size = object.integer("bucket_size", o.bucket_size, 1, kLongest);
   o.rollback = object.flag("rollback", o.rollback);
+  o.placement_order = static_cast<PlacementOrder>(
+      object.choice("placement_order", static_cast<std::size_t>(o.placement_order), kPlacementOrders));
   o.tokens_per_rank = object.integer("tokens_per_rank", o.tokens_per_rank, 1, kLongest);
   o.exact = object.flag("exact", o.exact);
   o.equal_size = object.flag("equal_size", o.equal_size);

@@ -131,6 +131,24 @@ TEST_CASE("skrull adds DACP's placements to the micro-batches of gds") {
   CHECK(placements_of(plan.steps[0]) == std::vector<Ranks>{{kD, kD}, {0, 1}, {0}});
 }
 
+TEST_CASE("round-robin takes the documents of a micro-batch as gds grouped them, or as they arrived") {
+  // C = 20, N = 2, 34 tokens: one micro-batch. Ascending 2, 3, 12, 17: 2 -> 0, 3 -> 1, 12 -> 0 (room 18 and
+  // 17), 17 -> 1 (room 17). As they arrived, 2, 12, 3, 17: 2 -> 0, 12 -> 1, 3 -> 0; 17 has no rank (rooms 15
+  // and 8) and 17/2 > 8: rank 1 rolls back its oldest, 12, and both ranks are charged 6: rooms 9 and 14; 17/2
+  // fits both.
+  PackOptions options = skrull_options(1, 2, 20);
+  const Plan grouped = plan_of("round-robin", document_batches({{2, 12, 3, 17}}), options);
+  CHECK(ids_of(grouped.steps.at(0)) == std::vector<Ids>{{0, 2, 1, 3}});
+  CHECK(placements_of(grouped.steps[0]) == std::vector<Ranks>{{0, 1, 0, 1}});
+  options.placement_order = PlacementOrder::arrival;
+  const Plan arrival = plan_of("round-robin", document_batches({{2, 12, 3, 17}}), options);
+  CHECK(ids_of(arrival.steps.at(0)) == std::vector<Ids>{{0, 1, 2, 3}});
+  CHECK(placements_of(arrival.steps[0]) == std::vector<Ranks>{{0, kD, 0, kD}});
+  // DACP is defined on ascending documents: the option does not touch it.
+  CHECK(ids_of(plan_of("skrull", document_batches({{2, 12, 3, 17}}), options).steps.at(0)) ==
+        std::vector<Ids>{{0, 2, 1, 3}});
+}
+
 TEST_CASE("without roll-back gds keeps its first split, and the plan says what broke") {
   PackOptions options = skrull_options(2, 2, 4);
   options.rollback = false;

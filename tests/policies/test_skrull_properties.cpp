@@ -129,8 +129,10 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
       for (std::int64_t k = 1 + below(random, 40); k > 0; --k) batch.push_back(1 + below(random, longest));
     const std::vector<GlobalBatch> batches = document_batches(lengths);
     CAPTURE(i);
-    for (const char* name : {"gds", "skrull", "round-robin"}) {
-      const Plan plan = plan_of(name, batches, options);
+    for (const char* name : {"gds", "skrull", "round-robin", "round-robin by arrival"}) {
+      const bool by_arrival = std::string_view(name) == "round-robin by arrival";
+      options.placement_order = by_arrival ? PlacementOrder::arrival : PlacementOrder::as_grouped;
+      const Plan plan = plan_of(by_arrival ? "round-robin" : name, batches, options);
       REQUIRE(plan.steps.size() == batches.size());
       for (std::size_t s = 0; s < batches.size(); ++s) {
         Ids ids;
@@ -142,7 +144,11 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
               ids.push_back(slice.document);
             }
             CHECK(batch.tokens() < options.bucket_size * options.context);
-            CHECK(std::is_sorted(tokens.begin(), tokens.end()));
+            if (by_arrival)
+              CHECK(std::is_sorted(batch.slices.begin(), batch.slices.end(),
+                                   [](const Slice& a, const Slice& b) { return a.document < b.document; }));
+            else
+              CHECK(std::is_sorted(tokens.begin(), tokens.end()));
             if (std::string_view(name) != "gds" && !tokens.empty()) {
               REQUIRE(batch.placement.size() == tokens.size());
               CHECK(fullest_rank(tokens, batch.placement, options.context) <=
