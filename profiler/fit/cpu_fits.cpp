@@ -25,12 +25,13 @@ struct Span {
 constexpr double kTrust = 1.5;
 
 BlockedAttentionParameters attention_of(std::span<const double> p) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5]};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]};
 }
-constexpr std::size_t kGemmParameters = 5;
+// The cache first, then the parameters of each role.
+constexpr std::size_t kGemmParameters = 8;
 PanelGemmParameters gemm_of(std::span<const double> p, std::size_t form) {
-  const auto q = p.subspan(form * kGemmParameters, kGemmParameters);
-  return {q[0], q[1], q[2], q[3], q[4]};
+  const auto q = p.subspan(1 + form * kGemmParameters, kGemmParameters);
+  return {q[0], q[1], q[2], q[3], q[4], q[5], q[6], q[7], p[0]};
 }
 
 PanelGemmRates rates_of(std::span<const double> p) {
@@ -55,9 +56,10 @@ std::vector<double> kept(const GroupFit& fit) {
 
 nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples) {
   FitProblem problem;
-  problem.parameters = {{"call_us", 0.5, kTrust},          {"pair_ns_per_128", 3, kTrust},
-                        {"pair_ns", 0.6, kTrust},          {"row_block_ns", 5, kTrust},
-                        {"query_ns_per_128", 100, kTrust}, {"key_ns_per_128", 100, kTrust}};
+  problem.parameters = {
+      {"call_us", 0.5, kTrust},    {"pair_ns_per_128", 3, kTrust},       {"pair_ns", 0.6, kTrust},
+      {"row_block_ns", 5, kTrust}, {"query_ns_per_128", 50, kTrust},     {"key_ns_per_128", 50, kTrust},
+      {"cache_MB", 0.5, kTrust},   {"query_far_ns_per_128", 50, kTrust}, {"key_far_ns_per_128", 50, kTrust}};
   std::vector<const Labels*> labels;
   std::vector<double> seconds;
   Span keys;
@@ -92,10 +94,12 @@ nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> sam
 
 nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
   FitProblem problem;
+  problem.parameters = {{"cache_MB", 1, kTrust}};
   for (const char* form : kGemmRoleNames) {
     const std::string name = std::string(form) + " ";
     const std::pair<const char*, double> starts[kGemmParameters] = {
-        {"call_us", 0.5}, {"gflops", 200}, {"left_ns", 0.1}, {"right_ns", 0.1}, {"product_ns", 0.1}};
+        {"call_us", 0.5},     {"gflops", 200},      {"left_ns", 0.05},     {"right_ns", 0.05},
+        {"product_ns", 0.05}, {"left_far_ns", 0.1}, {"right_far_ns", 0.1}, {"product_far_ns", 0.1}};
     for (const auto& [parameter, start] : starts)
       problem.parameters.push_back({name + parameter, start, kTrust});
   }

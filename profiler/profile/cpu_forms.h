@@ -5,8 +5,12 @@
 // cut to whole vectors of 16. Per head, a computed query-key pair costs a part that grows with the head dim
 // (the products) and one that does not (the softmax), every row of every block a little (reductions), every
 // query and every key something per element (load, rescale, transpose; memory). "packed-panels", GEMM:
-// multiply-adds, and each matrix once per element (packing, memory); each
-// GemmRole has its own rates, since its operands lie differently. Cost: O(1) a document, O(1) a product.
+// multiply-adds, and each matrix once per element (packing, memory); each GemmRole has its own rates, since
+// its operands lie differently.
+// What an element costs depends on where it lies. While all tensors of a call fit in the core's cache, they
+// stay there from call to call; a larger call fetches them again, and pays of the `_far` rates the share
+//   (w / cache)^4 / (1 + (w / cache)^4), w = bytes of all tensors of the call: a soft step at `cache_MB`.
+// Cost: O(1) a document, O(1) a product.
 #pragma once
 
 #include <array>
@@ -52,6 +56,9 @@ struct BlockedAttentionParameters {
   double row_block_ns = 0;
   double query_ns_per_128 = 0;
   double key_ns_per_128 = 0;
+  double cache_MB = 1;  // of Q, K, V and the output; backward, their gradients come along
+  double query_far_ns_per_128 = 0;
+  double key_far_ns_per_128 = 0;
 };
 
 double attention_seconds(const BlockedAttentionParameters& fit, const AttentionHeads& heads,
@@ -66,6 +73,10 @@ struct PanelGemmParameters {
   double left_ns = 0;     // per element of A
   double right_ns = 0;    // of B
   double product_ns = 0;  // of C
+  double left_far_ns = 0;
+  double right_far_ns = 0;
+  double product_far_ns = 0;
+  double cache_MB = 1;  // of A, B and C; one for all roles
 };
 
 double gemm_seconds(const PanelGemmParameters& fit, std::int64_t m, std::int64_t n, std::int64_t k);

@@ -1,4 +1,9 @@
 // Elementwise kernels and copies: launch + bytes / achieved bandwidth.
+//
+// Tensors that fit in the last cache were left there by whoever wrote them, and move at the cache's rate; of
+// larger ones a share does that grows smaller. With r = bytes / cache_MB that share is 1 / (1 + r^2), and
+//   time = launch + bytes * (share / cache rate + (1 - share) / memory rate)
+// A table without `cache_MB` has memory only.
 #pragma once
 
 #include <array>
@@ -15,10 +20,17 @@ inline constexpr std::array<std::string_view, 7> kElementwiseNames{
 struct ElementwiseParameters {
   double launch_us = 0;
   double memory_GBps = 1;
+  double cache_MB = 0;  // 0: no cache
+  double cache_GBps = 1;
 };
 
 inline double elementwise_seconds(const ElementwiseParameters& fit, double bytes) {
-  return 1e-6 * fit.launch_us + bytes * 1e-9 / fit.memory_GBps;
+  double ns = bytes / fit.memory_GBps;
+  if (fit.cache_MB > 0) {
+    const double ratio = bytes * 1e-6 / fit.cache_MB;
+    ns += bytes * (1 / fit.cache_GBps - 1 / fit.memory_GBps) / (1 + ratio * ratio);
+  }
+  return 1e-6 * fit.launch_us + 1e-9 * ns;
 }
 
 ElementwiseParameters elementwise_parameters(const nlohmann::json& table, const std::string& where);

@@ -20,11 +20,22 @@ struct Row {
 ElementwiseParameters elementwise_parameters(const nlohmann::json& table, const std::string& where) {
   const std::string here = where + ".parameters";
   const nlohmann::json& node = object_field(table, "parameters", where);
-  return {non_negative_field(node, "launch_us", here), positive_field(node, "memory_GBps", here)};
+  ElementwiseParameters fit;
+  fit.launch_us = non_negative_field(node, "launch_us", here);
+  fit.memory_GBps = positive_field(node, "memory_GBps", here);
+  if (!node.contains("cache_MB")) return fit;
+  fit.cache_MB = positive_field(node, "cache_MB", here);
+  fit.cache_GBps = positive_field(node, "cache_GBps", here);
+  return fit;
 }
 
 nlohmann::json to_json(const ElementwiseParameters& fit) {
-  return {{"launch_us", fit.launch_us}, {"memory_GBps", fit.memory_GBps}};
+  nlohmann::json node = {{"launch_us", fit.launch_us}, {"memory_GBps", fit.memory_GBps}};
+  if (fit.cache_MB > 0) {
+    node["cache_MB"] = fit.cache_MB;
+    node["cache_GBps"] = fit.cache_GBps;
+  }
+  return node;
 }
 
 struct ElementwiseModel::Fit {

@@ -11,6 +11,7 @@
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
+#include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/gemm_form.h"
 #include "profiler/profile/profile.h"
 
@@ -103,6 +104,15 @@ TEST_CASE("an attention call is its tiles over the SMs joined with its longest t
   fit.memory_GBps = 524.288 / 3;  // so they take 3 us beside 4 of work: sqrt(9 + 16) = 5
   CHECK(attention_seconds(fit, heads, 1, work) == doctest::Approx(15e-6).epsilon(1e-9));
   CHECK(attention_seconds(fit, heads, 1, AttentionWork{}) >= 0);
+}
+
+TEST_CASE("an elementwise op runs at the cache's rate, at the memory's, or between them") {
+  const ElementwiseParameters fit{10, 1, 1, 4};  // 10 us, 1 GB/s, a cache of 1 MB at 4 GB/s
+  // 1 MB: half at 4 GB/s and half at 1: 125 + 500 us.
+  CHECK(elementwise_seconds(fit, 1e6) == doctest::Approx(635e-6));
+  CHECK(elementwise_seconds(fit, 1e3) == doctest::Approx(10.25e-6).epsilon(1e-5));
+  CHECK(elementwise_seconds(fit, 1e9) == doctest::Approx(1).epsilon(1e-4));
+  CHECK(elementwise_seconds({10, 1}, 1e3) == doctest::Approx(11e-6));  // no cache: memory
 }
 
 TEST_CASE("short queries over long keys cost more a pair than square ones") {

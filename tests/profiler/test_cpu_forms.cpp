@@ -56,10 +56,25 @@ TEST_CASE("blocked attention adds its parts") {
   fit.query_ns_per_128 = 8;
   fit.key_ns_per_128 = 6;
   CHECK(attention_seconds(fit, {64, 2, 1}, work) == doctest::Approx(7350e-9));
+  // Q and the output have 2 * 64 elements a query and head, K and V a key: 2 * 64 * (20 * 2 + 30) of 4 bytes
+  // are 35,840. A cache of that size serves half of it: queries 8 + 16 / 2 = 16 instead of 8, so 160 ns more
+  // over both heads; keys 6 + 12 / 2 = 12 instead of 6, so 90 more.
+  fit.cache_MB = 0.03584;
+  fit.query_far_ns_per_128 = 16;
+  fit.key_far_ns_per_128 = 12;
+  CHECK(attention_seconds(fit, {64, 2, 1}, work) == doctest::Approx(7600e-9));
 }
 
 TEST_CASE("a packed GEMM adds its arithmetic and its three matrices") {
   // 10 x 20 x 30 at 2 GFLOP/s: 12000 flops in 6000 ns; A 300 * 1, B 600 * 2, C 200 * 3 ns; call 0.5 us.
   CHECK(gemm_seconds(PanelGemmParameters{0.5, 2, 1, 2, 3}, 10, 20, 30) ==
         doctest::Approx((500 + 6000 + 300 + 1200 + 600) * 1e-9));
+  // All three have 1,100 elements, 4,400 bytes. A cache of that size serves half of them: of the far rates 2,
+  // 4 and 6 ns half is paid, 300 + 1200 + 600.
+  CHECK(gemm_seconds(PanelGemmParameters{0.5, 2, 1, 2, 3, 2, 4, 6, 0.0044}, 10, 20, 30) ==
+        doctest::Approx((8600 + 2100) * 1e-9));
+  // Twice each size is four times the bytes:
+  const double far = 256.0 / 257;  // 4^4 / (1 + 4^4)
+  CHECK(gemm_seconds(PanelGemmParameters{0.5, 2, 1, 2, 3, 2, 4, 6, 0.0044}, 20, 40, 60) ==
+        doctest::Approx((500 + 8 * 6000 + 4 * 2100 + 4 * 4200 * far) * 1e-9));
 }
