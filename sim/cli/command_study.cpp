@@ -68,6 +68,20 @@ std::string directory_name(const std::string& case_name) {
   return name;
 }
 
+CounterSelection parse_counters(const std::string& text) {
+  CounterSelection selection{false, false};
+  std::istringstream items(text);
+  for (std::string item; std::getline(items, item, ',');) {
+    if (item == "memory")
+      selection.memory = true;
+    else if (item == "tokens")
+      selection.tokens = true;
+    else if (text != "none")
+      throw UserError("--timeline-counters: expected memory, tokens or none, found " + item);
+  }
+  return selection;
+}
+
 StepSettings step_settings(const StudyOptions& options) {
   StepSettings settings;
   settings.fidelity = parse_fidelity(options.fidelity);
@@ -100,7 +114,7 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       run.details.directory = folder->path().string();
       run.details.steps = options.timeline_steps;
       run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
-                               options.no_fold_tp};
+                               options.no_fold_tp, parse_counters(options.timeline_counters)};
     }
     const StudyResult result = run_study(study, run);
     if (!options.quiet) {

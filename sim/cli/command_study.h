@@ -24,6 +24,7 @@ struct StudyOptions {
   std::string stragglers;                                            // op fidelity: GPU:SPEED,...
   int timeline_steps = 1;                                            // with out: of every policy
   std::vector<int> timeline_lanes, timeline_stages, timeline_ranks;  // empty: all
+  std::string timeline_counters = "memory,tokens";                   // or none
   std::string format = "table";
   bool quiet = false;
 };

@@ -40,6 +40,10 @@ void add_study(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines; all by default")
       ->delimiter(',');
+  command
+      ->add_option("--timeline-counters", options->timeline_counters,
+                   "Counters of each rank in timelines: memory, tokens, or none")
+      ->capture_default_str();
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options] { run_study_command(*options, std::cout, std::cerr); });

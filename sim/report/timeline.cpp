@@ -6,7 +6,7 @@ namespace equipoise {
 namespace {
 
 // Kinds of track besides the streams.
-constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103, kTokens = 104;
+constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;
 constexpr int kNone = -1;
 constexpr std::size_t kDocumentsNamed = 8;
 
@@ -26,27 +26,66 @@ std::string op_text(const ScheduleOp& op) {
 
 }  // namespace
 
+// When each layer of a cell begins on each rank. A repetition of a block is a layer if it has attention (the
+// embedding and the head have none).
+class LayerStarts {
+ public:
+  explicit LayerStarts(std::size_t ranks) : ranks_(ranks) {}
+  void clear() {
+    for (Rank& rank : ranks_) {
+      rank.any = false;
+      rank.starts.clear();
+    }
+  }
+  void note(std::size_t rank, std::uint32_t run, std::uint32_t repetition, OpName name, SimTime start) {
+    Rank& r = ranks_[rank];
+    if (!r.any || r.run != run || r.repetition != repetition) {
+      r.any = true;
+      r.run = run;
+      r.repetition = repetition;
+      r.start = start;
+      r.counted = false;
+    }
+    if (name != OpName::attention || r.counted) return;
+    r.counted = true;
+    r.starts.push_back(r.start);
+  }
+  [[nodiscard]] std::span<const SimTime> of(std::size_t rank) const { return ranks_[rank].starts; }
+
+ private:
+  struct Rank {
+    bool any = false;
+    std::uint32_t run = 0, repetition = 0;  // at hand
+    SimTime start = 0;                      // of the repetition
+    bool counted = false;
+    std::vector<SimTime> starts;
+  };
+  std::vector<Rank> ranks_;
+};
+
 // Writes the ops of one cell, of the ranks selected.
 class CellSlices final : public OpSink {
  public:
-  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const OpCell& cell)
+  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const OpCell& cell,
+             LayerStarts& layers)
       : timeline_(timeline),
         program_(program),
         lane_(lane),
         stage_(stage),
         cell_(cell),
+        layers_(layers),
         waited_(timeline.writer_.argument_name("waited_ns")),
         bytes_(timeline.writer_.argument_name("bytes")),
         flops_(timeline.writer_.argument_name("flops")) {}
 
-  void on_op(std::uint32_t run, std::uint32_t, std::uint32_t step, int rank, SimTime arrived, SimTime start,
-             SimTime end, int) override {
+  void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank, SimTime arrived,
+             SimTime start, SimTime end, int) override {
+    layers_.note(at(rank), run, repetition, step_of(run, step).name, timeline_.offset_ + start);
     if (start == end) return;
     const int c = rank / program_.tensor;
     const int t = rank % program_.tensor;
     if (!selects(timeline_.selection_.ranks, c) || (t > 0 && !timeline_.selection_.all_tensor_ranks)) return;
-    const OpLane& lane = program_.lanes[at(lane_)];
-    const OpStep& what = lane.blocks[lane.runs[cell_.first_run + run].block].steps[step];
+    const OpStep& what = step_of(run, step);
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, what.stream);
     arguments_.clear();
     if (start > arrived) arguments_.push_back({waited_, (start - arrived) / 1000});
@@ -59,10 +98,16 @@ class CellSlices final : public OpSink {
   void on_repetition(std::uint32_t, std::uint32_t) override {}
 
  private:
+  [[nodiscard]] const OpStep& step_of(std::uint32_t run, std::uint32_t step) const {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    return lane.blocks[lane.runs[cell_.first_run + run].block].steps[step];
+  }
+
   Timeline& timeline_;
   const OpProgram& program_;
   int lane_, stage_;
   const OpCell& cell_;
+  LayerStarts& layers_;
   NameId waited_, bytes_, flops_;
   std::vector<TraceArgument> arguments_;
 };
@@ -133,7 +178,7 @@ void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane,
 }
 
 void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                          const OpResult& result, int lane, int stage, int cell) {
+                          const OpResult& result, int lane, int stage, int cell, LayerStarts& layers) {
   const OpLane& l = program.lanes[at(lane)];
   const OpCell& what = l.stages[at(stage)][at(cell)];
   const std::size_t ranks = at(l.context) * at(program.tensor);
@@ -154,7 +199,7 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
     begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
              leaving, arriving);
   });
-  CellSlices slices(*this, program, lane, stage, what);
+  CellSlices slices(*this, program, lane, stage, what, layers);
   replay_cell(program, options, result, lane, stage, cell, slices);
   each_rank([&](std::size_t r, TrackId track) {
     end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);
@@ -215,40 +260,73 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
   }
 }
 
-// Tokens whose activations a stage holds: from the end of a forward to the end of the backward.
-void Timeline::count_tokens(const Step& step, int lane, int stage,
-                            std::vector<std::tuple<SimTime, bool, int>> changes) {
-  const TrackKey key{lane, stage, kNone, kTokens};
-  auto [it, is_new] = tracks_.try_emplace(key, 0);
-  if (is_new) it->second = writer_.add_counter("tokens in flight", "tokens", stage_track(lane, stage));
-  std::sort(changes.begin(), changes.end());
-  std::int64_t tokens = 0;
-  for (const auto& [time, adds, micro_batch] : changes) {
-    const std::int64_t of = step.lanes[at(lane)].micro_batches[at(micro_batch)].tokens();
-    tokens += adds ? of : -of;
-    writer_.count(it->second, offset_ + time, tokens);
+// The CP rank that holds the most tokens of the step; ties go to the lowest.
+int Timeline::fullest_rank(const Step& step, const StepLoads& loads, int lane) {
+  const auto context = at(step.lanes[at(lane)].context);
+  std::vector<std::int64_t> tokens(context, 0);
+  if (loads.lanes != nullptr && at(lane) < loads.lanes->size()) {
+    const std::vector<std::int64_t>& all = (*loads.lanes)[at(lane)].rank_tokens;
+    for (std::size_t i = 0; i < all.size(); ++i) tokens[i % context] += all[i];
   }
+  return static_cast<int>(std::max_element(tokens.begin(), tokens.end()) - tokens.begin());
+}
+
+RankCounters* Timeline::begin_counters(const Step& step, const StepLoads& loads, int lane, int stage,
+                                       int rank, bool splits_backward) {
+  if (!selection_.counters.memory && !selection_.counters.tokens) return nullptr;
+  auto& counters = counters_[{lane, stage, rank, kRank}];
+  if (!counters)
+    counters = std::make_unique<RankCounters>(writer_, rank_track(lane, stage, rank, 0), selection_.counters);
+  const Lane& what = step.lanes[at(lane)];
+  RankLoad load;
+  load.micro_batches = what.micro_batches;
+  load.context = what.context;
+  load.stage = stage;
+  load.recompute_ahead = loads.recompute_ahead;
+  load.splits_backward = splits_backward;
+  const bool known =
+      loads.lanes != nullptr && at(lane) < loads.lanes->size() && !(*loads.lanes)[at(lane)].gathered.empty();
+  if (known) {
+    const LaneTokens& tokens = (*loads.lanes)[at(lane)];
+    load.memory = loads.memory;
+    load.gathered_tokens = tokens.gathered;
+    for (std::size_t j = 0; j < what.micro_batches.size(); ++j)
+      load.rank_tokens.push_back(tokens.rank_tokens[j * at(what.context) + at(rank)]);
+  } else {
+    for (const MicroBatch& micro_batch : what.micro_batches)
+      load.rank_tokens.push_back(micro_batch.tokens() / what.context);
+  }
+  counters->begin_step(std::move(load), offset_);
+  return counters.get();
 }
 
 void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& options,
-                   const OpResult& result) {
+                   const OpResult& result, const StepLoads& loads) {
   for (int lane = 0; lane < static_cast<int>(program.lanes.size()); ++lane) {
     if (!selects(selection_.lanes, lane)) continue;
     const std::size_t ranks = at(program.lanes[at(lane)].context) * at(program.tensor);
     for (int stage = 0; stage < program.stages; ++stage) {
       if (!selects(selection_.stages, stage)) continue;
       const auto& cells = program.lanes[at(lane)].stages[at(stage)];
-      std::vector<std::tuple<SimTime, bool, int>> changes;
+      const bool splits = std::any_of(cells.begin(), cells.end(),
+                                      [](const OpCell& cell) { return cell.op.kind == OpKind::W; });
+      std::vector<RankCounters*> counters;  // by CP rank
+      for (int c = 0; c < program.lanes[at(lane)].context; ++c)
+        counters.push_back(selects(selection_.ranks, c) ? begin_counters(step, loads, lane, stage, c, splits)
+                                                        : nullptr);
+      LayerStarts layers(ranks);
       for (int cell = 0; cell < static_cast<int>(cells.size()); ++cell) {
         write_transfers(program, result, lane, stage, cell);
-        write_cell(step, program, options, result, lane, stage, cell);
-        const OpKind kind = cells[at(cell)].op.kind;
-        const SimTime end = result.lanes[at(lane)].end[at(stage)][at(cell) * ranks];
-        if (kind == OpKind::F || kind == OpKind::R)
-          changes.emplace_back(end, true, cells[at(cell)].op.micro_batch);
-        if (kind == OpKind::B) changes.emplace_back(end, false, cells[at(cell)].op.micro_batch);
+        layers.clear();
+        write_cell(step, program, options, result, lane, stage, cell, layers);
+        for (std::size_t c = 0; c < counters.size(); ++c) {
+          if (counters[c] == nullptr) continue;
+          const std::size_t r = c * at(program.tensor);
+          const std::size_t slot = at(cell) * ranks + r;
+          counters[c]->op(cells[at(cell)].op, offset_ + result.lanes[at(lane)].start[at(stage)][slot],
+                          offset_ + result.lanes[at(lane)].end[at(stage)][slot], layers.of(r));
+        }
       }
-      count_tokens(step, lane, stage, std::move(changes));
     }
   }
   for (int stage = 0; stage < program.stages; ++stage)
@@ -257,7 +335,7 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
   ++step_number_;
 }
 
-void Timeline::add(const Step& step, const StepResult& result) {
+void Timeline::add(const Step& step, const StepResult& result, const StepLoads& loads) {
   // By lane and stage, each in time order.
   std::map<std::pair<int, int>, std::vector<const StageOp*>> rows;
   for (const StageOp& op : result.ops)
@@ -268,18 +346,20 @@ void Timeline::add(const Step& step, const StepResult& result) {
     std::stable_sort(ops.begin(), ops.end(),
                      [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
     const TrackId row = stage_track(lane, stage);
-    std::vector<std::tuple<SimTime, bool, int>> changes;
+    const bool splits =
+        std::any_of(ops.begin(), ops.end(), [](const StageOp* op) { return op->op.kind == OpKind::W; });
+    std::vector<RankCounters*> counters;
+    for (int c = 0; c < step.lanes[at(lane)].context; ++c)
+      if (selection_.ranks.empty() ? c == fullest_rank(step, loads, lane) : selects(selection_.ranks, c))
+        if (RankCounters* own = begin_counters(step, loads, lane, stage, c, splits)) counters.push_back(own);
     SimTime free = 0;
     for (const StageOp* op : ops) {
       // CP ranks may drift apart: the first may begin an op before the last has ended the one before.
       const SimTime start = std::max(free, op->start);
       begin_op(row, start, step, lane, op->op, {}, {});
       end_slice(row, free = std::max(start, op->end));
-      if (op->op.kind == OpKind::F || op->op.kind == OpKind::R)
-        changes.emplace_back(op->end, true, op->op.micro_batch);
-      if (op->op.kind == OpKind::B) changes.emplace_back(op->end, false, op->op.micro_batch);
+      for (RankCounters* own : counters) own->op(op->op, offset_ + start, offset_ + free);
     }
-    count_tokens(step, lane, stage, std::move(changes));
   }
   const TrackId end = track({kNone, kNone, kNone, kEnd}, "gradients, optimizer", 0, 1 << 20);
   if (result.step > result.pipeline) {

@@ -3,14 +3,16 @@
 // Op fidelity: a track per rank and stream below its lane and stage. On the compute track the ops of the
 // schedule (F0, B0, ...) hold their kernels; communication lies on the track of its axis, transfers on the
 // receiver's; arrows join an op of the schedule with the one it feeds. Gradient buckets and the optimizer
-// have a track per stage, tokens in flight a counter per lane and stage. Only the ranks selected are run
-// again and written, so memory stays flat. Stage fidelity: a track per lane and stage with the schedule's
-// ops.
+// have a track per stage. Only the ranks selected are run again and written, so memory stays flat. Stage
+// fidelity: a track per lane and stage with the schedule's ops. At either, ranks have counters of what they
+// hold and of their tokens in flight (rank_counters.h): all that are selected; at stage fidelity, where none
+// are named, the fullest CP rank of each stage.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <tuple>
@@ -20,6 +22,7 @@
 #include "sim/engine/op_engine.h"
 #include "sim/engine/stage/stage_types.h"
 #include "sim/report/perfetto.h"
+#include "sim/report/rank_counters.h"
 
 namespace equipoise {
 
@@ -28,15 +31,27 @@ namespace equipoise {
 struct TimelineSelection {
   std::vector<int> lanes, stages, ranks;
   bool all_tensor_ranks = false;
+  CounterSelection counters;
 };
+
+// What the counters of a step are computed from; without it only whole micro-batches are counted.
+struct StepLoads {
+  const MemoryModel* memory = nullptr;
+  const std::vector<LaneTokens>* lanes = nullptr;  // StepResult::lane_tokens
+  bool recompute_ahead = false;
+};
+
+class LayerStarts;
 
 class Timeline {
  public:
   explicit Timeline(const std::string& path, TimelineSelection selection = {});
 
   // Appends a step after the ones before it. `step`: the plan's, for the arguments of slices.
-  void add(const Step& step, const OpProgram& program, const OpOptions& options, const OpResult& result);
-  void add(const Step& step, const StepResult& result);  // needs StepOptions::record_ops
+  void add(const Step& step, const OpProgram& program, const OpOptions& options, const OpResult& result,
+           const StepLoads& loads = {});
+  // Needs StepOptions::record_ops.
+  void add(const Step& step, const StepResult& result, const StepLoads& loads = {});
 
   void close() { writer_.close(); }
   [[nodiscard]] std::int64_t slices() const { return slices_; }
@@ -50,20 +65,23 @@ class Timeline {
   TrackId stream_track(int lane, int stage, int rank, int tensor, Stream stream);
 
   void write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                  const OpResult& result, int lane, int stage, int cell);
+                  const OpResult& result, int lane, int stage, int cell, LayerStarts& layers);
   void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
   void write_end(const OpProgram& program, const OpResult& result, int stage);
   void begin_op(TrackId track, SimTime at, const Step& step, int lane, const ScheduleOp& op,
                 std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving);
   void end_slice(TrackId track, SimTime at);
-  void count_tokens(const Step& step, int lane, int stage,
-                    std::vector<std::tuple<SimTime, bool, int>> changes);
+  static int fullest_rank(const Step& step, const StepLoads& loads, int lane);
+  // The rank's counters, at the begin of a step; null where none are selected.
+  RankCounters* begin_counters(const Step& step, const StepLoads& loads, int lane, int stage, int rank,
+                               bool splits_backward);
   // The arrow that leaves a cell on a rank, to whoever it feeds.
   [[nodiscard]] std::uint64_t flow_of(int lane, int stage, int cell, int rank) const;
 
   PerfettoWriter writer_;
   TimelineSelection selection_;
   std::map<TrackKey, TrackId> tracks_;
+  std::map<TrackKey, std::unique_ptr<RankCounters>> counters_;
   std::map<std::pair<TrackId, int>, std::vector<std::pair<TrackId, SimTime>>>
       transfer_rows_;   // with their last end
   SimTime offset_ = 0;  // of the step at hand

@@ -182,11 +182,14 @@ void write_details(const DetailOptions& details, const std::string& label, const
   ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
   for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
     const StepResult result = runner.run(plan.steps[i], i);
+    const StepLoads loads{&models.memory, &result.lane_tokens,
+                          study.framework.recompute_ahead && !options.strict_keep};
     if (runner.op() == nullptr) {
-      timeline.add(plan.steps[i], result);
+      timeline.add(plan.steps[i], result, loads);
       continue;
     }
-    timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result());
+    timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),
+                 loads);
     paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
   }
   timeline.close();

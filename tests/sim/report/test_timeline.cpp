@@ -133,7 +133,7 @@ TEST_CASE("a selection leaves out the rest") {
   const OpProgram program = RandomProgram(3, shape, 1000000).make();
   const OpResult result = run(program);
   const fs::path path = scratch("selected.pftrace");
-  Timeline timeline(path.string(), {{1}, {0, 2}, {0}, false});
+  Timeline timeline(path.string(), {{1}, {0, 2}, {0}, false, {}});
   timeline.add(step_for(shape, program), program, {}, result);
   timeline.close();
   std::set<std::string> compute;

@@ -1,0 +1,66 @@
+// Counters of one rank in a timeline: what it holds, in all and by category, and its tokens in flight.
+//
+// The bytes are those of the memory model (sim/memory/stage_memory.h), put at the times of the simulated ops:
+// the largest value that any rank's `memory` shows is the peak that a study reports, where CP ranks hold
+// equally much. Given when each layer of an op begins, they change from layer to layer; else an op's most is
+// shown from its start. A category has a counter if it is ever used, and a new value where it changes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "sim/engine/time.h"
+#include "sim/memory/stage_memory.h"
+#include "sim/report/perfetto.h"
+
+namespace equipoise {
+
+struct CounterSelection {
+  bool memory = true;
+  bool tokens = true;
+};
+
+// What a rank holds of the micro-batches of one step. Without a memory model only tokens are counted.
+struct RankLoad {
+  const MemoryModel* memory = nullptr;
+  std::span<const MicroBatch> micro_batches;
+  std::vector<std::int64_t> rank_tokens;          // by micro-batch
+  std::span<const std::int64_t> gathered_tokens;  // by micro-batch
+  int context = 1;
+  int stage = 0;
+  bool recompute_ahead = false;
+  bool splits_backward = false;
+};
+
+class RankCounters {
+ public:
+  RankCounters(PerfettoWriter& writer, TrackId parent, CounterSelection selection);
+  RankCounters(const RankCounters&) = delete;  // memory_ looks into load_
+  RankCounters& operator=(const RankCounters&) = delete;
+
+  void begin_step(RankLoad load, SimTime now);
+  // The rank's next op, in the order of the schedule.
+  void op(const ScheduleOp& op, SimTime start, SimTime end, std::span<const SimTime> layer_starts = {});
+
+ private:
+  struct Counter {
+    TrackId track = 0;
+    std::int64_t shown = 0;
+  };
+  void show(Counter& counter, const char* name, const char* unit, std::int64_t value, SimTime when);
+  void show(const MemoryParts& parts, SimTime when);
+
+  PerfettoWriter& writer_;
+  TrackId parent_;
+  CounterSelection selection_;
+  RankLoad load_;
+  std::optional<StageMemory> memory_;
+  std::array<Counter, std::size(kMemoryParts)> parts_;
+  Counter total_, tokens_;
+  std::int64_t in_flight_ = 0;
+};
+
+}  // namespace equipoise
