@@ -36,6 +36,7 @@ Study study_of(const PackCommandOptions& options) {
   study.trace.seed = options.seed;
   study.layout.data = options.lanes;
   study.layout.context = options.context;
+  study.framework = default_framework(study.layout);
   JsonObject batch(options.batch, "pack");
   PackOptions& b = study.batch;
   b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);
@@ -123,7 +124,7 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
-  if (pricing.models && run.name == "hbp")
+  if (pricing.models)  // L_max, BucketSize and HBP's groups from the memory model
     if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
         !nothing_fits.empty())
       throw UserError(run.label + ": " + nothing_fits);

@@ -37,7 +37,9 @@ struct FrameworkOptions {
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
   // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
   // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
-  // loss). 14: bf16 logits, their fp32 copy, its log-softmax and the gradient, each its own (plain PyTorch).
+  // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
+  // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits). A study
+  // takes 6 with tensor parallelism and 10 without, unless it says otherwise.
   double logit_bytes = 6;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
   bool recompute_ahead = true;

@@ -153,9 +153,8 @@ Layout read_layout(const json& node, const std::string& where) {
   return layout;
 }
 
-FrameworkOptions read_framework(const json& node, const std::string& where) {
+FrameworkOptions read_framework(const json& node, const std::string& where, FrameworkOptions options) {
   JsonObject object(node, where);
-  FrameworkOptions options;
   options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
   options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
   options.gradient_bytes = static_cast<double>(object.integer("gradient_bytes", 4, 2, 4));
@@ -163,7 +162,8 @@ FrameworkOptions read_framework(const json& node, const std::string& where) {
   options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
   options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
   options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
-  options.logit_bytes = static_cast<double>(object.integer("logit_bytes", 6, 4, 16));
+  options.logit_bytes = static_cast<double>(
+      object.integer("logit_bytes", static_cast<std::int64_t>(options.logit_bytes), 4, 16));
   options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
   options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
   object.finish();
@@ -210,6 +210,13 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
 
 }  // namespace
 
+FrameworkOptions default_framework(const Layout& layout) {
+  constexpr double kInPlace = 6, kPyTorch = 10;
+  FrameworkOptions options;
+  options.logit_bytes = layout.tensor > 1 ? kInPlace : kPyTorch;
+  return options;
+}
+
 void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
   run.has_recompute = true;
   read_recompute(node, where, run.recompute, run.recompute_layers);
@@ -236,8 +243,9 @@ Study parse_study(const json& file, const std::string& path) {
   if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
   constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
   study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
+  study.framework = default_framework(study.layout);
   if (const json* node = object.find("framework")) {
-    study.framework = read_framework(*node, inside("framework"));
+    study.framework = read_framework(*node, inside("framework"), study.framework);
     if (node->contains("recompute_ahead") && study.layout.pipeline > 1)
       study.notes.push_back("framework.recompute_ahead matters only without a pipeline");
   }

@@ -89,6 +89,10 @@ struct Study {
 Study read_study(const std::string& path, const std::vector<std::string>& overrides);
 Study parse_study(const nlohmann::json& file, const std::string& path);
 
+// What a study's framework does unless told. A loss over a vocabulary that TP splits is Megatron-LM's own and
+// works in place; a whole one is PyTorch's.
+FrameworkOptions default_framework(const Layout& layout);
+
 // Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
 void set_study_key(nlohmann::json& file, const std::string& assignment);
 

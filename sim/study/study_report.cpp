@@ -52,7 +52,8 @@ std::string limits(const PolicyResult& winner, int stages) {
   // The bubble ratio counts recompute, which has a line of its own. Without a pipeline the rest of it is time
   // in which lanes and collectives wait for others.
   if (m.bubble_ratio)
-    add(*m.bubble_ratio - m.recompute_ratio.value_or(0), stages > 1 ? "pipeline bubble" : "waiting for others");
+    add(*m.bubble_ratio - m.recompute_ratio.value_or(0),
+        stages > 1 ? "pipeline bubble" : "waiting for others");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::tp)], "TP communication");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::cp)], "CP communication");
   add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::ep)], "EP communication");
@@ -102,12 +103,31 @@ std::string study_table(const Study& study, const StudyResult& result) {
     if (p.out_of_memory)
       out << p.run.label << " is out of memory: " << out_of_memory_text(p.memory_fault) << '\n';
   if (const PolicyResult* best = winner_of(result); best != nullptr)
-    out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline) << ".\n";
+    out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline)
+        << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile
       << "; pack ms measured on this machine)\n"
       << published_table(beside_published(result));
   return out.str();
 }
+
+namespace {
+
+// What nobody typed: from the memory and cost models.
+json derived_json(const PolicyRun& run) {
+  json node = json::object();
+  const PackOptions& o = run.pack;
+  if (!run.has_bucket_size && o.bucket_size > 0) node["bucket_size"] = o.bucket_size;
+  if (!run.has_max_tokens && o.max_tokens > 0) node["max_tokens"] = o.max_tokens;
+  for (const GroupCandidate& c : o.candidates)
+    node["candidates"].push_back({{"length", c.length},
+                                  {"context", c.context},
+                                  {"recompute_layers", c.recompute_layers},
+                                  {"seconds", c.seconds}});
+  return node;
+}
+
+}  // namespace
 
 json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
@@ -147,6 +167,8 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples}}}};
+    if (json derived = derived_json(p.run); !derived.empty())
+      node["provenance"]["derived"] = std::move(derived);
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
     if (!p.steps.empty() && !p.steps.front().gpu_compute.empty())

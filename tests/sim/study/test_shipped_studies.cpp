@@ -15,11 +15,15 @@ StudyResult run_shipped(const std::string& name, const std::vector<std::string>&
       read_study(std::string(EQUIPOISE_SOURCE_DIR) + "/traces/studies/" + name + ".json", overrides), {});
 }
 
-const Metrics& metrics(const StudyResult& result, const std::string& label) {
+const PolicyResult& row(const StudyResult& result, const std::string& label) {
   for (const PolicyResult& p : result.policies)
-    if (p.run.label == label) return p.metrics;
+    if (p.run.label == label) return p;
   FAIL("no row ", label);
-  return result.policies.front().metrics;
+  return result.policies.front();
+}
+
+const Metrics& metrics(const StudyResult& result, const std::string& label) {
+  return row(result, label).metrics;
 }
 
 }  // namespace
@@ -72,4 +76,28 @@ TEST_CASE("ChunkFlow Table 5: six peaks within 10 %, and what 256K of context ad
   const StudyResult strict = run_shipped("chunkflow-memory-32k", {"policies.2.strict_keep=true"});
   CHECK(*metrics(strict, labels[2]).peak_memory_bytes == *metrics(off, labels[2]).peak_memory_bytes);
   CHECK(*metrics(strict, labels[1]).peak_memory_bytes == *metrics(shorter, labels[1]).peak_memory_bytes);
+}
+
+TEST_CASE(
+    "Skrull's case study: round-robin gains over the baseline and Skrull gains more; neither fits without "
+    "roll-back") {
+  const StudyResult result = run_shipped("skrull-0.5b");
+  CHECK(*metrics(result, "round-robin, as they arrived").speedup > 1.1);
+  CHECK(*metrics(result, "skrull").speedup > *metrics(result, "round-robin, as they arrived").speedup);
+  // In ascending micro-batches both rules place alike.
+  CHECK(metrics(result, "skrull").seconds == metrics(result, "round-robin").seconds);
+  CHECK(row(result, "round-robin, no roll-back").out_of_memory);
+  CHECK(row(result, "skrull, no roll-back").out_of_memory);
+}
+
+TEST_CASE("Skrull's bucket sizes follow from memory: 26K tokens a rank for 0.5B, 13K for 7B, within 25 %") {
+  const auto bucket = [](const StudyResult& result) {
+    return static_cast<double>(row(result, "skrull").run.pack.bucket_size) / 1024;
+  };
+  const double small = bucket(run_shipped("skrull-0.5b", {"batch.steps=1"}));
+  const double large = bucket(run_shipped("skrull-7b", {"batch.steps=1"}));
+  CAPTURE(small);
+  CAPTURE(large);
+  CHECK(std::abs(small / 26 - 1) <= 0.25);
+  CHECK(std::abs(large / 13 - 1) <= 0.25);
 }
