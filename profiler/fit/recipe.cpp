@@ -250,10 +250,14 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     recipe["gemm"][dtype == "fp8" ? "fp8" : "bf16"] = {{"fit", {{"dtype", dtype}}}};
   }
   // A short run may have too few samples of an op; the profile then has no table of it.
-  std::map<std::string, std::size_t> ops;
-  for (const ElementwiseSample& sample : samples.elementwise) ops[sample.labels.at("op")] += 1;
-  for (const auto& [op, count] : ops)
-    if (count >= kFolds) recipe["elementwise"][op] = {{"fit", {{"op", op}}}};
+  std::map<std::pair<std::string, std::string>, std::size_t> ops;
+  for (const ElementwiseSample& sample : samples.elementwise)
+    ops[{sample.labels.at("op"), sample.labels.at("pass")}] += 1;
+  for (const auto& [key, count] : ops) {
+    const auto& [op, pass] = key;
+    const std::string table = pass == "backward" ? op + kBackwardSuffix : op;
+    if (count >= kFolds) recipe["elementwise"][table] = {{"fit", {{"op", op}, {"pass", pass}}}};
+  }
   std::set<std::string> kinds;
   for (const CollectiveSample& sample : samples.collective) kinds.insert(sample.labels.at("op"));
   for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};

@@ -78,7 +78,8 @@ ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& 
     const std::vector<std::string> known(kElementwiseNames.begin(), kElementwiseNames.end());
     throw UserError(where + ".op: expected one of " + joined(known) + ", found '" + op + "'");
   }
-  sample.labels = {{"op", op}};
+  const std::string pass = optional_text(node, "pass");
+  sample.labels = {{"op", op}, {"pass", pass.empty() ? "forward" : pass}};
   sample.bytes = positive_field(node, "bytes", where);
   sample.seconds = positive_field(node, "seconds", where);
   return sample;

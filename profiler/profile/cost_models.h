@@ -77,6 +77,8 @@ class GemmModel {
 };
 
 enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
+// A pass does other arithmetic on a byte than the other does; a profile may have a table for each.
+enum class ElementwisePass { forward, backward };
 
 class ElementwiseModel {
  public:
@@ -86,7 +88,8 @@ class ElementwiseModel {
   ElementwiseModel& operator=(ElementwiseModel&&) noexcept;
 
   // Seconds of an op that moves `bytes` (each input read once, each output written once), launch included.
-  [[nodiscard]] double seconds(Elementwise op, double bytes, RangeUse& use) const;
+  [[nodiscard]] double seconds(Elementwise op, double bytes, RangeUse& use,
+                               ElementwisePass pass = ElementwisePass::forward) const;
 
  private:
   struct Fit;

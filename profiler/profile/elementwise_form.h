@@ -17,6 +17,9 @@ namespace equipoise {
 inline constexpr std::array<std::string_view, 7> kElementwiseNames{
     "rms_norm", "residual_add", "rope", "swiglu", "cross_entropy", "copy", "optimizer"};
 
+// The table of an op's backward pass is that name and this; without one the op's own table counts for both.
+inline constexpr const char* kBackwardSuffix = "_backward";
+
 struct ElementwiseParameters {
   double launch_us = 0;
   double memory_GBps = 1;

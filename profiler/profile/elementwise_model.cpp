@@ -40,7 +40,7 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
 
 struct ElementwiseModel::Fit {
   std::string profile;
-  std::array<Row, kElementwiseNames.size()> rows;
+  std::array<std::array<Row, kElementwiseNames.size()>, 2> rows;  // by pass
 };
 
 ElementwiseModel::ElementwiseModel(const Profile& profile) : fit_(std::make_unique<Fit>()) {
@@ -49,9 +49,17 @@ ElementwiseModel::ElementwiseModel(const Profile& profile) : fit_(std::make_uniq
   fit_->profile = profile.name();
   for (std::size_t op = 0; op < kElementwiseNames.size(); ++op) {
     const std::string name(kElementwiseNames[op]);
-    const nlohmann::json& node = object_field(table, name, where);
-    const std::string here = where + "." + name;
-    fit_->rows[op] = {elementwise_parameters(node, here), validity_of(node, "bytes", here)};
+    for (const std::string& key : {name, name + kBackwardSuffix}) {
+      const bool backward = key != name;
+      if (backward && !table.contains(key)) {
+        fit_->rows[1][op] = fit_->rows[0][op];
+        continue;
+      }
+      const nlohmann::json& node = object_field(table, key, where);
+      const std::string here = where + "." + key;
+      fit_->rows[backward ? 1 : 0][op] = {elementwise_parameters(node, here),
+                                          validity_of(node, "bytes", here)};
+    }
   }
 }
 
@@ -59,9 +67,9 @@ ElementwiseModel::~ElementwiseModel() = default;
 ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
 ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
-double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use) const {
+double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, ElementwisePass pass) const {
   if (!(bytes > 0)) return 0;
-  const Row& row = fit_->rows[static_cast<std::size_t>(op)];
+  const Row& row = fit_->rows[static_cast<std::size_t>(pass)][static_cast<std::size_t>(op)];
   if (bytes > row.bytes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(kElementwiseNames[static_cast<std::size_t>(op)]), "bytes",
                         bytes, row.bytes.allowed);

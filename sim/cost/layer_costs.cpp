@@ -35,7 +35,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       tp_group_(placement.shape(Axis::tensor)) {
   if (layout.context_comm == ContextComm::ulysses)
     for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
-      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c), framework.attention_kernel);
+      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c),
+                                      framework.attention_kernel);
   const std::int64_t kv_width =
       model.mla ? model.kv_width() / layout.tensor
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
@@ -57,9 +58,10 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
   return op;
 }
 
-Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use) const {
+Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use, ElementwisePass pass) const {
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(elementwise_.seconds(kind, bytes, use) * framework_.elementwise_slowdown);
+  op.duration =
+      to_picoseconds(elementwise_.seconds(kind, bytes, use, pass) * framework_.elementwise_slowdown);
   op.bytes = bytes;
   return op;
 }
@@ -174,7 +176,7 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
     push_gradients(n, model_.hidden, f, false, ops, use);
     // Reads the output's gradient and the kept input, writes the input's gradient.
     ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(2 * up + f) * kBf16Bytes,
-                   use));
+                   use, ElementwisePass::backward));
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
@@ -203,7 +205,7 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
     push(rows, f, h);
     push(f, h, rows);
     ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use));
+                   as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use, ElementwisePass::backward));
     push(rows, h, up);
     push(h, up, rows);
   } else {
@@ -281,17 +283,20 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
     push_dense_ffn(n, model_.ffn, true, before, use);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
-  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));
-  before.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use, ElementwisePass::backward));
+  before.push(
+      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
   push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
 
   const double rotated = as_double(n) *
                          as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
                          model_.head_dim;
-  after.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
+  after.push(
+      moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use, ElementwisePass::backward));
   push_projections(n, true, after, use);
-  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use));
-  after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use, ElementwisePass::backward));
+  after.push(
+      moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
 
 Picoseconds LayerCosts::host_stall(std::size_t ops, Picoseconds busy) const {

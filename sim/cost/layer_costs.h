@@ -91,7 +91,8 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
-  [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use) const;
+  [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
+                         ElementwisePass pass = ElementwisePass::forward) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
   void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;

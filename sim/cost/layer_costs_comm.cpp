@@ -131,10 +131,12 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) * (kFp32Bytes + kBf16Bytes), use));
+                 as_double(tokens) * as_double(vocab) * (kFp32Bytes + kBf16Bytes), use,
+                 ElementwisePass::backward));
   push_gradients(tokens, vocab, model_.hidden, true, ops, use);
   ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
-                 4 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
+                 4 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use,
+                 ElementwisePass::backward));
 }
 
 Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {

@@ -184,6 +184,26 @@ TEST_CASE("a fit to samples of a known device predicts what it did not see, and 
         doctest::Approx(1.004e-3).epsilon(0.001));
 }
 
+TEST_CASE("each pass of an elementwise op has its own table; without one the forward's counts for both") {
+  nlohmann::json file = synthetic_samples();
+  for (int i = 0; i < 12; ++i) {
+    const double bytes = 1e5 * (1 << i);
+    file["samples"]["elementwise"].push_back(
+        {{"op", "rope"}, {"pass", "backward"}, {"bytes", bytes}, {"seconds", 4e-6 + bytes / 300e9}});
+  }
+  SampleSet samples;
+  add_json(file, "s.json", samples);
+  const Profile profile(make_profile(recipe_of_samples(file, "s", samples), "s.json", samples), "s.json");
+  const ElementwiseModel model(profile);
+  RangeUse use;
+  // 9e8 bytes: 1 ms at 900 GB/s forward, 3 ms at 300 backward, 4 us of launch.
+  CHECK(model.seconds(Elementwise::rope, 9e8, use) == doctest::Approx(1.004e-3).epsilon(0.001));
+  CHECK(model.seconds(Elementwise::rope, 9e8, use, ElementwisePass::backward) ==
+        doctest::Approx(3.004e-3).epsilon(0.001));
+  CHECK(model.seconds(Elementwise::copy, 9e8, use, ElementwisePass::backward) ==
+        model.seconds(Elementwise::copy, 9e8, use));
+}
+
 TEST_CASE("derived tables say so, and follow their rule") {
   const nlohmann::json file = synthetic_samples();
   SampleSet samples;
