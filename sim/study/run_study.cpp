@@ -86,6 +86,7 @@ void judge_memory(PolicyResult& result) {
     fault.step = static_cast<int>(i);
     fault.lane = step.peak.lane;
     fault.stage = step.peak.stage;
+    fault.rank = step.peak.rank;
     fault.micro_batch = step.peak.micro_batch;
     fault.need_bytes = need;
     fault.capacity_bytes = result.capacity_bytes;
@@ -224,6 +225,8 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
   for (const StepResult& s : result.steps) result.use += s.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   judge_memory(result);
+  result.peak_moment = find_peak(result, plan, study, models, shard_rule(result.run, shard, *workload),
+                                 step_options, options.steps);
   if (result.out_of_memory) drop_times(result.metrics);
   if (options.keep_plans) result.plan = std::move(plan);
   return result;

@@ -10,6 +10,7 @@
 #include "sim/engine/stage/stage_types.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/memory_report.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study.h"
 
@@ -29,6 +30,7 @@ struct OutOfMemory {
   int step = 0;
   int lane = 0;
   int stage = 0;
+  int rank = 0;  // CP
   int micro_batch = 0;
   double need_bytes = 0;
   double capacity_bytes = 0;
@@ -41,6 +43,7 @@ struct PolicyResult {
   OutOfMemory memory_fault;
   Metrics metrics;
   MemoryPeak peak;
+  PeakMoment peak_moment;
   double capacity_bytes = 0;
   double pack_ms = 0;  // measured, mean per global batch
   RangeUse use;

@@ -29,15 +29,6 @@ std::string speedup_cell(const Metrics& m) {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-std::string out_of_memory_text(const OutOfMemory& fault) {
-  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
-                     " in step " + std::to_string(fault.step) + ", micro-batch " +
-                     std::to_string(fault.micro_batch);
-  if (!fault.reason.empty()) return text + ": " + fault.reason;
-  return text + " needs " + fixed(fault.need_bytes / kGiB, 1) + " GiB of " +
-         fixed(fault.capacity_bytes / kGiB, 1);
-}
-
 // What a step of the winner is lost to, largest first.
 std::string limits(const PolicyResult& winner, int stages) {
   const Metrics& m = winner.metrics;
@@ -65,6 +56,14 @@ std::string limits(const PolicyResult& winner, int stages) {
   for (std::size_t i = 0; i < losses.size() && i < 3; ++i)
     text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
   return text.empty() ? "computation" : text + " of a step";
+}
+
+// The policy that needs the most memory; ties go to the first.
+const PolicyResult* fullest_of(const StudyResult& result) {
+  const PolicyResult* most = nullptr;
+  for (const PolicyResult& p : result.policies)
+    if (most == nullptr || p.peak.parts.total() > most->peak.parts.total()) most = &p;
+  return most;
 }
 
 const PolicyResult* winner_of(const StudyResult& result) {
@@ -105,6 +104,8 @@ std::string study_table(const Study& study, const StudyResult& result) {
   if (const PolicyResult* best = winner_of(result); best != nullptr)
     out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline)
         << ".\n";
+  if (const PolicyResult* most = fullest_of(result); most != nullptr)
+    out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile
       << "; pack ms measured on this machine)\n"
       << published_table(beside_published(result));
@@ -133,33 +134,12 @@ json summary_json(const Study& study, const StudyResult& result) {
   json policies = json::array();
   const std::vector<PublishedRow> published = beside_published(result);
   for (const PolicyResult& p : result.policies) {
-    const MemoryParts& parts = p.peak.parts;
-    json memory = {{"capacity_bytes", p.capacity_bytes},
-                   {"peak_bytes", parts.total()},
-                   {"parameters", parts.parameters},
-                   {"gradients", parts.gradients},
-                   {"optimizer", parts.optimizer},
-                   {"activations", parts.activations},
-                   {"kv_state", parts.kv_state},
-                   {"buffers", parts.buffers},
-                   {"reserve", parts.reserve},
-                   {"stage", p.peak.stage},
-                   {"lane", p.peak.lane},
-                   {"micro_batch", p.peak.micro_batch}};
-    if (p.out_of_memory)
-      memory["out_of_memory"] = {{"step", p.memory_fault.step},
-                                 {"lane", p.memory_fault.lane},
-                                 {"stage", p.memory_fault.stage},
-                                 {"micro_batch", p.memory_fault.micro_batch},
-                                 {"need_bytes", p.memory_fault.need_bytes},
-                                 {"capacity_bytes", p.memory_fault.capacity_bytes},
-                                 {"message", out_of_memory_text(p.memory_fault)}};
     json node = {{"name", p.run.label},
                  {"policy", p.run.name},
                  {"shard", p.run.shard},
                  {"status", p.out_of_memory ? "oom" : "ok"},
                  {"metrics", metrics_json(p.metrics)},
-                 {"memory", std::move(memory)},
+                 {"memory", memory_json(p)},
                  {"measured", {{"pack_ms", p.pack_ms}}},
                  {"provenance",
                   {{"times", "simulated"},

@@ -35,8 +35,29 @@ StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
   program_ = expander_.expand(step);
   result_ = equipoise::run(program_, op_options_);
   take_times(step, out);
-  if (op_.fabric != nullptr) take_contention(out);
+  if (op_.fabric != nullptr)
+    take_contention(out);
+  else
+    time_peak(out);
   return out;
+}
+
+// When the op ran that sets the memory peak.
+void OpStepSimulator::time_peak(StepResult& out) const {
+  const MemoryPeak& peak = out.peak;
+  if (peak.op_index < 0) return;
+  const auto& cells = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
+  const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
+  const auto cell = std::find_if(cells.begin(), cells.end(), [&](const OpCell& c) { return c.op == op; });
+  if (cell == cells.end()) return;
+  const OpResult::Lane& lane = result_.lanes[at(peak.lane)];
+  const std::size_t ranks = at(program_.lanes[at(peak.lane)].context) * at(program_.tensor);
+  const auto first = (cell - cells.begin()) * static_cast<std::ptrdiff_t>(ranks);
+  const auto last = first + static_cast<std::ptrdiff_t>(ranks);
+  const auto& start = lane.start[at(peak.stage)];
+  const auto& end = lane.end[at(peak.stage)];
+  out.peak_start = *std::min_element(start.begin() + first, start.begin() + last);
+  out.peak_end = *std::max_element(end.begin() + first, end.begin() + last);
 }
 
 void OpStepSimulator::take_contention(StepResult& out) const {

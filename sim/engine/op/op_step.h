@@ -46,6 +46,7 @@ class OpStepSimulator {
  private:
   void take_times(const Step& step, StepResult& out) const;
   void take_contention(StepResult& out) const;
+  void time_peak(StepResult& out) const;
 
   const LayerCosts& costs_;
   StepOptions options_;

@@ -63,6 +63,8 @@ struct StepResult {
   std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
   double causal_pairs = 0;
   MemoryPeak peak;             // of all lanes, with a memory model
+  // Of the op that sets the peak, first to last rank; -1 where they are not known (op fidelity knows).
+  Picoseconds peak_start = -1, peak_end = -1;
   bool bucket_broken = false;  // a CP rank holds more than Skrull's bucket
   RangeUse use;
   std::vector<StageOp> ops;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
 #include "tests/sim/report/decode.h"
 #include "tests/sim/study/study_case.h"
 
@@ -148,6 +149,52 @@ TEST_CASE("at op fidelity activations come and go layer by layer, at stage fidel
   // in B the first layer changes nothing and the others and the end each do.
   CHECK(changes[0] == 4U * 2U);
   CHECK(changes[1] == 4U * 2U * static_cast<std::size_t>(layers));
+}
+
+TEST_CASE(
+    "the peak is explained: at the moment that is named the timeline shows it, and its parts sum to it") {
+  const fs::path folder = scratch("memory_moment");
+  for (const int pipeline : {1, 4}) {
+    const Study study = parse(study_with(pipeline, 2));
+    const StudyResult stage = run_into(folder, study, Fidelity::stage);
+    const StudyResult op = run_into(folder, study, Fidelity::op);
+    const json summary = summary_json(study, op);
+    for (std::size_t p = 0; p < op.policies.size(); ++p) {
+      const PolicyResult& policy = op.policies[p];
+      CAPTURE(policy.run.label);
+      REQUIRE(policy.peak_moment.timed);
+      REQUIRE(stage.policies[p].peak_moment.timed);
+      CHECK(stage.policies[p].peak_moment.step == policy.peak_moment.step);
+      CHECK(static_cast<double>(stage.policies[p].peak_moment.end) ==
+            doctest::Approx(static_cast<double>(policy.peak_moment.end)).epsilon(1e-6));
+      // In the trace steps follow each other.
+      Picoseconds offset = 0;
+      for (int i = 0; i < policy.peak_moment.step; ++i)
+        offset += policy.steps[static_cast<std::size_t>(i)].step;
+      const auto begin = static_cast<std::uint64_t>((offset + policy.peak_moment.start) / 1000);
+      const auto end = static_cast<std::uint64_t>((offset + policy.peak_moment.end) / 1000);
+      const auto counters = counters_of(folder / "timeline" / (policy.run.label + ".pftrace"));
+      const std::string name = "lane " + std::to_string(policy.peak.lane) + "/stage " +
+                               std::to_string(policy.peak.stage) + "/cp " + std::to_string(policy.peak.rank) +
+                               "/memory";
+      std::int64_t most = 0, before = 0;
+      for (const auto& [time, value] : counters.at(name)) {
+        if (time < begin) before = value;
+        if (time >= begin && time <= end) most = std::max(most, value);
+      }
+      CHECK(std::abs(static_cast<double>(std::max(most, before)) - policy.peak.parts.total()) <= 1);
+
+      const json& memory = summary["policies"][p]["memory"];
+      double sum = 0;
+      for (const MemoryPartName& part : kMemoryParts) sum += memory[part.key].get<double>();
+      CHECK(sum == doctest::Approx(memory["peak_bytes"].get<double>()).epsilon(1e-12));
+      CHECK(memory["op_start_seconds"] < memory["op_end_seconds"]);
+      const std::string text = memory["explanation"];
+      const std::string moment = memory["op"].get<std::string>() + std::to_string(policy.peak.micro_batch);
+      CHECK(text.find("at the " + memory["at"].get<std::string>() + " of " + moment) != std::string::npos);
+    }
+    CHECK(study_table(study, op).find(" holds the most: ") != std::string::npos);
+  }
 }
 
 TEST_CASE("counters are written as selected") {

@@ -1,0 +1,135 @@
+#include "sim/study/memory_report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "sim/report/text_table.h"
+#include "sim/study/run_study.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kWorthNaming = 0.05 * kGiB;
+
+std::string gib(double bytes) {
+  return fixed(bytes / kGiB, 1);
+}
+
+const char* letter(OpKind kind) {
+  constexpr const char* kLetters[] = {"F", "B", "D", "R", "W"};
+  return kLetters[static_cast<std::size_t>(kind)];
+}
+
+}  // namespace
+
+PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& study,
+                     const RunModels& models, const ShardRule& shard, const StepOptions& options,
+                     const StepSettings& settings) {
+  PeakMoment moment;
+  const MemoryPeak& peak = result.peak;
+  for (std::size_t i = 0; i < result.steps.size() && moment.step < 0; ++i)
+    if (result.steps[i].peak.parts.total() == peak.parts.total()) moment.step = static_cast<int>(i);
+  if (moment.step < 0 || peak.op_index < 0) return moment;
+  const auto number = static_cast<std::size_t>(moment.step);
+  if (settings.fidelity == Fidelity::op) {
+    const StepResult& step = result.steps[number];
+    moment.timed = step.peak_start >= 0;
+    moment.start = step.peak_start;
+    moment.end = step.peak_end;
+    return moment;
+  }
+  StepOptions recorded = options;
+  recorded.record_ops = true;
+  const StepResult again =
+      StepRunner(study, models, shard, recorded, settings).run(plan.steps[number], number);
+  const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
+  const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
+    return o.lane == peak.lane && o.stage == peak.stage && o.op == op;
+  });
+  if (found == again.ops.end()) return moment;
+  moment.timed = true;
+  moment.start = found->start;
+  moment.end = found->end;
+  return moment;
+}
+
+std::string out_of_memory_text(const OutOfMemory& fault) {
+  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
+                     ", CP rank " + std::to_string(fault.rank) + " in step " + std::to_string(fault.step) +
+                     ", micro-batch " + std::to_string(fault.micro_batch);
+  if (!fault.reason.empty()) return text + ": " + fault.reason;
+  return text + " needs " + gib(fault.need_bytes) + " GiB of " + gib(fault.capacity_bytes);
+}
+
+std::string peak_text(const PolicyResult& policy) {
+  const MemoryPeak& peak = policy.peak;
+  const PeakMoment& moment = policy.peak_moment;
+  std::ostringstream text;
+  text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
+       << " of lane " << peak.lane << ", CP rank " << peak.rank;
+  if (peak.op_index >= 0) {
+    text << ", at the " << (peak.at_end ? "end" : "begin") << " of " << letter(peak.op) << peak.micro_batch;
+    if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
+    if (moment.timed)
+      text << " (" << fixed(to_seconds(peak.at_end ? moment.end : moment.start), 3) << " s into step "
+           << moment.step << ')';
+    else if (moment.step >= 0)
+      text << " in step " << moment.step;
+  }
+  std::vector<const MemoryPartName*> parts;
+  for (const MemoryPartName& part : kMemoryParts)
+    if (peak.parts.*part.bytes >= kWorthNaming) parts.push_back(&part);
+  std::stable_sort(parts.begin(), parts.end(), [&](const MemoryPartName* a, const MemoryPartName* b) {
+    return peak.parts.*(a->bytes) > peak.parts.*(b->bytes);
+  });
+  const char* separator = ": ";
+  for (const MemoryPartName* part : parts) {
+    std::string name = part->key;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    text << separator << name << ' ' << gib(peak.parts.*(part->bytes));
+    separator = ", ";
+  }
+  return text.str();
+}
+
+json memory_json(const PolicyResult& policy) {
+  const MemoryPeak& peak = policy.peak;
+  json node = {{"capacity_bytes", policy.capacity_bytes},
+               {"peak_bytes", peak.parts.total()},
+               {"stage", peak.stage},
+               {"lane", peak.lane},
+               {"rank", peak.rank},
+               {"micro_batch", peak.micro_batch},
+               {"explanation", peak_text(policy)}};
+  for (const MemoryPartName& part : kMemoryParts) node[part.key] = peak.parts.*part.bytes;
+  if (peak.op_index >= 0) {
+    node["op"] = letter(peak.op);
+    node["virtual_stage"] = peak.virtual_stage;
+    node["at"] = peak.at_end ? "end" : "begin";
+  }
+  if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
+  if (policy.peak_moment.timed) {
+    node["op_start_seconds"] = to_seconds(policy.peak_moment.start);
+    node["op_end_seconds"] = to_seconds(policy.peak_moment.end);
+  }
+  if (policy.out_of_memory) {
+    const OutOfMemory& fault = policy.memory_fault;
+    node["out_of_memory"] = {{"step", fault.step},
+                             {"lane", fault.lane},
+                             {"stage", fault.stage},
+                             {"rank", fault.rank},
+                             {"micro_batch", fault.micro_batch},
+                             {"need_bytes", fault.need_bytes},
+                             {"capacity_bytes", fault.capacity_bytes},
+                             {"message", out_of_memory_text(fault)}};
+  }
+  return node;
+}
+
+}  // namespace equipoise
