@@ -60,6 +60,11 @@ class LayerCosts {
   [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
                                      RangeUse& use) const;
 
+  // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
+  [[nodiscard]] double attention_flops(double pairs) const {
+    return 2.0 * (model_.head_dim + model_.value_dim()) * (model_.heads / layout_.tensor) * pairs;
+  }
+
   // CP communication of one layer. gathered_tokens: all tokens whose K and V the group exchanges.
   [[nodiscard]] Op kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const;
   [[nodiscard]] Op kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const;

@@ -9,6 +9,7 @@ void LayerTimeline::reset(int rank_count) {
   local.assign(static_cast<std::size_t>(rank_count), 0);
   overlap.clear();
   comm.clear();
+  exchanges.clear();
 }
 
 void LayerTimeline::add_sync(Picoseconds duration) {
@@ -17,9 +18,24 @@ void LayerTimeline::add_sync(Picoseconds duration) {
   local.resize(local.size() + static_cast<std::size_t>(ranks), 0);
 }
 
+Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const {
+  Picoseconds sum = 0;
+  for (const Exchange& exchange : exchanges)
+    if (exchange.run == run) sum += exchange.lead[rank] + exchange.duration[rank];
+  return sum;
+}
+
 void LayerTimeline::append(const LayerTimeline& next) {
   const auto c = static_cast<std::size_t>(ranks);
-  for (std::size_t r = 0; r < c; ++r) local[comm.size() * c + r] += next.local[r];
+  const std::size_t joint = comm.size();  // this layer's last run, which goes on as the other's first
+  for (std::size_t i = 0; i < next.exchanges.size(); ++i) {
+    Exchange exchange = next.exchanges[i];
+    if (i == 0 && exchange.run == 0)
+      for (std::size_t r = 0; r < c; ++r) exchange.lead[r] += local[joint * c + r] - left_behind(joint, r);
+    exchange.run += joint;
+    exchanges.push_back(std::move(exchange));
+  }
+  for (std::size_t r = 0; r < c; ++r) local[joint * c + r] += next.local[r];
   local.insert(local.end(), next.local.begin() + static_cast<std::ptrdiff_t>(c), next.local.end());
   overlap.insert(overlap.end(), next.overlap.begin(), next.overlap.end());
   comm.insert(comm.end(), next.comm.begin(), next.comm.end());
@@ -41,6 +57,25 @@ void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
 }
 
 }  // namespace
+
+void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock) {
+  const auto c = static_cast<std::size_t>(layer.ranks);
+  const bool to_end = part == layer.exchanges.size();
+  std::size_t run = part == 0 ? 0 : layer.exchanges[part - 1].run;
+  const std::size_t last = to_end ? layer.syncs() : layer.exchanges[part].run;
+  const std::size_t from = part == 0 ? layer.syncs() + 1 : run;  // the run that exchanges have eaten into
+  for (;; ++run) {
+    if (run == last && !to_end) {
+      for (std::size_t r = 0; r < c; ++r) clock[r] += layer.exchanges[part].lead[r];
+      return;
+    }
+    for (std::size_t r = 0; r < c; ++r)
+      clock[r] += layer.local[run * c + r] - (run == from ? layer.left_behind(run, r) : 0);
+    if (run == last) return;
+    const Picoseconds done = *std::max_element(clock.begin(), clock.end()) + layer.comm[run];
+    for (std::size_t r = 0; r < c; ++r) clock[r] = std::max(done, clock[r] + layer.overlap[run * c + r]);
+  }
+}
 
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
   if (layers == 0) return;

@@ -21,6 +21,16 @@ struct LayerTimeline {
   std::vector<Picoseconds> overlap;  // syncs x ranks
   std::vector<Picoseconds> comm;     // syncs
 
+  // An expert-parallel exchange inside a run of local work. `local` holds its time as if nobody had to wait;
+  // who lets its members wait for each other, on other lanes too, moves the clocks part by part
+  // (advance_part).
+  struct Exchange {
+    std::size_t run = 0;  // the run of local work that it lies in
+    std::vector<Picoseconds> lead,
+        duration;  // by rank; lead: from the exchange before it, or the run's begin
+  };
+  std::vector<Exchange> exchanges;  // in order; only with expert parallelism
+
   [[nodiscard]] std::size_t syncs() const { return comm.size(); }
   // Makes it one run of local work of length 0 on each rank.
   void reset(int rank_count);
@@ -34,6 +44,8 @@ struct LayerTimeline {
   void overlap_last(int rank, Picoseconds duration) {
     overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration;
   }
+  // Of a run's local work, what lies before and in its exchanges.
+  [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);
 };
@@ -41,5 +53,9 @@ struct LayerTimeline {
 // Moves the clocks of all ranks over `layers` such layers: O(ranks x syncs), or that times the layers where
 // ranks compute under the communication.
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock);
+
+// Moves the clocks over one layer from behind exchange part - 1 (part 0: from its begin) to exchange `part`
+// (the last part: to its end). The exchanges themselves are the caller's.
+void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock);
 
 }  // namespace equipoise

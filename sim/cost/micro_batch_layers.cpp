@@ -18,9 +18,8 @@ constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
 constexpr auto kContext = static_cast<std::size_t>(Stream::cp);
 
 // The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
-Picoseconds without_weight_gradients(const OpList& list, Picoseconds& weight) {
+Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weight) {
   Picoseconds total = 0;
-  const auto ops = list.ops();
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name == OpName::weight_gradient) {
       weight += ops[i].duration;
@@ -34,6 +33,32 @@ Picoseconds without_weight_gradients(const OpList& list, Picoseconds& weight) {
   return total;
 }
 
+template <class TimeOf>
+ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of) {
+  ExchangeSplit split;
+  std::size_t found = 0, begin = 0;
+  for (std::size_t i = 0; i < ops.size() && found < kExchanges; ++i) {
+    if (ops[i].name != OpName::ep_all_to_all) continue;
+    split.lead[found] = time_of(ops.subspan(begin, i - begin));
+    split.duration[found++] = ops[i].duration;
+    begin = i + 1;
+  }
+  return split;
+}
+
+// `lead`: local work of the run that comes before the list.
+void add_exchanges(LayerTimeline& timeline, std::size_t run, std::span<const ExchangeSplit> of_ranks,
+                   std::span<const Picoseconds> lead) {
+  for (std::size_t e = 0; e < kExchanges; ++e) {
+    LayerTimeline::Exchange& exchange = timeline.exchanges.emplace_back();
+    exchange.run = run;
+    for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+      exchange.lead.push_back(of_ranks[r].lead[e] + (e == 0 && !lead.empty() ? lead[r] : 0));
+      exchange.duration.push_back(of_ranks[r].duration[e]);
+    }
+  }
+}
+
 }  // namespace
 
 const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens) {
@@ -45,12 +70,19 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
   slot.forward_ops = before_.ops().size() + after_.ops().size();
+  const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
+  slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
   costs_.backward_ops(kind, tokens, before_, after_, slot.use);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
   slot.backward_ops = before_.ops().size() + after_.ops().size();
-  slot.input_before = without_weight_gradients(before_, slot.weight);
-  slot.input_after = without_weight_gradients(after_, slot.weight);
+  slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
+  slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
+    Picoseconds weight = 0;
+    return without_weight_gradients(ops, weight);
+  });
+  slot.input_before = without_weight_gradients(before_.ops(), slot.weight);
+  slot.input_after = without_weight_gradients(after_.ops(), slot.weight);
   return slot;
 }
 
@@ -98,6 +130,20 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     weave(backward_, backward, s + 1);
     synchronise(backward_, input, s);
     weave(backward_, input, s + 1);
+  }
+  if (kind == LayerKind::moe && costs_.layout().expert > 1) {
+    // Forward exchanges lie behind the attention, backward ones come first.
+    std::vector<ExchangeSplit> in_forward, in_backward, in_input;
+    for (int r = 0; r < ranks; ++r) {
+      const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+      in_forward.push_back(work.forward_exchanges);
+      in_backward.push_back(work.backward_exchanges);
+      in_input.push_back(work.input_exchanges);
+    }
+    const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
+    add_exchanges(forward, forward.syncs(), in_forward, last_run);
+    add_exchanges(backward, 0, in_backward, {});
+    add_exchanges(input, 0, in_input, {});
   }
   Picoseconds forward_comm = 0, backward_comm = 0;
   for (const Picoseconds t : forward_.comm) forward_comm += t;

@@ -14,16 +14,9 @@ std::size_t at(int index) {
 // All ops of one cell, by rank, in order.
 class CellRecord final : public OpSink {
  public:
-  struct Entry {
-    std::uint32_t run, repetition, step;
-    SimTime arrived, start, end;
-    int last_of_group;
-  };
+  using Entry = OpEvent;
   explicit CellRecord(std::size_t ranks) : of_rank(ranks) {}
-  void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank, SimTime arrived,
-             SimTime start, SimTime end, int last_of_group) override {
-    of_rank[at(rank)].push_back({run, repetition, step, arrived, start, end, last_of_group});
-  }
+  void on_op(const OpEvent& op) override { of_rank[at(op.rank)].push_back(op); }
   void on_repetition(std::uint32_t, std::uint32_t) override {}
 
   std::vector<std::vector<Entry>> of_rank;
@@ -158,8 +151,8 @@ class PathWalk {
     const OpCell& cell = lane.stages[at(stage_)][at(cell_)];
     CellRecord record(ranks_);
     replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
-    const auto block_of = [&](const CellRecord::Entry& e) -> const OpBlock& {
-      return lane.blocks[lane.runs[cell.first_run + e.run].block];
+    const auto step_of = [&](const CellRecord::Entry& e) -> const OpStep& {
+      return lane.blocks[lane.runs[cell.first_run + e.run].block].steps[e.step];
     };
     const auto begin_of = [&](int rank) {
       return result_.lanes[at(lane_)].start[at(stage_)][at(cell_) * ranks_ + at(rank)];
@@ -171,17 +164,46 @@ class PathWalk {
       const auto& ops = record.of_rank[at(rank_)];
       const CellRecord::Entry* found = nullptr;
       for (const CellRecord::Entry& e : ops)
-        if (e.end == time_ && e.arrived < time_) {
+        if (e.end == time_ && e.arrived < time_ && !step_of(e).background) {
           // Of a pair, the kernel before the communication: the rank's own work.
-          const bool own = block_of(e).steps[e.step].stream == Stream::compute;
+          const bool own = step_of(e).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }
       assert(found != nullptr);
-      const OpStep& step = block_of(*found).steps[found->step];
-      push(found->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
-      rank_ = found->last_of_group;
+      const OpStep& step = step_of(*found);
+      if (step.waits) {
+        found = walk_background(ops, found, step_of, cell);
+      } else {
+        push(found->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+      }
+      rank_ = found->last_rank;
+      if (found->last_lane >= 0 && found->last_lane != lane_) return enter_lane(found->last_lane);
     }
     leave_cell(lane, cell);
+  }
+
+  // Back over the background ops that followed on each other until `wait`; the first of them is returned.
+  template <class StepOf>
+  const CellRecord::Entry* walk_background(const std::vector<CellRecord::Entry>& ops,
+                                           const CellRecord::Entry* wait, const StepOf& step_of,
+                                           const OpCell& cell) {
+    const auto& meetings = result_.crews[at(program_.lanes[at(lane_)].crew)].cells[at(stage_)][at(cell_)];
+    const CellRecord::Entry* first = nullptr;
+    for (const CellRecord::Entry* e = wait; e-- > ops.data();) {
+      const OpStep& step = step_of(*e);
+      if (!step.background || e->end != time_) continue;
+      push(e->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+      first = e;
+      if (meetings[at(e->meeting)].arrived == e->start) break;
+    }
+    assert(first != nullptr);
+    return first;
+  }
+
+  // Goes on at the same cell of another lane of the crew, at rank_ and time_.
+  void enter_lane(int lane) {
+    lane_ = lane;
+    ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
   }
 
   void leave_cell(const OpLane& lane, const OpCell& cell) {
@@ -258,7 +280,8 @@ PathShares share_path(const OpProgram& program, const std::vector<PathSegment>& 
 std::vector<DocumentShare> share_by_document(const Step& step, const std::vector<PathSegment>& path) {
   std::map<std::int64_t, double> seconds;
   for (const PathSegment& s : path) {
-    if (s.lane < 0) continue;
+    // Ops without documents only keep the lane in step with others.
+    if (s.lane < 0 || at(s.micro_batch) >= step.lanes[at(s.lane)].micro_batches.size()) continue;
     const MicroBatch& micro_batch = step.lanes[at(s.lane)].micro_batches[at(s.micro_batch)];
     const auto weight = [&](const Slice& slice) {
       const auto tokens = static_cast<double>(slice.tokens());
@@ -280,6 +303,18 @@ std::vector<DocumentShare> share_by_document(const Step& step, const std::vector
   return shares;
 }
 
+namespace {
+
+OpBlock emptied(const OpLane& lane, const OpBlock& block) {
+  OpBlock empty;
+  for (const OpStep& step : block.steps)
+    if (step.waits || meets_lanes(step.meets)) empty.steps.push_back(step);
+  empty.durations.assign(empty.steps.size() * at(lane.context), 0);
+  return empty;
+}
+
+}  // namespace
+
 SimTime makespan_without(const OpProgram& program, const OpOptions& options, const Free& free) {
   OpProgram changed = program;
   const auto is_free = [&](Stream stream) { return free.streams[static_cast<std::size_t>(stream)]; };
@@ -291,16 +326,17 @@ SimTime makespan_without(const OpProgram& program, const OpOptions& options, con
           std::fill_n(block.durations.begin() + static_cast<std::ptrdiff_t>(s * at(lane.context)),
                       lane.context, SimTime{0});
     if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), SimTime{0});
-    // A cell that is free runs its blocks emptied; buckets are still filled, at once.
-    const auto empty_block = static_cast<std::uint32_t>(lane.blocks.size());
-    lane.blocks.emplace_back();
+    // A cell that is free runs its blocks emptied of all but their part in what meets other lanes; buckets
+    // are still filled, at once.
+    const auto empty_blocks = static_cast<std::uint32_t>(lane.blocks.size());
+    for (std::uint32_t b = 0; b < empty_blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b]));
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const OpCell& cell : lane.stages[s]) {
         const bool freed =
             free.stage == static_cast<std::int32_t>(s) ||
             (free.lane == static_cast<std::int32_t>(l) && free.micro_batch == cell.op.micro_batch);
         for (std::uint32_t r = 0; freed && r < cell.run_count; ++r)
-          lane.runs[cell.first_run + r].block = empty_block;
+          lane.runs[cell.first_run + r].block += empty_blocks;
       }
   }
   for (std::size_t s = 0; s < changed.ends.size(); ++s) {

@@ -7,12 +7,14 @@
 #include <string>
 #include <thread>
 
-#include "sim/engine/op_rows.h"
+#include "sim/engine/op_crew.h"
+#include "sim/engine/op_lane_run.h"
 
 namespace equipoise {
 namespace {
 
 using op_rows::CellContext;
+using op_rows::LaneRun;
 using op_rows::NoObserver;
 using op_rows::Scratch;
 
@@ -27,141 +29,70 @@ std::string describe(const ScheduleOp& op) {
          (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : "");
 }
 
-// "lane 0: stage 1 waits at F of micro-batch 2 for stage 0, which waits ..."
-[[noreturn]] void report_stall(const OpProgram& program, std::size_t lane_number,
-                               const std::vector<std::size_t>& next) {
-  const OpLane& lane = program.lanes[lane_number];
-  std::string text = "the step never ends: lane " + std::to_string(lane_number);
-  for (std::size_t s = 0; s < lane.stages.size(); ++s) {
-    if (next[s] == lane.stages[s].size()) continue;
-    const OpCell& cell = lane.stages[s][next[s]];
-    const OpCell& input = lane.stages[at(cell.input_stage)][at(cell.input_cell)];
-    text += "; stage " + std::to_string(s) + " waits at " + describe(cell.op) + " for stage " +
-            std::to_string(cell.input_stage) + "'s " + describe(input.op);
-  }
-  throw EngineError(text);
-}
-
-// One lane's pipeline. `filled[stage]` gets the times at which buckets were filled, [bucket * ranks + rank].
-class LaneRun {
- public:
-  LaneRun(const OpProgram& program, const OpOptions& options, std::size_t lane, SimTime begin,
-          OpResult::Lane& result, std::vector<std::vector<SimTime>>& filled, Scratch& scratch)
-      : program_(program),
-        options_(options),
-        number_(lane),
-        lane_(program.lanes[lane]),
-        result_(result),
-        filled_(filled),
-        scratch_(scratch),
-        begin_(begin),
-        ranks_(at(lane_.context) * at(program.tensor)) {}
-
-  void run() {
-    const std::size_t stages = lane_.stages.size();
-    result_.start.resize(stages);
-    result_.end.resize(stages);
-    result_.compute.resize(stages);
-    filled_.resize(stages);
-    next_.assign(stages, 0);
-    clock_.assign(ranks_, 0);
-    for (std::size_t s = 0; s < stages; ++s) {
-      result_.start[s].resize(lane_.stages[s].size() * ranks_);
-      result_.end[s].resize(lane_.stages[s].size() * ranks_);
-      result_.compute[s].assign(ranks_, 0);
-      if (!program_.ends.empty() && !lane_.stages[s].empty())
-        filled_[s].assign(program_.ends[s].buckets.size() * ranks_, 0);
-    }
-    // Stages wait only for each other: sweep down for forwards and up for backwards until nothing moves.
-    bool moved = true;
-    while (moved) {
-      moved = false;
-      for (std::size_t s = 0; s < stages; ++s) moved |= run_ready(s);
-      for (std::size_t s = stages; s-- > 0;) moved |= run_ready(s);
-    }
-    for (std::size_t s = 0; s < stages; ++s)
-      if (next_[s] < lane_.stages[s].size()) report_stall(program_, number_, next_);
-  }
-
- private:
-  bool run_ready(std::size_t stage) {
+// One lane that meets no others.
+void run_lane(LaneRun& lane, const OpOptions& options, Scratch& scratch) {
+  std::vector<double> speed;
+  NoObserver nobody;
+  op_rows::sweep_stages(lane.lane().stages.size(), [&](std::size_t stage) {
     bool moved = false;
-    while (next_[stage] < lane_.stages[stage].size()) {
-      const OpCell& cell = lane_.stages[stage][next_[stage]];
-      if (cell.input_stage != kNoCell && next_[at(cell.input_stage)] <= at(cell.input_cell)) break;
-      run_cell(stage, next_[stage]++, cell);
-      moved = true;
+    for (; lane.ready(stage); lane.close(stage), moved = true) {
+      SimTime* const clock = lane.open(stage);
+      const CellContext context = lane.context(stage, speed);
+      if (options.jitter.sigma > 0)
+        op_rows::run_cell<true>(context, lane.cell(stage), clock, lane.buckets(stage), lane.compute(stage),
+                                scratch, nobody);
+      else
+        op_rows::run_cell<false>(context, lane.cell(stage), clock, lane.buckets(stage), lane.compute(stage),
+                                 scratch, nobody);
     }
     return moved;
+  });
+  lane.check_finished();
+}
+
+// Lanes alone and crews, by their lowest lanes.
+std::vector<std::vector<std::size_t>> crews_of(const OpProgram& program,
+                                               const std::vector<std::size_t>& lanes) {
+  std::vector<std::vector<std::size_t>> crews;
+  std::vector<std::size_t> place(at(program.crews), lanes.size());
+  for (const std::size_t l : lanes) {
+    const int crew = program.lanes[l].crew;
+    if (crew == kNoCrew) {
+      crews.push_back({l});
+    } else if (std::size_t& known = place[at(crew)]; known < lanes.size()) {
+      crews[known].push_back(l);
+    } else {
+      known = crews.size();
+      crews.push_back({l});
+    }
   }
-
-  void run_cell(std::size_t stage, std::size_t index, const OpCell& cell) {
-    SimTime* const start = result_.start[stage].data() + index * ranks_;
-    SimTime* const end = result_.end[stage].data() + index * ranks_;
-    if (index == 0)
-      std::fill_n(start, ranks_, begin_);
-    else
-      leave_previous(lane_.stages[stage][index - 1], end - ranks_, start);
-    if (cell.input_stage != kNoCell && at(cell.input_stage) != stage) await_input(cell, start);
-    std::copy_n(start, ranks_, end);
-
-    const CellContext context = op_rows::context_of(program_, options_, static_cast<int>(number_),
-                                                    static_cast<int>(stage), static_cast<int>(index), speed_);
-    NoObserver nobody;
-    SimTime* const buckets = filled_[stage].empty() ? nullptr : filled_[stage].data();
-    SimTime* const compute = result_.compute[stage].data();
-    if (options_.jitter.sigma > 0)
-      op_rows::run_cell<true>(context, cell, end, buckets, compute, scratch_, nobody);
-    else
-      op_rows::run_cell<false>(context, cell, end, buckets, compute, scratch_, nobody);
-  }
-
-  // When each rank is free again.
-  void leave_previous(const OpCell& previous, const SimTime* end, SimTime* free) const {
-    std::copy_n(end, ranks_, free);
-    if (previous.blocking_send == kNoTransfer) return;
-    for (std::size_t r = 0; r < ranks_; ++r)
-      free[r] += lane_.transfers[static_cast<std::size_t>(previous.blocking_send) + r / at(program_.tensor)];
-  }
-
-  void await_input(const OpCell& cell, SimTime* start) const {
-    const SimTime* const sent = result_.end[at(cell.input_stage)].data() + at(cell.input_cell) * ranks_;
-    const SimTime* const transfer = lane_.transfers.data() + static_cast<std::size_t>(cell.transfer);
-    for (std::size_t r = 0; r < ranks_; ++r)
-      start[r] = std::max(start[r], sent[r] + transfer[r / at(program_.tensor)]);
-  }
-
-  const OpProgram& program_;
-  const OpOptions& options_;
-  std::size_t number_;
-  const OpLane& lane_;
-  OpResult::Lane& result_;
-  std::vector<std::vector<SimTime>>& filled_;
-  Scratch& scratch_;
-  SimTime begin_;
-  std::size_t ranks_;
-  std::vector<std::size_t> next_;
-  std::vector<SimTime> clock_;
-  std::vector<double> speed_;
-};
+  return crews;
+}
 
 // Lanes of one barrier group, over the threads. The first fault by lane number is the one reported.
 void run_lanes(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
                SimTime begin, OpResult& result, std::vector<std::vector<std::vector<SimTime>>>& filled) {
-  std::vector<std::exception_ptr> faults(lanes.size());
+  const std::vector<std::vector<std::size_t>> crews = crews_of(program, lanes);
+  std::vector<std::exception_ptr> faults(crews.size());
   std::atomic<std::size_t> taken{0};
   const auto work = [&] {
     Scratch scratch;
-    for (std::size_t i = taken++; i < lanes.size(); i = taken++) {
+    for (std::size_t i = taken++; i < crews.size(); i = taken++) {
+      const std::size_t l = crews[i].front();
       try {
-        LaneRun(program, options, lanes[i], begin, result.lanes[lanes[i]], filled[lanes[i]], scratch).run();
+        if (program.lanes[l].crew != kNoCrew) {
+          op_rows::run_crew(program, options, crews[i], begin, result, filled);
+          continue;
+        }
+        LaneRun lane(program, options, l, begin, result.lanes[l], filled[l]);
+        run_lane(lane, options, scratch);
       } catch (...) {
         faults[i] = std::current_exception();
       }
     }
   };
   std::vector<std::thread> helpers;
-  const std::size_t threads = std::min(lanes.size(), static_cast<std::size_t>(std::max(1, options.threads)));
+  const std::size_t threads = std::min(crews.size(), static_cast<std::size_t>(std::max(1, options.threads)));
   for (std::size_t t = 1; t < threads; ++t) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
@@ -220,6 +151,19 @@ void run_stage_end(const OpProgram& program, std::size_t stage, std::size_t t,
 
 namespace op_rows {
 
+void report_stall(const OpProgram& program, std::size_t lane_number, const std::vector<std::size_t>& next) {
+  const OpLane& lane = program.lanes[lane_number];
+  std::string text = "the step never ends: lane " + std::to_string(lane_number);
+  for (std::size_t s = 0; s < lane.stages.size(); ++s) {
+    if (next[s] == lane.stages[s].size()) continue;
+    const OpCell& cell = lane.stages[s][next[s]];
+    const OpCell& input = lane.stages[at(cell.input_stage)][at(cell.input_cell)];
+    text += "; stage " + std::to_string(s) + " waits at " + describe(cell.op) + " for stage " +
+            std::to_string(cell.input_stage) + "'s " + describe(input.op);
+  }
+  throw EngineError(text);
+}
+
 CellContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int cell,
                        std::vector<double>& speed_buffer) {
   const OpLane& l = program.lanes[at(lane)];
@@ -248,6 +192,7 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
   result.lanes.resize(program.lanes.size());
   result.buckets.resize(at(program.stages) * at(program.tensor));
   result.end_begins.assign(result.buckets.size(), 0);
+  result.crews.resize(at(program.crews));
   result.tasks = program.tasks();
   std::vector<std::vector<std::vector<SimTime>>> filled(program.lanes.size());
 
@@ -276,6 +221,8 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
 
 void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
                  int stage, int cell, OpSink& sink) {
+  if (program.lanes[at(lane)].crew != kNoCrew)
+    return op_rows::replay_crew_cell(program, options, result, lane, stage, cell, sink);
   std::vector<double> speed;
   Scratch scratch;
   const CellContext context = op_rows::context_of(program, options, lane, stage, cell, speed);

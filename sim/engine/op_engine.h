@@ -4,8 +4,9 @@
 // has arrived; a pair of steps (with_next) starts together and ends with the longer; a cell starts when its
 // stage is free and its input has arrived. Without link contention these rules fix every time, whatever order
 // the cells are visited in, so the engine visits them cell by cell, all ranks of a lane's stage together: the
-// inner loop is a max-plus step over a row of clocks. Lanes meet only at the gradient buckets and are spread
-// over threads; the result has the same bits for any number.
+// inner loop is a max-plus step over a row of clocks. Lanes meet at the gradient buckets; only those of a
+// crew (expert parallelism, ZeRO-3) meet inside cells and are run together, cell number by cell number. Lanes
+// and crews are spread over threads; the result has the same bits for any number.
 //
 // Cost: O(tasks), about a nanosecond each; memory: two times per cell and rank.
 #pragma once
@@ -49,7 +50,31 @@ struct OpResult {
   std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
   // [stage * tensor + TP coordinate]: buckets and backward are done, the end's steps begin.
   std::vector<SimTime> end_begins;
+  // Ops that met other lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
+  // op may start later: when the one before it has ended.
+  struct Meeting {
+    SimTime arrived = 0, start = 0, end = 0;
+    std::int32_t lane = -1;
+    std::int32_t rank = -1;
+  };
+  struct Crew {
+    int groups = 1;  // expert groups x TP ranks
+    // [stage][cell][number of the op in the cell * groups + expert group * TP ranks + TP coordinate]
+    std::vector<std::vector<std::vector<Meeting>>> cells;
+  };
+  std::vector<Crew> crews;
   std::int64_t tasks = 0;
+};
+
+// One op of one rank, in the terms of its cell: op number `step` of the block that run number `run` repeats.
+struct OpEvent {
+  std::uint32_t run = 0, repetition = 0, step = 0;
+  int rank = 0;                // in its lane
+  SimTime arrived = 0;         // this rank was ready
+  SimTime start = 0, end = 0;  // later, where it waited for others
+  int last_rank = 0;           // who arrived last where the op meets others, else the rank itself
+  int last_lane = -1;          // and on which lane; -1: this one
+  int meeting = -1;            // of ops that meet lanes: index in OpResult::Crew
 };
 
 // Receives every op of the cells it asks for; see run_cell.
@@ -59,10 +84,7 @@ class OpSink {
   OpSink(const OpSink&) = default;
   OpSink& operator=(const OpSink&) = default;
   virtual ~OpSink() = default;
-  // `arrived`: when this rank was ready; `start`: when the op began (later, where it waited for others).
-  // `last_of_group`: the rank that arrived last where the op meets others, else the rank itself.
-  virtual void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank,
-                     SimTime arrived, SimTime start, SimTime end, int last_of_group) = 0;
+  virtual void on_op(const OpEvent& event) = 0;
   // After all ops of one repetition of a block (which may have none).
   virtual void on_repetition(std::uint32_t run, std::uint32_t repetition) = 0;
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <utility>
 
 #include "sim/engine/op_rows.h"
@@ -38,14 +39,16 @@ class Lowering final : public OpSink {
     return {builder_.build(), std::move(origin_)};
   }
 
-  void on_op(std::uint32_t run, std::uint32_t, std::uint32_t step, int rank, SimTime, SimTime start,
-             SimTime end, int) override {
+  void on_op(const OpEvent& op) override {
     const OpLane& lane = program_.lanes[lane_];
-    const OpBlock& block = lane.blocks[lane.runs[cell_->first_run + run].block];
+    const OpBlock& block = lane.blocks[lane.runs[cell_->first_run + op.run].block];
+    const std::uint32_t step = op.step;
+    if (block.steps[step].waits) return wait(at(op.rank));
+    if (op.meeting >= 0) return meet(block.steps[step], op);
     const bool second = step > 0 && block.steps[step - 1].with_next;
-    (second ? beside_ : row_)[at(rank)] = end - start;
+    (second ? beside_ : row_)[at(op.rank)] = op.end - op.start;
     const bool pair = second || block.steps[step].with_next;
-    if (at(rank) + 1 < ranks_ || (pair && !second)) return;  // the row goes on
+    if (at(op.rank) + 1 < ranks_ || (pair && !second)) return;  // the row goes on
     const std::uint32_t first = second ? step - 1 : step;
     finish_row(block, first, pair);
   }
@@ -90,6 +93,29 @@ class Lowering final : public OpSink {
     return add(task, OpName::host_stall, Stream::compute, rank, true);
   }
 
+  // An op that meets lanes is one task, made when the first of them comes to it.
+  void meet(const OpStep& step, const OpEvent& op) {
+    const auto [known, is_new] = meetings_.try_emplace(
+        {program_.lanes[lane_].crew, static_cast<int>(stage_), static_cast<int>(cell_number_), op.meeting},
+        kNoTask);
+    TaskId& latest = background_[at(op.rank % program_.tensor)];
+    if (is_new) {
+      known->second = builder_.add_task(builder_.add_stream(-1), op.end - op.start, TaskKind::collective);
+      add(known->second, step, at(op.rank));
+      if (step.background && latest != kNoTask) builder_.add_dependency(latest, known->second);
+    }
+    depend(tail_[at(op.rank)], known->second);
+    if (step.background)
+      latest = known->second;
+    else
+      tail_[at(op.rank)] = {{known->second, kNoTask}};
+  }
+  void wait(std::size_t rank) {
+    const TaskId latest = background_[rank % at(program_.tensor)];
+    const TaskId task = marker(rank);
+    if (latest != kNoTask) builder_.add_dependency(latest, task);
+  }
+
   void lower_lane(std::size_t number) {
     lane_ = number;
     const OpLane& lane = program_.lanes[number];
@@ -107,6 +133,7 @@ class Lowering final : public OpSink {
       if (!program_.ends.empty()) filled_[number][stage_].resize(program_.ends[stage_].buckets.size());
       for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
         cell_ = &lane.stages[stage_][cell_number_];
+        background_.assign(at(program_.tensor), kNoTask);
         for (std::size_t r = 0; r < ranks_; ++r) begin_of_[number][stage_].push_back(marker(r));
         replay_cell(program_, options_, result_, static_cast<int>(lane_), static_cast<int>(stage_),
                     static_cast<int>(cell_number_), *this);
@@ -255,9 +282,11 @@ class Lowering final : public OpSink {
   std::size_t cell_number_ = 0;
   const OpCell* cell_ = nullptr;
   std::size_t ranks_ = 1;
-  std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]
-  std::vector<Tail> tail_;                      // by rank
-  std::vector<SimTime> row_, beside_;           // by rank
+  std::vector<std::vector<StreamId>> streams_;     // [stage][rank * kStreams + stream]
+  std::vector<Tail> tail_;                         // by rank
+  std::vector<TaskId> background_;                 // by TP coordinate: the cell's latest background op
+  std::map<std::array<int, 4>, TaskId> meetings_;  // by crew, stage, cell and number in it
+  std::vector<SimTime> row_, beside_;              // by rank
   // By lane and stage.
   std::vector<std::vector<std::vector<TaskId>>> begin_of_, end_of_;  // [cell * ranks + rank]
   std::vector<std::vector<std::vector<std::vector<Tail>>>> filled_;  // [bucket][rank]

@@ -20,6 +20,10 @@ void check_blocks(std::size_t number, const OpLane& lane) {
     for (const SimTime duration : block.durations)
       if (duration < 0) broken(number, "an op's duration is negative");
     for (std::size_t s = 0; s < block.steps.size(); ++s) {
+      if (meets_lanes(block.steps[s].meets) && lane.crew == kNoCrew)
+        broken(number, "an op meets other lanes, but the lane is in no crew");
+      if (block.steps[s].background && block.steps[s].meets != Meets::replicas)
+        broken(number, "a background op must meet all replicas");
       if (block.steps[s].with_next && (s + 1 == block.steps.size() || block.steps[s + 1].with_next ||
                                        block.steps[s + 1].meets != Meets::nobody))
         broken(number, "an op that runs beside the next one needs a kernel there");
@@ -78,6 +82,31 @@ std::vector<int> check_cells(std::size_t number, const OpLane& lane, std::size_t
   return filled;
 }
 
+// Lanes of a crew run as one.
+void check_crews(const OpProgram& program) {
+  std::vector<const OpLane*> first(static_cast<std::size_t>(program.crews), nullptr);
+  for (std::size_t l = 0; l < program.lanes.size(); ++l) {
+    const OpLane& lane = program.lanes[l];
+    if (lane.crew == kNoCrew) continue;
+    if (lane.crew < 0 || lane.crew >= program.crews) broken(l, "its crew does not exist");
+    if (lane.expert_group.size() != static_cast<std::size_t>(lane.context))
+      broken(l, "it names expert groups for " + std::to_string(lane.expert_group.size()) + " of " +
+                    std::to_string(lane.context) + " ranks");
+    const OpLane*& other = first[static_cast<std::size_t>(lane.crew)];
+    if (other == nullptr) other = &lane;
+    if (lane.barrier_group != other->barrier_group) broken(l, "its crew is in another barrier group");
+    for (std::size_t s = 0; s < lane.stages.size(); ++s)
+      if (lane.stages[s].size() != other->stages[s].size())
+        broken(l, "stage " + std::to_string(s) + " has " + std::to_string(lane.stages[s].size()) +
+                      " ops where its crew has " + std::to_string(other->stages[s].size()));
+  }
+}
+
+std::int64_t kernels(const OpBlock& block) {
+  return std::count_if(block.steps.begin(), block.steps.end(),
+                       [](const OpStep& step) { return !step.waits; });
+}
+
 }  // namespace
 
 std::int64_t OpProgram::tasks() const {
@@ -90,7 +119,7 @@ std::int64_t OpProgram::tasks() const {
             cell.input_stage != kNoCell && cell.input_stage != static_cast<std::int32_t>(s) ? 1 : 0;
         for (std::uint32_t r = 0; r < cell.run_count; ++r) {
           const BlockRun& run = lane.runs[cell.first_run + r];
-          ops += std::int64_t{run.repeat} * static_cast<std::int64_t>(lane.blocks[run.block].steps.size());
+          ops += std::int64_t{run.repeat} * kernels(lane.blocks[run.block]);
         }
         sum += ops * ranks_of_stage;
       }
@@ -124,6 +153,7 @@ void check_program(const OpProgram& program) {
     }
     check_clock(l, lane);
   }
+  check_crews(program);
 }
 
 }  // namespace equipoise

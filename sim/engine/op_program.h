@@ -23,13 +23,24 @@ enum class Meets : std::uint8_t {
   nobody,   // a kernel
   tensor,   // the ranks of the TP group (of no effect while TP is folded)
   context,  // the lane's CP ranks of equal TP coordinate
+  // Members on several lanes of a crew:
+  expert,    // the expert-parallel group, at equal TP coordinate
+  replicas,  // all of the crew's ranks of equal TP coordinate
 };
+inline bool meets_lanes(Meets meets) {
+  return meets == Meets::expert || meets == Meets::replicas;
+}
 
 struct OpStep {
   OpName name{};
   Stream stream = Stream::compute;
   Meets meets = Meets::nobody;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
+  // ZeRO-3. `background`: the rank goes on at once, the op runs behind those of its crew that are under way;
+  // it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so far have
+  // ended.
+  bool background = false;
+  bool waits = false;
   // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
   // them.
   double bytes = 0;
@@ -39,9 +50,12 @@ struct OpStep {
 // A run of ops that all ranks of a lane execute in step.
 struct OpBlock {
   std::vector<OpStep> steps;
-  std::vector<SimTime> durations;  // [step * context + CP rank]; equal over the ranks that meet
+  // [step * context + CP rank]; equal over the CP ranks that meet. What meets other lanes takes as long as
+  // its longest member says.
+  std::vector<SimTime> durations;
 };
 
+inline constexpr int kNoCrew = -1;
 inline constexpr std::int32_t kNoBucket = -1;
 inline constexpr std::int32_t kNoCell = -1;
 inline constexpr std::int64_t kNoTransfer = -1;
@@ -69,6 +83,10 @@ struct OpLane {
   int context = 1;
   int first_replica = 0;  // place of CP rank 0 among the data x context ranks of a stage
   int barrier_group = 0;  // starts when all lanes of lower groups have ended
+  // Lanes of a crew meet inside cells: cell number i of a stage on each of them makes the same ops that meet
+  // lanes, in the same order.
+  int crew = kNoCrew;
+  std::vector<int> expert_group;  // with a crew, by CP rank: its expert-parallel group, numbered in the crew
   std::vector<OpBlock> blocks;
   std::vector<BlockRun> runs;
   std::vector<SimTime> transfers;
@@ -90,6 +108,7 @@ struct OpProgram {
   int stages = 1;
   int tensor = 1;    // 1 while TP is folded: one task stands for all ranks of a TP group
   int replicas = 1;  // data x context ranks of a stage
+  int crews = 0;
   std::vector<OpLane> lanes;
   std::vector<StageEnd> ends;  // by stage; empty: the step ends with the last backward
 

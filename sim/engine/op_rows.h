@@ -18,17 +18,14 @@ namespace equipoise::op_rows {
 
 struct NoObserver {
   static constexpr bool kListens = false;
-  void on_op(std::uint32_t, std::uint32_t, std::uint32_t, int, SimTime, SimTime, SimTime, int) {}
+  void on_op(const OpEvent&) {}
   void on_repetition(std::uint32_t, std::uint32_t) {}
 };
 
 struct SinkObserver {
   static constexpr bool kListens = true;
   OpSink* sink = nullptr;
-  void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank, SimTime arrived,
-             SimTime start, SimTime end, int last) {
-    sink->on_op(run, repetition, step, rank, arrived, start, end, last);
-  }
+  void on_op(const OpEvent& event) { sink->on_op(event); }
   void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
 };
 
@@ -95,11 +92,10 @@ void run_step(const CellContext& at, Meets meets, const SimTime* row, const SimT
       const SimTime arrived = clock[r];
       clock[r] += beside == nullptr ? row[r] : std::max(row[r], beside[r]);
       if constexpr (Observer::kListens) {
-        observer.on_op(run, repetition, step, static_cast<int>(r), arrived, arrived, arrived + row[r],
-                       static_cast<int>(r));
+        const int rank = static_cast<int>(r);
+        observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + row[r], rank});
         if (beside != nullptr)
-          observer.on_op(run, repetition, step + 1, static_cast<int>(r), arrived, arrived,
-                         arrived + beside[r], static_cast<int>(r));
+          observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
       }
     }
     return;
@@ -125,10 +121,10 @@ void run_step(const CellContext& at, Meets meets, const SimTime* row, const SimT
     const SimTime done = latest[g] + row[r];
     clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
     if constexpr (Observer::kListens) {
-      observer.on_op(run, repetition, step, static_cast<int>(r), arrived, latest[g], done, scratch.last[g]);
+      const int rank = static_cast<int>(r);
+      observer.on_op({run, repetition, step, rank, arrived, latest[g], done, scratch.last[g]});
       if (beside != nullptr)
-        observer.on_op(run, repetition, step + 1, static_cast<int>(r), arrived, arrived, arrived + beside[r],
-                       static_cast<int>(r));
+        observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
     }
   };
   if (meets == Meets::context && t > 1) {
@@ -141,6 +137,62 @@ void run_step(const CellContext& at, Meets meets, const SimTime* row, const SimT
   }
 }
 
+// Where a lane stands in a cell: op number `step` in repetition `repetition` of run number `run`.
+struct Place {
+  std::uint32_t run = 0, repetition = 0, step = 0;
+};
+
+// Runs the op at `place` (and the one beside it) on every rank and goes behind it.
+template <bool kJitter, class Observer>
+void run_local(const CellContext& at, const OpBlock& block, const SimTime* rows, Place& place,
+               std::uint64_t& key, SimTime* clock, SimTime* compute, Scratch& scratch, Observer& observer) {
+  const OpStep& step = block.steps[place.step];
+  Meets meets = step.meets;
+  if ((meets == Meets::tensor && at.tensor == 1) || (meets == Meets::context && at.context == 1))
+    meets = Meets::nobody;
+  const SimTime* row = rows + place.step * at.ranks;
+  const SimTime* beside = step.with_next ? row + at.ranks : nullptr;
+  if constexpr (kJitter) {
+    jitter_row(at, row, meets, key, scratch.jittered);
+    row = scratch.jittered.data();
+    key += at.ranks;
+    if (beside != nullptr) {
+      jitter_row(at, beside, Meets::nobody, key, scratch.jittered_beside);
+      beside = scratch.jittered_beside.data();
+      key += at.ranks;
+    }
+    const SimTime* const busy = computes(step) ? row : beside;
+    if (compute != nullptr && busy != nullptr)
+      for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
+  }
+  run_step(at, meets, row, beside, clock, scratch, observer, place.run, place.repetition, place.step);
+  place.step += beside != nullptr ? 2 : 1;
+}
+
+// The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
+template <bool kJitter>
+const SimTime* enter_run(const CellContext& at, const BlockRun& run, SimTime* compute, Scratch& scratch) {
+  const OpBlock& block = at.lane.blocks[run.block];
+  const SimTime* const rows = expand(at, block, scratch);
+  if (!kJitter && compute != nullptr)
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      if (computes(block.steps[s]))
+        for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
+  return rows;
+}
+
+// After the last op of a repetition.
+template <class Observer>
+void end_repetition(const CellContext& at, const BlockRun& run, Place& place, const SimTime* clock,
+                    SimTime* buckets, Observer& observer) {
+  observer.on_repetition(place.run, place.repetition);
+  if (run.bucket != kNoBucket && buckets != nullptr)
+    std::copy(clock, clock + at.ranks,
+              buckets + (static_cast<std::size_t>(run.bucket) + place.repetition) * at.ranks);
+  ++place.repetition;
+  place.step = 0;
+}
+
 // Moves `clock` over the cell. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks + r];
 // may be null if the cell fills none. `compute`: adds the compute stream's time per rank; may be null.
 template <bool kJitter, class Observer>
@@ -149,42 +201,14 @@ void run_cell(const CellContext& at, const OpCell& cell, SimTime* clock, SimTime
   scratch.latest.resize(std::max(scratch.latest.size(), at.ranks));
   scratch.last.resize(std::max(scratch.last.size(), at.ranks));
   std::uint64_t key = 0;
-  for (std::uint32_t k = 0; k < cell.run_count; ++k) {
-    const BlockRun& run = at.lane.runs[cell.first_run + k];
+  for (Place place; place.run < cell.run_count; ++place.run) {
+    const BlockRun& run = at.lane.runs[cell.first_run + place.run];
     const OpBlock& block = at.lane.blocks[run.block];
-    const SimTime* const rows = expand(at, block, scratch);
-    const auto steps = static_cast<std::uint32_t>(block.steps.size());
-    if (!kJitter && compute != nullptr)
-      for (std::uint32_t s = 0; s < steps; ++s)
-        if (computes(block.steps[s]))
-          for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
-    for (std::uint32_t i = 0; i < run.repeat; ++i) {
-      for (std::uint32_t s = 0; s < steps; ++s) {
-        const OpStep& step = block.steps[s];
-        Meets meets = step.meets;
-        if ((meets == Meets::tensor && at.tensor == 1) || (meets == Meets::context && at.context == 1))
-          meets = Meets::nobody;
-        const SimTime* row = rows + s * at.ranks;
-        const SimTime* beside = step.with_next ? row + at.ranks : nullptr;
-        if constexpr (kJitter) {
-          jitter_row(at, row, meets, key, scratch.jittered);
-          row = scratch.jittered.data();
-          key += at.ranks;
-          if (beside != nullptr) {
-            jitter_row(at, beside, Meets::nobody, key, scratch.jittered_beside);
-            beside = scratch.jittered_beside.data();
-            key += at.ranks;
-          }
-          const SimTime* const busy = computes(step) ? row : beside;
-          if (compute != nullptr && busy != nullptr)
-            for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
-        }
-        run_step(at, meets, row, beside, clock, scratch, observer, k, i, s);
-        if (beside != nullptr) ++s;
-      }
-      observer.on_repetition(k, i);
-      if (run.bucket != kNoBucket && buckets != nullptr)
-        std::copy(clock, clock + at.ranks, buckets + (static_cast<std::size_t>(run.bucket) + i) * at.ranks);
+    const SimTime* const rows = enter_run<kJitter>(at, run, compute, scratch);
+    for (place.repetition = 0; place.repetition < run.repeat;) {
+      for (place.step = 0; place.step < block.steps.size();)
+        run_local<kJitter>(at, block, rows, place, key, clock, compute, scratch, observer);
+      end_repetition(at, run, place, clock, buckets, observer);
     }
   }
 }

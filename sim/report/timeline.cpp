@@ -24,6 +24,23 @@ std::string op_text(const ScheduleOp& op) {
   return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
 }
 
+// Ops beyond the plan's micro-batches hold no documents: they keep a lane in step with others.
+const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
+  static const MicroBatch kEmpty;
+  const auto& micro_batches = step.lanes[at(lane)].micro_batches;
+  return at(number) < micro_batches.size() ? micro_batches[at(number)] : kEmpty;
+}
+
+// "3, 4, 7, ...": ids of the first documents.
+std::string documents_text(const MicroBatch& micro_batch) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(micro_batch.slices.size(), kDocumentsNamed); ++i) {
+    if (i > 0) text += ", ";
+    text += std::to_string(micro_batch.slices[i].document);
+  }
+  return micro_batch.slices.size() > kDocumentsNamed ? text + ", ..." : text;
+}
+
 }  // namespace
 
 // When each layer of a cell begins on each rank. A repetition of a block is a layer if it has attention (the
@@ -63,32 +80,41 @@ class LayerStarts {
   std::vector<Rank> ranks_;
 };
 
-// Writes the ops of one cell, of the ranks selected.
+// Writes the ops of one cell, of the ranks selected. Kernels and collectives that work on tokens name them.
 class CellSlices final : public OpSink {
  public:
   CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const OpCell& cell,
-             LayerStarts& layers)
+             const MicroBatch& micro_batch, std::span<const std::int64_t> rank_tokens, LayerStarts& layers)
       : timeline_(timeline),
         program_(program),
         lane_(lane),
         stage_(stage),
         cell_(cell),
+        rank_tokens_(rank_tokens),
+        documents_text_(documents_text(micro_batch)),
         layers_(layers),
+        documents_(timeline.writer_.argument_name("documents")),
+        tokens_(timeline.writer_.argument_name("tokens")),
         waited_(timeline.writer_.argument_name("waited_ns")),
         bytes_(timeline.writer_.argument_name("bytes")),
         flops_(timeline.writer_.argument_name("flops")) {}
 
-  void on_op(std::uint32_t run, std::uint32_t repetition, std::uint32_t step, int rank, SimTime arrived,
-             SimTime start, SimTime end, int) override {
-    layers_.note(at(rank), run, repetition, step_of(run, step).name, timeline_.offset_ + start);
+  void on_op(const OpEvent& op) override {
+    const auto [start, end] = std::pair(op.start, op.end);
+    const OpStep& what = step_of(op.run, op.step);
+    if (what.waits) return;
+    if (!what.background) layers_.note(at(op.rank), op.run, op.repetition, what.name, timeline_.offset_ + start);
     if (start == end) return;
-    const int c = rank / program_.tensor;
-    const int t = rank % program_.tensor;
+    const int c = op.rank / program_.tensor;
+    const int t = op.rank % program_.tensor;
     if (!selects(timeline_.selection_.ranks, c) || (t > 0 && !timeline_.selection_.all_tensor_ranks)) return;
-    const OpStep& what = step_of(run, step);
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, what.stream);
     arguments_.clear();
-    if (start > arrived) arguments_.push_back({waited_, (start - arrived) / 1000});
+    if (start > op.arrived) arguments_.push_back({waited_, (start - op.arrived) / 1000});
+    const bool of_tokens = what.flops > 0 || (what.stream != Stream::compute && what.stream != Stream::dp);
+    if (of_tokens && !rank_tokens_.empty()) arguments_.push_back({tokens_, rank_tokens_[at(c)]});
+    if ((what.name == OpName::attention || what.stream == Stream::cp) && !documents_text_.empty())
+      arguments_.push_back({documents_, std::string_view(documents_text_)});
     if (what.bytes > 0) arguments_.push_back({bytes_, static_cast<std::int64_t>(what.bytes)});
     if (what.flops > 0) arguments_.push_back({flops_, what.flops});
     timeline_.writer_.begin(track, timeline_.offset_ + start,
@@ -107,7 +133,10 @@ class CellSlices final : public OpSink {
   const OpProgram& program_;
   int lane_, stage_;
   const OpCell& cell_;
+  std::span<const std::int64_t> rank_tokens_;  // by CP rank; empty: unknown
+  std::string documents_text_;
   LayerStarts& layers_;
+  NameId documents_, tokens_;
   NameId waited_, bytes_, flops_;
   std::vector<TraceArgument> arguments_;
 };
@@ -158,15 +187,10 @@ std::uint64_t Timeline::flow_of(int lane, int stage, int cell, int rank) const {
 
 void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane, const ScheduleOp& op,
                         std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving) {
-  const MicroBatch& micro_batch = step.lanes[at(lane)].micro_batches[at(op.micro_batch)];
-  std::string documents;
+  const MicroBatch& micro_batch = micro_batch_of(step, lane, op.micro_batch);
+  const std::string documents = documents_text(micro_batch);
   std::int64_t longest = 0;
-  for (std::size_t i = 0; i < micro_batch.slices.size(); ++i) {
-    longest = std::max(longest, micro_batch.slices[i].tokens());
-    if (i < kDocumentsNamed)
-      documents += (i > 0 ? ", " : "") + std::to_string(micro_batch.slices[i].document);
-    if (i == kDocumentsNamed) documents += ", ...";
-  }
+  for (const Slice& slice : micro_batch.slices) longest = std::max(longest, slice.tokens());
   const std::array<TraceArgument, 5> arguments = {{
       {writer_.argument_name("micro_batch"), std::int64_t{op.micro_batch}},
       {writer_.argument_name("tokens"), micro_batch.tokens()},
@@ -178,7 +202,8 @@ void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane,
 }
 
 void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                          const OpResult& result, int lane, int stage, int cell, LayerStarts& layers) {
+                          const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
+                          LayerStarts& layers) {
   const OpLane& l = program.lanes[at(lane)];
   const OpCell& what = l.stages[at(stage)][at(cell)];
   const std::size_t ranks = at(l.context) * at(program.tensor);
@@ -199,7 +224,13 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
     begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
              leaving, arriving);
   });
-  CellSlices slices(*this, program, lane, stage, what, layers);
+  std::span<const std::int64_t> rank_tokens;
+  const auto first = at(what.op.micro_batch) * at(l.context);
+  if (loads.lanes != nullptr && at(lane) < loads.lanes->size() &&
+      first + at(l.context) <= (*loads.lanes)[at(lane)].rank_tokens.size())
+    rank_tokens = std::span((*loads.lanes)[at(lane)].rank_tokens).subspan(first, at(l.context));
+  CellSlices slices(*this, program, lane, stage, what, micro_batch_of(step, lane, what.op.micro_batch),
+                    rank_tokens, layers);
   replay_cell(program, options, result, lane, stage, cell, slices);
   each_rank([&](std::size_t r, TrackId track) {
     end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);
@@ -318,7 +349,7 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
       for (int cell = 0; cell < static_cast<int>(cells.size()); ++cell) {
         write_transfers(program, result, lane, stage, cell);
         layers.clear();
-        write_cell(step, program, options, result, lane, stage, cell, layers);
+        write_cell(step, program, options, result, loads, lane, stage, cell, layers);
         for (std::size_t c = 0; c < counters.size(); ++c) {
           if (counters[c] == nullptr) continue;
           const std::size_t r = c * at(program.tensor);

@@ -65,7 +65,8 @@ class Timeline {
   TrackId stream_track(int lane, int stage, int rank, int tensor, Stream stream);
 
   void write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
-                  const OpResult& result, int lane, int stage, int cell, LayerStarts& layers);
+                  const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
+                  LayerStarts& layers);
   void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
   void write_end(const OpProgram& program, const OpResult& result, int stage);
   void begin_op(TrackId track, SimTime at, const Step& step, int lane, const ScheduleOp& op,

@@ -29,6 +29,9 @@ enum Part : std::size_t {
   kParts
 };
 
+// The blocks behind those of all micro-batches of a lane that meets others.
+enum Shared : std::uint32_t { kGather, kReduce, kWait, kExchange };
+
 std::uint32_t block_of(std::size_t micro_batch, std::size_t part) {
   return static_cast<std::uint32_t>(micro_batch * kParts + part);
 }
@@ -97,29 +100,48 @@ OpProgram StepExpander::expand(const Step& step) {
     out.context = lane.context;
     out.barrier_group = lane.barrier_group;
     out.first_replica = place;
+    out.stages.resize(at(layout.pipeline));
     place += lane.context;
     program.replicas = std::max(program.replicas, place);
-    expand_lane(lane, out);
+    if (!lanes_meet(layout) && !lane.micro_batches.empty())
+      expand_lane(lane.micro_batches, lane.context, schedule_of(lane.micro_batches, layout, options_),
+                  nullptr, out);
   }
+  if (lanes_meet(layout)) expand_crews(step, program);
   for (const GradientSync::StageParts& parts : gradients_.stages()) {
     StageEnd& end = program.ends.emplace_back();
-    for (const auto& buckets : parts.buckets)
-      for (const Picoseconds t : buckets) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
-    // An all-reduce moves everything twice: reduced, then gathered.
-    for (const auto& bytes : parts.bucket_bytes)
-      for (const double b : bytes) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
+    // ZeRO-3 has reduced gradients with every micro-batch, and gathers parameters with the next.
+    for (std::size_t v = 0; v < parts.buckets.size() && layout.zero < 3; ++v) {
+      for (const Picoseconds t : parts.buckets[v]) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
+      // An all-reduce moves everything twice: reduced, then gathered.
+      for (const double b : parts.bucket_bytes[v]) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
+    }
     end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
     end.durations = {parts.optimizer, parts.gather};
   }
   return program;
 }
 
-void StepExpander::expand_lane(const Lane& lane, OpLane& out) {
-  out.stages.resize(at(costs_.layout().pipeline));
-  if (lane.micro_batches.empty()) return;
+void StepExpander::expand_crews(const Step& step, OpProgram& program) {
+  int last_group = 0;
+  for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
+  for (int group = 0; group <= last_group; ++group)
+    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_)) {
+      for (const CrewLane& lane : crew.lanes) {
+        OpLane& out = program.lanes[at(lane.lane)];
+        out.crew = program.crews;
+        out.expert_group = lane.expert_group;
+        expand_lane(lane.micro_batches, out.context, lane.schedule, &crew, out);
+      }
+      ++program.crews;
+    }
+}
+
+void StepExpander::expand_lane(std::span<const MicroBatch> micro_batches, int context,
+                               const Schedule& schedule, const Crew* crew, OpLane& out) {
   MicroBatchCost cost;
-  for (const MicroBatch& micro_batch : lane.micro_batches) {
-    coster_.cost(micro_batch, lane.context, cost);
+  for (const MicroBatch& micro_batch : micro_batches) {
+    coster_.cost(micro_batch, context, cost);
     use_ += cost.use;
     add_blocks(micro_batch, cost, out);
     for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
@@ -131,7 +153,28 @@ void StepExpander::expand_lane(const Lane& lane, OpLane& out) {
         out.transfer_bytes.push_back(moves ? costs_.pipeline_send(tokens, 0, 1, use_).bytes : 0);
       }
   }
-  add_cells(lane, schedule_for(lane), out);
+  add_shared_blocks(out);
+  add_cells(micro_batches, schedule, crew, out);
+}
+
+// What the collectives with other lanes need beside the layers.
+void StepExpander::add_shared_blocks(OpLane& out) {
+  shared_block_ = static_cast<std::uint32_t>(out.blocks.size());
+  if (out.crew == kNoCrew) return;
+  const auto context = at(out.context);
+  const auto sharded = [&](const Op& op) {
+    OpStep step{op.name, op.stream, Meets::replicas};
+    step.background = true;
+    step.bytes = op.bytes;
+    out.blocks.push_back({{step}, std::vector<SimTime>(context, op.duration)});
+  };
+  sharded(gradients_.layer_gather_op());
+  sharded(gradients_.layer_reduce_op());
+  OpStep wait{OpName::dp_all_gather, Stream::dp};
+  wait.waits = true;
+  out.blocks.push_back({{wait}, std::vector<SimTime>(context, 0)});
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+  out.blocks.push_back({{exchange, exchange}, std::vector<SimTime>(2 * context, 0)});
 }
 
 void StepExpander::add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out) {
@@ -192,6 +235,19 @@ std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const 
   return {{OpName::cp_all_gather, bytes}};
 }
 
+// Of one layer's forward on the CP rank with the most; under Ulysses every rank does an equal share.
+double StepExpander::attention_flops(const MicroBatchCost& cost) const {
+  double most = 0, all = 0;
+  for (int r = 0; r < cost.ranks; ++r) {
+    double pairs = 0;
+    for (const Segment& s : cost.sharding.of_rank(r)) pairs += static_cast<double>(s.pairs());
+    most = std::max(most, pairs);
+    all += pairs;
+  }
+  const bool ulysses = costs_.layout().context_comm == ContextComm::ulysses;
+  return costs_.attention_flops(ulysses ? all / cost.ranks : most);
+}
+
 void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                                     OpLane& out, std::size_t first) {
   const auto k = static_cast<std::size_t>(kind);
@@ -199,12 +255,18 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   // The memo may overwrite a slot while another rank is looked up, so the lists are copied.
   std::vector<std::vector<Op>> fb(c), fa(c), bb(c), ba(c), ib(c), ia(c), weight(c);
   std::vector<Picoseconds> backward_attention(c);
+  // Without any tokens the ranks still take part in the exchanges.
+  const auto& held = cost.sharding.rank_tokens;
+  const bool only_exchanges = kind == LayerKind::moe && costs_.layout().expert > 1 &&
+                              std::all_of(held.begin(), held.end(), [](std::int64_t n) { return n == 0; });
+  const Op exchange{OpName::ep_all_to_all, Stream::ep};
   for (std::size_t r = 0; r < c; ++r) {
     const LayerOps& ops = layer_ops(kind, cost.sharding.rank_tokens[r]);
     fb[r] = ops.forward_before;
     fa[r] = ops.forward_after;
     bb[r] = ops.backward_before;
     ba[r] = ops.backward_after;
+    if (only_exchanges) fa[r] = bb[r] = {exchange, exchange};
     ib[r] = without_weight_gradients(bb[r]);
     ia[r] = without_weight_gradients(ba[r]);
     weight[r] = only_weight_gradients(bb[r]);
@@ -216,64 +278,87 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   }
   const std::vector<SyncOp> forward_syncs = syncs_of(micro_batch, cost, false);
   const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, true);
-  append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, forward_syncs,
+  const double flops = attention_flops(cost);
+  // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
+  const double backward_flops = (costs_.layout().recompute == Recompute::selective ? 3.5 : 2.5) * flops;
+  append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, flops, forward_syncs,
                out.blocks[first + kForward + k]);
-  append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_syncs,
+  append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_flops, backward_syncs,
                out.blocks[first + kBackward + k]);
-  append_layer(pointers(ib), pointers(ia), cost.input_gradient[k], backward_attention, backward_syncs,
+  append_layer(pointers(ib), pointers(ia), cost.input_gradient[k], backward_attention, backward_flops,
+               backward_syncs,
                out.blocks[first + kInputGradient + k]);
   append_ops(pointers(weight), out.blocks[first + kWeightGradient + k]);
 }
 
-Schedule StepExpander::schedule_for(const Lane& lane) const {
-  std::vector<std::int32_t> groups;
-  for (std::size_t j = 0; j < lane.micro_batches.size();) {
-    groups.push_back(lane.micro_batches[j].chunk.count);
-    j += at(lane.micro_batches[j].chunk.count);
-  }
-  ScheduleInput input;
-  input.stages = costs_.layout().pipeline;
-  input.virtual_stages = costs_.layout().virtual_pipeline;
-  input.group_sizes = groups;
-  input.keep = options_.keep;
-  input.strict_keep = options_.strict_keep;
-  return options_.schedule->make(input);
-}
-
 void StepExpander::add_forward_runs(int v, std::size_t j, OpLane& out) const {
+  const bool sharded = shards_parameters();
+  if (sharded) {
+    push_run(out, shared_block_ + kGather, 1);
+    push_run(out, shared_block_ + kWait, 1);
+  }
   if (v == 0) push_run(out, block_of(j, kEmbedForward), 1);
-  for (std::size_t k = 0; k < kLayerKinds; ++k)
-    push_run(out, block_of(j, kForward + k), layers_[at(v)].count[k]);
+  int left = layers_[at(v)].total();
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    if (!sharded) {
+      push_run(out, block_of(j, kForward + k), layers_[at(v)].count[k]);
+      continue;
+    }
+    for (int i = 0; i < layers_[at(v)].count[k]; ++i) {  // the next layer's parameters come meanwhile
+      const int gathers = --left > 0 ? 1 : 0;
+      push_run(out, shared_block_ + kGather, gathers);
+      push_run(out, block_of(j, kForward + k), 1);
+      push_run(out, shared_block_ + kWait, gathers);
+    }
+  }
   if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadForward), 1);
 }
 
 // From the last layer to the first; the recomputed ones are the stage's first. Buckets in the same order:
 // head, layers, embedding.
 void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
-                                     std::size_t j, OpLane& out) const {
+                                     int most_recomputed, std::size_t j, OpLane& out) const {
+  const bool sharded = shards_parameters();
   const auto next_bucket = [&](int count) {
     const std::int32_t first = bucket;
     if (bucket != kNoBucket) bucket += count;
     return first;
   };
+  if (sharded) {
+    push_run(out, shared_block_ + kGather, 1);
+    push_run(out, shared_block_ + kWait, 1);
+  }
   if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadBackward), 1, next_bucket(1));
   const StageLayers& layers = layers_[at(v)];
-  int recomputed = stages_.recomputed_layers(v, micro_batch);
-  std::array<int, kLayerKinds> full{};
-  for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    full[k] = std::min(recomputed, layers.count[k]);
-    recomputed -= full[k];
-  }
+  const int recomputed = stages_.recomputed_layers(v, micro_batch);
+  int layer = layers.total();
   for (std::size_t k = kLayerKinds; k-- > 0;) {
     const std::uint32_t backward = block_of(j, (split ? kInputGradient : kBackward) + k);
-    const int plain = layers.count[k] - full[k];
-    push_run(out, backward, plain, next_bucket(plain));
-    for (int i = 0; i < full[k]; ++i) {
-      push_run(out, block_of(j, kForward + k), 1);
+    const int first = layer - layers.count[k];
+    while (layer > first) {
+      // Layers that nobody recomputes repeat one block.
+      const int plain = sharded ? 0 : std::max(0, layer - std::max(first, most_recomputed));
+      if (plain > 0) {
+        push_run(out, backward, plain, next_bucket(plain));
+        layer -= plain;
+        continue;
+      }
+      --layer;
+      if (sharded && layer > 0) push_run(out, shared_block_ + kGather, 1);
+      if (layer < recomputed)
+        push_run(out, block_of(j, kForward + k), 1);
+      else if (layer < most_recomputed && k == static_cast<std::size_t>(LayerKind::moe) &&
+               costs_.layout().expert > 1)
+        push_run(out, shared_block_ + kExchange, 1);
       push_run(out, backward, 1, next_bucket(1));
+      if (sharded) push_run(out, shared_block_ + kWait, 1);
+      if (sharded && !split && layer > 0) push_run(out, shared_block_ + kReduce, 1);
     }
   }
   if (v == 0) push_run(out, block_of(j, kEmbedBackward), 1, next_bucket(1));
+  if (!sharded || split) return;
+  push_run(out, shared_block_ + kReduce, 1);
+  push_run(out, shared_block_ + kWait, 1);
 }
 
 // The ends' weight gradients belong to the input half; their buckets leave with the weight half.
@@ -282,20 +367,29 @@ void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, Op
   std::int32_t layer_bucket = bucket == kNoBucket || !last ? bucket : bucket + 1;
   for (std::size_t k = kLayerKinds; k-- > 0;) {
     const int count = layers_[at(v)].count[k];
-    push_run(out, block_of(j, kWeightGradient + k), count, layer_bucket);
-    if (bucket != kNoBucket) layer_bucket += count;
+    if (!shards_parameters()) {
+      push_run(out, block_of(j, kWeightGradient + k), count, layer_bucket);
+      if (bucket != kNoBucket) layer_bucket += count;
+      continue;
+    }
+    for (int i = 0; i < count; ++i) {
+      push_run(out, block_of(j, kWeightGradient + k), 1);
+      push_run(out, shared_block_ + kWait, 1);
+      push_run(out, shared_block_ + kReduce, 1);
+    }
   }
+  if (shards_parameters()) push_run(out, shared_block_ + kWait, 1);
   if (bucket == kNoBucket) return;
   if (last) push_run(out, block_of(j, kNothing), 1, bucket);
   if (v == 0) push_run(out, block_of(j, kNothing), 1, layer_bucket);
 }
 
-void StepExpander::add_cells(const Lane& lane, const Schedule& schedule, OpLane& out) {
+void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
+                             const Crew* crew, OpLane& out) {
   const int pipeline = costs_.layout().pipeline;
   const int virtual_stages = static_cast<int>(layers_.size());
-  const std::size_t micro_batches = lane.micro_batches.size();
   enum Class { kFirst, kAgain, kBack, kClasses };  // F and D; R; B: what feeds the same class next door
-  std::vector<std::int32_t> cell_of(micro_batches * at(virtual_stages) * kClasses, kNoCell);
+  std::vector<std::int32_t> cell_of(micro_batches.size() * at(virtual_stages) * kClasses, kNoCell);
   const auto slot = [&](std::int32_t j, int v, Class c) {
     return (at(j) * at(virtual_stages) + at(v)) * kClasses + static_cast<std::size_t>(c);
   };
@@ -318,18 +412,22 @@ void StepExpander::add_cells(const Lane& lane, const Schedule& schedule, OpLane&
     }
 
   for (int s = 0; s < pipeline; ++s)
-    for (const ScheduleOp& op : schedule.ops[at(s)]) {
+    for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
+      const ScheduleOp& op = schedule.ops[at(s)][i];
       const int v = op.virtual_stage * pipeline + s;
       const std::size_t j = at(op.micro_batch);
       OpCell cell;
       cell.op = op;
       cell.first_run = static_cast<std::uint32_t>(out.runs.size());
       const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch;
-      const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
+      const std::int32_t bucket = releases && costs_.layout().zero < 3 ? first_bucket_[at(v)] : kNoBucket;
       if (op.kind == OpKind::W)
         add_weight_runs(v, bucket, j, out);
       else if (op.kind == OpKind::B)
-        add_backward_runs(v, split, bucket, lane.micro_batches[j], j, out);
+        add_backward_runs(v, split, bucket, micro_batches[j],
+                          crew == nullptr ? stages_.recomputed_layers(v, micro_batches[j])
+                                          : most_recomputed(*crew, stages_, s, i),
+                          j, out);
       else
         add_forward_runs(v, j, out);
       cell.run_count = static_cast<std::uint32_t>(out.runs.size()) - cell.first_run;
@@ -337,7 +435,7 @@ void StepExpander::add_cells(const Lane& lane, const Schedule& schedule, OpLane&
       // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual
       // stages.
       const auto transfer = [&](int direction) {
-        return static_cast<std::int64_t>((j * 3 + at(direction)) * at(lane.context));
+        return static_cast<std::int64_t>((j * 3 + at(direction)) * at(out.context));
       };
       const int step = op.kind == OpKind::B ? -1 : 1;
       const auto hop = [&](int sender) {

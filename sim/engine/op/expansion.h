@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "policies/plan.h"
@@ -21,6 +22,7 @@
 #include "sim/engine/op_program.h"
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/lockstep.h"
 #include "sim/engine/stage/stage_types.h"
 
 namespace equipoise {
@@ -42,17 +44,26 @@ class StepExpander {
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
   };
   const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens);
-  void expand_lane(const Lane& lane, OpLane& out);
+  void expand_crews(const Step& step, OpProgram& program);
+  // `crew`: null if the lane meets no other.
+  void expand_lane(std::span<const MicroBatch> micro_batches, int context, const Schedule& schedule,
+                   const Crew* crew, OpLane& out);
   void add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
+  [[nodiscard]] double attention_flops(const MicroBatchCost& cost) const;
   std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, bool backward);
-  void add_cells(const Lane& lane, const Schedule& schedule, OpLane& out);
+  void add_shared_blocks(OpLane& out);
+  void add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule, const Crew* crew,
+                 OpLane& out);
   void add_forward_runs(int virtual_stage, std::size_t micro_batch, OpLane& out) const;
+  // `most_recomputed`: by any lane of the crew.
   void add_backward_runs(int virtual_stage, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
-                         std::size_t index, OpLane& out) const;
+                         int most_recomputed, std::size_t index, OpLane& out) const;
   void add_weight_runs(int virtual_stage, std::int32_t bucket, std::size_t micro_batch, OpLane& out) const;
-  Schedule schedule_for(const Lane& lane) const;
+  [[nodiscard]] bool shards_parameters() const {
+    return costs_.layout().zero == 3 && gradients_.has_replicas();
+  }
 
   const LayerCosts& costs_;
   StepOptions options_;
@@ -60,7 +71,8 @@ class StepExpander {
   MicroBatchCoster coster_;
   LaneEngine stages_;  // knows which layers a stage recomputes
   GradientSync gradients_;
-  std::vector<StageLayers> layers_;         // by virtual stage
+  std::vector<StageLayers> layers_;  // by virtual stage
+  std::uint32_t shared_block_ = 0;   // of the lane at hand: first of those that all micro-batches share
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
   std::array<std::vector<LayerOps>, kLayerKinds> memo_;
   OpList before_, after_;

@@ -16,8 +16,11 @@ bool any(std::span<const Picoseconds> durations) {
   return std::any_of(durations.begin(), durations.end(), [](Picoseconds t) { return t != 0; });
 }
 
-void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations) {
-  if (any(durations)) push_step(block, {name}, durations);
+void push_kernel(OpBlock& block, OpName name, std::span<const Picoseconds> durations, double flops = 0) {
+  if (!any(durations)) return;
+  OpStep step{name};
+  step.flops = flops;
+  push_step(block, step, durations);
 }
 
 std::vector<Picoseconds> totals(RankOps lists) {
@@ -43,15 +46,20 @@ void append_ops(RankOps lists, OpBlock& block) {
       assert(lists[r]->empty() || (*lists[r])[s].name == op.name);
       durations[r] = lists[r]->empty() ? 0 : (*lists[r])[s].duration;
     }
-    push_step(block,
-              {op.name, op.stream, op.stream == Stream::tp ? Meets::tensor : Meets::nobody, op.with_next,
-               op.bytes, op.flops},
-              durations);
+    OpStep step{op.name, op.stream};
+    step.meets = op.stream == Stream::tp   ? Meets::tensor
+                 : op.stream == Stream::ep ? Meets::expert
+                                           : Meets::nobody;
+    step.with_next = op.with_next;
+    step.bytes = op.bytes;
+    step.flops = op.flops;
+    push_step(block, step, durations);
   }
 }
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, std::span<const SyncOp> syncs, OpBlock& block) {
+                  std::span<const Picoseconds> attention, double attention_flops, std::span<const SyncOp> syncs,
+                  OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -62,6 +70,12 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     for (std::size_t r = 0; r < ranks; ++r) attention_left[r] -= kernel[r] = duration_of(r);
   };
 
+  // Pieces of the attention do their share of its FLOPs by their time.
+  const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
+  const auto flops_of = [&](std::span<const Picoseconds> piece) {
+    return whole > 0 ? attention_flops * static_cast<double>(*std::max_element(piece.begin(), piece.end())) / whole : 0;
+  };
+
   append_ops(before, block);
   for (std::size_t p = 0; p < count; ++p) {
     if (p == 0) {
@@ -69,17 +83,22 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     } else {
       attend([&](std::size_t r) { return run_of(p, r); });
     }
-    push_kernel(block, OpName::attention, kernel);
+    push_kernel(block, OpName::attention, kernel, flops_of(kernel));
     attend([&](std::size_t r) { return timeline.overlap[p * ranks + r]; });
     const bool beside = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
     const SyncOp& sync = syncs[std::min(p, syncs.size() - 1)];
-    push_step(block, {sync.name, Stream::cp, Meets::context, beside, sync.bytes}, shared);
-    if (beside) push_step(block, {OpName::attention}, kernel);
+    OpStep step{sync.name, Stream::cp, Meets::context, beside};
+    step.bytes = sync.bytes;
+    push_step(block, step, shared);
+    if (!beside) continue;
+    OpStep piece{OpName::attention};
+    piece.flops = flops_of(kernel);
+    push_step(block, piece, kernel);
   }
   // The last run: the rest of the attention, `after`, and what the host makes the GPU wait.
   kernel = attention_left;
-  push_kernel(block, OpName::attention, kernel);
+  push_kernel(block, OpName::attention, kernel, flops_of(kernel));
   append_ops(after, block);
   std::vector<Picoseconds> stall(ranks);
   for (std::size_t r = 0; r < ranks; ++r) {

@@ -72,11 +72,13 @@ void OpStepSimulator::take_contention(StepResult& out) const {
 }
 
 void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
+  const Picoseconds gradient_wait = out.gradient_wait;
   out.step = result_.makespan;
   out.pipeline = result_.pipeline_end;
   out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
-  out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] =
-      static_cast<double>(out.gradient_wait) * kSecondsPerPicosecond;
+  // What the stage engine found inside the pipeline (ZeRO-3), and what follows it.
+  out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
+      static_cast<double>(out.gradient_wait - gradient_wait) * kSecondsPerPicosecond;
   out.compute_max = 0;
   out.gpu_compute.clear();
   out.ops.clear();
@@ -104,7 +106,8 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
             *std::max_element(lane.end[at(s)].begin() + first, lane.end[at(s)].begin() + last);
         begin = std::min(begin, starts);
         end = std::max(end, ends);
-        if (options_.record_ops)
+        const bool real = at(cells[c].op.micro_batch) < step.lanes[l].micro_batches.size();
+        if (options_.record_ops && real)
           out.ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, starts, ends});
       }
     }

@@ -72,9 +72,10 @@ GradientSync::GradientSync(const LayerCosts& costs)
   }
   if (layout.zero == 3 && replicas_ > 1) {
     const double layer = static_cast<double>(model.layer_parameters(model.layers - 1)) / tensor;
-    layer_gather_ = to_picoseconds(
-        costs.collectives().seconds(Collective::all_gather, layer * kParameterBytes, everyone, use_));
-    layer_reduce_ = reduce(layer, everyone, use_).duration;
+    layer_gather_.bytes = layer * kParameterBytes;
+    layer_gather_.duration = to_picoseconds(
+        costs.collectives().seconds(Collective::all_gather, layer_gather_.bytes, everyone, use_));
+    layer_reduce_ = reduce(layer, everyone, use_);
   }
 }
 

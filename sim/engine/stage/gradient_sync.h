@@ -32,8 +32,10 @@ class GradientSync {
   End finish_sharded(Picoseconds pipeline_end) const;
   // Gathering one layer's parameters, and reducing its gradients (the last layer's: all are alike but the
   // ends).
-  [[nodiscard]] Picoseconds layer_gather() const { return layer_gather_; }
-  [[nodiscard]] Picoseconds layer_reduce() const { return layer_reduce_; }
+  [[nodiscard]] Picoseconds layer_gather() const { return layer_gather_.duration; }
+  [[nodiscard]] Picoseconds layer_reduce() const { return layer_reduce_.duration; }
+  [[nodiscard]] const Op& layer_gather_op() const { return layer_gather_; }
+  [[nodiscard]] const Op& layer_reduce_op() const { return layer_reduce_; }
 
   // Durations of the parts of one stage, for the op engine and tests.
   struct StageParts {
@@ -53,8 +55,8 @@ class GradientSync {
   std::vector<StageParts> parts_;                // by pipeline stage
   std::vector<std::vector<Picoseconds>> ready_;  // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
-  Picoseconds layer_gather_ = 0;
-  Picoseconds layer_reduce_ = 0;
+  Op layer_gather_{OpName::dp_all_gather, Stream::dp};
+  Op layer_reduce_{OpName::dp_reduce, Stream::dp};
   RangeUse use_;
 };
 

@@ -37,23 +37,8 @@ LaneEngine::LaneEngine(const ModelShape& model, const Layout& layout)
   grad_ready_.resize(layers_.size());
 }
 
-// One call of run(): what it was given, and where it stands.
-struct LaneEngine::Run {
-  const Schedule& schedule;
-  std::span<const MicroBatch> micro_batches;
-  std::span<const MicroBatchCost> costs;
-  bool blocking_sends;
-  std::int32_t lane;
-  LaneAccounts& accounts;
-  std::vector<StageOp>* ops;
-  std::size_t ranks;
-  OpKind gradient_op = OpKind::B;  // the op that ends a layer's gradients
-  std::size_t executed = 0;
-  LaneResult result{};
-};
-
 // Nothing has arrived but every micro-batch at the first virtual stage, and all stages are free at `start`.
-void LaneEngine::prepare(Run& run, Picoseconds start) {
+void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = layers_.size();
   const std::size_t c = run.ranks;
   const auto slots = run.micro_batches.size() * virtual_stages;
@@ -64,6 +49,8 @@ void LaneEngine::prepare(Run& run, Picoseconds start) {
   for (std::size_t j = 0; j < run.micro_batches.size(); ++j)
     for (std::size_t r = 0; r < c; ++r)
       forward_in_[j * virtual_stages * c + r] = again_in_[j * virtual_stages * c + r] = start;
+  if (stages_ == 1)
+    std::fill(backward_in_.begin() + static_cast<std::ptrdiff_t>(run.real * c), backward_in_.end(), start);
   clock_.resize(c);
   next_.assign(at(stages_), 0);
   for (auto& ready : grad_ready_) ready.clear();
@@ -125,34 +112,45 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v) {
   }
 }
 
-// Runs the stage's next op if its input has arrived.
-bool LaneEngine::run_next(Run& run, int s) {
+bool LaneEngine::ready(const Run& run, int s) const {
   const auto& stage_ops = run.schedule.ops[at(s)];
   if (next_[at(s)] == stage_ops.size()) return false;
-  const ScheduleOp op = stage_ops[next_[at(s)]];
-  const int v = op.virtual_stage * stages_ + s;
-  const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, v, run.ranks));
-  if (arrived != nullptr && arrived[0] == kNotYet) return false;
-  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
-  const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
-  Picoseconds* const free = free_.data() + at(s) * run.ranks;
+  const ScheduleOp& op = stage_ops[next_[at(s)]];
+  const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
+  return arrived == nullptr || arrived[0] != kNotYet;
+}
+
+ScheduleOp LaneEngine::open(Run& run, int s) {
+  const ScheduleOp op = run.schedule.ops[at(s)][next_[at(s)]];
+  const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
+  const Picoseconds* const free = free_.data() + at(s) * run.ranks;
   for (std::size_t r = 0; r < run.ranks; ++r)
     clock_[r] = arrived == nullptr ? free[r] : std::max(free[r], arrived[r]);
-  const Picoseconds begin = *std::min_element(clock_.begin(), clock_.end());
-  const bool releases = op.kind == run.gradient_op && last_gradient_[at(v)] == op.micro_batch;
-  apply(op.kind, v, micro_batch, cost, clock_, releases ? &grad_ready_[at(v)] : nullptr);
+  run.opened = *std::min_element(clock_.begin(), clock_.end());
+  return op;
+}
+
+std::vector<Picoseconds>* LaneEngine::releases(const Run& run, const ScheduleOp& op, int s) {
+  const auto v = at(virtual_stage(op, s));
+  return op.kind == run.gradient_op && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
+}
+
+void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
+  const int v = virtual_stage(op, s);
+  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
+  const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
   const Picoseconds end = *std::max_element(clock_.begin(), clock_.end());
   const Picoseconds own = alone(op.kind, v, micro_batch, cost);
   run.result.useful += own;
   account(op.kind, v, micro_batch, cost, s, run.accounts);
   if (op.kind == OpKind::R) run.accounts.recompute[at(s)] += own;
-  if (run.ops != nullptr) run.ops->push_back({run.lane, s, op, begin, end});
+  if (run.ops != nullptr && at(op.micro_batch) < run.real)
+    run.ops->push_back({run.lane, s, op, run.opened, end});
   end_ = std::max(end_, end);
   hand_on(run, op, v);
-  std::copy(clock_.begin(), clock_.end(), free);
+  std::copy(clock_.begin(), clock_.end(), free_.begin() + static_cast<std::ptrdiff_t>(at(s) * run.ranks));
   ++next_[at(s)];
   ++run.executed;
-  return true;
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {
@@ -170,14 +168,25 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
                            std::span<const MicroBatchCost> costs, const StepOptions& options,
                            Picoseconds start, std::int32_t lane, LaneAccounts& accounts,
                            std::vector<StageOp>* ops) {
-  Run run{schedule, micro_batches, costs, options.blocking_sends,
-          lane,     accounts,      ops,   costs.empty() ? std::size_t{1} : at(costs.front().ranks)};
-  prepare(run, start);
+  Run run{schedule,
+          micro_batches,
+          costs,
+          options.blocking_sends,
+          lane,
+          accounts,
+          ops,
+          costs.empty() ? std::size_t{1} : at(costs.front().ranks),
+          micro_batches.size()};
+  begin(run, start);
   while (!queue_.empty()) {
     const int s = queue_.back();
     queue_.pop_back();
     queued_[at(s)] = 0;
-    while (run_next(run, s)) {
+    while (ready(run, s)) {
+      const ScheduleOp op = open(run, s);
+      apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
+            clock_, releases(run, op, s));
+      close(run, op, s);
     }
   }
   std::size_t total = 0;

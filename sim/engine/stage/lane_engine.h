@@ -42,6 +42,43 @@ class LaneEngine {
                  std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
                  std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
 
+  // The same op by op, for lanes that wait for each other inside ops (lockstep_run.h): what one run was given
+  // and where it stands.
+  struct Run {
+    const Schedule& schedule;
+    std::span<const MicroBatch> micro_batches;
+    std::span<const MicroBatchCost> costs;
+    bool blocking_sends = false;
+    std::int32_t lane = 0;
+    LaneAccounts& accounts;
+    std::vector<StageOp>* ops = nullptr;
+    std::size_t ranks = 1;
+    std::size_t real = 0;            // micro-batches of the plan; the ops of later ones wait for no input
+                                     // where there is no pipeline
+    OpKind gradient_op = OpKind::B;  // the op that ends a layer's gradients
+    std::size_t executed = 0;
+    Picoseconds opened = 0;  // when the op at hand began
+    LaneResult result{};
+  };
+  void begin(Run& run, Picoseconds start);
+  // Whether the stage's next op can run; false at the end, too.
+  [[nodiscard]] bool ready(const Run& run, int stage) const;
+  // Sets clock() to when each rank can begin the stage's next op, and says which it is.
+  ScheduleOp open(Run& run, int stage);
+  // Whether the op releases gradient buckets; if so, where their times go.
+  std::vector<Picoseconds>* releases(const Run& run, const ScheduleOp& op, int stage);
+  // Ends the op at clock().
+  void close(Run& run, const ScheduleOp& op, int stage);
+  [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
+  [[nodiscard]] const StageLayers& layers(int virtual_stage) const {
+    return layers_[static_cast<std::size_t>(virtual_stage)];
+  }
+  [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
+    return op.virtual_stage * stages_ + stage;
+  }
+  [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
+  [[noreturn]] void report_stall(const Schedule& schedule) const;
+
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.
@@ -51,12 +88,8 @@ class LaneEngine {
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
 
  private:
-  struct Run;
-  void prepare(Run& run, Picoseconds start);
-  bool run_next(Run& run, int stage);
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage);
   void wake(int stage);
-  [[noreturn]] void report_stall(const Schedule& schedule) const;
   [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage, std::size_t ranks) const {
@@ -72,7 +105,6 @@ class LaneEngine {
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                int stage, LaneAccounts& accounts);
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
-  [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
 
   int stages_;
   int model_layers_;

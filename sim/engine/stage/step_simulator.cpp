@@ -45,14 +45,14 @@ StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, co
       engine_(costs.model(), costs.layout()),
       gradients_(costs) {}
 
-void StepSimulator::cost_lane(const Lane& lane) {
-  micro_batch_count_ = lane.micro_batches.size();
+void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches, int context) {
+  micro_batch_count_ = micro_batches.size();
   if (micro_batches_.size() < micro_batch_count_) micro_batches_.resize(micro_batch_count_);
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
-    if (j > 0 && costs_alike(lane.micro_batches[j], lane.micro_batches[j - 1]))
+    if (j > 0 && costs_alike(micro_batches[j], micro_batches[j - 1]))
       micro_batches_[j] = micro_batches_[j - 1];
     else
-      coster_.cost(lane.micro_batches[j], lane.context, micro_batches_[j]);
+      coster_.cost(micro_batches[j], context, micro_batches_[j]);
   }
 }
 
@@ -164,7 +164,7 @@ void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Sch
 }
 
 void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
-  cost_lane(lane);
+  cost_micro_batches(lane.micro_batches, lane.context);
   const Schedule& schedule = schedule_for(lane);
   const LaneResult done =
       engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_,
@@ -184,8 +184,8 @@ StepResult StepSimulator::run(const Step& step) {
   compute_sum_ = attention_max_ = attention_mean_ = gpu_count_ = recompute_sum_ = 0;
   exposed_sum_.fill(0);
   gradients_.begin_step();
-  if (costs_.layout().zero == 3) {
-    run_fully_sharded(step, result);
+  if (lanes_meet(costs_.layout())) {
+    run_in_lockstep(step, result);
     finish(result);
     return result;
   }
@@ -215,7 +215,7 @@ void StepSimulator::finish(StepResult& result) {
   result.compute_mean = compute_sum_ / std::max(gpus, 1.0);
   result.recompute_seconds = recompute_sum_ / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;
-  result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] = to_seconds(result.gradient_wait);
+  result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] += to_seconds(result.gradient_wait);
   result.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
 }
 

@@ -1,12 +1,15 @@
 // One optimizer step at `stage` fidelity: every lane's pipeline, then gradients, optimizer and parameters.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/lockstep.h"
 #include "sim/engine/stage/stage_types.h"
 
 namespace equipoise {
@@ -24,10 +27,17 @@ class StepSimulator {
 
  private:
   void run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result);
-  void run_fully_sharded(const Step& step, StepResult& result);
-  void run_fully_sharded(const Lane& lane, std::int32_t index, StepResult& result);
+  struct CrewMember {
+    CrewLane plan;
+    std::vector<MicroBatchCost> costs;
+    LaneAccounts accounts;
+    std::unique_ptr<LaneEngine> engine;
+    LaneResult timing;
+  };
+  void run_in_lockstep(const Step& step, StepResult& result);
+  void run_crew(const Crew& crew, Picoseconds start, std::vector<CrewMember>& members, StepResult& result);
   static int last_barrier_group(const Step& step);
-  void cost_lane(const Lane& lane);
+  void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   const Schedule& schedule_for(const Lane& lane);
   void account_lane(const Lane& lane, StepResult& result);
   void count_tokens(StepResult& result);
@@ -47,7 +57,6 @@ class StepSimulator {
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
-  std::vector<Picoseconds> sharded_;  // fully sharded: time of each micro-batch, its slowest lane's
   // Sums over the lanes of the step.
   double compute_sum_ = 0, attention_max_ = 0, attention_mean_ = 0, gpu_count_ = 0;
   std::array<double, kStreams> exposed_sum_{};

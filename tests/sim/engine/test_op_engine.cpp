@@ -211,3 +211,71 @@ TEST_CASE("a program that contradicts itself is refused") {
   bad.lanes[0].blocks[1].durations.pop_back();
   CHECK_THROWS_AS(run(bad), EngineError);
 }
+
+namespace {
+
+OpProgram two_lanes(OpBlock first, OpBlock second) {
+  OpProgram program = one_block(std::move(first), 1);
+  program.lanes.push_back(one_block(std::move(second), 1).lanes[0]);
+  program.replicas = 2;
+  program.crews = 1;
+  for (OpLane& lane : program.lanes) {
+    lane.crew = 0;
+    lane.expert_group = {0};
+  }
+  program.lanes[1].first_replica = 1;
+  return program;
+}
+
+}  // namespace
+
+TEST_CASE("an exchange of two lanes starts when the second arrives and holds both for the longer one") {
+  // Lane 0 arrives at 3 with 4 to exchange, lane 1 at 8 with 5: 8..13. Then 1 and 2.
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+  const OpProgram program = two_lanes({{{OpName::router}, exchange, {OpName::expert_gemm}}, {3, 4, 1}},
+                                      {{{OpName::router}, exchange, {OpName::expert_gemm}}, {8, 5, 2}});
+  const OpResult result = run(program);
+  CHECK(result.lanes[0].end[0] == std::vector<SimTime>{14});
+  CHECK(result.lanes[1].end[0] == std::vector<SimTime>{15});
+  const OpResult::Meeting& m = result.crews[0].cells[0][0][0];
+  CHECK(m.arrived == 8);
+  CHECK(m.lane == 1);
+  CHECK(run(lower(program, {}, result).graph).makespan == 15);
+  // In different groups nobody waits.
+  OpProgram apart = program;
+  apart.lanes[1].expert_group = {1};
+  CHECK(run(apart).lanes[0].end[0] == std::vector<SimTime>{8});
+}
+
+TEST_CASE("background ops go one after another under the kernels; a rank waits for them only where it must") {
+  // Gather 4, asked for at 0 by both: 0..4. Kernels 3 and 10, then a reduction of 6, asked for at 3 and 10:
+  // 10..16. Lane 0 computes 1 more, to 4, and waits to 16; lane 1 computes 9 more, to 19.
+  OpStep gather{OpName::dp_all_gather, Stream::dp, Meets::replicas};
+  gather.background = true;
+  OpStep reduce{OpName::dp_reduce, Stream::dp, Meets::replicas};
+  reduce.background = true;
+  OpStep wait{OpName::dp_all_gather, Stream::dp};
+  wait.waits = true;
+  const auto block = [&](SimTime before, SimTime after) {
+    return OpBlock{{gather, {OpName::attention}, reduce, {OpName::rope}, wait}, {4, before, 6, after, 0}};
+  };
+  const OpProgram program = two_lanes(block(3, 1), block(10, 9));
+  const OpResult result = run(program);
+  CHECK(result.lanes[0].end[0] == std::vector<SimTime>{16});
+  CHECK(result.lanes[1].end[0] == std::vector<SimTime>{19});
+  CHECK(run(lower(program, {}, result).graph).makespan == 19);
+  // A reduction asked for while the gather is under way starts when that ends: 2 + 1 would be before 4.
+  const OpProgram early = two_lanes(block(2, 0), block(1, 0));
+  const OpResult queued = run(early);
+  CHECK(queued.crews[0].cells[0][0][1].start == 4);
+  CHECK(queued.makespan == 10);
+  CHECK(run(lower(early, {}, queued).graph).makespan == 10);
+}
+
+TEST_CASE("lanes of a crew that come to different ops are named") {
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+  const OpProgram program = two_lanes({{exchange}, {3}}, {{{OpName::router}}, {8}});
+  CHECK_THROWS_WITH_AS(run(program),
+                       doctest::Contains("lane 0 comes to ep_all_to_all where lane 1 comes to its end"),
+                       EngineError);
+}

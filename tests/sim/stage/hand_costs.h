@@ -112,9 +112,11 @@ inline HandRun run_lane(std::string_view schedule, const HandLane& lane, int sta
 inline std::string order_of(const std::vector<StageOp>& ops, int stage) {
   std::string text;
   for (const StageOp& op : ops)
-    if (op.stage == stage)
-      text += (text.empty() ? "" : " ") + std::string(1, "FBDRW"[static_cast<std::size_t>(op.op.kind)]) +
-              std::to_string(op.op.micro_batch + 1);
+    if (op.stage == stage) {
+      if (!text.empty()) text += ' ';
+      text += "FBDRW"[static_cast<std::size_t>(op.op.kind)];
+      text += std::to_string(op.op.micro_batch + 1);
+    }
   return text;
 }
 

@@ -137,8 +137,9 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
   const GradientSync sync(models.costs);
   const int layers = models.costs.model().layers;
 
-  // Forward and backward, the first gather of each and the last reduction, and of every further layer what
-  // its own work is too short to hide.
+  // Alone. Forward: the first gather, then L layers of f each, under which the next one's gather G hides: L -
+  // 1 layers take max(f, G). Backward: the first gather; the last layer takes max(b, G), the first max(b, R),
+  // those between max(b, G + R), as the reduction R of the layer before goes first; then the first layer's R.
   MicroBatchCoster coster(models.costs, rule);
   LaneEngine engine(models.costs.model(), layout);
   const auto time = [&](const MicroBatch& micro_batch) {
@@ -147,9 +148,12 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
     const Picoseconds forward = cost.forward[0].local[0], backward = cost.backward[0].local[0];
     const Picoseconds work =
         engine.alone(OpKind::F, 0, micro_batch, cost) + engine.alone(OpKind::B, 0, micro_batch, cost);
-    return work + 2 * sync.layer_gather() + sync.layer_reduce() +
-           (layers - 1) * (std::max<Picoseconds>(0, sync.layer_gather() - forward) +
-                           std::max<Picoseconds>(0, sync.layer_gather() + sync.layer_reduce() - backward));
+    const Picoseconds gather = sync.layer_gather(), reduce = sync.layer_reduce();
+    const auto beyond = [](Picoseconds network, Picoseconds compute) {
+      return std::max<Picoseconds>(0, network - compute);
+    };
+    return work + 2 * gather + reduce + (layers - 1) * beyond(gather, forward) + beyond(gather, backward) +
+           (layers - 2) * beyond(gather + reduce, backward) + beyond(reduce, backward);
   };
   const Picoseconds expected = std::max(time(a.micro_batches[0]), time(b.micro_batches[0])) +
                                std::max(time(a.micro_batches[1]), time(b.micro_batches[1])) +

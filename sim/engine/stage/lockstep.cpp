@@ -1,0 +1,198 @@
+#include "sim/engine/stage/lockstep.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// Ops of one class make the same collectives in the same order.
+enum OpClass { kForwards, kBackwards, kWeights, kClasses };
+OpClass class_of(OpKind kind) {
+  return kind == OpKind::B ? kBackwards : kind == OpKind::W ? kWeights : kForwards;
+}
+constexpr std::array<OpKind, kClasses> kEmptyOp = {OpKind::F, OpKind::B, OpKind::W};
+
+// The expert-parallel group of each data x context rank of a stage: the lowest rank in it. (The same for
+// every stage and TP coordinate.)
+std::vector<int> expert_groups(const Placement& placement) {
+  const std::vector<int> replicas = placement.data_context_group(placement.gpu({0, 0, 0, 0}));
+  std::map<int, int> replica_of;
+  for (std::size_t i = 0; i < replicas.size(); ++i) replica_of[replicas[i]] = static_cast<int>(i);
+  std::vector<int> group(replicas.size());
+  for (std::size_t i = 0; i < replicas.size(); ++i) {
+    group[i] = static_cast<int>(i);
+    for (const int gpu : placement.group(Axis::expert, replicas[i])) {
+      const auto member = replica_of.find(gpu);
+      if (member != replica_of.end()) group[i] = std::min(group[i], member->second);
+    }
+  }
+  return group;
+}
+
+// Lanes that share a group, directly or over others, get the same number: that of the lowest of them.
+std::vector<std::size_t> linked_lanes(const std::vector<CrewLane>& lanes) {
+  std::vector<std::size_t> crew(lanes.size());
+  std::iota(crew.begin(), crew.end(), std::size_t{0});
+  const auto root = [&](std::size_t i) {
+    while (crew[i] != i) i = crew[i];
+    return i;
+  };
+  std::map<int, std::size_t> first_of_group;
+  for (std::size_t i = 0; i < lanes.size(); ++i)
+    for (const int group : lanes[i].expert_group) {
+      const std::size_t a = root(first_of_group.try_emplace(group, i).first->second);
+      const std::size_t b = root(i);
+      crew[std::max(a, b)] = std::min(a, b);
+    }
+  for (std::size_t i = 0; i < lanes.size(); ++i) crew[i] = root(i);
+  return crew;
+}
+
+bool same_order(const Schedule& a, const Schedule& b) {
+  for (std::size_t s = 0; s < a.ops.size(); ++s) {
+    if (a.ops[s].size() != b.ops[s].size()) return false;
+    for (std::size_t i = 0; i < a.ops[s].size(); ++i)
+      if (class_of(a.ops[s][i].kind) != class_of(b.ops[s][i].kind) ||
+          a.ops[s][i].virtual_stage != b.ops[s][i].virtual_stage)
+        return false;
+  }
+  return true;
+}
+
+// Holds no documents, so nothing is recomputed.
+MicroBatch empty_micro_batch() {
+  MicroBatch empty;
+  empty.recompute_layers = 0;
+  return empty;
+}
+
+// One stage: merges the lanes' op lists round by round.
+void merge_orders(std::vector<CrewLane*>& lanes) {
+  std::vector<std::vector<ScheduleOp>> merged(lanes.size());
+  std::vector<std::size_t> next(lanes.size(), 0);
+  for (;;) {
+    OpClass round = kClasses;
+    for (std::size_t l = 0; l < lanes.size(); ++l)
+      if (next[l] < lanes[l]->schedule.ops[0].size())
+        round = std::min(round, class_of(lanes[l]->schedule.ops[0][next[l]].kind));
+    if (round == kClasses) break;
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      const std::vector<ScheduleOp>& own = lanes[l]->schedule.ops[0];
+      if (next[l] < own.size() && class_of(own[next[l]].kind) == round) {
+        merged[l].push_back(own[next[l]++]);
+        continue;
+      }
+      merged[l].push_back({kEmptyOp[round], static_cast<std::int32_t>(lanes[l]->micro_batches.size()), 0});
+      lanes[l]->micro_batches.push_back(empty_micro_batch());
+    }
+  }
+  for (std::size_t l = 0; l < lanes.size(); ++l) {
+    lanes[l]->schedule.ops[0] = std::move(merged[l]);
+    lanes[l]->schedule.micro_batches = static_cast<int>(lanes[l]->micro_batches.size());
+  }
+}
+
+void number_groups(Crew& crew) {
+  std::map<int, int> number;
+  for (CrewLane& lane : crew.lanes)
+    for (int& group : lane.expert_group)
+      group = number.try_emplace(group, static_cast<int>(number.size())).first->second;
+  crew.expert_groups = static_cast<int>(number.size());
+}
+
+// The lanes of a group with a micro-batch, with their places and expert groups; schedules are still to be
+// made.
+std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
+                               const Placement& placement) {
+  const std::vector<int> groups = layout.expert > 1 ? expert_groups(placement) : std::vector<int>{};
+  std::vector<CrewLane> lanes;
+  int place = 0;
+  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    const Lane& lane = step.lanes[l];
+    if (lane.barrier_group != barrier_group) continue;
+    CrewLane out;
+    out.lane = static_cast<std::int32_t>(l);
+    out.first_replica = place;
+    out.real = lane.micro_batches.size();
+    out.micro_batches = lane.micro_batches;
+    for (int r = 0; r < lane.context; ++r, ++place) {
+      int group = 0;  // ZeRO-3 without expert parallelism: one group of all
+      if (layout.expert > 1) group = at(place) < groups.size() ? groups[at(place)] : place;
+      out.expert_group.push_back(group);
+    }
+    if (!lane.micro_batches.empty()) lanes.push_back(std::move(out));
+  }
+  return lanes;
+}
+
+}  // namespace
+
+bool lanes_meet(const Layout& layout) {
+  return layout.expert > 1 || (layout.zero == 3 && layout.data * layout.context > 1);
+}
+
+Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                     const StepOptions& options) {
+  std::vector<std::int32_t> groups;
+  for (std::size_t j = 0; j < micro_batches.size();) {
+    groups.push_back(micro_batches[j].chunk.count);
+    j += at(micro_batches[j].chunk.count);
+  }
+  ScheduleInput input;
+  input.stages = layout.pipeline;
+  input.virtual_stages = layout.virtual_pipeline;
+  input.group_sizes = groups;
+  input.keep = options.keep;
+  input.strict_keep = options.strict_keep;
+  return options.schedule->make(input);
+}
+
+std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& layout,
+                             const Placement& placement, const StepOptions& options) {
+  std::vector<CrewLane> lanes = lanes_of(step, barrier_group, layout, placement);
+  std::vector<std::size_t> linked(lanes.size(), 0);
+  if (layout.zero != 3) linked = linked_lanes(lanes);
+  std::vector<Crew> crews;
+  for (std::size_t first = 0; first < lanes.size(); ++first) {
+    std::vector<CrewLane*> members;
+    for (std::size_t l = first; l < lanes.size() && linked[first] == first; ++l)
+      if (linked[l] == first) members.push_back(&lanes[l]);
+    if (members.empty()) continue;
+    std::size_t most = 0;
+    for (const CrewLane* lane : members) most = std::max(most, lane->real);
+    for (CrewLane* lane : members) {
+      if (layout.pipeline > 1) lane->micro_batches.resize(most, empty_micro_batch());
+      lane->schedule = schedule_of(lane->micro_batches, layout, options);
+    }
+    if (layout.pipeline == 1) merge_orders(members);
+    const std::size_t before = crews.size();
+    for (CrewLane* lane : members) {
+      auto crew =
+          std::find_if(crews.begin() + static_cast<std::ptrdiff_t>(before), crews.end(),
+                       [&](const Crew& c) { return same_order(c.lanes.front().schedule, lane->schedule); });
+      if (crew == crews.end()) crew = crews.emplace(crews.end());
+      crew->lanes.push_back(std::move(*lane));
+    }
+  }
+  for (Crew& crew : crews) number_groups(crew);
+  return crews;
+}
+
+int most_recomputed(const Crew& crew, const LaneEngine& engine, int stage, std::size_t position) {
+  int most = 0;
+  for (const CrewLane& lane : crew.lanes) {
+    const ScheduleOp& op = lane.schedule.ops[at(stage)][position];
+    most = std::max(most, engine.recomputed_layers(engine.virtual_stage(op, stage),
+                                                   lane.micro_batches[at(op.micro_batch)]));
+  }
+  return most;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,65 @@
+// Runs the lanes of a crew op by op at stage fidelity, all at once: their clocks meet at expert-parallel
+// exchanges, and at ZeRO-3's collectives.
+//
+// ZeRO-3 (FSDP): every layer's parameters are gathered before its forward and its backward, and its gradients
+// are reduced after the backward, over all replicas. The gather of the next layer runs under the layer at
+// work, so does the reduction of the one before; both share the network, one after another. The first gather
+// of an op and its last reduction are exposed.
+//
+// O(ops x layers x ranks of the crew).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sim/engine/stage/gradient_sync.h"
+#include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/lockstep.h"
+
+namespace equipoise {
+
+// One lane of the crew while it runs.
+struct LockstepLane {
+  const CrewLane* plan = nullptr;
+  std::span<const MicroBatchCost> costs;  // of all its micro-batches, the empty ones too
+  LaneEngine* engine = nullptr;
+  LaneAccounts* accounts = nullptr;
+};
+
+class LockstepRun {
+ public:
+  // `sharded`: null unless parameters are sharded (ZeRO-3).
+  LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync* sharded,
+              const StepOptions& options, std::vector<StageOp>* ops);
+
+  // Results by lane. Throws std::logic_error, naming who waits, if the schedules cannot run.
+  std::vector<LaneResult> run(Picoseconds start);
+  // Time that ranks waited for parameters and gradients to be gathered and reduced, without waiting for other
+  // lanes; summed over ranks.
+  [[nodiscard]] double exposed_seconds() const { return exposed_seconds_; }
+
+ private:
+  struct At;  // a lane inside the op at hand
+  bool run_ready(int stage);
+  void run_op(int stage, std::vector<ScheduleOp>& ops);
+  void forward(std::vector<At>& lanes, int virtual_stage);
+  void backward(std::vector<At>& lanes, int virtual_stage, int most_recomputed, bool split);
+  void weights(std::vector<At>& lanes, int virtual_stage);
+  template <class TimelineOf>
+  void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
+  void issue(const std::vector<At>& lanes, Picoseconds duration);
+  void await(std::vector<At>& lanes);
+
+  const Crew& crew_;
+  std::span<const LockstepLane> lanes_;
+  const GradientSync* sharded_;
+  std::vector<LaneEngine::Run> runs_;
+  std::vector<std::size_t> position_;          // by stage
+  std::vector<Picoseconds> latest_, longest_;  // by expert group
+  Picoseconds network_ = 0;                    // the last of ZeRO-3's collectives ends
+  Picoseconds issued_ = 0;                     // time of those not yet awaited
+  double exposed_seconds_ = 0;
+};
+
+}  // namespace equipoise

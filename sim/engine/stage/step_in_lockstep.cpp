@@ -1,0 +1,59 @@
+// Steps whose lanes wait for each other inside layers: every crew of lanes runs as one (lockstep_run.h).
+#include <algorithm>
+#include <utility>
+
+#include "sim/engine/stage/lockstep_run.h"
+#include "sim/engine/stage/step_simulator.h"
+
+namespace equipoise {
+
+void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<CrewMember>& members,
+                             StepResult& result) {
+  std::vector<LockstepLane> lanes;
+  for (const CrewLane& lane : crew.lanes) {
+    CrewMember& member = members[static_cast<std::size_t>(lane.lane)];
+    member.plan = lane;
+    micro_batches_.clear();
+    cost_micro_batches(lane.micro_batches, static_cast<int>(lane.expert_group.size()));
+    member.costs = std::move(micro_batches_);
+    member.engine = std::make_unique<LaneEngine>(costs_.model(), costs_.layout());
+    lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
+  }
+  const bool sharded = costs_.layout().zero == 3 && gradients_.has_replicas();
+  LockstepRun run(crew, lanes, sharded ? &gradients_ : nullptr, options_,
+                  options_.record_ops ? &result.ops : nullptr);
+  const std::vector<LaneResult> done = run.run(start);
+  exposed_sum_[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
+  for (std::size_t l = 0; l < lanes.size(); ++l)
+    members[static_cast<std::size_t>(crew.lanes[l].lane)].timing = done[l];
+}
+
+void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
+  for (int group = 0; group <= last_barrier_group(step); ++group) {
+    const Picoseconds start = result.pipeline;
+    std::vector<CrewMember> members(step.lanes.size());
+    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_))
+      run_crew(crew, start, members, result);
+    // In the order of lanes, whatever crews they were in.
+    for (CrewMember& member : members) {
+      if (member.engine == nullptr) continue;
+      const CrewLane& plan = member.plan;
+      const auto lane = static_cast<std::size_t>(plan.lane);
+      gradients_.add_lane(member.engine->grad_ready());
+      result.lanes.push_back(member.timing);
+      result.pipeline = std::max(result.pipeline, member.engine->end());
+      if (member.timing.makespan > 0)
+        result.bubble_ratio += 1.0 - to_seconds(member.timing.useful) /
+                                         (costs_.layout().pipeline * to_seconds(member.timing.makespan));
+      micro_batches_ = std::move(member.costs);
+      std::swap(accounts_, member.accounts);
+      micro_batch_count_ = plan.real;
+      account_lane(step.lanes[lane], result);
+      // Ops without documents hold nothing: memory follows the lane's own schedule.
+      if (memory_ != nullptr)
+        check_memory(step.lanes[lane], plan.lane, schedule_for(step.lanes[lane]), result);
+    }
+  }
+}
+
+}  // namespace equipoise

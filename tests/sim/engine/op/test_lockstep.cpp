@@ -1,0 +1,200 @@
+// Lanes that wait for each other inside layers: expert-parallel exchanges across replicas and ZeRO-3's
+// gathers and reductions. Both fidelities must agree, op by op, and with the longest path of the task graph.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "sim/engine/critical_path.h"
+#include "sim/engine/engine.h"
+#include "sim/engine/op/expansion.h"
+#include "sim/engine/op/op_step.h"
+#include "sim/engine/op_lowering.h"
+#include "tests/sim/engine/op/random_job.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+// Experts over lanes, sharded parameters, or both; lanes may hold different numbers of micro-batches,
+// recompute different numbers of layers and, without a pipeline, chunks in different groups.
+Job coupled_job(std::uint64_t seed) {
+  SplitMix64 random(seed * 1009 + 5);
+  Job job = random_job(seed);
+  const bool sharded = below(random, 2) == 0;
+  const bool experts = !sharded || below(random, 3) == 0;
+  job.model = builtin_model(experts ? "deepseek-v2" : "llama2-7b");
+  job.model.layers =
+      std::max(4, 2 * job.layout.pipeline * job.layout.virtual_pipeline) + static_cast<int>(below(random, 3));
+  job.layout.data = 1 << (below(random, 3) + 1);
+  job.layout.context = 1 << below(random, 3);
+  if (experts) {
+    job.layout.context_comm = ContextComm::all_gather;
+    job.layout.expert = 1 << below(random, 5);
+    while ((job.layout.data * job.layout.context) % job.layout.expert != 0) job.layout.expert /= 2;
+  }
+  if (sharded) {
+    job.layout.zero = 3;
+    job.layout.pipeline = job.layout.virtual_pipeline = 1;
+    if (job.options.schedule->name == "interleaved-1f1b") job.options.schedule = &schedule_policy("1f1b");
+  }
+  const bool uneven = job.layout.virtual_pipeline == 1;
+  const bool chunks = job.options.schedule->name == "state-aware-1f1b" && job.layout.pipeline == 1;
+  job.options.keep = static_cast<int>(below(random, 3)) + 1;
+  job.step.lanes.clear();
+  std::int64_t document = 0;
+  const std::uint64_t same = static_cast<std::uint64_t>(job.layout.pipeline) * (below(random, 2) + 1);
+  for (int l = 0; l < job.layout.data; ++l) {
+    Lane lane;
+    lane.context = job.layout.context;
+    const std::uint64_t count = uneven ? below(random, 5) : same;  // sometimes a lane without work
+    while (lane.micro_batches.size() < count) {
+      if (chunks && below(random, 3) == 0) {
+        const int pieces = static_cast<int>(below(random, 3)) + 2;
+        for (int i = 0; i < pieces; ++i) {
+          MicroBatch chunk;
+          chunk.slices = {{document, i * 1000, (i + 1) * 1000}};
+          chunk.chunk = {document, i, pieces, 0};
+          lane.micro_batches.push_back(chunk);
+        }
+        ++document;
+        continue;
+      }
+      lane.micro_batches.push_back(random_micro_batch(random, document));
+      if (below(random, 3) == 0)
+        lane.micro_batches.back().recompute_layers =
+            static_cast<int>(below(random, static_cast<std::uint64_t>(job.model.layers) + 1));
+    }
+    job.step.lanes.push_back(lane);
+  }
+  job.text = job.model.name + ", " + std::string(job.options.schedule->name) + ", tp " +
+             std::to_string(job.layout.tensor) + ", cp " + std::to_string(job.layout.context) + ", pp " +
+             std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) + ", ep " +
+             std::to_string(job.layout.expert) + ", zero " + std::to_string(job.layout.zero);
+  return job;
+}
+
+}  // namespace
+
+TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the longest path of its graph") {
+  int met = 0;
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    const Job job = coupled_job(seed);
+    CAPTURE(seed);
+    CAPTURE(job.text);
+    const Prices prices(job);
+    const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+    const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
+    const OpResult op = run(program);
+    met += program.crews > 0 ? 1 : 0;
+    CHECK(op.pipeline_end == stage.pipeline);
+    CHECK(op.makespan == stage.step);
+    if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
+    if (seed % 3 == 1 && job.layout.tensor > 1)
+      CHECK(run(StepExpander(prices.costs, job.shard, job.options, false).expand(job.step)).makespan ==
+            op.makespan);
+  }
+  CHECK(met > 100);
+}
+
+TEST_CASE("lanes in lockstep: threads, stragglers and jitter, and a critical path without gaps") {
+  for (std::uint64_t seed = 200; seed < 260; ++seed) {
+    const Job job = coupled_job(seed);
+    CAPTURE(job.text);
+    const Prices prices(job);
+    const OpProgram program =
+        StepExpander(prices.costs, job.shard, job.options, seed % 2 == 0).expand(job.step);
+    std::vector<double> speed(static_cast<std::size_t>(program.stages * program.replicas * program.tensor),
+                              1.0);
+    for (std::size_t g = 0; g < speed.size(); g += 3) speed[g] = 0.7;
+    OpOptions options;
+    options.speed = speed;
+    options.jitter = {0.1, seed};
+    const OpResult result = run(program, options);
+    CHECK(run(lower(program, options, result).graph).makespan == result.makespan);
+    OpOptions threads = options;
+    threads.threads = 3;
+    const OpResult many = run(program, threads);
+    CHECK(many.makespan == result.makespan);
+    for (std::size_t l = 0; l < program.lanes.size(); ++l) CHECK(many.lanes[l].end == result.lanes[l].end);
+
+    const std::vector<PathSegment> path = critical_path(program, options, result);
+    if (result.makespan == 0) continue;
+    REQUIRE_FALSE(path.empty());
+    CHECK(path.front().start == 0);
+    CHECK(path.back().end == result.makespan);
+    for (std::size_t i = 1; i < path.size(); ++i) REQUIRE(path[i].start == path[i - 1].end);
+    for (const Stream stream : {Stream::ep, Stream::dp}) {
+      Free free;
+      free.streams[static_cast<std::size_t>(stream)] = true;
+      CHECK(makespan_without(program, {}, free) <= run(program).makespan);
+    }
+    Free free;
+    free.lane = path.front().lane;
+    free.micro_batch = 0;
+    CHECK(makespan_without(program, {}, free) <= run(program).makespan);
+  }
+}
+
+TEST_CASE(
+    "lanes in lockstep: with links to spare contention changes nothing, a slow network makes steps longer") {
+  int slower = 0;
+  for (std::uint64_t seed = 400; seed < 416; ++seed) {
+    const Job job = coupled_job(seed);
+    CAPTURE(job.text);
+    const Prices prices(job, 2);
+    FabricOptions network;
+    network.gpus = prices.placement.gpus();
+    network.gpus_per_node = 2;
+    network.nvlink_GBps = network.nic_GBps = 1e6;
+    const Fabric fast(network);
+    network.nvlink_GBps = 450;
+    network.nic_GBps = 1;
+    const Fabric slow(network);
+    OpStepOptions options;
+    const Picoseconds alone =
+        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step;
+    options.fabric = &fast;
+    CHECK(OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step == alone);
+    options.fabric = &slow;
+    const Picoseconds slowed =
+        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step;
+    CHECK(slowed >= alone);
+    slower += slowed > alone ? 1 : 0;
+  }
+  CHECK(slower > 8);
+}
+
+TEST_CASE(
+    "lanes in lockstep: scaling every duration scales the step; a step reports the same at both fidelities") {
+  for (std::uint64_t seed = 300; seed < 340; ++seed) {
+    Job job = coupled_job(seed);
+    job.options.record_gpus = true;
+    job.options.record_ops = true;
+    CAPTURE(job.text);
+    const Prices prices(job);
+    OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
+    const SimTime once = run(program).makespan;
+    for (OpLane& lane : program.lanes) {
+      for (OpBlock& block : lane.blocks)
+        for (SimTime& duration : block.durations) duration *= 7;
+      for (SimTime& duration : lane.transfers) duration *= 7;
+    }
+    for (StageEnd& end : program.ends) {
+      for (SimTime& duration : end.buckets) duration *= 7;
+      for (SimTime& duration : end.durations) duration *= 7;
+    }
+    CHECK(run(program).makespan == 7 * once);
+
+    const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+    const StepResult op = OpStepSimulator(prices.costs, job.shard, job.options, {}).run(job.step);
+    CHECK(op.step == stage.step);
+    CHECK(op.ops.size() == stage.ops.size());
+    CHECK(op.bubble_ratio == doctest::Approx(stage.bubble_ratio).epsilon(1e-9));
+    REQUIRE(op.gpu_compute.size() == stage.gpu_compute.size());
+    for (std::size_t g = 0; g < op.gpu_compute.size(); ++g)
+      CHECK(op.gpu_compute[g] == doctest::Approx(stage.gpu_compute[g]).epsilon(1e-9));
+  }
+}

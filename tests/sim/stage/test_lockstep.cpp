@@ -1,0 +1,158 @@
+// How lanes that share collectives are brought in step.
+#include <algorithm>
+#include <string>
+
+#include "sim/engine/stage/lockstep.h"
+#include "sim/engine/stage/step_simulator.h"
+#include "tests/sim/models.h"
+#include "tests/sim/stage/hand_costs.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Step step_of(std::initializer_list<int> micro_batches, int context = 1) {
+  Step step;
+  std::int64_t document = 0;
+  for (const int count : micro_batches) {
+    Lane& lane = step.lanes.emplace_back();
+    lane.context = context;
+    for (int j = 0; j < count; ++j) lane.micro_batches.push_back(documents({500}, document++));
+  }
+  return step;
+}
+
+Layout moe_layout(int data, int context, int pipeline, int expert) {
+  Layout layout = pipeline_of(pipeline);
+  layout.data = data;
+  layout.context = context;
+  layout.expert = expert;
+  return layout;
+}
+
+std::vector<Crew> crews_of(const Step& step, const Layout& layout, const char* schedule, int keep = 1) {
+  const Placement placement(layout.order,
+                            {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline}, 8);
+  StepOptions options;
+  options.schedule = &schedule_policy(schedule);
+  options.keep = keep;
+  return make_crews(step, 0, layout, placement, options);
+}
+
+// "F1 B1": a stage's ops, those without documents in parentheses.
+std::string text(const CrewLane& lane, int stage) {
+  std::string out;
+  for (const ScheduleOp& op : lane.schedule.ops[static_cast<std::size_t>(stage)]) {
+    if (!out.empty()) out += ' ';
+    const bool empty = static_cast<std::size_t>(op.micro_batch) >= lane.real;
+    if (empty) out += '(';
+    out += "FBDRW"[static_cast<std::size_t>(op.kind)];
+    if (!empty) out += std::to_string(op.micro_batch + 1);
+    if (empty) out += ')';
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "Without a pipeline op lists are merged: forwards first, and who has none takes part without documents") {
+  Layout layout = moe_layout(3, 1, 1, 1);
+  layout.zero = 3;
+  // 1F1B on one stage is F B F B; the lane without micro-batches is not there.
+  const std::vector<Crew> even = crews_of(step_of({2, 1, 0}), layout, "1f1b");
+  REQUIRE(even.size() == 1);
+  REQUIRE(even[0].lanes.size() == 2);
+  CHECK(text(even[0].lanes[0], 0) == "F1 B1 F2 B2");
+  CHECK(text(even[0].lanes[1], 0) == "F1 B1 (F) (B)");
+  // Two dependent chunks with K = 1: D1 F2 B2 R1 B1, so the standalone lane waits with its backward.
+  Step chunks = step_of({2, 1});
+  for (int i = 0; i < 2; ++i) chunks.lanes[0].micro_batches[static_cast<std::size_t>(i)].chunk = {0, i, 2, 0};
+  const std::vector<Crew> mixed = crews_of(chunks, layout, "state-aware-1f1b");
+  REQUIRE(mixed.size() == 1);
+  CHECK(text(mixed[0].lanes[0], 0) == "D1 F2 B2 R1 B1");
+  CHECK(text(mixed[0].lanes[1], 0) == "F1 (F) B1 (F) (B)");
+}
+
+TEST_CASE("With a pipeline shorter lanes get empty micro-batches behind their own") {
+  const std::vector<Crew> crews = crews_of(step_of({3, 1}), moe_layout(2, 1, 2, 2), "1f1b");
+  REQUIRE(crews.size() == 1);
+  CHECK(text(crews[0].lanes[0], 0) == "F1 F2 B1 F3 B2 B3");
+  CHECK(text(crews[0].lanes[1], 0) == "F1 (F) B1 (F) (B) (B)");
+  CHECK(text(crews[0].lanes[1], 1) == "F1 B1 (F) (B) (F) (B)");
+  // A group of chunks orders its ops otherwise: no common order, so each lane is on its own.
+  Step chunks = step_of({2, 2});
+  for (int i = 0; i < 2; ++i) chunks.lanes[0].micro_batches[static_cast<std::size_t>(i)].chunk = {0, i, 2, 0};
+  CHECK(crews_of(chunks, moe_layout(2, 1, 2, 2), "state-aware-1f1b").size() == 2);
+}
+
+TEST_CASE("A crew is the lanes that share an expert group, directly or over others") {
+  // DP 4 x CP 2: groups of 2 ranks lie inside lanes, of 4 join lanes 0-1 and 2-3, of 8 all.
+  const Step step = step_of({1, 1, 1, 1}, 2);
+  CHECK(crews_of(step, moe_layout(4, 2, 1, 2), "1f1b").size() == 4);
+  const std::vector<Crew> two = crews_of(step, moe_layout(4, 2, 1, 4), "1f1b");
+  REQUIRE(two.size() == 2);
+  CHECK(two[0].lanes[1].lane == 1);
+  CHECK(two[1].lanes[0].lane == 2);
+  CHECK(two[0].expert_groups == 1);
+  CHECK(crews_of(step, moe_layout(4, 2, 1, 8), "1f1b").size() == 1);
+  // Lanes of three CP ranks and groups of two: ranks {0,1}, {2,3}, {4,5}: the middle group joins the lanes.
+  const std::vector<Crew> chain = crews_of(step_of({1, 1}, 3), moe_layout(2, 3, 1, 2), "1f1b");
+  REQUIRE(chain.size() == 1);
+  CHECK(chain[0].expert_groups == 3);
+  CHECK(chain[0].lanes[0].expert_group == std::vector<int>{0, 0, 1});
+  CHECK(chain[0].lanes[1].expert_group == std::vector<int>{1, 2, 2});
+}
+
+TEST_CASE("With experts over both lanes the short lane's layers wait for the long lane's") {
+  // Attention of one 16K document takes far longer than that of 16 of 1K: alone the lanes differ, together
+  // the short one is held at every exchange and ends with the long one's last.
+  Layout layout = moe_layout(2, 1, 1, 2);
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 4;
+  const Models models(model, layout);
+  const ShardRule rule = shard_by("per-sequence");
+  StepOptions options;
+  options.schedule = &schedule_policy("1f1b");
+  StepSimulator simulator(models.costs, rule, options, nullptr);
+  Step both;
+  both.lanes.resize(2);
+  both.lanes[0].micro_batches.push_back(documents({16384}));
+  both.lanes[1].micro_batches.push_back(documents(
+      {1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024}));
+  Step long_alone = both, short_alone = both;
+  long_alone.lanes[1].micro_batches.clear();
+  short_alone.lanes[0].micro_batches.clear();
+  const Picoseconds longest = simulator.run(long_alone).lanes[0].makespan;
+  const Picoseconds shortest = simulator.run(short_alone).lanes[0].makespan;
+  const StepResult together = simulator.run(both);
+  CHECK(shortest < longest);
+  CHECK(together.lanes[0].makespan == longest);  // equal tokens: exchanges take as long as alone
+  CHECK(together.lanes[1].makespan > (shortest + longest) / 2);
+}
+
+TEST_CASE("Two micro-batches, long then short and short then long, take two long ones in lockstep") {
+  // Without experts each lane takes long + short.
+  Layout layout = moe_layout(2, 1, 1, 2);
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 4;
+  const Models models(model, layout);
+  const ShardRule rule = shard_by("per-sequence");
+  StepOptions options;
+  options.schedule = &schedule_policy("1f1b");
+  StepSimulator simulator(models.costs, rule, options, nullptr);
+  const MicroBatch large = documents({16384}), small = documents({4096, 4096, 4096, 4096}, 1);
+  Step step;
+  step.lanes.resize(2);
+  step.lanes[0].micro_batches = {large};
+  const Picoseconds one = simulator.run(step).pipeline;
+  step.lanes[0].micro_batches = {small};
+  const Picoseconds other = simulator.run(step).pipeline;
+  step.lanes[0].micro_batches = {large, small};
+  CHECK(simulator.run(step).pipeline == one + other);
+  step.lanes[1].micro_batches = {small, large};
+  const Picoseconds crossed = simulator.run(step).pipeline;
+  CHECK(crossed > one + other);
+  CHECK(crossed <= 2 * one);
+}
