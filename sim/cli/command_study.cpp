@@ -58,6 +58,7 @@ void write_file(const std::filesystem::path& path, const std::string& text) {
 void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
   write_file(directory / "summary.json", summary_json(study, result).dump(2) + "\n");
   write_file(directory / "steps.csv", steps_csv(result));
+  write_file(directory / "gpus.csv", gpus_csv(study, result));
   write_file(directory / "plan.json", plans_json_text(study, result));
 }
 
@@ -100,6 +101,8 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
   const std::vector<Case> cases = cases_of(options);
   RunStudyOptions run;
   run.steps = step_settings(options);
+  if (options.chakra && (options.out.empty() || run.steps.fidelity == Fidelity::stage))
+    throw UserError("--chakra needs --out DIR and --fidelity op");
   run.jobs =
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   run.keep_plans = !options.out.empty();
@@ -115,6 +118,7 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       run.details.steps = options.timeline_steps;
       run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
                                options.no_fold_tp, parse_counters(options.timeline_counters)};
+      run.details.chakra = options.chakra;
     }
     const StudyResult result = run_study(study, run);
     if (!options.quiet) {

@@ -25,6 +25,7 @@ struct StudyOptions {
   int timeline_steps = 1;                                            // with out: of every policy
   std::vector<int> timeline_lanes, timeline_stages, timeline_ranks;  // empty: all
   std::string timeline_counters = "memory,tokens";                   // or none
+  bool chakra = false;  // with out, op fidelity: Chakra execution traces of every policy's first step
   std::string format = "table";
   bool quiet = false;
 };

@@ -44,6 +44,8 @@ void add_study(CLI::App& app) {
       ->add_option("--timeline-counters", options->timeline_counters,
                    "Counters of each rank in timelines: memory, tokens, or none")
       ->capture_default_str();
+  command->add_flag("--chakra", options->chakra,
+                    "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options] { run_study_command(*options, std::cout, std::cerr); });

@@ -61,7 +61,7 @@ class LayerCosts {
                                      RangeUse& use) const;
 
   // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
-  [[nodiscard]] double attention_flops(double pairs) const {
+  [[nodiscard]] double causal_attention_flops(double pairs) const {
     return 2.0 * (model_.head_dim + model_.value_dim()) * (model_.heads / layout_.tensor) * pairs;
   }
 

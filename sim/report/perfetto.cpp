@@ -5,11 +5,12 @@
 #include <cstring>
 
 #include "policies/error.h"
+#include "sim/report/protobuf.h"
 
 namespace equipoise {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+using namespace protobuf;
 
 constexpr std::size_t kBufferBytes = 1 << 20;
 constexpr std::uint64_t kSequence = 1;         // all packets form one sequence
@@ -35,40 +36,6 @@ constexpr std::uint32_t kEventNames = 2, kArgumentNames = 3, kInternedIid = 1, k
 enum class EventType : std::uint64_t { slice_begin = 1, slice_end = 2, counter = 4 };
 constexpr std::uint64_t kExplicitOrder = 3;
 constexpr std::uint64_t kUnitCount = 2, kUnitBytes = 3;
-
-void put_varint(Bytes& out, std::uint64_t value) {
-  while (value >= 0x80) {
-    out.push_back(static_cast<std::uint8_t>(value | 0x80));
-    value >>= 7;
-  }
-  out.push_back(static_cast<std::uint8_t>(value));
-}
-
-void put_tag(Bytes& out, std::uint32_t number, std::uint32_t wire) {
-  put_varint(out, (std::uint64_t{number} << 3) | wire);
-}
-
-void put_integer(Bytes& out, std::uint32_t number, std::uint64_t value) {
-  put_tag(out, number, 0);
-  put_varint(out, value);
-}
-
-void put_fixed64(Bytes& out, std::uint32_t number, std::uint64_t value) {
-  put_tag(out, number, 1);
-  for (int byte = 0; byte < 8; ++byte) out.push_back(static_cast<std::uint8_t>(value >> (8 * byte)));
-}
-
-void put_text(Bytes& out, std::uint32_t number, std::string_view text) {
-  put_tag(out, number, 2);
-  put_varint(out, text.size());
-  out.insert(out.end(), text.begin(), text.end());
-}
-
-void put_message(Bytes& out, std::uint32_t number, const Bytes& message) {
-  put_tag(out, number, 2);
-  put_varint(out, message.size());
-  out.insert(out.end(), message.begin(), message.end());
-}
 
 }  // namespace
 

@@ -103,7 +103,8 @@ class CellSlices final : public OpSink {
     const auto [start, end] = std::pair(op.start, op.end);
     const OpStep& what = step_of(op.run, op.step);
     if (what.waits) return;
-    if (!what.background) layers_.note(at(op.rank), op.run, op.repetition, what.name, timeline_.offset_ + start);
+    if (!what.background)
+      layers_.note(at(op.rank), op.run, op.repetition, what.name, timeline_.offset_ + start);
     if (start == end) return;
     const int c = op.rank / program_.tensor;
     const int t = op.rank % program_.tensor;

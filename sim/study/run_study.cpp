@@ -59,7 +59,7 @@ struct Simulation {
       auto& simulator = simulators[static_cast<std::size_t>(worker)];
       if (!simulator) {
         StepOptions own = options;
-        own.record_gpus = study.record_gpus && i == 0;
+        own.record_gpus = study.record_gpus;
         simulator = std::make_unique<StepRunner>(file, models, rule, own, study.steps);
       }
       results[i] = simulator->run(plan.steps[i], i);
@@ -95,6 +95,46 @@ void judge_memory(PolicyResult& result) {
                      std::to_string(result.run.pack.bucket_size) + " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
+}
+
+// StepResult::gpu_compute lists lanes by barrier group, then stages and ranks; lanes of later groups reuse
+// GPUs.
+void average_gpus(const Plan& plan, PolicyResult& result) {
+  const auto stages = static_cast<std::size_t>(result.layout.pipeline);
+  const auto replicas = static_cast<std::size_t>(result.layout.data * result.layout.context);
+  const bool any_full =
+      std::any_of(result.tail.begin(), result.tail.end(), [](char tail) { return tail == 0; });
+  std::vector<double> sum;
+  double steps = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (plan.steps[i].tail && any_full) continue;
+    std::size_t ranks = 0;
+    int last_group = 0;
+    for (const Lane& lane : plan.steps[i].lanes) {
+      ranks += lane.micro_batches.empty() ? 0 : static_cast<std::size_t>(lane.context);
+      last_group = std::max(last_group, lane.barrier_group);
+    }
+    const std::vector<double>& seconds = result.steps[i].gpu_compute;
+    if (ranks == 0 || seconds.empty()) continue;
+    const std::size_t tensor = seconds.size() / (ranks * stages);
+    result.gpu_tensor = static_cast<int>(tensor);
+    sum.resize(stages * replicas * tensor, 0);
+    const double* next = seconds.data();
+    for (int group = 0; group <= last_group; ++group) {
+      std::size_t place = 0;
+      for (const Lane& lane : plan.steps[i].lanes) {
+        if (lane.barrier_group != group) continue;
+        const auto width = static_cast<std::size_t>(lane.context) * tensor;
+        for (std::size_t s = 0; s < stages && !lane.micro_batches.empty(); ++s, next += width)
+          for (std::size_t r = 0; r < width && place * tensor + r < replicas * tensor; ++r)
+            sum[(s * replicas + place) * tensor + r] += next[r];
+        place += static_cast<std::size_t>(lane.context);
+      }
+    }
+    ++steps;
+  }
+  for (double& seconds : sum) seconds /= steps;
+  result.gpu_compute = std::move(sum);
 }
 
 void drop_times(Metrics& m) {  // a run that does not fit has no step time
@@ -224,6 +264,8 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
                             documents.batches, plan, result.steps});
   for (const StepResult& s : result.steps) result.use += s.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
+  result.layout = models.layout;
+  if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);
   result.peak_moment = find_peak(result, plan, study, models, shard_rule(result.run, shard, *workload),
                                  step_options, options.steps);

@@ -18,7 +18,7 @@ namespace equipoise {
 
 struct RunStudyOptions {
   int jobs = 1;              // threads; results do not depend on it
-  bool record_gpus = false;  // keep the compute seconds of every GPU of the first step
+  bool record_gpus = false;  // keep the compute seconds of every GPU
   bool keep_plans = false;
   StepSettings steps;     // fidelity
   DetailOptions details;  // timelines and critical paths
@@ -50,7 +50,13 @@ struct PolicyResult {
   std::vector<std::string> notes;
   std::vector<StepResult> steps;
   std::vector<char> tail;  // by step
-  Plan plan;               // with keep_plans
+  // With record_gpus: compute seconds of each GPU, mean over full steps: [(stage * replicas + replica) *
+  // tensor + TP rank], replica = place among the data x context ranks of the stage; tensor: 1 if TP ranks do
+  // the same.
+  std::vector<double> gpu_compute;
+  int gpu_tensor = 1;
+  Layout layout;  // the study's, with what the policy changes
+  Plan plan;      // with keep_plans
 };
 
 struct StudyResult {

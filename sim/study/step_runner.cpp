@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "policies/error.h"
+#include "sim/report/chakra.h"
 #include "traces/atomic_file.h"
 
 namespace equipoise {
@@ -83,7 +84,16 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
                                 {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
   }
   out["by_axis"] = by_axis;
-  for (const SimTime time : shares.by_stage) out["by_stage"].push_back(seconds(time));
+  for (std::size_t s = 0; s < shares.by_stage.size(); ++s) {
+    out["by_stage"].push_back(seconds(shares.by_stage[s]));
+    if (shares.by_stage[s] == 0) continue;
+    Free free;
+    free.stage = static_cast<std::int32_t>(s);
+    const SimTime without = makespan_without(op.program(), op.op_options(), free);
+    if_free["stage " + std::to_string(s)] = {
+        {"step_seconds", seconds(without)},
+        {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
+  }
   out["after_pipeline_seconds"] = seconds(shares.after_pipeline);
   struct Entry {
     SimTime time;
@@ -191,6 +201,11 @@ void write_details(const DetailOptions& details, const std::string& label, const
     timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),
                  loads);
     paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
+    if (!details.chakra || i > 0) continue;
+    const std::filesystem::path traces = directory / "chakra" / file_name(label);
+    std::filesystem::create_directories(traces, error);
+    if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
+    write_chakra(traces.string(), runner.op()->program(), models.placement, models.layout.zero == 0);
   }
   timeline.close();
   if (runner.op() != nullptr)

@@ -41,6 +41,7 @@ struct DetailOptions {
   std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing
   int steps = 1;
   TimelineSelection selection;
+  bool chakra = false;  // op fidelity: chakra/LABEL/step.GPU.et of the first step
 };
 
 // One per thread.

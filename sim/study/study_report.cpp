@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "sim/report/csv.h"
@@ -84,18 +85,19 @@ std::string study_table(const Study& study, const StudyResult& result) {
       << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
       << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin << '\n';
   TextTable table({"policy", "tokens/s/GPU", "speed-up (p5-p95)", "MFU %", "imbalance", "bubble %", "CP imb.",
-                   "delay", "mem. free GiB", "pack ms"});
+                   "GPU imb.", "delay", "mem. free GiB", "pack ms"});
   for (const PolicyResult& p : result.policies) {
     const Metrics& m = p.metrics;
     const double headroom = (p.capacity_bytes - p.peak.parts.total()) / kGiB;
     if (p.out_of_memory) {
-      table.add({p.run.label, "OOM", "-", "-", "-", "-", "-", cell(m.token_delay_mean, 2), fixed(headroom, 1),
-                 fixed(p.pack_ms, 2)});
+      table.add({p.run.label, "OOM", "-", "-", "-", "-", "-", "-", cell(m.token_delay_mean, 2),
+                 fixed(headroom, 1), fixed(p.pack_ms, 2)});
       continue;
     }
     table.add({p.run.label, cell(m.tokens_per_second_per_gpu, 0), speedup_cell(m), cell(m.mfu, 1, 100),
                cell(m.imbalance_degree, 3), cell(m.bubble_ratio, 1, 100), cell(m.cp_imbalance, 3),
-               cell(m.token_delay_mean, 2), fixed(headroom, 1), fixed(p.pack_ms, 2)});
+               cell(m.gpu_compute_imbalance, 3), cell(m.token_delay_mean, 2), fixed(headroom, 1),
+               fixed(p.pack_ms, 2)});
   }
   out << table.text();
   for (const PolicyResult& p : result.policies)
@@ -208,6 +210,39 @@ std::string steps_csv(const StudyResult& result) {
           << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ',' << s.cp_imbalance << ','
           << s.peak.parts.total() << '\n';
     }
+  return out.str();
+}
+
+std::string gpus_csv(const Study& study, const StudyResult& result) {
+  std::ostringstream out;
+  out.precision(12);
+  out << "policy,gpu,node,dp,pp,cp,tp,compute_seconds,relative_to_mean\n";
+  for (const PolicyResult& p : result.policies) {
+    if (p.gpu_compute.empty() || p.out_of_memory) continue;
+    const Layout& l = p.layout;
+    const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline},
+                              study.cluster.gpus_per_node);
+    const double mean = std::accumulate(p.gpu_compute.begin(), p.gpu_compute.end(), 0.0) /
+                        static_cast<double>(p.gpu_compute.size());
+    std::vector<double> seconds(static_cast<std::size_t>(placement.gpus()));
+    const auto replicas = static_cast<std::size_t>(l.data * l.context);
+    const auto tensor = static_cast<std::size_t>(p.gpu_tensor);
+    for (int s = 0; s < l.pipeline; ++s)
+      for (int t = 0; t < l.tensor; ++t) {
+        const std::vector<int> group = placement.data_context_group(placement.gpu({t, 0, 0, s}));
+        for (std::size_t r = 0; r < replicas; ++r)
+          seconds[static_cast<std::size_t>(group[r])] =
+              p.gpu_compute[(static_cast<std::size_t>(s) * replicas + r) * tensor +
+                            (tensor > 1 ? static_cast<std::size_t>(t) : 0)];
+      }
+    for (int gpu = 0; gpu < placement.gpus(); ++gpu) {
+      const RankCoordinates at = placement.coordinates(gpu);
+      const double own = seconds[static_cast<std::size_t>(gpu)];
+      out << csv_cell(p.run.label) << ',' << gpu << ',' << placement.node(gpu) << ',' << at.data << ','
+          << at.pipeline << ',' << at.context << ',' << at.tensor << ',' << own << ','
+          << (mean > 0 ? own / mean : 0) << '\n';
+    }
+  }
   return out.str();
 }
 

@@ -117,6 +117,7 @@ OpProgram StepExpander::expand(const Step& step) {
       for (const double b : parts.bucket_bytes[v]) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
     }
     end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
+    end.steps.back().bytes = parts.gather_bytes;
     end.durations = {parts.optimizer, parts.gather};
   }
   return program;
@@ -245,7 +246,7 @@ double StepExpander::attention_flops(const MicroBatchCost& cost) const {
     all += pairs;
   }
   const bool ulysses = costs_.layout().context_comm == ContextComm::ulysses;
-  return costs_.attention_flops(ulysses ? all / cost.ranks : most);
+  return costs_.causal_attention_flops(ulysses ? all / cost.ranks : most);
 }
 
 void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
@@ -283,11 +284,10 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   const double backward_flops = (costs_.layout().recompute == Recompute::selective ? 3.5 : 2.5) * flops;
   append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, flops, forward_syncs,
                out.blocks[first + kForward + k]);
-  append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_flops, backward_syncs,
-               out.blocks[first + kBackward + k]);
+  append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_flops,
+               backward_syncs, out.blocks[first + kBackward + k]);
   append_layer(pointers(ib), pointers(ia), cost.input_gradient[k], backward_attention, backward_flops,
-               backward_syncs,
-               out.blocks[first + kInputGradient + k]);
+               backward_syncs, out.blocks[first + kInputGradient + k]);
   append_ops(pointers(weight), out.blocks[first + kWeightGradient + k]);
 }
 

@@ -58,8 +58,8 @@ void append_ops(RankOps lists, OpBlock& block) {
 }
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, double attention_flops, std::span<const SyncOp> syncs,
-                  OpBlock& block) {
+                  std::span<const Picoseconds> attention, double attention_flops,
+                  std::span<const SyncOp> syncs, OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -73,7 +73,9 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
   // Pieces of the attention do their share of its FLOPs by their time.
   const double whole = static_cast<double>(*std::max_element(attention.begin(), attention.end()));
   const auto flops_of = [&](std::span<const Picoseconds> piece) {
-    return whole > 0 ? attention_flops * static_cast<double>(*std::max_element(piece.begin(), piece.end())) / whole : 0;
+    return whole > 0
+               ? attention_flops * static_cast<double>(*std::max_element(piece.begin(), piece.end())) / whole
+               : 0;
   };
 
   append_ops(before, block);

@@ -23,11 +23,11 @@ struct SyncOp {
 };
 
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
-// holds beyond them is attention (`attention` of each rank in all; `attention_flops`: of the busiest one) and the
-// host's stalls. `syncs`: the timeline's synchronisations; the last one stands for all that follow.
+// holds beyond them is attention (`attention` of each rank in all; `attention_flops`: of the busiest one) and
+// the host's stalls. `syncs`: the timeline's synchronisations; the last one stands for all that follow.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
-                  std::span<const Picoseconds> attention, double attention_flops, std::span<const SyncOp> syncs,
-                  OpBlock& block);
+                  std::span<const Picoseconds> attention, double attention_flops,
+                  std::span<const SyncOp> syncs, OpBlock& block);
 
 // The list without weight gradients: a communication that hid under one stands alone. And those gradients
 // alone.

@@ -66,9 +66,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     parts_[s].optimizer = to_picoseconds(
         costs.elementwise().seconds(Elementwise::optimizer, elements[s] / shards * kAdamBytes, use_));
-    if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather)
+    if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather) {
+      parts_[s].gather_bytes = elements[s] * kParameterBytes;
       parts_[s].gather = to_picoseconds(
-          costs.collectives().seconds(Collective::all_gather, elements[s] * kParameterBytes, everyone, use_));
+          costs.collectives().seconds(Collective::all_gather, parts_[s].gather_bytes, everyone, use_));
+    }
   }
   if (layout.zero == 3 && replicas_ > 1) {
     const double layer = static_cast<double>(model.layer_parameters(model.layers - 1)) / tensor;

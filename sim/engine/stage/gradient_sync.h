@@ -43,6 +43,7 @@ class GradientSync {
     std::vector<std::vector<double>> bucket_bytes;  // of their reductions
     Picoseconds optimizer = 0;
     Picoseconds gather = 0;
+    double gather_bytes = 0;
   };
   [[nodiscard]] const std::vector<StageParts>& stages() const { return parts_; }
   [[nodiscard]] bool has_replicas() const { return replicas_ > 1; }

@@ -1,6 +1,8 @@
 // What holds for every size: closed forms of the makespan, and how schedules relate to each other.
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <vector>
 
 #include "policies/random.h"
 #include "tests/sim/schedule/schedule_case.h"
@@ -35,6 +37,33 @@ TEST_CASE("Equal micro-batches: 1f1b and gpipe take (m + P - 1)(f + b)") {
         for (int s = 0; s < stages; ++s)
           CHECK(one.peak_kept[static_cast<std::size_t>(s)] == std::min(count, stages - s));
       }
+}
+
+TEST_CASE(
+    "Unequal micro-batches: the largest through all stages and the others on the first (WLB-LLM, Fig. 5)") {
+  // T = sum of all f + b, and P - 1 times the largest. Exact where all forwards precede all backwards: on
+  // stages of equal speed each half is a flow shop, which takes sum + (P - 1) max. 1F1B runs ops of other
+  // micro-batches while the largest is on the later stages: beside small equal ones it saves at most P - 1 of
+  // them.
+  SplitMix64 random(11);
+  for (int round = 0; round < 300; ++round) {
+    const int stages = static_cast<int>(random.next() % 8) + 1;
+    std::vector<double> lengths;
+    for (std::uint64_t j = random.next() % 16 + 1; j > 0; --j)
+      lengths.push_back(static_cast<double>(random.next() % 50 + 1));
+    const auto closed_form = [&] {
+      return 3 * (std::accumulate(lengths.begin(), lengths.end(), 0.0) +
+                  (stages - 1) * *std::max_element(lengths.begin(), lengths.end()));
+    };
+    CAPTURE(stages);
+    CHECK(run("gpipe", standalone(lengths), {.stages = stages}).makespan == closed_form());
+    const double small = lengths.front();
+    std::fill(lengths.begin(), lengths.end(), small);
+    lengths[random.next() % lengths.size()] = small * 8;
+    const double one = run("1f1b", standalone(lengths), {.stages = stages}).makespan;
+    CHECK(one <= closed_form());
+    CHECK(one >= closed_form() - (stages - 1) * 3 * small);
+  }
 }
 
 TEST_CASE("Equal micro-batches: interleaved-1f1b takes (m + (P - 1)/V)(f + b)") {
