@@ -1,45 +1,16 @@
-// Files for tests: a folder of their own that disappears with them.
+// What the tests of traces share: scratch files, errors, lengths of every size.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "policies/error.h"
 #include "policies/random.h"
+#include "tests/scratch_folder.h"
 
 namespace equipoise::test {
-
-class Scratch {
- public:
-  Scratch() {
-    static int count = 0;
-    folder_ = std::filesystem::temp_directory_path() /
-              ("equipoise-test-" + std::to_string(::getpid()) + "-" + std::to_string(count++));
-    std::filesystem::create_directories(folder_);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
-  }
-  [[nodiscard]] std::string path(const std::string& name) const { return (folder_ / name).string(); }
-  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
-
-  std::string write(const std::string& name, std::string_view bytes) const {
-    std::ofstream(path(name), std::ios::binary) << bytes;
-    return path(name);
-  }
-
- private:
-  std::filesystem::path folder_;
-};
 
 inline std::string read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

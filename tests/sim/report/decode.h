@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/scratch_folder.h"
+
 namespace equipoise::pftrace {
 
 namespace fs = std::filesystem;
@@ -68,9 +70,8 @@ inline std::string read(const fs::path& path) {
 }
 
 inline fs::path scratch(const char* name) {
-  const fs::path folder = fs::temp_directory_path() / "equipoise_test_perfetto";
-  fs::create_directories(folder);
-  return folder / name;
+  static const test::Scratch folder;
+  return folder.path(name);
 }
 
 }  // namespace equipoise::pftrace

@@ -1,8 +1,8 @@
 // Reading studies: what is filled in, and every way to get a file wrong.
 #include <filesystem>
-#include <fstream>
 
 #include "sim/study/policy_run.h"
+#include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -197,8 +197,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
 }
 
 TEST_CASE("A file that is no JSON, or is not there, is named") {
-  const std::string path = (std::filesystem::temp_directory_path() / "equipoise_bad_study.json").string();
-  std::ofstream(path) << "{\"trace\": {";
+  const test::Scratch folder;
+  const std::string path = folder.write("study.json", "{\"trace\": {");
   CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": not JSON at byte 12").c_str(), UserError);
   std::filesystem::remove(path);
   CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": cannot be read").c_str(), UserError);

@@ -6,6 +6,7 @@
 
 #include "policies/error.h"
 #include "sim/study/run_study.h"
+#include "tests/scratch_folder.h"
 
 using namespace equipoise;
 using nlohmann::json;
@@ -71,8 +72,8 @@ TEST_CASE("a slow GPU slows every policy, wherever it is; one that does not exis
 }
 
 TEST_CASE("details are written for every policy") {
-  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "equipoise_test_details";
-  std::filesystem::remove_all(folder);
+  const test::Scratch scratch;
+  const std::filesystem::path& folder = scratch.folder();
   StepSettings settings;
   settings.fidelity = Fidelity::op;
   DetailOptions details;

@@ -1,48 +1,33 @@
 // Hugging Face config.json files: what they leave out, and what is wrong with bad ones.
 #include <doctest/doctest.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "policies/error.h"
 #include "sim/workload/model.h"
+#include "tests/scratch_folder.h"
 
 using namespace equipoise;
 using nlohmann::json;
 
 namespace {
 
-// A config.json that is gone again at the end of the test.
-class ConfigFile {
- public:
-  explicit ConfigFile(const std::string& text)
-      : path_((std::filesystem::temp_directory_path() / "equipoise_test_config.json").string()) {
-    std::ofstream(path_) << text;
-  }
-  ~ConfigFile() { std::filesystem::remove(path_); }
-  ConfigFile(const ConfigFile&) = delete;
-  ConfigFile& operator=(const ConfigFile&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 ModelShape read(const json& config) {
-  const ConfigFile file(config.dump());
-  return read_hf_config(file.path());
+  const test::Scratch folder;
+  return read_hf_config(folder.write("config.json", config.dump()));
 }
 
 std::string refusal(const std::string& text) {
-  const ConfigFile file(text);
+  const test::Scratch folder;
+  const std::string file = folder.write("config.json", text);
   try {
-    (void)read_hf_config(file.path());
+    (void)read_hf_config(file);
   } catch (const UserError& e) {
     const std::string message = e.what();
-    CHECK(message.rfind(file.path() + ":", 0) == 0);  // the file comes first
+    CHECK(message.rfind(file + ":", 0) == 0);  // the file comes first
     CHECK(message.find('\n') == std::string::npos);
-    return message.substr(file.path().size() + 2);
+    return message.substr(file.size() + 2);
   }
   return "";
 }
