@@ -9,10 +9,15 @@
 // follow by document. With several lanes, units (a standalone chunk or a whole group) go to lanes, largest
 // tokens first, to the least loaded lane; inside a lane the order above holds.
 //
-// The paper does not say how n starts or how chunks meet DP ranks; the rules above are ours. One trial of n
-// is O(s log n) for s short documents. LPT is not monotone in n, so trials cannot be skipped; they are few
-// while a batch makes up to hundreds of chunks (O(s log s) in all), but their number is a small share (under
-// 1%) of n, which shows in batches of tens of thousands of documents.
+// The paper does not say how n starts or how chunks meet DP ranks; the rules above are ours.
+//
+// The first n that fits is found by doubling steps and bisection, which skips no answer: with a fixed order
+// of documents, what fits n bins fits n + 1. Let x be the sorted loads of n bins and y those of n + 1 after
+// the same documents. Then y_1 <= x_1 and y_(k+1) <= x_k for all k. It holds at the start, and a document
+// that goes to the least of each keeps it: y_3.. lie under x_2.., y_1 + d under x_1 + d, and the extra y_2 <=
+// x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
+// that of n. (Graham's anomalies need documents that wait for each other.) O(s log^2 s) for s short documents
+// at worst, O(s log s) as long as the answer is near its lower bound, which it is.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -35,7 +40,21 @@ struct Unit {
   std::int64_t tokens = 0;
 };
 
-// Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
+// Longest to the least loaded of `bins`; false at the first that does not fit.
+bool place_in(std::size_t bins, const std::vector<std::int64_t>& lengths,
+              const std::vector<std::uint32_t>& order, std::int64_t chunk_size,
+              std::vector<std::uint32_t>& bin_of) {
+  LeastLoaded<std::int64_t> load(bins);
+  for (const std::uint32_t i : order) {
+    const std::size_t bin = load.least();
+    if (load.load(bin) + lengths[i] > chunk_size) return false;
+    load.add(bin, lengths[i]);
+    bin_of[i] = static_cast<std::uint32_t>(bin);
+  }
+  return true;
+}
+
+// Bin of each of the lengths in the fewest bins that LPT fits; empty bins never arise.
 std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
                                       std::size_t& bins) {
   std::int64_t sum = 0;
@@ -43,21 +62,25 @@ std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, 
   const std::vector<std::uint32_t> order = longest_first(lengths);
   std::vector<std::uint32_t> bin_of(lengths.size());
   bins = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);
-  if (bins == 0) return bin_of;
-  for (;; ++bins) {
-    LeastLoaded<std::int64_t> load(bins);
-    bool fits = true;
-    for (const std::uint32_t i : order) {
-      const std::size_t bin = load.least();
-      if (load.load(bin) + lengths[i] > chunk_size) {
-        fits = false;
-        break;
-      }
-      load.add(bin, lengths[i]);
-      bin_of[i] = static_cast<std::uint32_t>(bin);
-    }
-    if (fits) return bin_of;
+  if (bins == 0 || place_in(bins, lengths, order, chunk_size, bin_of)) return bin_of;
+  std::size_t too_few = bins;
+  std::size_t step = 1;
+  for (;; step *= 2) {  // ends: every document has a bin of its own at the latest
+    bins = std::min(too_few + step, lengths.size());
+    if (place_in(bins, lengths, order, chunk_size, bin_of)) break;
+    too_few = bins;
   }
+  std::vector<std::uint32_t> other(lengths.size());
+  while (bins - too_few > 1) {
+    const std::size_t middle = too_few + (bins - too_few) / 2;
+    if (place_in(middle, lengths, order, chunk_size, other)) {
+      bins = middle;
+      bin_of.swap(other);
+    } else {
+      too_few = middle;
+    }
+  }
+  return bin_of;
 }
 
 std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_t chunk_size) {

@@ -1,6 +1,7 @@
 // padded, sorted, lpt, karmarkar-karp, chunkflow.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "policies/packing/karmarkar_karp.h"
@@ -107,6 +108,53 @@ TEST_CASE("chunkflow raises the number of chunks until LPT fits") {
   options.chunk_size = 6;
   CHECK(ids_of(plan_of("chunkflow", document_batches({{4, 4, 4}}), options).steps[0]) ==
         std::vector<Ids>{{0}, {1}, {2}});
+}
+
+namespace {
+
+// The rule as it reads: every number of bins in turn, a plain search for the least loaded.
+std::vector<Ids> chunks_one_by_one(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size) {
+  std::int64_t sum = 0;
+  for (const std::int64_t length : lengths) sum += length;
+  std::vector<std::size_t> order(lengths.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return lengths[a] > lengths[b]; });
+  for (auto n = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);; ++n) {
+    std::vector<std::int64_t> load(n, 0);
+    std::vector<Ids> bins(n);
+    for (const std::size_t i : order) {
+      const auto bin = static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin());
+      load[bin] += lengths[i];
+      bins[bin].push_back(static_cast<std::int64_t>(i));
+    }
+    if (*std::max_element(load.begin(), load.end()) > chunk_size) continue;
+    for (Ids& bin : bins) std::sort(bin.begin(), bin.end());
+    std::sort(bins.begin(), bins.end());
+    return bins;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("chunkflow takes the first number of chunks that fits, though it does not try them all") {
+  SplitMix64 random(29);
+  int above_the_bound = 0;
+  for (int i = 0; i < 2000; ++i) {
+    PackOptions options;
+    options.chunk_size = 10 + static_cast<std::int64_t>(random.next() % 90);
+    const auto longest = 1 + random.next() % static_cast<std::uint64_t>(options.chunk_size);
+    std::vector<std::int64_t> lengths;
+    std::int64_t sum = 0;
+    for (std::uint64_t k = 1 + random.next() % 120; k > 0; --k) {
+      lengths.push_back(1 + static_cast<std::int64_t>(random.next() % longest));
+      sum += lengths.back();
+    }
+    const std::vector<Ids> expected = chunks_one_by_one(lengths, options.chunk_size);
+    CHECK(ids_of(plan_of("chunkflow", document_batches({lengths}), options).steps.at(0)) == expected);
+    const auto bound = static_cast<std::size_t>((sum + options.chunk_size - 1) / options.chunk_size);
+    above_the_bound += expected.size() > bound + 1 ? 1 : 0;
+  }
+  CHECK(above_the_bound > 100);  // the search goes beyond its first two trials
 }
 
 TEST_CASE("chunkflow gives whole groups to lanes, largest first, and keeps the order inside a lane") {
