@@ -11,6 +11,7 @@ namespace equipoise {
 enum class Oversize { error, drop, truncate, split };      // what happens above the policy's hard limit
 enum class Order { as_packed, descending, bell };          // of the micro-batches in a lane
 enum class LoaderTail { carry, drop };                     // the rest of a document cut at a window border
+enum class MilpSolver { automatic, cbc, highs };           // automatic: CBC if it is there, else HiGHS
 enum class PlacementOrder { as_grouped, arrival };         // of a micro-batch's documents (round-robin)
 
 // HBP: a pack length with the CP degree and the checkpointed layers it runs with.
@@ -49,6 +50,7 @@ struct PackOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   double time_limit_seconds = 10;       // of a solver, a step
+  MilpSolver solver = MilpSolver::automatic;  // fixed-solver, varlen-solver
   const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
   bool verify = false;                  // run the validator on the finished plan
 

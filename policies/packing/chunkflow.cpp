@@ -16,8 +16,8 @@
 // the same documents. Then y_1 <= x_1 and y_(k+1) <= x_k for all k. It holds at the start, and a document
 // that goes to the least of each keeps it: y_3.. lie under x_2.., y_1 + d under x_1 + d, and the extra y_2 <=
 // x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
-// that of n. (Graham's anomalies need documents that wait for each other.) O(s log^2 s) for s short documents
-// at worst, O(s log s) as long as the answer is near its lower bound, which it is.
+// that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s + ChunkSize) log s)
+// for s short documents.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -40,45 +40,84 @@ struct Unit {
   std::int64_t tokens = 0;
 };
 
-// Longest to the least loaded of `bins`; false at the first that does not fit.
-bool place_in(std::size_t bins, const std::vector<std::int64_t>& lengths,
-              const std::vector<std::uint32_t>& order, std::int64_t chunk_size,
-              std::vector<std::uint32_t>& bin_of) {
-  LeastLoaded<std::int64_t> load(bins);
-  for (const std::uint32_t i : order) {
-    const std::size_t bin = load.least();
-    if (load.load(bin) + lengths[i] > chunk_size) return false;
-    load.add(bin, lengths[i]);
-    bin_of[i] = static_cast<std::uint32_t>(bin);
+// Whether LPT fits a number of bins. Which of equally loaded bins takes a document does not matter for that,
+// so bins are counted by load; the least load never falls, so it is found by walking up. O(s + ChunkSize).
+class Trial {
+ public:
+  Trial(const std::vector<std::int64_t>& lengths, const std::vector<std::uint32_t>& order,
+        std::int64_t chunk_size)
+      : chunk_size_(static_cast<std::size_t>(chunk_size)) {
+    lengths_.reserve(order.size());
+    for (const std::uint32_t i : order) lengths_.push_back(static_cast<std::size_t>(lengths[i]));
   }
-  return true;
+
+  bool fits(std::size_t bins) { return chunk_size_ <= kCounted ? fits_counted(bins) : fits_in_tree(bins); }
+
+ private:
+  static constexpr std::size_t kCounted = std::size_t{1}
+                                          << 21;  // above, counting by load costs more than it saves
+
+  bool fits_counted(std::size_t bins) {
+    bins_with_.assign(chunk_size_ + 1, 0);
+    bins_with_[0] = bins;
+    std::size_t least = 0;
+    for (const std::size_t length : lengths_) {
+      while (bins_with_[least] == 0) ++least;
+      if (least + length > chunk_size_) return false;
+      --bins_with_[least];
+      ++bins_with_[least + length];
+    }
+    return true;
+  }
+
+  [[nodiscard]] bool fits_in_tree(std::size_t bins) const {
+    LeastLoaded<std::size_t> load(bins);
+    for (const std::size_t length : lengths_) {
+      const std::size_t bin = load.least();
+      if (load.load(bin) + length > chunk_size_) return false;
+      load.add(bin, length);
+    }
+    return true;
+  }
+
+  std::size_t chunk_size_;
+  std::vector<std::size_t> lengths_;  // longest first
+  std::vector<std::size_t> bins_with_;
+};
+
+// The fewest bins that LPT fits.
+std::size_t fewest_bins(Trial&& trial, std::size_t least, std::size_t documents) {
+  if (trial.fits(least)) return least;
+  std::size_t too_few = least;
+  std::size_t enough = documents;  // a bin for every document
+  for (std::size_t step = 1; too_few + step < documents; step *= 2) {
+    if (trial.fits(too_few + step)) {
+      enough = too_few + step;
+      break;
+    }
+    too_few += step;
+  }
+  while (enough - too_few > 1) {
+    const std::size_t middle = too_few + (enough - too_few) / 2;
+    (trial.fits(middle) ? enough : too_few) = middle;
+  }
+  return enough;
 }
 
-// Bin of each of the lengths in the fewest bins that LPT fits; empty bins never arise.
+// Bin of each of the lengths, longest first, in the fewest bins LPT needs; empty bins never arise.
 std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, std::int64_t chunk_size,
                                       std::size_t& bins) {
   std::int64_t sum = 0;
   for (const std::int64_t length : lengths) sum += length;
-  const std::vector<std::uint32_t> order = longest_first(lengths);
-  std::vector<std::uint32_t> bin_of(lengths.size());
+  std::vector<std::uint32_t> bin_of(lengths.size(), 0);
   bins = static_cast<std::size_t>((sum + chunk_size - 1) / chunk_size);
-  if (bins == 0 || place_in(bins, lengths, order, chunk_size, bin_of)) return bin_of;
-  std::size_t too_few = bins;
-  std::size_t step = 1;
-  for (;; step *= 2) {  // ends: every document has a bin of its own at the latest
-    bins = std::min(too_few + step, lengths.size());
-    if (place_in(bins, lengths, order, chunk_size, bin_of)) break;
-    too_few = bins;
-  }
-  std::vector<std::uint32_t> other(lengths.size());
-  while (bins - too_few > 1) {
-    const std::size_t middle = too_few + (bins - too_few) / 2;
-    if (place_in(middle, lengths, order, chunk_size, other)) {
-      bins = middle;
-      bin_of.swap(other);
-    } else {
-      too_few = middle;
-    }
+  if (bins <= 1) return bin_of;
+  const std::vector<std::uint32_t> order = longest_first(lengths);
+  bins = fewest_bins(Trial(lengths, order, chunk_size), bins, lengths.size());
+  LeastLoaded<std::int64_t> load(bins);
+  for (const std::uint32_t i : order) {
+    bin_of[i] = static_cast<std::uint32_t>(load.least());
+    load.add(bin_of[i], lengths[i]);
   }
   return bin_of;
 }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/options.h"
+
 namespace equipoise {
 
 struct AssignmentProblem {
@@ -41,6 +43,7 @@ bool assign_greedily(const AssignmentProblem&, BinOf&);
 struct SolverLimits {
   double seconds = 10;                        // wall time
   const std::atomic<bool>* cancel = nullptr;  // set by another thread: stop soon and keep what is found
+  MilpSolver solver = MilpSolver::automatic;
 };
 
 struct AssignmentResult {
@@ -51,10 +54,10 @@ struct AssignmentResult {
   bool optimal = false;  // objective == bound within 1e-9
 };
 
-// Solves from a feasible start. Which bin is which carries no meaning in the result. Throws UserError in a
-// program that was built without a solver (solver_available() tells).
+// Solves from a feasible start. Which bin is which carries no meaning in the result. Throws UserError where
+// the solver is not there (solver_available() tells).
 AssignmentResult solve_assignment(const AssignmentProblem&, const BinOf& start, const SolverLimits&);
 
-bool solver_available();
+bool solver_available(MilpSolver solver = MilpSolver::automatic);
 
 }  // namespace equipoise

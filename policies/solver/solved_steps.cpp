@@ -13,7 +13,7 @@ Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& probl
   if (documents.empty()) return bins;
   improve_by_swaps(problem, start);
   const AssignmentResult result =
-      solve_assignment(problem, start, {options.time_limit_seconds, options.cancel});
+      solve_assignment(problem, start, {options.time_limit_seconds, options.cancel, options.solver});
   plan.solver.push_back(
       {static_cast<int>(step), result.objective, result.bound, result.seconds, result.optimal});
 

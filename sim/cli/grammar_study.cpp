@@ -110,6 +110,7 @@ constexpr KeyOption kPackOptions[] = {
     {"--no-shuffle", "shuffle", KeyKind::off, false, "Keep data order"},
     {"--order", "order", KeyKind::word, false, "Micro-batches of a lane: as-packed, descending or bell"},
     {"--time-limit", "time_limit", KeyKind::number, false, "Solvers: seconds a step"},
+    {"--solver", "solver", KeyKind::word, false, "fixed-solver, varlen-solver: auto, cbc or highs"},
     {"--oversize", "oversize", KeyKind::word, false, "error, drop, truncate or split"},
     {"--verify", "verify", KeyKind::on, false, "Check the finished plan"},
 };

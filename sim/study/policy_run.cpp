@@ -27,6 +27,7 @@ constexpr Preset kPresets[] = {
 constexpr std::string_view kOversize[] = {"error", "drop", "truncate", "split"};
 constexpr std::string_view kOrders[] = {"as-packed", "descending", "bell"};
 constexpr std::string_view kPlacementOrders[] = {"as-grouped", "arrival"};
+constexpr std::string_view kSolvers[] = {"auto", "cbc", "highs"};
 constexpr std::string_view kRemainders[] = {"slots", "tail", "pad"};
 constexpr std::string_view kPads[] = {"error", "tail"};
 constexpr std::string_view kCosts[] = {"profiled", "quadratic", "flops"};
@@ -66,6 +67,7 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
       static_cast<std::uint64_t>(object.integer("seed", static_cast<std::int64_t>(o.seed), 0, INT64_MAX));
   o.shuffle = object.flag("shuffle", o.shuffle);
   o.time_limit_seconds = object.number("time_limit", o.time_limit_seconds, 0.001, 1e6);
+  o.solver = static_cast<MilpSolver>(object.choice("solver", static_cast<std::size_t>(o.solver), kSolvers));
   o.verify = object.flag("verify", o.verify);
   o.pack_window = object.integer("pack_window", o.pack_window, 1, 1 << 20);
   o.queues = static_cast<int>(object.integer("queues", o.queues, 0, 1000));

@@ -151,6 +151,13 @@ TEST_CASE("chunkflow takes the first number of chunks that fits, though it does 
     }
     const std::vector<Ids> expected = chunks_one_by_one(lengths, options.chunk_size);
     CHECK(ids_of(plan_of("chunkflow", document_batches({lengths}), options).steps.at(0)) == expected);
+    // The same in units of 2^16 tokens, where chunks are too long to count loads.
+    constexpr std::int64_t kUnit = 1 << 16;
+    PackOptions long_chunks = options;
+    long_chunks.chunk_size *= kUnit;
+    std::vector<std::int64_t> scaled = lengths;
+    for (std::int64_t& length : scaled) length *= kUnit;
+    CHECK(ids_of(plan_of("chunkflow", document_batches({scaled}), long_chunks).steps.at(0)) == expected);
     const auto bound = static_cast<std::size_t>((sum + options.chunk_size - 1) / options.chunk_size);
     above_the_bound += expected.size() > bound + 1 ? 1 : 0;
   }

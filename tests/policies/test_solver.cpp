@@ -1,12 +1,15 @@
 // The integer program of the solver policies: against brute force on small cases, and never worse than the
-// heuristics. In a build without CBC only the refusal is tested.
+// heuristics. Without a solver only the refusal is
+// tested; HiGHS is tested where its library is found.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <limits>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "policies/error.h"
@@ -92,7 +95,7 @@ TEST_CASE("swaps: the heaviest bin gives a document away or trades it") {
   CHECK(tight == BinOf{1, 0, 0, 1});
 }
 
-TEST_CASE("a program built without CBC says so") {
+TEST_CASE("a program without a solver says so") {
   if (solver_available()) return;
   CHECK_THROWS_AS(solve_assignment(squares({1, 2}, 2, 3), {0, 1}, {}), UserError);
 }
@@ -125,6 +128,68 @@ TEST_CASE("the solver finds the brute-force optimum and proves it") {
     tight += optimum > lower_bound(problem) * 1.001 ? 1 : 0;
   }
   CHECK(tight > 18);  // not all were solved by the trivial bound
+}
+
+TEST_CASE("CBC and HiGHS prove the same optimum") {
+  if (!solver_available(MilpSolver::cbc) || !solver_available(MilpSolver::highs)) {
+    std::printf("not compared: %s is not there\n", solver_available(MilpSolver::cbc) ? "HiGHS" : "CBC");
+    return;
+  }
+  SplitMix64 random(7);
+  int tight = 0;
+  for (int i = 0; i < 40; ++i) {
+    const auto bins = static_cast<std::size_t>(2 + below(random, 3));
+    std::vector<std::int64_t> tokens;
+    std::int64_t sum = 0;
+    for (std::int64_t k = 6 + below(random, 8); k > 0; --k) {
+      tokens.push_back(1 + below(random, 60));
+      sum += tokens.back();
+    }
+    const AssignmentProblem problem =
+        squares(tokens, bins, sum * 6 / 5 / static_cast<std::int64_t>(bins) + 60);
+    BinOf start;
+    if (!assign_greedily(problem, start)) continue;
+    CAPTURE(i);
+    const AssignmentResult cbc = solve_assignment(problem, start, {60, nullptr, MilpSolver::cbc});
+    const AssignmentResult highs = solve_assignment(problem, start, {60, nullptr, MilpSolver::highs});
+    CHECK(cbc.optimal);
+    CHECK(highs.optimal);
+    CHECK(within_capacity(problem, highs.bin_of));
+    CHECK(highs.objective == doctest::Approx(heaviest_bin(problem, highs.bin_of)).epsilon(1e-12));
+    CHECK(highs.objective == doctest::Approx(cbc.objective).epsilon(1e-7));
+    tight += highs.objective > lower_bound(problem) * 1.001 ? 1 : 0;
+  }
+  CHECK(tight > 10);  // not all were solved by the trivial bound
+}
+
+TEST_CASE("HiGHS stops at its time limit, and when it is told to") {
+  if (!solver_available(MilpSolver::highs)) return;
+  SplitMix64 random(5);
+  std::vector<std::int64_t> tokens;
+  for (int i = 0; i < 60; ++i) tokens.push_back(1 + below(random, 1000));
+  const AssignmentProblem problem = squares(tokens, 6, 7000);
+  BinOf start;
+  REQUIRE(assign_greedily(problem, start));
+  const AssignmentResult late = solve_assignment(problem, start, {0.3, nullptr, MilpSolver::highs});
+  CHECK(late.objective <= heaviest_bin(problem, start));
+  CHECK(late.bound <= late.objective);
+  CHECK(late.bound >= lower_bound(problem));
+  std::atomic<bool> cancel = false;
+  std::thread other([&cancel] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    cancel = true;
+  });
+  const AssignmentResult told = solve_assignment(problem, start, {300, &cancel, MilpSolver::highs});
+  other.join();
+  CHECK(within_capacity(problem, told.bin_of));
+  CHECK(told.bound <= told.objective);
+  CHECK((told.optimal || told.seconds < 100));
+}
+
+TEST_CASE("a solver that is not there is named") {
+  for (const MilpSolver solver : {MilpSolver::cbc, MilpSolver::highs})
+    if (!solver_available(solver))
+      CHECK_THROWS_AS(solve_assignment(squares({1, 2}, 2, 3), {0, 1}, {10, nullptr, solver}), UserError);
 }
 
 TEST_CASE("a cancelled solver keeps its start and claims nothing") {
