@@ -124,7 +124,10 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
-  if (pricing.models)  // L_max, BucketSize and HBP's groups from the memory model
+  // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
+  const bool from_memory =
+      run.name == "hbp" || run.name == "skrull" || run.name == "gds" || run.name == "round-robin";
+  if (pricing.models && from_memory)
     if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
         !nothing_fits.empty())
       throw UserError(run.label + ": " + nothing_fits);
