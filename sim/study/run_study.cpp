@@ -264,6 +264,12 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
                             documents.batches, plan, result.steps});
   for (const StepResult& s : result.steps) result.use += s.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
+  if (std::any_of(result.steps.begin(), result.steps.end(),
+                  [](const StepResult& s) { return s.lanes_apart; }))
+    result.notes.push_back(
+        result.run.label +
+        ": lanes that share experts order their chunks differently, which no framework can "
+        "run: their exchanges do not wait for each other");
   result.layout = models.layout;
   if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);

@@ -86,7 +86,7 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   out["by_axis"] = by_axis;
   for (std::size_t s = 0; s < shares.by_stage.size(); ++s) {
     out["by_stage"].push_back(seconds(shares.by_stage[s]));
-    if (shares.by_stage[s] == 0) continue;
+    if (shares.by_stage[s] == 0 || shares.by_stage.size() == 1) continue;
     Free free;
     free.stage = static_cast<std::int32_t>(s);
     const SimTime without = makespan_without(op.program(), op.op_options(), free);

@@ -180,6 +180,7 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
       if (crew == crews.end()) crew = crews.emplace(crews.end());
       crew->lanes.push_back(std::move(*lane));
     }
+    for (std::size_t c = before; c < crews.size(); ++c) crews[c].apart = crews.size() - before > 1;
   }
   for (Crew& crew : crews) number_groups(crew);
   return crews;

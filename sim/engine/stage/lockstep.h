@@ -50,6 +50,7 @@ struct CrewLane {
 struct Crew {
   std::vector<CrewLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
+  bool apart = false;  // shares expert groups with a crew that orders its ops otherwise
 };
 
 // Crews of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule does.

@@ -32,8 +32,10 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
   for (int group = 0; group <= last_barrier_group(step); ++group) {
     const Picoseconds start = result.pipeline;
     std::vector<CrewMember> members(step.lanes.size());
-    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_))
+    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_)) {
+      result.lanes_apart = result.lanes_apart || crew.apart;
       run_crew(crew, start, members, result);
+    }
     // In the order of lanes, whatever crews they were in.
     for (CrewMember& member : members) {
       if (member.engine == nullptr) continue;

@@ -84,7 +84,10 @@ TEST_CASE("With a pipeline shorter lanes get empty micro-batches behind their ow
   // A group of chunks orders its ops otherwise: no common order, so each lane is on its own.
   Step chunks = step_of({2, 2});
   for (int i = 0; i < 2; ++i) chunks.lanes[0].micro_batches[static_cast<std::size_t>(i)].chunk = {0, i, 2, 0};
-  CHECK(crews_of(chunks, moe_layout(2, 1, 2, 2), "state-aware-1f1b").size() == 2);
+  const std::vector<Crew> apart = crews_of(chunks, moe_layout(2, 1, 2, 2), "state-aware-1f1b");
+  REQUIRE(apart.size() == 2);
+  CHECK(apart[0].apart);
+  CHECK_FALSE(crews[0].apart);
 }
 
 TEST_CASE("A crew is the lanes that share an expert group, directly or over others") {
