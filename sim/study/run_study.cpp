@@ -97,44 +97,21 @@ void judge_memory(PolicyResult& result) {
   result.metrics.peak_memory_bytes = result.peak.parts.total();
 }
 
-// StepResult::gpu_compute lists lanes by barrier group, then stages and ranks; lanes of later groups reuse
-// GPUs.
+// Mean over full steps; over all where there are only tails.
 void average_gpus(const Plan& plan, PolicyResult& result) {
-  const auto stages = static_cast<std::size_t>(result.layout.pipeline);
-  const auto replicas = static_cast<std::size_t>(result.layout.data * result.layout.context);
   const bool any_full =
       std::any_of(result.tail.begin(), result.tail.end(), [](char tail) { return tail == 0; });
-  std::vector<double> sum;
   double steps = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (plan.steps[i].tail && any_full) continue;
-    std::size_t ranks = 0;
-    int last_group = 0;
-    for (const Lane& lane : plan.steps[i].lanes) {
-      ranks += lane.micro_batches.empty() ? 0 : static_cast<std::size_t>(lane.context);
-      last_group = std::max(last_group, lane.barrier_group);
-    }
     const std::vector<double>& seconds = result.steps[i].gpu_compute;
-    if (ranks == 0 || seconds.empty()) continue;
-    const std::size_t tensor = seconds.size() / (ranks * stages);
-    result.gpu_tensor = static_cast<int>(tensor);
-    sum.resize(stages * replicas * tensor, 0);
-    const double* next = seconds.data();
-    for (int group = 0; group <= last_group; ++group) {
-      std::size_t place = 0;
-      for (const Lane& lane : plan.steps[i].lanes) {
-        if (lane.barrier_group != group) continue;
-        const auto width = static_cast<std::size_t>(lane.context) * tensor;
-        for (std::size_t s = 0; s < stages && !lane.micro_batches.empty(); ++s, next += width)
-          for (std::size_t r = 0; r < width && place * tensor + r < replicas * tensor; ++r)
-            sum[(s * replicas + place) * tensor + r] += next[r];
-        place += static_cast<std::size_t>(lane.context);
-      }
-    }
+    if ((plan.steps[i].tail && any_full) || seconds.empty()) continue;
+    result.gpu_compute.resize(seconds.size(), 0);
+    for (std::size_t g = 0; g < seconds.size(); ++g) result.gpu_compute[g] += seconds[g];
     ++steps;
   }
-  for (double& seconds : sum) seconds /= steps;
-  result.gpu_compute = std::move(sum);
+  for (double& seconds : result.gpu_compute) seconds /= steps;
+  const Layout& l = result.layout;
+  result.gpu_tensor = static_cast<int>(result.gpu_compute.size()) / (l.pipeline * l.data * l.context);
 }
 
 void drop_times(Metrics& m) {  // a run that does not fit has no step time

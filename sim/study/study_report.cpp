@@ -153,8 +153,7 @@ json summary_json(const Study& study, const StudyResult& result) {
       node["provenance"]["derived"] = std::move(derived);
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
-    if (!p.steps.empty() && !p.steps.front().gpu_compute.empty())
-      node["gpu_compute_seconds"] = p.steps.front().gpu_compute;
+    if (!p.gpu_compute.empty()) node["gpu_compute_seconds"] = p.gpu_compute;
     policies.push_back(std::move(node));
   }
   const Layout& l = study.layout;

@@ -22,8 +22,7 @@ OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard
       options_(options),
       op_(std::move(op)),
       stage_(costs, shard, options, memory),
-      expander_(costs, shard, options, op_.fold_tp && op_.fabric == nullptr),
-      gpus_(costs.layout().pipeline * costs.layout().data * costs.layout().context) {
+      expander_(costs, shard, options, op_.fold_tp && op_.fabric == nullptr) {
   op_options_.speed = op_.speed;
   op_options_.jitter = op_.jitter;
   op_options_.threads = op_.threads;
@@ -71,7 +70,7 @@ void OpStepSimulator::take_contention(StepResult& out) const {
   out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
 }
 
-void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
+void OpStepSimulator::take_times(const Step& step, StepResult& out) {
   const Picoseconds gradient_wait = out.gradient_wait;
   out.step = result_.makespan;
   out.pipeline = result_.pipeline_end;
@@ -79,10 +78,8 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
   // What the stage engine found inside the pipeline (ZeRO-3), and what follows it.
   out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
       static_cast<double>(out.gradient_wait - gradient_wait) * kSecondsPerPicosecond;
-  out.compute_max = 0;
-  out.gpu_compute.clear();
   out.ops.clear();
-  double sum = 0;
+  gpu_compute_.begin_step(step, costs_.layout(), program_.tensor);
   std::size_t ran = 0;  // among the lanes that have micro-batches
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     const OpResult::Lane& lane = result_.lanes[l];
@@ -90,12 +87,8 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
     if (step.lanes[l].micro_batches.empty()) continue;
     Picoseconds begin = result_.makespan, end = 0;
     for (int s = 0; s < program_.stages; ++s) {
-      for (const SimTime busy : lane.compute[at(s)]) {
-        const double seconds = static_cast<double>(busy) * kSecondsPerPicosecond;
-        sum += seconds;
-        out.compute_max = std::max(out.compute_max, seconds);
-        if (options_.record_gpus) out.gpu_compute.push_back(seconds);
-      }
+      for (std::size_t r = 0; r < ranks; ++r)
+        gpu_compute_.add(l, s, r, static_cast<double>(lane.compute[at(s)][r]) * kSecondsPerPicosecond);
       const auto& cells = program_.lanes[l].stages[at(s)];
       for (std::size_t c = 0; c < cells.size(); ++c) {
         const auto first = static_cast<std::ptrdiff_t>(c * ranks),
@@ -123,7 +116,9 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) const {
     }
     ++ran;
   }
-  out.compute_mean = sum / std::max(1, gpus_ * program_.tensor);
+  out.compute_max = gpu_compute_.largest();
+  out.compute_mean = gpu_compute_.mean();
+  if (options_.record_gpus) out.gpu_compute = gpu_compute_.seconds();
 }
 
 }  // namespace equipoise

@@ -44,7 +44,7 @@ class OpStepSimulator {
   }
 
  private:
-  void take_times(const Step& step, StepResult& out) const;
+  void take_times(const Step& step, StepResult& out);
   void take_contention(StepResult& out) const;
   void time_peak(StepResult& out) const;
 
@@ -54,7 +54,7 @@ class OpStepSimulator {
   OpOptions op_options_;
   StepSimulator stage_;
   StepExpander expander_;
-  int gpus_;  // one TP rank of each group
+  GpuCompute gpu_compute_;
   OpProgram program_;
   OpResult result_;
 };

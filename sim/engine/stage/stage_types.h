@@ -52,7 +52,7 @@ struct StepResult {
   double bubble_ratio = 0;                   // mean over lanes
   double compute_max = 0;                    // seconds, over all GPUs
   double compute_mean = 0;
-  std::vector<double> gpu_compute;  // by lane, stage, CP rank (TP ranks do the same)
+  std::vector<double> gpu_compute;  // GpuCompute::seconds; of one TP rank where all do the same
   double cp_imbalance = 1;          // max / mean of attention over ranks, weighted by micro-batch
   double recompute_seconds = 0;     // mean over GPUs
   std::array<double, kStreams> exposed_seconds{};  // mean over GPUs

@@ -50,7 +50,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       micro_batches_ = std::move(member.costs);
       std::swap(accounts_, member.accounts);
       micro_batch_count_ = plan.real;
-      account_lane(step.lanes[lane], result);
+      account_lane(step.lanes[lane], lane, result);
       // Ops without documents hold nothing: memory follows the lane's own schedule.
       if (memory_ != nullptr)
         check_memory(step.lanes[lane], plan.lane, schedule_for(step.lanes[lane]), result);

@@ -83,16 +83,12 @@ const Schedule& StepSimulator::schedule_for(const Lane& lane) {
   return schedule_;
 }
 
-void StepSimulator::account_lane(const Lane& lane, StepResult& result) {
+void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult& result) {
   const auto c = at(lane.context);
   const auto stages = at(costs_.layout().pipeline);
-  for (const Picoseconds t : accounts_.compute) {
-    const double seconds = to_seconds(t);
-    compute_sum_ += seconds;
-    result.compute_max = std::max(result.compute_max, seconds);
-    if (options_.record_gpus) result.gpu_compute.push_back(seconds);
-  }
-  gpu_count_ += static_cast<double>(accounts_.compute.size());
+  for (std::size_t s = 0; s < stages; ++s)
+    for (std::size_t r = 0; r < c; ++r)
+      gpu_compute_.add(index, static_cast<int>(s), r, to_seconds(accounts_.compute[s * c + r]));
   for (std::size_t s = 0; s < kStreams; ++s)
     exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
   for (const Picoseconds t : accounts_.recompute) recompute_sum_ += to_seconds(t) * static_cast<double>(c);
@@ -175,14 +171,15 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   if (done.makespan > 0)
     result.bubble_ratio +=
         1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
-  account_lane(lane, result);
+  account_lane(lane, at(index), result);
   if (memory_ != nullptr) check_memory(lane, index, schedule, result);
 }
 
 StepResult StepSimulator::run(const Step& step) {
   StepResult result;
-  compute_sum_ = attention_max_ = attention_mean_ = gpu_count_ = recompute_sum_ = 0;
+  attention_max_ = attention_mean_ = recompute_sum_ = 0;
   exposed_sum_.fill(0);
+  gpu_compute_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
   if (lanes_meet(costs_.layout())) {
     run_in_lockstep(step, result);
@@ -209,10 +206,11 @@ void StepSimulator::finish(StepResult& result) {
   result.gradient_wait = end.step - result.pipeline - end.optimizer;
   if (result.gradient_wait < 0) result.gradient_wait = 0;
   if (!result.lanes.empty()) result.bubble_ratio /= static_cast<double>(result.lanes.size());
-  // GPUs without a lane computed nothing; they count in the mean. Lanes of later barrier groups reuse GPUs.
   const Layout& layout = costs_.layout();
   const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  result.compute_mean = compute_sum_ / std::max(gpus, 1.0);
+  result.compute_max = gpu_compute_.largest();
+  result.compute_mean = gpu_compute_.mean();
+  if (options_.record_gpus) result.gpu_compute = gpu_compute_.seconds();
   result.recompute_seconds = recompute_sum_ / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;
   result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] += to_seconds(result.gradient_wait);

@@ -7,6 +7,7 @@
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/gpu_compute.h"
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
 #include "sim/engine/stage/lockstep.h"
@@ -39,7 +40,7 @@ class StepSimulator {
   static int last_barrier_group(const Step& step);
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   const Schedule& schedule_for(const Lane& lane);
-  void account_lane(const Lane& lane, StepResult& result);
+  void account_lane(const Lane& lane, std::size_t index, StepResult& result);
   void count_tokens(StepResult& result);
   void check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result);
   void finish(StepResult& result);
@@ -58,7 +59,8 @@ class StepSimulator {
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
   // Sums over the lanes of the step.
-  double compute_sum_ = 0, attention_max_ = 0, attention_mean_ = 0, gpu_count_ = 0;
+  GpuCompute gpu_compute_;
+  double attention_max_ = 0, attention_mean_ = 0;
   std::array<double, kStreams> exposed_sum_{};
   double recompute_sum_ = 0;
 };

@@ -63,14 +63,17 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
-    std::size_t gpu = 0;
-    for (const OpResult::Lane& lane : op.lanes)
-      for (const auto& ranks : lane.compute)
-        for (const SimTime busy : ranks) {
-          REQUIRE(gpu < stage.gpu_compute.size());
-          CHECK(static_cast<double>(busy) * 1e-12 == doctest::Approx(stage.gpu_compute[gpu++]).epsilon(1e-9));
-        }
-    CHECK(gpu == stage.gpu_compute.size());
+    GpuCompute gpus;
+    gpus.begin_step(job.step, job.layout, program.tensor);
+    for (std::size_t l = 0; l < op.lanes.size(); ++l)
+      for (int s = 0; s < program.stages; ++s) {
+        const auto& busy = op.lanes[l].compute[static_cast<std::size_t>(s)];
+        for (std::size_t r = 0; r < busy.size(); ++r)
+          gpus.add(l, s, r, static_cast<double>(busy[r]) * 1e-12);
+      }
+    REQUIRE(gpus.seconds().size() == stage.gpu_compute.size());
+    for (std::size_t g = 0; g < stage.gpu_compute.size(); ++g)
+      CHECK(gpus.seconds()[g] == doctest::Approx(stage.gpu_compute[g]).epsilon(1e-9));
   }
 }
 
