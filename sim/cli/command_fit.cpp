@@ -28,6 +28,20 @@ nlohmann::json read_json(const std::string& path) {
   }
 }
 
+// What several runs say of one device, e.g. one of its kernels and one of its collectives: a later file's facts
+// win, except those that its run did not measure, which it writes as 0.
+void add_facts(nlohmann::json& all, const nlohmann::json& file) {
+  if (all.is_null()) all = nlohmann::json::object();
+  for (const char* part : {"device", "software"}) {
+    const nlohmann::json facts = file.value(part, nlohmann::json::object());
+    for (const auto& [key, value] : facts.items())
+      if (!(value.is_number() && value == 0 && all[part].contains(key))) all[part][key] = value;
+  }
+  if (file.contains("checks") && file["checks"].contains("summary"))
+    all["checks"]["summary"].update(file["checks"]["summary"]);
+  if (file.contains("summary")) all["summary"] = file["summary"];
+}
+
 }  // namespace
 
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
@@ -37,12 +51,13 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
                                           ? DocumentHistogram{}
                                           : read_document_histogram(options.document_histogram);
   SampleSet samples;
-  nlohmann::json measured;  // the last .json, for its device facts
+  nlohmann::json measured;  // facts of the .json files
   for (const std::string& path : options.samples) {
     const std::string extension = std::filesystem::path(path).extension().string();
     if (extension == ".json") {
-      measured = read_json(path);
-      add_json(measured, path, samples);
+      const nlohmann::json file = read_json(path);
+      add_json(file, path, samples);
+      add_facts(measured, file);
     } else if (extension == ".csv") {
       const CsvTable table = CsvTable::read(path);
       const std::size_t left_out = add_rows(table, histogram, samples);

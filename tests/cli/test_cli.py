@@ -198,6 +198,24 @@ class StudyCommand(Case):
         self.refused("study", study, "--format", "xml", says=["--format", "xml"])
 
 
+class FitCommand(Case):
+    def test_runs_of_one_device_are_joined(self):
+        """A second run that measured no bandwidth (0) keeps the first one's, and its own facts win."""
+        facts = {"name": "first", "memory_bytes": 1e9, "memory_GBps": 20.0, "peak_bf16_tflops": 0.2, "peak_fp8_tflops": 0,
+                 "sms": 1, "gpus_per_node": 2, "nvlink_GBps": 0, "nic_GBps": 0, "launch_seconds": 1e-6,
+                 "framework_seconds_per_op": 0, "reserve_bytes": 0}
+        copies = [{"op": "copy", "bytes": b, "seconds": 1e-6 + b / 20e9, "spread": 0.01} for b in (1 << k for k in range(12, 28))]
+        runs = [dict(facts), dict(facts, name="second", memory_GBps=0.0, launch_seconds=0.0)]
+        files = [
+            self.write(f"run{i}.json", {"schema": "equipoise.samples/1", "device": device, "samples": {
+                "attention": [], "gemm": [], "collective": [], "elementwise": copies[i::2]}})
+            for i, device in enumerate(runs)
+        ]
+        self.ok("fit", *files, "--out", self.folder / "both.json")
+        device = json.loads((self.folder / "both.json").read_text())["device"]
+        self.assertEqual((device["name"], device["memory_GBps"], device["launch_seconds"]), ("second", 20.0, 1e-6))
+
+
 class PackCommand(Case):
     def test_plan_json_conserves_tokens(self):
         for policy in ("plain", "wlb", "fixed-greedy", "chunkflow", "lpt"):
