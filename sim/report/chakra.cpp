@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <map>
 #include <vector>
 
@@ -62,8 +63,12 @@ Collective type_of(OpName name) {
     case OpName::cp_all_to_all:
     case OpName::ep_all_to_all:
       return Collective::all_to_all;
-    default:
+    case OpName::tp_reduce_scatter:
+    case OpName::cp_reduce_scatter:
+    case OpName::dp_reduce:
       return Collective::reduce_scatter;
+    default:
+      std::abort();  // a kernel, or cp_ring_step and pp_send, which are sends and receives
   }
 }
 
@@ -167,6 +172,10 @@ class RankWalk {
     tag_base_ = std::int64_t{lane.barrier_group} << 22;  // only lanes of other barrier groups share GPUs
     ring_steps_ = 0;
     groups_of_.clear();
+    receivers_.assign(lane.stages[at(stage_)].size(), {});
+    for (int s = 0; s < program_.stages; ++s)
+      for (const OpCell& cell : lane.stages[at(s)])
+        if (s != stage_ && cell.input_stage == stage_) receivers_[at(cell.input_cell)] = {s, &cell};
     for (std::size_t i = 0; i < lane.stages[at(stage_)].size(); ++i) cell(i);
   }
   // Gradient buckets are reduced in the order in which they were filled; what follows waits for all.
@@ -194,6 +203,11 @@ class RankWalk {
   struct Group {
     std::vector<int> gpus;
     std::size_t number = 0;
+  };
+  // Who needs a cell's result: one cell of one other stage, or nobody there.
+  struct Receiver {
+    int stage = 0;
+    const OpCell* cell = nullptr;
   };
   [[nodiscard]] Group numbered(std::vector<int> list) {
     const std::size_t number = list.size() > 1 ? groups_.number(list) : 0;
@@ -249,11 +263,9 @@ class RankWalk {
         if (run.bucket != kNoBucket) bucket(at(run.bucket) + i);
       }
     }
-    for (int s = 0; s < program_.stages; ++s)  // whoever needs the result
-      for (const OpCell& other : lane_->stages[at(s)])
-        if (s != stage_ && other.input_stage == stage_ && at(other.input_cell) == index)
-          trace_.transfer(true, gpu(stage_, replica_, t_), gpu(s, replica_, t_), bytes_of(other),
-                          tag(stage_, static_cast<int>(index)), tail_);
+    if (const Receiver& to = receivers_[index]; to.cell != nullptr)
+      trace_.transfer(true, gpu(stage_, replica_, t_), gpu(to.stage, replica_, t_), bytes_of(*to.cell),
+                      tag(stage_, static_cast<int>(index)), tail_);
   }
 
   // The nodes of one op; none where it takes no time here and meets nobody.
@@ -314,6 +326,7 @@ class RankWalk {
   int stage_, replica_, t_;
   Group everyone_;
   std::map<Meets, Group> groups_of_;  // of the lane at hand
+  std::vector<Receiver> receivers_;   // of its cells on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
   std::int64_t tag_base_ = 0;
