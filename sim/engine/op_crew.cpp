@@ -91,7 +91,7 @@ class CrewRun {
       const SimTime* const duration = cursors[l].durations();
       for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
         OpResult::Meeting& m = of_group[meeting_group(lane, r, step.meets, program_.tensor)];
-        m.end = std::max(m.end, duration[r]);
+        m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
         if (m.lane >= 0 && cursors[l].clock()[r] <= m.arrived) continue;
         m.arrived = cursors[l].clock()[r];
         m.lane = static_cast<std::int32_t>(lanes_[l].number());

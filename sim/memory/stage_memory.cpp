@@ -7,9 +7,8 @@ StageMemory::StageMemory(const MemoryModel& model, const LaneLoad& load, int sta
       load_(load),
       stage_(stage),
       releases_(splits_backward ? OpKind::W : OpKind::B),
-      ahead_(load.recompute_ahead && model.stages() == 1),
-      fixed_(model.fixed(stage)) {
-  op_.after = fixed_;
+      ahead_(load.recompute_ahead && model.stages() == 1) {
+  op_.after = model.fixed(stage);
 }
 
 // K and V (each chunk's gradients are as large) of the chunks before this one in its group.

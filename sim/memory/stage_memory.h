@@ -57,8 +57,7 @@ class StageMemory {
   OpKind releases_;  // the op that frees activations
   bool ahead_;
   int dropped_ = 0;  // chunks of the group at hand, with recompute_ahead
-  MemoryParts fixed_;
-  OpMemory op_;  // op_.after is the state from which the next op starts
+  OpMemory op_;      // op_.after is the state from which the next op starts
 };
 
 }  // namespace equipoise

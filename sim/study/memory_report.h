@@ -19,8 +19,7 @@ struct OutOfMemory;
 // When the op that sets the peak ran, in its step.
 struct PeakMoment {
   int step = -1;  // -1: no step ran
-  // Not with link contention, nor with fully sharded models at stage fidelity: their ops are not placed in
-  // time one by one.
+  // Not with link contention: shared links shift the ops, and their new places are not kept one by one.
   bool timed = false;
   Picoseconds start = 0, end = 0;
 };
