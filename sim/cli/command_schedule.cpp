@@ -105,10 +105,6 @@ nlohmann::ordered_json number(double value) {
   return value;
 }
 
-std::string_view letter(OpKind kind) {
-  return std::string_view("FBDRW").substr(static_cast<std::size_t>(kind), 1);
-}
-
 void print_json(const TimedSchedule& timed, std::ostream& out) {
   nlohmann::ordered_json json;
   json["makespan"] = number(timed.makespan);
@@ -118,7 +114,7 @@ void print_json(const TimedSchedule& timed, std::ostream& out) {
   for (const auto& stage : timed.stages) {
     nlohmann::ordered_json ops = nlohmann::ordered_json::array();
     for (const TimedOp& op : stage)
-      ops.push_back({{"op", letter(op.op.kind)},
+      ops.push_back({{"op", letter_of(op.op.kind)},
                      {"micro_batch", op.op.micro_batch},
                      {"virtual_stage", op.op.virtual_stage},
                      {"start", number(op.start)},
@@ -132,8 +128,8 @@ void print_csv(const TimedSchedule& timed, std::ostream& out) {
   out << "stage,op,micro_batch,virtual_stage,start,end\n";
   for (std::size_t s = 0; s < timed.stages.size(); ++s)
     for (const TimedOp& op : timed.stages[s])
-      out << s << ',' << letter(op.op.kind) << ',' << op.op.micro_batch << ',' << op.op.virtual_stage << ','
-          << number_text(op.start) << ',' << number_text(op.end) << '\n';
+      out << s << ',' << letter_of(op.op.kind) << ',' << op.op.micro_batch << ',' << op.op.virtual_stage
+          << ',' << number_text(op.start) << ',' << number_text(op.end) << '\n';
 }
 
 std::string right(const std::string& text, std::size_t width) {

@@ -23,9 +23,7 @@ std::size_t at(int index) {
 }
 
 std::string describe(const ScheduleOp& op) {
-  constexpr std::string_view kNames = "FBDRW";
-  std::string text(1, kNames[static_cast<std::size_t>(op.kind)]);
-  return text + " of micro-batch " + std::to_string(op.micro_batch) +
+  return std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch) +
          (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : "");
 }
 

@@ -100,16 +100,11 @@ MemoryParts MemoryModel::fixed(int stage) const {
 }
 
 int MemoryModel::recomputed_layers(int v, const MicroBatch& micro_batch) const {
-  int of_model = 0;
-  if (micro_batch.recompute_layers != kStudyRecompute)
-    of_model = micro_batch.recompute_layers;
-  else if (layout_.recompute == Recompute::full)
-    of_model = model_.layers;
-  else if (layout_.recompute == Recompute::layers)
-    of_model = layout_.recompute_layers;
+  const int of_model = micro_batch.recompute_layers != kStudyRecompute
+                           ? micro_batch.recompute_layers
+                           : equipoise::checkpointed_layers(layout_, model_.layers);
   const int begin = first_layer_[at(v)];
-  const int end = begin + layers_[at(v)];
-  return of_model * end / model_.layers - of_model * begin / model_.layers;
+  return checkpointed_between(of_model, model_.layers, begin, begin + layers_[at(v)]);
 }
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {

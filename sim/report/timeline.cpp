@@ -19,8 +19,7 @@ bool selects(const std::vector<int>& list, int number) {
 }
 
 std::string op_text(const ScheduleOp& op) {
-  constexpr std::string_view kLetters = "FBDRW";
-  std::string text = kLetters[static_cast<std::size_t>(op.kind)] + std::to_string(op.micro_batch);
+  const std::string text = std::string(letter_of(op.kind)) + std::to_string(op.micro_batch);
   return op.virtual_stage > 0 ? text + "." + std::to_string(op.virtual_stage) : text;
 }
 
@@ -381,8 +380,9 @@ void Timeline::add(const Step& step, const StepResult& result, const StepLoads& 
     const bool splits =
         std::any_of(ops.begin(), ops.end(), [](const StageOp* op) { return op->op.kind == OpKind::W; });
     std::vector<RankCounters*> counters;
+    const int fullest = fullest_rank(step, loads, lane);
     for (int c = 0; c < step.lanes[at(lane)].context; ++c)
-      if (selection_.ranks.empty() ? c == fullest_rank(step, loads, lane) : selects(selection_.ranks, c))
+      if (selection_.ranks.empty() ? c == fullest : selects(selection_.ranks, c))
         if (RankCounters* own = begin_counters(step, loads, lane, stage, c, splits)) counters.push_back(own);
     SimTime free = 0;
     for (const StageOp* op : ops) {

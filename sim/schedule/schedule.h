@@ -4,6 +4,7 @@
 // the next, the last stage's B from its own F or R, W from its own B.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -14,6 +15,9 @@ namespace equipoise {
 // F forward, B backward (full), D forward whose activations are dropped (only KV is kept), R recomputing
 // forward, W weight-gradient half where a schedule splits B (then B is the input-gradient half).
 enum class OpKind : std::uint8_t { F, B, D, R, W };
+constexpr std::string_view letter_of(OpKind kind) {
+  return std::string_view("FBDRW").substr(static_cast<std::size_t>(kind), 1);
+}
 
 struct ScheduleOp {
   OpKind kind = OpKind::F;

@@ -178,8 +178,7 @@ std::vector<int> peak_kept(const Schedule& schedule) {
 }
 
 std::string describe_op(const ScheduleOp& op, int virtual_stages) {
-  constexpr std::string_view kLetters = "FBDRW";
-  std::string text(1, kLetters[static_cast<std::size_t>(op.kind)]);
+  std::string text(letter_of(op.kind));
   text += " of micro-batch " + std::to_string(op.micro_batch);
   if (virtual_stages > 1) text += ", virtual stage " + std::to_string(op.virtual_stage);
   return text;

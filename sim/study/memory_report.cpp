@@ -21,11 +21,6 @@ std::string gib(double bytes) {
   return fixed(bytes / kGiB, 1);
 }
 
-const char* letter(OpKind kind) {
-  constexpr const char* kLetters[] = {"F", "B", "D", "R", "W"};
-  return kLetters[static_cast<std::size_t>(kind)];
-}
-
 }  // namespace
 
 PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& study,
@@ -74,7 +69,8 @@ std::string peak_text(const PolicyResult& policy) {
   text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
        << " of lane " << peak.lane << ", CP rank " << peak.rank;
   if (peak.op_index >= 0) {
-    text << ", at the " << (peak.at_end ? "end" : "begin") << " of " << letter(peak.op) << peak.micro_batch;
+    text << ", at the " << (peak.at_end ? "end" : "begin") << " of " << letter_of(peak.op)
+         << peak.micro_batch;
     if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
     if (moment.timed)
       text << " (" << fixed(to_seconds(peak.at_end ? moment.end : moment.start), 3) << " s into step "
@@ -109,7 +105,7 @@ json memory_json(const PolicyResult& policy) {
                {"explanation", peak_text(policy)}};
   for (const MemoryPartName& part : kMemoryParts) node[part.key] = peak.parts.*part.bytes;
   if (peak.op_index >= 0) {
-    node["op"] = letter(peak.op);
+    node["op"] = letter_of(peak.op);
     node["virtual_stage"] = peak.virtual_stage;
     node["at"] = peak.at_end ? "end" : "begin";
   }

@@ -77,6 +77,10 @@ int checkpointed_layers(const Layout& layout, int layers) {
   return layout.recompute == Recompute::layers ? layout.recompute_layers : 0;
 }
 
+int checkpointed_between(int checkpointed, int layers, int begin, int end) {
+  return checkpointed * end / layers - checkpointed * begin / layers;
+}
+
 const char* name_of(ContextComm form) {
   switch (form) {
     case ContextComm::all_gather:

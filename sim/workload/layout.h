@@ -41,6 +41,10 @@ std::vector<int> split_layers(int layers, int virtual_stages);
 // Layers of a model of `layers` layers that the layout recomputes whole.
 int checkpointed_layers(const Layout& layout, int layers);
 
+// Those of them that lie in layers [begin, end), if `checkpointed` of the model's layers are: spread evenly,
+// they are the share of the layers up to the end, less the share up to the begin.
+int checkpointed_between(int checkpointed, int layers, int begin, int end);
+
 // "none", "selective", ... for messages and JSON.
 const char* name_of(ContextComm form);
 const char* name_of(Recompute mode);

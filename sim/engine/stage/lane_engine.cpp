@@ -16,18 +16,12 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-const char* letter(OpKind kind) {
-  constexpr const char* kLetters[] = {"F", "B", "D", "R", "W"};
-  return kLetters[static_cast<std::size_t>(kind)];
-}
-
 }  // namespace
 
 LaneEngine::LaneEngine(const ModelShape& model, const Layout& layout)
     : stages_(layout.pipeline),
       model_layers_(model.layers),
-      recompute_(layout.recompute),
-      recompute_layers_(layout.recompute_layers),
+      checkpointed_(checkpointed_layers(layout, model.layers)),
       layers_(stage_layers(model, layout)) {
   int first = 0;
   for (const StageLayers& s : layers_) {
@@ -158,8 +152,9 @@ void LaneEngine::report_stall(const Schedule& schedule) const {
   for (int s = 0; s < stages_; ++s)
     if (next_[at(s)] < schedule.ops[at(s)].size()) {
       const ScheduleOp& op = schedule.ops[at(s)][next_[at(s)]];
-      waiting += (waiting.empty() ? "stage " : ", stage ") + std::to_string(s) + " waits for the input of " +
-                 letter(op.kind) + std::to_string(op.micro_batch + 1);
+      waiting.append(waiting.empty() ? "stage " : ", stage ").append(std::to_string(s));
+      waiting.append(" waits for the input of ").append(letter_of(op.kind));
+      waiting.append(std::to_string(op.micro_batch + 1));
     }
   throw std::logic_error("the schedule stalls: " + waiting);
 }

@@ -67,6 +67,9 @@ class LaneEngine {
   ScheduleOp open(Run& run, int stage);
   // Whether the op releases gradient buckets; if so, where their times go.
   std::vector<Picoseconds>* releases(const Run& run, const ScheduleOp& op, int stage);
+  // After a W op: the buckets of the model's ends leave with the last weight gradients; the head's comes
+  // first in bucket order.
+  void release_ends(int virtual_stage, std::vector<Picoseconds>* layer_ends) const;
   // Ends the op at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
@@ -108,8 +111,7 @@ class LaneEngine {
 
   int stages_;
   int model_layers_;
-  Recompute recompute_;
-  int recompute_layers_;
+  int checkpointed_;  // layers of the model that the layout recomputes whole
   std::vector<StageLayers> layers_;
   std::vector<int> first_layer_;  // of each virtual stage
   bool split_backward_ = false;   // the schedule has W ops

@@ -29,17 +29,10 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 }
 
 int LaneEngine::recomputed_layers(int v, const MicroBatch& micro_batch) const {
-  int of_model = 0;
-  if (micro_batch.recompute_layers != kStudyRecompute)
-    of_model = micro_batch.recompute_layers;
-  else if (recompute_ == Recompute::full)
-    of_model = model_layers_;
-  else if (recompute_ == Recompute::layers)
-    of_model = recompute_layers_;
-  // Spread evenly: the share of the layers up to this stage's end, less the share up to its begin.
+  const int of_model =
+      micro_batch.recompute_layers != kStudyRecompute ? micro_batch.recompute_layers : checkpointed_;
   const int begin = first_layer_[at(v)];
-  const int end = begin + layers_[at(v)].total();
-  return of_model * end / model_layers_ - of_model * begin / model_layers_;
+  return checkpointed_between(of_model, model_layers_, begin, begin + layers_[at(v)].total());
 }
 
 void LaneEngine::forward(int v, const MicroBatchCost& cost, std::span<Picoseconds> clock) {
@@ -109,15 +102,16 @@ void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const 
           add(clock, cost.weight_gradient[k]);
           if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
         }
-      // The ends' buckets leave with the last weight gradients; the head's comes first in bucket order.
-      if (layer_ends != nullptr && !layer_ends->empty()) {
-        const Picoseconds end = layer_ends->back();
-        if (v == last_virtual()) layer_ends->insert(layer_ends->begin(), end);
-        if (v == 0) layer_ends->push_back(end);
-      }
-      return;
+      return release_ends(v, layer_ends);
   }
   std::abort();
+}
+
+void LaneEngine::release_ends(int v, std::vector<Picoseconds>* layer_ends) const {
+  if (layer_ends == nullptr || layer_ends->empty()) return;
+  const Picoseconds end = layer_ends->back();
+  if (v == last_virtual()) layer_ends->insert(layer_ends->begin(), end);
+  if (v == 0) layer_ends->push_back(end);
 }
 
 Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost) {

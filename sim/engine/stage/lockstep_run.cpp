@@ -213,13 +213,7 @@ void LockstepRun::weights(std::vector<At>& lanes, int v) {
       issue(lanes, sharded_->layer_reduce());
     }
   if (sharded_ != nullptr) await(lanes);
-  // The ends' buckets leave with the last weight gradients; the head's comes first in bucket order.
-  for (At& lane : lanes) {
-    if (lane.layer_ends == nullptr || lane.layer_ends->empty()) continue;
-    const Picoseconds end = lane.layer_ends->back();
-    if (v == engine.last_virtual()) lane.layer_ends->insert(lane.layer_ends->begin(), end);
-    if (v == 0) lane.layer_ends->push_back(end);
-  }
+  for (const At& lane : lanes) engine.release_ends(v, lane.layer_ends);
 }
 
 }  // namespace equipoise
