@@ -88,6 +88,8 @@ class MicroBatchCoster {
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
+  void add_layer_exchanges(MicroBatchCost& out);
+  void finish_layer(LayerKind kind, MicroBatchCost& out);
   void build_ends(MicroBatchCost& out);
   void count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
 

@@ -131,20 +131,38 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     synchronise(backward_, input, s);
     weave(backward_, input, s + 1);
   }
-  if (kind == LayerKind::moe && costs_.layout().expert > 1) {
-    // Forward exchanges lie behind the attention, backward ones come first.
-    std::vector<ExchangeSplit> in_forward, in_backward, in_input;
-    for (int r = 0; r < ranks; ++r) {
-      const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
-      in_forward.push_back(work.forward_exchanges);
-      in_backward.push_back(work.backward_exchanges);
-      in_input.push_back(work.input_exchanges);
-    }
-    const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
-    add_exchanges(forward, forward.syncs(), in_forward, last_run);
-    add_exchanges(backward, 0, in_backward, {});
-    add_exchanges(input, 0, in_input, {});
+  if (kind == LayerKind::moe && costs_.layout().expert > 1) add_layer_exchanges(out);
+  finish_layer(kind, out);
+  out.full[k] = forward;
+  out.full[k].append(backward);
+}
+
+// Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
+// synchronisation is added, which the forward's leads count from.
+void MicroBatchCoster::add_layer_exchanges(MicroBatchCost& out) {
+  const std::size_t k = at(LayerKind::moe);
+  const auto c = at(out.ranks);
+  LayerTimeline& forward = out.forward[k];
+  std::vector<ExchangeSplit> in_forward, in_backward, in_input;
+  for (int r = 0; r < out.ranks; ++r) {
+    const LocalWork& work = local_work(LayerKind::moe, out.sharding.rank_tokens[at(r)]);
+    in_forward.push_back(work.forward_exchanges);
+    in_backward.push_back(work.backward_exchanges);
+    in_input.push_back(work.input_exchanges);
   }
+  const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
+  add_exchanges(forward, forward.syncs(), in_forward, last_run);
+  add_exchanges(out.backward[k], 0, in_backward, {});
+  add_exchanges(out.input_gradient[k], 0, in_input, {});
+}
+
+// What follows the last synchronisation on each rank, the host's stalls, and what each rank computes and
+// waits for.
+void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
+  const int ranks = out.ranks;
+  const auto c = at(ranks);
+  const bool selective = costs_.layout().recompute == Recompute::selective;
   Picoseconds forward_comm = 0, backward_comm = 0;
   for (const Picoseconds t : forward_.comm) forward_comm += t;
   for (const Picoseconds t : backward_.comm) backward_comm += t;
@@ -161,9 +179,9 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
         empty ? 0
               : costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(),
                                   backward_busy);
-    forward.add_local(r, work.forward_after.total + forward_stall);
-    backward.add_local(r, work.backward_after.total + backward_stall);
-    input.add_local(r, work.input_after + backward_stall);
+    out.forward[k].add_local(r, work.forward_after.total + forward_stall);
+    out.backward[k].add_local(r, work.backward_after.total + backward_stall);
+    out.input_gradient[k].add_local(r, work.input_after + backward_stall);
     out.weight_gradient[k][at(r)] = work.weight;
     out.compute_forward[k][at(r)] =
         work.forward_before.busy[kCompute] + work.forward_after.busy[kCompute] + forward_.busy[at(r)];
@@ -184,8 +202,6 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     out.exposed_forward[k][s] /= ranks;
     out.exposed_backward[k][s] /= ranks;
   }
-  out.full[k] = forward;
-  out.full[k].append(backward);
 }
 
 void MicroBatchCoster::build_ends(MicroBatchCost& out) {
