@@ -69,13 +69,9 @@ MemoryParts MemoryModel::fixed(int stage) const {
   for (int v = stage; v < layout_.virtual_stages(); v += stages)
     for (int i = 0; i < layers_[at(v)]; ++i) {
       const int layer = first_layer_[at(v)] + i;
-      const double all = static_cast<double>(model_.layer_parameters(layer));
-      const double routed = model_.is_moe_layer(layer)
-                                ? static_cast<double>(model_.moe->experts) * (model_.gated_ffn ? 3 : 2) *
-                                      static_cast<double>(model_.hidden * model_.moe->expert_ffn)
-                                : 0;
-      dense += all - routed;
-      experts += routed;
+      const std::int64_t routed = model_.routed_parameters(layer);
+      dense += static_cast<double>(model_.layer_parameters(layer) - routed);
+      experts += static_cast<double>(routed);
     }
   if (stage == 0) dense += static_cast<double>(model_.embedding_parameters());
   if (stage == stages - 1) {
@@ -92,9 +88,14 @@ MemoryParts MemoryModel::fixed(int stage) const {
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
   parts.optimizer = kAdamStates * (layout_.zero >= 1 ? shard : held);
-  if (layout_.zero >= 3)  // the layer at work and the one being gathered
-    parts.buffers +=
-        2 * kBf16 * static_cast<double>(model_.layer_parameters(model_.layers - 1)) / layout_.tensor;
+  if (layout_.zero >= 3) {  // the layer at work and the one being gathered, each with the rank's own experts
+    const int last = model_.layers - 1;
+    const std::int64_t routed = model_.routed_parameters(last);
+    parts.buffers += 2 * kBf16 *
+                     (static_cast<double>(model_.layer_parameters(last) - routed) +
+                      static_cast<double>(routed) / layout_.expert) /
+                     layout_.tensor;
+  }
   parts.reserve = reserve_;
   return parts;
 }

@@ -31,6 +31,10 @@ std::int64_t ModelShape::ffn_parameters(int layer) const {
   return (moe->experts + moe->shared) * matrices * hidden * moe->expert_ffn + hidden * moe->experts;
 }
 
+std::int64_t ModelShape::routed_parameters(int layer) const {
+  return is_moe_layer(layer) ? moe->experts * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn : 0;
+}
+
 std::int64_t ModelShape::layer_parameters(int layer) const {
   return attention_parameters() + ffn_parameters(layer) + 2 * hidden;
 }

@@ -53,6 +53,8 @@ struct ModelShape {
   [[nodiscard]] std::int64_t attention_parameters() const;
   [[nodiscard]] std::int64_t ffn_parameters(int layer) const;
   [[nodiscard]] std::int64_t layer_parameters(int layer) const;
+  // Those of a layer's routed experts, which expert parallelism deals out.
+  [[nodiscard]] std::int64_t routed_parameters(int layer) const;
   [[nodiscard]] std::int64_t embedding_parameters() const { return vocab * hidden; }
   [[nodiscard]] std::int64_t parameters() const;
   // Parameters that a token's forward multiplies with (no embedding lookup; logits and active experts count).

@@ -21,63 +21,55 @@ GradientSync::GradientSync(const LayerCosts& costs)
   const ModelShape& model = costs.model();
   const Layout& layout = costs.layout();
   const std::vector<StageLayers> layers = stage_layers(model, layout);
-  const GroupShape everyone = costs.placement().data_context_shape();
-  const GroupShape expert_replicas = costs.placement().expert_data_shape();
   parts_.resize(at(layout.pipeline));
   ready_.resize(layers.size());
-  const double tensor = layout.tensor;
-  std::vector<double> elements(parts_.size(), 0);
+  std::vector<Held> held(parts_.size());
+  const auto dense = [&](std::int64_t parameters) {
+    return Held{static_cast<double>(parameters) / layout.tensor, 0};
+  };
+  const auto layer_of = [&](int layer) {
+    const std::int64_t routed = model.routed_parameters(layer);
+    return Held{static_cast<double>(model.layer_parameters(layer) - routed) / layout.tensor,
+                static_cast<double>(routed) / layout.tensor / layout.expert};
+  };
   for (std::size_t v = 0; v < layers.size(); ++v) {
     StageParts& part = parts_[v % parts_.size()];
-    double& held = elements[v % parts_.size()];
+    Held& sum = held[v % parts_.size()];
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
-    const auto bucket = [&](double dense, double experts) {
-      held += dense + experts;
-      Op op = reduce(dense, everyone, use_);
-      if (experts > 0) {
-        const Op more = reduce(experts, expert_replicas, use_);
-        op.duration += more.duration;
-        op.bytes += more.bytes;
-      }
+    const auto bucket = [&](const Held& elements) {
+      sum.dense += elements.dense;
+      sum.experts += elements.experts;
+      const Op op = reduce(elements);
       buckets.push_back(op.duration);
       bytes.push_back(op.bytes);
     };
     if (v + 1 == layers.size()) {
       const bool shares_embedding = model.tied_embeddings && layout.pipeline == 1;
-      const std::int64_t head = shares_embedding ? 0 : model.embedding_parameters();
-      bucket(static_cast<double>(head + model.hidden) / tensor, 0);
+      bucket(dense((shares_embedding ? 0 : model.embedding_parameters()) + model.hidden));
     }
     for (std::size_t kind = kLayerKinds; kind-- > 0;)
-      for (int i = 0; i < layers[v].count[kind]; ++i) {
-        const int layer = kind == 1 ? model.layers - 1 : 0;
-        const double all = static_cast<double>(model.layer_parameters(layer));
-        const double experts = kind == 0
-                                   ? 0
-                                   : static_cast<double>(model.moe->experts) * (model.gated_ffn ? 3 : 2) *
-                                         static_cast<double>(model.hidden * model.moe->expert_ffn);
-        bucket((all - experts) / tensor, experts / tensor / layout.expert);
-      }
-    if (v == 0) bucket(static_cast<double>(model.embedding_parameters()) / tensor, 0);
+      for (int i = 0; i < layers[v].count[kind]; ++i) bucket(layer_of(kind == 1 ? model.layers - 1 : 0));
+    if (v == 0) bucket(dense(model.embedding_parameters()));
     part.buckets.push_back(std::move(buckets));
     part.bucket_bytes.push_back(std::move(bytes));
   }
   for (std::size_t s = 0; s < parts_.size(); ++s) {
+    // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
     const double shards = layout.zero >= 1 ? replicas_ : 1;
-    parts_[s].optimizer = to_picoseconds(
-        costs.elementwise().seconds(Elementwise::optimizer, elements[s] / shards * kAdamBytes, use_));
+    const double expert_shards = layout.zero >= 1 ? replicas_ / layout.expert : 1;
+    const double updated = held[s].dense / shards + held[s].experts / expert_shards;
+    parts_[s].optimizer =
+        to_picoseconds(costs.elementwise().seconds(Elementwise::optimizer, updated * kAdamBytes, use_));
     if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather) {
-      parts_[s].gather_bytes = elements[s] * kParameterBytes;
-      parts_[s].gather = to_picoseconds(
-          costs.collectives().seconds(Collective::all_gather, parts_[s].gather_bytes, everyone, use_));
+      const Op gathered = gather(held[s]);
+      parts_[s].gather_bytes = gathered.bytes;
+      parts_[s].gather = gathered.duration;
     }
   }
   if (layout.zero == 3 && replicas_ > 1) {
-    const double layer = static_cast<double>(model.layer_parameters(model.layers - 1)) / tensor;
-    layer_gather_.bytes = layer * kParameterBytes;
-    layer_gather_.duration = to_picoseconds(
-        costs.collectives().seconds(Collective::all_gather, layer_gather_.bytes, everyone, use_));
-    layer_reduce_ = reduce(layer, everyone, use_);
+    layer_gather_ = gather(layer_of(model.layers - 1));
+    layer_reduce_ = reduce(layer_of(model.layers - 1));
   }
 }
 
@@ -89,11 +81,24 @@ GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {
   return end;
 }
 
-Op GradientSync::reduce(double elements, GroupShape group, RangeUse& use) const {
-  Op op{OpName::dp_reduce, Stream::dp};
-  op.bytes = elements * costs_.framework().gradient_bytes;
-  const Collective kind = costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-  op.duration = to_picoseconds(costs_.collectives().seconds(kind, op.bytes, group, use));
+Op GradientSync::reduce(const Held& held) {
+  return collective(OpName::dp_reduce,
+                    costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, held,
+                    costs_.framework().gradient_bytes);
+}
+
+Op GradientSync::gather(const Held& held) {
+  return collective(OpName::dp_all_gather, Collective::all_gather, held, kParameterBytes);
+}
+
+Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {
+  Op op{name, Stream::dp};
+  const auto add = [&](double elements, GroupShape group) {
+    op.bytes += elements * bytes_each;
+    op.duration += to_picoseconds(costs_.collectives().seconds(kind, elements * bytes_each, group, use_));
+  };
+  add(held.dense, costs_.placement().data_context_shape());
+  if (held.experts > 0) add(held.experts, costs_.placement().expert_data_shape());
   return op;
 }
 

@@ -49,7 +49,16 @@ class GradientSync {
   [[nodiscard]] bool has_replicas() const { return replicas_ > 1; }
 
  private:
-  Op reduce(double elements, GroupShape group, RangeUse& use) const;
+  // Parameters that a rank holds of something: those that all data x context ranks have alike, and those of
+  // its routed experts, which only the ranks of equal expert coordinate have.
+  struct Held {
+    double dense = 0;
+    double experts = 0;
+  };
+  Op reduce(const Held& held);
+  Op gather(const Held& held);
+  // One over each of the two groups, one after the other.
+  Op collective(OpName name, Collective kind, const Held& held, double bytes_each);
 
   const LayerCosts& costs_;
   int replicas_;

@@ -1,4 +1,5 @@
 // Gradient buckets: hidden under the backward, or exposed after it.
+#include <cstdlib>
 #include <numeric>
 
 #include "sim/engine/stage/gradient_sync.h"
@@ -91,6 +92,36 @@ TEST_CASE("Without replicas there is nothing to reduce") {
     slowest = std::max(slowest, part.optimizer);
   }
   CHECK(sync.finish(kLong).step == kLong + slowest);
+}
+
+TEST_CASE("Spreading experts changes what a rank gathers, not how many parameters it updates") {
+  // Of E expert parameters on R replicas a rank holds E / ep and shares them with R / ep others: ZeRO leaves
+  // it E / R to update whatever ep is. It gathers two bytes of every parameter that it holds.
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 2;
+  model.moe->dense_layers = 0;
+  const auto with = [&](int zero, int expert) {
+    Layout layout = pipeline_of(1);
+    layout.data = 8;
+    layout.zero = zero;
+    layout.expert = expert;
+    return layout;
+  };
+  const double routed = static_cast<double>(model.routed_parameters(1));
+  const double dense = static_cast<double>(model.layer_parameters(1)) - routed;
+  CHECK(routed > dense);
+  for (const int zero : {1, 3}) {
+    const Models whole(model, with(zero, 1)), spread(model, with(zero, 4));
+    const GradientSync one(whole.costs), four(spread.costs);
+    const auto apart = one.stages()[0].optimizer - four.stages()[0].optimizer;
+    CHECK(std::abs(apart) <= 1);  // picoseconds: rounded
+    if (zero == 1)
+      CHECK(one.stages()[0].gather_bytes - four.stages()[0].gather_bytes ==
+            doctest::Approx(2 * 2 * routed * (1 - 0.25)));
+    if (zero == 3) CHECK(four.layer_gather_op().bytes == doctest::Approx(2 * (dense + routed / 4)));
+    // Two layers' worth of such gathers is what ZeRO-3 holds beside its shards.
+    CHECK(spread.memory.fixed(0).buffers == doctest::Approx(zero == 3 ? 2 * 2 * (dense + routed / 4) : 0));
+  }
 }
 
 TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
