@@ -33,6 +33,19 @@ struct Models {
   MemoryModel memory;
 };
 
+// A model so small that its parameters and bytes are sums to do by hand.
+inline ModelShape model_of(int layers) {
+  ModelShape m;
+  m.name = "hand";
+  m.layers = layers;
+  m.hidden = 64;
+  m.heads = m.kv_heads = 2;
+  m.head_dim = 32;
+  m.ffn = 128;
+  m.vocab = 256;
+  return m;
+}
+
 // One micro-batch of whole documents, with ids from `first`.
 inline MicroBatch documents(std::initializer_list<std::int64_t> lengths, std::int64_t first = 0) {
   MicroBatch micro_batch;

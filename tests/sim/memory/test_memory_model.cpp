@@ -14,14 +14,7 @@ namespace {
 // A layer has Q, K, V and output of 64 x 64, gate, up and down of 64 x 128 and two norms of 64:
 // 16,384 + 24,576 + 128 = 41,088 parameters. Embedding and head: 256 x 64 = 16,384 each.
 ModelShape small_model() {
-  ModelShape m;
-  m.layers = 4;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 2;
-  m.head_dim = 32;
-  m.ffn = 128;
-  m.vocab = 256;
-  return m;
+  return model_of(4);
 }
 
 constexpr double kStage0 = 2 * 41088 + 16384;       // two layers and the embedding

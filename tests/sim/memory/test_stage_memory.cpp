@@ -14,17 +14,6 @@ using namespace equipoise::testing;
 
 namespace {
 
-ModelShape small_model(int layers) {
-  ModelShape m;
-  m.layers = layers;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 2;
-  m.head_dim = 32;
-  m.ffn = 128;
-  m.vocab = 256;
-  return m;
-}
-
 struct Case {
   Layout layout;
   std::string schedule;
@@ -135,7 +124,7 @@ TEST_CASE("the peak of a lane is that of a ledger of every layer of every micro-
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     CAPTURE(seed);
     const Case c = random_case(seed);
-    const Models models(small_model(c.layers), c.layout);
+    const Models models(model_of(c.layers), c.layout);
     const Schedule schedule =
         schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep, seed % 3 == 0});
     double worst = 0;
@@ -150,7 +139,7 @@ TEST_CASE("a stage ends with what it began with, and no part is ever negative") 
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     const Case c = random_case(seed);
-    const Models models(small_model(c.layers), c.layout);
+    const Models models(model_of(c.layers), c.layout);
     const Schedule schedule = schedule_policy(c.schedule).make({c.layout.pipeline, 1, c.groups, c.keep});
     const LaneLoad load{c.micro_batches, c.tokens, c.gathered, c.layout.context, c.ahead};
     for (int s = 0; s < c.layout.pipeline; ++s) {

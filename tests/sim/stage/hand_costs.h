@@ -9,20 +9,9 @@
 #include "sim/engine/stage/lane_engine.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
+#include "tests/sim/models.h"
 
 namespace equipoise::testing {
-
-inline ModelShape model_of(int layers) {
-  ModelShape m;
-  m.name = "hand";
-  m.layers = layers;
-  m.hidden = 64;
-  m.heads = m.kv_heads = 2;
-  m.head_dim = 32;
-  m.ffn = 128;
-  m.vocab = 256;
-  return m;
-}
 
 inline Layout pipeline_of(int stages, int virtual_pipeline = 1) {
   Layout layout;

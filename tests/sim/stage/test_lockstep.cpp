@@ -47,12 +47,29 @@ std::string text(const CrewLane& lane, int stage) {
     if (!out.empty()) out += ' ';
     const bool empty = static_cast<std::size_t>(op.micro_batch) >= lane.real;
     if (empty) out += '(';
-    out += "FBDRW"[static_cast<std::size_t>(op.kind)];
+    out += letter_of(op.kind);
     if (!empty) out += std::to_string(op.micro_batch + 1);
     if (empty) out += ')';
   }
   return out;
 }
+
+// Two lanes on a GPU each whose layers share their experts.
+struct SharedExperts {
+  static ModelShape model() {
+    ModelShape model = builtin_model("deepseek-v2");
+    model.layers = 4;
+    return model;
+  }
+  static StepOptions options() {
+    StepOptions options;
+    options.schedule = &schedule_policy("1f1b");
+    return options;
+  }
+  Models models{model(), moe_layout(2, 1, 1, 2)};
+  ShardRule rule = shard_by("per-sequence");
+  StepSimulator simulator{models.costs, rule, options(), nullptr};
+};
 
 }  // namespace
 
@@ -111,14 +128,7 @@ TEST_CASE("A crew is the lanes that share an expert group, directly or over othe
 TEST_CASE("With experts over both lanes the short lane's layers wait for the long lane's") {
   // Attention of one 16K document takes far longer than that of 16 of 1K: alone the lanes differ, together
   // the short one is held at every exchange and ends with the long one's last.
-  Layout layout = moe_layout(2, 1, 1, 2);
-  ModelShape model = builtin_model("deepseek-v2");
-  model.layers = 4;
-  const Models models(model, layout);
-  const ShardRule rule = shard_by("per-sequence");
-  StepOptions options;
-  options.schedule = &schedule_policy("1f1b");
-  StepSimulator simulator(models.costs, rule, options, nullptr);
+  SharedExperts job;
   Step both;
   both.lanes.resize(2);
   both.lanes[0].micro_batches.push_back(documents({16384}));
@@ -127,9 +137,9 @@ TEST_CASE("With experts over both lanes the short lane's layers wait for the lon
   Step long_alone = both, short_alone = both;
   long_alone.lanes[1].micro_batches.clear();
   short_alone.lanes[0].micro_batches.clear();
-  const Picoseconds longest = simulator.run(long_alone).lanes[0].makespan;
-  const Picoseconds shortest = simulator.run(short_alone).lanes[0].makespan;
-  const StepResult together = simulator.run(both);
+  const Picoseconds longest = job.simulator.run(long_alone).lanes[0].makespan;
+  const Picoseconds shortest = job.simulator.run(short_alone).lanes[0].makespan;
+  const StepResult together = job.simulator.run(both);
   CHECK(shortest < longest);
   CHECK(together.lanes[0].makespan == longest);  // equal tokens: exchanges take as long as alone
   CHECK(together.lanes[1].makespan > (shortest + longest) / 2);
@@ -137,25 +147,18 @@ TEST_CASE("With experts over both lanes the short lane's layers wait for the lon
 
 TEST_CASE("Two micro-batches, long then short and short then long, take two long ones in lockstep") {
   // Without experts each lane takes long + short.
-  Layout layout = moe_layout(2, 1, 1, 2);
-  ModelShape model = builtin_model("deepseek-v2");
-  model.layers = 4;
-  const Models models(model, layout);
-  const ShardRule rule = shard_by("per-sequence");
-  StepOptions options;
-  options.schedule = &schedule_policy("1f1b");
-  StepSimulator simulator(models.costs, rule, options, nullptr);
+  SharedExperts job;
   const MicroBatch large = documents({16384}), small = documents({4096, 4096, 4096, 4096}, 1);
   Step step;
   step.lanes.resize(2);
   step.lanes[0].micro_batches = {large};
-  const Picoseconds one = simulator.run(step).pipeline;
+  const Picoseconds one = job.simulator.run(step).pipeline;
   step.lanes[0].micro_batches = {small};
-  const Picoseconds other = simulator.run(step).pipeline;
+  const Picoseconds other = job.simulator.run(step).pipeline;
   step.lanes[0].micro_batches = {large, small};
-  CHECK(simulator.run(step).pipeline == one + other);
+  CHECK(job.simulator.run(step).pipeline == one + other);
   step.lanes[1].micro_batches = {small, large};
-  const Picoseconds crossed = simulator.run(step).pipeline;
+  const Picoseconds crossed = job.simulator.run(step).pipeline;
   CHECK(crossed > one + other);
   CHECK(crossed <= 2 * one);
 }
