@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "policies/solver/assignment.h"
@@ -49,6 +50,7 @@ void search_with_cbc(const AssignmentProblem&, const SolverLimits&, AssignmentRe
 void search_with_highs(const AssignmentProblem&, const SolverLimits&, AssignmentResult& result);
 bool cbc_available();
 bool highs_available();
+const std::string& highs_fault();  // for the user, where it is not available
 
 // Takes what a solver found, if it is better, and the bound that it proved.
 void take_found(const AssignmentProblem&, const BinOf& found, AssignmentResult& result);

@@ -1,10 +1,12 @@
 // Solves the assignment program with HiGHS, if its library is there when the program runs. Distributions
 // often lack HiGHS, and its Python package (highspy) carries the library but no headers, so it is loaded at
-// run time and called over its C interface, whose names and types below are stable since version 1.5.
-// Searched: the file in EQUIPOISE_HIGHS, the system's libhighs, the one of the highspy that the build found.
+// run time and called over its C interface, whose names and types below have not changed since version 1.6.
+// Searched: the system's libhighs, then the one of the highspy that the build found; where EQUIPOISE_HIGHS
+// names a file, that one and no other, since a wish that is silently not met is worse than an error.
 #include <dlfcn.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "policies/solver/assignment_program.h"
 
@@ -42,6 +44,7 @@ struct Highs {
   int (*solution)(const void*, double*, double*, double*, double*) = nullptr;
   int (*size_of_int)(const void*) = nullptr;
   bool complete = false;
+  std::string fault;  // why not
 };
 
 template <class Function>
@@ -53,9 +56,17 @@ bool look_up(void* library, const char* name, Function& function) {
 Highs load_highs() {
   Highs h;
   void* library = nullptr;
-  const char* const named = std::getenv("EQUIPOISE_HIGHS");
-  for (const char* path : {named, "libhighs.so.1", EQUIPOISE_HIGHSPY_LIBRARY})
-    if (library == nullptr && path != nullptr && *path != '\0') library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (const char* const named = std::getenv("EQUIPOISE_HIGHS"); named != nullptr && *named != '\0') {
+    library = dlopen(named, RTLD_NOW | RTLD_LOCAL);
+    const char* const reason = library == nullptr ? dlerror() : nullptr;
+    h.fault = std::string("EQUIPOISE_HIGHS: ") + (reason != nullptr ? reason : named);
+  } else {
+    for (const char* path : {"libhighs.so.1", EQUIPOISE_HIGHSPY_LIBRARY})
+      if (library == nullptr && *path != '\0') library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    h.fault =
+        "solver: HiGHS was not found; install it or its Python package highspy, or name the library in "
+        "EQUIPOISE_HIGHS, or use cbc";
+  }
   if (library == nullptr) return h;
   h.complete = look_up(library, "Highs_create", h.create) && look_up(library, "Highs_destroy", h.destroy) &&
                look_up(library, "Highs_setBoolOptionValue", h.set_bool) &&
@@ -69,10 +80,14 @@ Highs load_highs() {
                look_up(library, "Highs_getDoubleInfoValue", h.get_double) &&
                look_up(library, "Highs_getSolution", h.solution) &&
                look_up(library, "Highs_getSizeofHighsInt", h.size_of_int);
-  if (!h.complete) return h;
+  if (!h.complete) {
+    h.fault = "solver: the HiGHS library that was found lacks calls of its C interface (callbacks need 1.6)";
+    return h;
+  }
   void* const model = h.create();
   h.complete = h.size_of_int(model) == static_cast<int>(sizeof(int));
   h.destroy(model);
+  if (!h.complete) h.fault = "solver: the HiGHS library that was found counts in 64-bit integers, not 32-bit";
   return h;
 }
 
@@ -112,6 +127,10 @@ void pass(const AssignmentProgram& program, void* model) {
 
 bool highs_available() {
   return highs().complete;
+}
+
+const std::string& highs_fault() {
+  return highs().fault;
 }
 
 void search_with_highs(const AssignmentProblem& problem, const SolverLimits& limits,

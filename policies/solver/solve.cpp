@@ -12,10 +12,7 @@ void search(const AssignmentProblem& problem, const SolverLimits& limits, Assign
   const bool choose_highs = limits.solver == MilpSolver::highs ||
                             (limits.solver == MilpSolver::automatic && !cbc_available() && highs_available());
   if (!choose_highs) return search_with_cbc(problem, limits, result);
-  if (!highs_available())
-    throw UserError(
-        "solver: HiGHS was not found; install it or its Python package highspy, or name the library in "
-        "EQUIPOISE_HIGHS, or use cbc");
+  if (!highs_available()) throw UserError(highs_fault());
   search_with_highs(problem, limits, result);
 }
 

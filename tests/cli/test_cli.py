@@ -12,6 +12,7 @@ import re
 import subprocess
 import tempfile
 import unittest
+from unittest import mock
 
 PROGRAM = os.environ.get("EQUIPOISE", "build/release/bin/equipoise")
 
@@ -257,6 +258,9 @@ class PackCommand(Case):
         long = self.write("long.txt", "3000\n" * 20)
         self.refused("pack", long, "--policy", "wlb", "--context-window", "4K", "--max-tokens", 1000, says=["3000", "1000"])
         self.refused("pack", long, "--policy", "wlbb", says=["wlbb", "wlb"])
+        with mock.patch.dict(os.environ, {"EQUIPOISE_HIGHS": "/none/libhighs.so"}):  # no other is taken in its place
+            self.refused("pack", "wlb-128k", "--policy", "fixed-solver", "--solver", "highs", "--steps", 1,
+                         says=["EQUIPOISE_HIGHS", "/none/libhighs.so"])
         self.refused("pack", long, "--policy", "wlb", "--queues", "many", says=["queues", "many"])
 
 
