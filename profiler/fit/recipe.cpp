@@ -229,6 +229,20 @@ json make_profile(const json& recipe, const std::string& where, const SampleSet&
   return Maker(recipe, where, samples).make();
 }
 
+namespace {
+
+// Samples that this program measured have every label; rows of another tool's table have its columns.
+const std::string& label_of(const Labels& labels, const std::string& key) {
+  const auto it = labels.find(key);
+  if (it == labels.end() || it->second.empty())
+    throw UserError(
+        "--recipe: needed with these .csv samples, to say which rows make which table: they have no '" + key +
+        "'");
+  return it->second;
+}
+
+}  // namespace
+
 json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples) {
   json recipe = {{"name", name}, {"measured", true}, {"device", file.value("device", json::object())}};
   recipe["summary"] = file.value("summary", "measured by this program on " +
@@ -240,26 +254,26 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     recipe["checks"] = nlohmann::json(recipe["checks"]["summary"]);
 
   for (const AttentionSample& sample : samples.attention) {
-    const std::string& kernel = sample.labels.at("kernel");
+    const std::string& kernel = label_of(sample.labels, "kernel");
     if (!recipe.contains("attention")) recipe["attention"]["default"] = kernel;
     recipe["attention"]["kernels"][kernel][sample.pass] = {{"fit", {{"kernel", kernel}}}};
   }
   // The simulator asks for bf16; a device that computes in another type answers for it with that.
   for (const GemmSample& sample : samples.gemm) {
-    const std::string& dtype = sample.labels.at("dtype");
+    const std::string& dtype = label_of(sample.labels, "dtype");
     recipe["gemm"][dtype == "fp8" ? "fp8" : "bf16"] = {{"fit", {{"dtype", dtype}}}};
   }
   // A short run may have too few samples of an op; the profile then has no table of it.
   std::map<std::pair<std::string, std::string>, std::size_t> ops;
   for (const ElementwiseSample& sample : samples.elementwise)
-    ops[{sample.labels.at("op"), sample.labels.at("pass")}] += 1;
+    ops[{label_of(sample.labels, "op"), label_of(sample.labels, "pass")}] += 1;
   for (const auto& [key, count] : ops) {
     const auto& [op, pass] = key;
     const std::string table = pass == "backward" ? op + kBackwardSuffix : op;
     if (count >= kFolds) recipe["elementwise"][table] = {{"fit", {{"op", op}, {"pass", pass}}}};
   }
   std::set<std::string> kinds;
-  for (const CollectiveSample& sample : samples.collective) kinds.insert(sample.labels.at("op"));
+  for (const CollectiveSample& sample : samples.collective) kinds.insert(label_of(sample.labels, "op"));
   for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};
   return recipe;
 }

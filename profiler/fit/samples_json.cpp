@@ -78,8 +78,10 @@ ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& 
     const std::vector<std::string> known(kElementwiseNames.begin(), kElementwiseNames.end());
     throw UserError(where + ".op: expected one of " + joined(known) + ", found '" + op + "'");
   }
-  const std::string pass = optional_text(node, "pass");
-  sample.labels = {{"op", op}, {"pass", pass.empty() ? "forward" : pass}};
+  const std::string pass = node.contains("pass") ? text_field(node, "pass", where) : "forward";
+  if (pass != "forward" && pass != "backward")
+    throw UserError(where + ".pass: expected forward or backward, found '" + pass + "'");
+  sample.labels = {{"op", op}, {"pass", pass}};
   sample.bytes = positive_field(node, "bytes", where);
   sample.seconds = positive_field(node, "seconds", where);
   return sample;

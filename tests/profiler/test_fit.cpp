@@ -204,6 +204,25 @@ TEST_CASE("each pass of an elementwise op has its own table; without one the for
         model.seconds(Elementwise::copy, 9e8, use));
 }
 
+TEST_CASE("a pass that is none is refused, and rows of another tool's table need a recipe") {
+  nlohmann::json file = synthetic_samples();
+  file["samples"]["elementwise"].push_back(
+      {{"op", "rope"}, {"pass", "bwd"}, {"bytes", 1e6}, {"seconds", 1e-5}});
+  SampleSet samples;
+  CHECK_THROWS_WITH_AS(add_json(file, "s.json", samples),
+                       doctest::Contains("pass: expected forward or backward, found 'bwd'"), UserError);
+  file = synthetic_samples();
+  samples = {};
+  add_json(file, "s.json", samples);
+  ElementwiseSample row;  // as of a .csv file, whose columns are its labels
+  row.labels = {{"op", "RMSNorm"}};
+  row.bytes = 1e6;
+  row.seconds = 1e-5;
+  samples.elementwise.push_back(row);
+  CHECK_THROWS_WITH_AS(recipe_of_samples(file, "s", samples), doctest::Contains("--recipe: needed"),
+                       UserError);
+}
+
 TEST_CASE("derived tables say so, and follow their rule") {
   const nlohmann::json file = synthetic_samples();
   SampleSet samples;
