@@ -106,13 +106,10 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) {
     }
     if (ran < out.lanes.size()) {
       // Useful time is the stage engine's: what the ops take without waiting for each other.
-      const double before = static_cast<double>(out.lanes[ran].makespan);
+      const double before = out.lanes[ran].bubble(program_.stages);
       out.lanes[ran].makespan = end - begin;
-      if (before > 0 && end > begin) {
-        const double useful = static_cast<double>(out.lanes[ran].useful) / program_.stages;
-        out.bubble_ratio += (useful / before - useful / static_cast<double>(end - begin)) /
-                            static_cast<double>(out.lanes.size());
-      }
+      out.bubble_ratio +=
+          (out.lanes[ran].bubble(program_.stages) - before) / static_cast<double>(out.lanes.size());
     }
     ++ran;
   }

@@ -1,6 +1,7 @@
 // What a step is run with and what comes out of it, at `stage` fidelity.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -40,6 +41,13 @@ struct LaneTokens {
 struct LaneResult {
   Picoseconds makespan = 0;  // first op to last backward, from the lane's own start
   Picoseconds useful = 0;    // sum over stages, recompute excluded
+
+  // Useful time counts each op at its slowest rank. Ranks that do not meet (Skrull's whole documents need no
+  // exchange) run ahead of each other, so that ops overlap and may sum to more than the makespan: no bubble.
+  [[nodiscard]] double bubble(int stages) const {
+    if (makespan <= 0) return 0;
+    return std::max(0.0, 1.0 - to_seconds(useful) / (stages * to_seconds(makespan)));
+  }
 };
 
 struct StepResult {

@@ -44,9 +44,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       gradients_.add_lane(member.engine->grad_ready());
       result.lanes.push_back(member.timing);
       result.pipeline = std::max(result.pipeline, member.engine->end());
-      if (member.timing.makespan > 0)
-        result.bubble_ratio += 1.0 - to_seconds(member.timing.useful) /
-                                         (costs_.layout().pipeline * to_seconds(member.timing.makespan));
+      result.bubble_ratio += member.timing.bubble(costs_.layout().pipeline);
       micro_batches_ = std::move(member.costs);
       std::swap(accounts_, member.accounts);
       micro_batch_count_ = plan.real;

@@ -168,9 +168,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   gradients_.add_lane(engine_.grad_ready());
   result.lanes.push_back(done);
   result.pipeline = std::max(result.pipeline, engine_.end());
-  if (done.makespan > 0)
-    result.bubble_ratio +=
-        1.0 - to_seconds(done.useful) / (costs_.layout().pipeline * to_seconds(done.makespan));
+  result.bubble_ratio += done.bubble(costs_.layout().pipeline);
   account_lane(lane, at(index), result);
   if (memory_ != nullptr) check_memory(lane, index, schedule, result);
 }

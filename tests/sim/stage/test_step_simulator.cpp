@@ -74,6 +74,13 @@ void check_same(const StepResult& a, const StepResult& b) {
 
 }  // namespace
 
+TEST_CASE("a lane's bubble is what its stages leave unused, and never less than nothing") {
+  // Two stages, 100 ps: 120 of 200 are useful. One stage whose ranks run ahead of each other: 101 of 100.
+  CHECK(LaneResult{100, 120}.bubble(2) == doctest::Approx(0.4));
+  CHECK(LaneResult{100, 101}.bubble(1) == 0);
+  CHECK(LaneResult{}.bubble(4) == 0);
+}
+
 TEST_CASE("A step gives the same bits again, from a used simulator and from a fresh one") {
   const Models models(builtin_model("wlb-550m"), small_layout(2, 2, 2));
   const ShardRule rule = shard_by("per-document");
