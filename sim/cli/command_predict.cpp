@@ -11,9 +11,9 @@
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/fit/table_fits.h"
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
-#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
@@ -96,8 +96,9 @@ class Predictor {
     const auto count = static_cast<double>(sample->packings.size());
     made.seconds = std::exp(log_seconds / count);
     if (sample->seconds[0] > 0) made.measured = std::exp(log_measured / count);
+    const std::string dtype = label(sample->labels, "dtype");
     made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "kernel") + ", " +
-                 label(sample->labels, "dtype") + ", " + sample->pass + " [" + name + "]";
+                 (dtype.empty() ? "dtype not stated" : dtype) + ", " + sample->pass + " [" + name + "]";
     return made;
   }
 
