@@ -69,7 +69,7 @@ std::string peak_text(const PolicyResult& policy) {
   text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
        << " of lane " << peak.lane << ", CP rank " << peak.rank;
   if (peak.op_index >= 0) {
-    text << ", at the " << (peak.at_end ? "end" : "begin") << " of " << letter_of(peak.op)
+    text << ", at the " << (peak.at_end ? "end" : "start") << " of " << letter_of(peak.op)
          << peak.micro_batch;
     if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
     if (moment.timed)
@@ -107,7 +107,7 @@ json memory_json(const PolicyResult& policy) {
   if (peak.op_index >= 0) {
     node["op"] = letter_of(peak.op);
     node["virtual_stage"] = peak.virtual_stage;
-    node["at"] = peak.at_end ? "end" : "begin";
+    node["at"] = peak.at_end ? "end" : "start";
   }
   if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
   if (policy.peak_moment.timed) {
