@@ -179,6 +179,13 @@ PolicyResult without_plan(const RunModels& models, PolicyRun run, PolicyResult r
   return result;
 }
 
+std::int64_t longest_of(const DocumentSet& documents) {
+  std::int64_t longest = 0;
+  for (const GlobalBatch& batch : documents.batches)
+    for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
+  return longest;
+}
+
 // Packs, and notes in `result` how long that took and what the user should know.
 Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run, PolicyResult& result) {
   const auto note = [&](const std::string& text) { result.notes.push_back(run.label + ": " + text); };
@@ -192,6 +199,11 @@ Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run
     note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
          " tokens dropped (--oversize)");
   for (const std::string& text : plan.notes) note(text);
+  const bool places = run.name == "skrull" || run.name == "round-robin";
+  if (places && !run.has_bucket_size && run.pack.context > 1 && run.pack.bucket_size >= longest_of(documents))
+    note(
+        "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
+        "bucket_size would distribute it");
   return plan;
 }
 

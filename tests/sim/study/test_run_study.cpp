@@ -1,4 +1,5 @@
 // Whole studies: the same bits on any number of threads, nothing lost, no errors where a row is due.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "sim/study/run_study.h"
@@ -89,6 +90,23 @@ TEST_CASE("static-best is the better of per-sequence and per-document for the wh
   const double sequence = result.policies[1].metrics.seconds, document = result.policies[2].metrics.seconds;
   CHECK(sequence != document);
   CHECK(best == std::min(sequence, document));
+}
+
+TEST_CASE("A derived bucket that holds the longest document is pointed out; a given one is the user's own") {
+  json file = small_study();
+  file["baseline"] = "skrull";
+  file["policies"] = {{{"name", "skrull"}},
+                      {{"name", "skrull"}, {"bucket_size", "128K"}, {"label", "given"}}};
+  const StudyResult result = run(file);
+  const auto says = [](const PolicyResult& policy) {
+    return std::any_of(policy.notes.begin(), policy.notes.end(), [](const std::string& note) {
+      return note.find("room for the longest document") != std::string::npos;
+    });
+  };
+  // Documents of at most a window of 32K; the small model leaves room for more on 80 GB.
+  REQUIRE(result.policies[0].run.pack.bucket_size > 32768);
+  CHECK(says(result.policies[0]));
+  CHECK(!says(result.policies[1]));
 }
 
 TEST_CASE("Out of memory is a row with its reason and no step time, also where no plan can be made") {
