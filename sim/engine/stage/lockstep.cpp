@@ -138,20 +138,18 @@ bool lanes_meet(const Layout& layout) {
   return layout.expert > 1 || (layout.zero == 3 && layout.data * layout.context > 1);
 }
 
+ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                             const StepOptions& options, std::vector<std::int32_t>& sizes) {
+  sizes.clear();
+  for (std::size_t j = 0; j < micro_batches.size(); j += at(sizes.back()))
+    sizes.push_back(micro_batches[j].chunk.count);
+  return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep};
+}
+
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options) {
-  std::vector<std::int32_t> groups;
-  for (std::size_t j = 0; j < micro_batches.size();) {
-    groups.push_back(micro_batches[j].chunk.count);
-    j += at(micro_batches[j].chunk.count);
-  }
-  ScheduleInput input;
-  input.stages = layout.pipeline;
-  input.virtual_stages = layout.virtual_pipeline;
-  input.group_sizes = groups;
-  input.keep = options.keep;
-  input.strict_keep = options.strict_keep;
-  return options.schedule->make(input);
+  std::vector<std::int32_t> sizes;
+  return options.schedule->make(schedule_input(micro_batches, layout, options, sizes));
 }
 
 std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& layout,

@@ -34,7 +34,11 @@ namespace equipoise {
 // Whether lanes of the layout wait for each other inside layers.
 bool lanes_meet(const Layout& layout);
 
-// The ops of a lane on the stages of the pipeline, made by the study's schedule.
+// What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,
+// which the input refers to.
+ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                             const StepOptions& options, std::vector<std::int32_t>& sizes);
+// The ops of a lane on the stages of the pipeline, made by that schedule.
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options);
 

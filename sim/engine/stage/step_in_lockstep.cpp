@@ -49,9 +49,9 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       std::swap(accounts_, member.accounts);
       micro_batch_count_ = plan.real;
       account_lane(step.lanes[lane], lane, result);
-      // Ops without documents hold nothing: memory follows the lane's own schedule.
-      if (memory_ != nullptr)
-        check_memory(step.lanes[lane], plan.lane, schedule_for(step.lanes[lane]), result);
+      if (memory_ == nullptr) continue;
+      micro_batch_count_ = plan.micro_batches.size();  // those without documents hold nothing
+      check_memory(plan.micro_batches, step.lanes[lane].context, plan.lane, plan.schedule, result);
     }
   }
 }

@@ -63,19 +63,8 @@ int StepSimulator::last_barrier_group(const Step& step) {
 }
 
 const Schedule& StepSimulator::schedule_for(const Lane& lane) {
-  group_sizes_.clear();
-  for (std::size_t j = 0; j < lane.micro_batches.size();) {
-    const int count = lane.micro_batches[j].chunk.count;
-    group_sizes_.push_back(count);
-    j += static_cast<std::size_t>(count);
-  }
+  const ScheduleInput input = schedule_input(lane.micro_batches, costs_.layout(), options_, group_sizes_);
   if (group_sizes_ != schedule_groups_ || schedule_.ops.empty()) {
-    ScheduleInput input;
-    input.stages = costs_.layout().pipeline;
-    input.virtual_stages = costs_.layout().virtual_pipeline;
-    input.group_sizes = group_sizes_;
-    input.keep = options_.keep;
-    input.strict_keep = options_.strict_keep;
     options_.schedule->make_into(input, schedule_);
     assert(schedule_problems(input, schedule_).empty());
     schedule_groups_ = group_sizes_;
@@ -135,8 +124,8 @@ void StepSimulator::count_tokens(StepResult& result) {
   }
 }
 
-void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule,
-                                 StepResult& result) {
+void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
+                                 const Schedule& schedule, StepResult& result) {
   count_tokens(result);
   if (options_.record_ops) {
     if (result.lane_tokens.size() <= at(index)) result.lane_tokens.resize(at(index) + 1);
@@ -147,7 +136,7 @@ void StepSimulator::check_memory(const Lane& lane, std::int32_t index, const Sch
     }
     tokens.gathered = gathered_tokens_;
   }
-  const LaneLoad load{lane.micro_batches, rank_tokens_, gathered_tokens_, lane.context,
+  const LaneLoad load{micro_batches, rank_tokens_, gathered_tokens_, context,
                       costs_.framework().recompute_ahead && !options_.strict_keep};
   MemoryPeak peak = memory_->lane_peak(schedule, load);
   if (peak.parts.total() <= result.peak.parts.total()) return;
@@ -170,7 +159,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   result.pipeline = std::max(result.pipeline, engine_.end());
   result.bubble_ratio += done.bubble(costs_.layout().pipeline);
   account_lane(lane, at(index), result);
-  if (memory_ != nullptr) check_memory(lane, index, schedule, result);
+  if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule, result);
 }
 
 StepResult StepSimulator::run(const Step& step) {

@@ -42,7 +42,8 @@ class StepSimulator {
   const Schedule& schedule_for(const Lane& lane);
   void account_lane(const Lane& lane, std::size_t index, StepResult& result);
   void count_tokens(StepResult& result);
-  void check_memory(const Lane& lane, std::int32_t index, const Schedule& schedule, StepResult& result);
+  void check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
+                    const Schedule& schedule, StepResult& result);
   void finish(StepResult& result);
 
   const LayerCosts& costs_;

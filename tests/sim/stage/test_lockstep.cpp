@@ -107,6 +107,32 @@ TEST_CASE("With a pipeline shorter lanes get empty micro-batches behind their ow
   CHECK_FALSE(crews[0].apart);
 }
 
+TEST_CASE("A lane that its schedule would refuse alone runs beside a longer one, and its memory is its own") {
+  // Interleaved 1F1B on two stages needs an even number of micro-batches: the lane of three gets a fourth
+  // without documents.
+  Layout layout = moe_layout(2, 1, 2, 2);
+  layout.virtual_pipeline = 2;
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 8;
+  const Models models(model, layout);
+  const ShardRule rule = shard_by("per-sequence");
+  StepOptions options;
+  options.schedule = &schedule_policy("interleaved-1f1b");
+  StepSimulator simulator(models.costs, rule, options, &models.memory);
+  const StepResult uneven = simulator.run(step_of({3, 4}));
+  const StepResult even = simulator.run(step_of({4, 4}));
+  CHECK(uneven.forward_latency.size() == 7);
+  CHECK(uneven.tokens == 7 * 500);
+  CHECK(uneven.peak.parts.total() == even.peak.parts.total());  // that of the lane of four
+  // The other lane holds nothing now: what is left is the first one's, no more than that of four.
+  Step hollow = step_of({3, 4});
+  for (MicroBatch& micro_batch : hollow.lanes[1].micro_batches) micro_batch.slices.clear();
+  const MemoryPeak peak = simulator.run(hollow).peak;
+  CHECK(peak.lane == 0);
+  CHECK(peak.parts.total() <= even.peak.parts.total());
+  CHECK(peak.parts.total() > models.memory.fixed(peak.stage).total());
+}
+
 TEST_CASE("A crew is the lanes that share an expert group, directly or over others") {
   // DP 4 x CP 2: groups of 2 ranks lie inside lanes, of 4 join lanes 0-1 and 2-3, of 8 all.
   const Step step = step_of({1, 1, 1, 1}, 2);
