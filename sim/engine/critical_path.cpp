@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <string>
 
 namespace equipoise {
 namespace {
@@ -41,6 +42,13 @@ class PathWalk {
   }
 
  private:
+  // A path with a gap would be a wrong answer: nothing explains why the op at hand started when it did.
+  [[noreturn]] void lost() const {
+    throw EngineError("critical path: no op ends at " + std::to_string(time_) + " ps on lane " +
+                      std::to_string(lane_) + ", stage " + std::to_string(stage_) + ", rank " +
+                      std::to_string(rank_));
+  }
+
   void push(SimTime start, OpName name, Stream stream, std::int32_t micro_batch = -1,
             OpKind kind = OpKind::F) {
     assert(start <= time_);
@@ -131,7 +139,7 @@ class PathWalk {
         rank_ = static_cast<int>(r);
         return;
       }
-    assert(false);
+    lost();
   }
 
   void enter_filler(int s, const OpResult::Bucket& bucket) {
@@ -169,7 +177,7 @@ class PathWalk {
           const bool own = step_of(e).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }
-      assert(found != nullptr);
+      if (found == nullptr) lost();
       const OpStep& step = step_of(*found);
       if (step.waits) {
         found = walk_background(ops, found, step_of, cell);
@@ -196,7 +204,7 @@ class PathWalk {
       first = e;
       if (meetings[at(e->meeting)].arrived == e->start) break;
     }
-    assert(first != nullptr);
+    if (first == nullptr) lost();
     return first;
   }
 

@@ -176,13 +176,14 @@ void Timeline::end_slice(TrackId track, SimTime when) {
   ++slices_;
 }
 
+// Distinct for up to 4,096 steps of 131,072 lanes, 512 stages, 32,768 ops a stage and 2,048 ranks a lane; 0
+// is no flow.
 std::uint64_t Timeline::flow_of(int lane, int stage, int cell, int rank) const {
-  return (((step_number_ * 4096 + static_cast<std::uint64_t>(lane)) * 1024 +
-           static_cast<std::uint64_t>(stage)) *
-              65536 +
-          static_cast<std::uint64_t>(cell)) *
-             4096 +
-         static_cast<std::uint64_t>(rank) + 1;
+  std::uint64_t flow = step_number_;
+  flow = flow << 17 | static_cast<std::uint64_t>(lane);
+  flow = flow << 9 | static_cast<std::uint64_t>(stage);
+  flow = flow << 15 | static_cast<std::uint64_t>(cell);
+  return (flow << 11 | static_cast<std::uint64_t>(rank)) + 1;
 }
 
 void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane, const ScheduleOp& op,
