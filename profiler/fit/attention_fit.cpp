@@ -46,10 +46,34 @@ double middle(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// A sample with its packings counted: the search asks for them at every step.
+struct CountedSample {
+  const AttentionSample* sample = nullptr;
+  std::vector<AttentionWork> works;
+
+  // Mean over the row's possible packings of ln(observed form / measured).
+  [[nodiscard]] double log_error(const AttentionParameters& fit, double sms) const {
+    double sum = 0;
+    for (std::size_t i = 0; i < works.size(); ++i)
+      sum += std::log(observed_attention_seconds(fit, sample->heads, sms, works[i]) / sample->seconds[i]);
+    return sum / static_cast<double>(works.size());
+  }
+};
+
+std::vector<CountedSample> counted(std::span<const AttentionSample* const> samples, DocumentMask apart) {
+  std::vector<CountedSample> made;
+  for (const AttentionSample* sample : samples) {
+    made.push_back({sample, {}});
+    for (const auto& documents : sample->packings)
+      made.back().works.push_back(attention_work(sample->mask, apart, documents));
+  }
+  return made;
+}
+
 // Scales every time of `fit` so that the median sample is met.
-void calibrate(AttentionParameters& fit, std::span<const AttentionSample* const> samples, double sms) {
+void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& samples, double sms) {
   std::vector<double> errors;
-  for (const AttentionSample* sample : samples) errors.push_back(attention_log_error(fit, sms, *sample));
+  for (const CountedSample& sample : samples) errors.push_back(sample.log_error(fit, sms));
   const double scale = std::exp(-middle(errors));
   fit.tile_us *= scale;
   fit.tile_us_per_128 *= scale;
@@ -61,18 +85,12 @@ void calibrate(AttentionParameters& fit, std::span<const AttentionSample* const>
 
 }  // namespace
 
-double attention_log_error(const AttentionParameters& fit, double sms, const AttentionSample& sample) {
-  double sum = 0;
-  for (std::size_t i = 0; i < sample.packings.size(); ++i)
-    sum +=
-        std::log(observed_attention_seconds(fit, sample.heads, sms, sample.packings[i]) / sample.seconds[i]);
-  return sum / static_cast<double>(sample.packings.size());
-}
-
-nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, Provenance kind) {
+nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
+                             Provenance kind) {
+  const std::vector<CountedSample> calls = counted(samples, apart);
   AttentionParameters start = typical();
   if (samples[0]->pass != "forward") start.key_share = kBackwardKeyShare;
-  calibrate(start, samples, sms);
+  calibrate(start, calls, sms);
   double fewest_us = 1e300;
   double widest = 0;
   double narrowest = 1e300;
@@ -110,7 +128,7 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
     most_heads = std::max(most_heads, static_cast<double>(sample->heads.query_heads));
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
-    return attention_log_error(from_vector(p), sms, *samples[i]);
+    return calls[i].log_error(from_vector(p), sms);
   };
   const GroupFit fit = fit_group(problem);
   std::vector<double> kept = fit.parameters;
@@ -119,6 +137,8 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
   nlohmann::json table = {{"form", "tiles-on-sms"},
                           {"parameters", to_json(from_vector(kept))},
                           {"provenance", provenance_json(kind, labels)}};
+  if (apart != DocumentMask::varlen)
+    table["document_mask"] = kDocumentMaskNames[static_cast<std::size_t>(apart)];
   table["ranges"] = {{"keys", range_json(1, longest, 1, kLongestKeys)},
                      {"queries", range_json(shortest, longest, 1, kLongestKeys)},
                      {"head_dim", range_json(narrowest, widest, 16, 256)},

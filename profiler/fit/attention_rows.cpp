@@ -26,13 +26,8 @@ std::int64_t noted(std::string_view notes, std::string_view name) {
   return std::strtoll(std::string(notes.substr(at + name.size() + 1)).c_str(), nullptr, 10);
 }
 
-struct Mask {
-  bool causal = false;
-  std::int64_t window = 0;
-};
-
 // Query-key pairs that the mask leaves, the field's count of attention work.
-double pairs_of(const Mask& mask, std::int64_t queries, std::int64_t keys) {
+double pairs_of(AttentionMask mask, std::int64_t queries, std::int64_t keys) {
   const auto q = static_cast<double>(queries);
   const auto k = static_cast<double>(keys);
   if (!mask.causal) return q * k;
@@ -41,16 +36,6 @@ double pairs_of(const Mask& mask, std::int64_t queries, std::int64_t keys) {
     return w * (w + 1) / 2 + (q - w) * w;
   }
   return q * (k - q) + q * (q + 1) / 2;
-}
-
-void add(AttentionWork& work, const Mask& mask, std::int64_t queries, std::int64_t keys) {
-  if (!mask.causal) {
-    work.add_full(queries, keys);
-  } else if (mask.window > 0) {
-    work.add_window(queries, keys, mask.window);
-  } else {
-    work.add_causal(queries, keys);
-  }
 }
 
 std::string pass_name(std::string_view column) {
@@ -140,7 +125,7 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
     return std::nullopt;
   }
   const std::string_view mask_name = table.text(row, "mask");
-  const Mask mask{mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
+  sample.mask = {mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
   const auto documents = static_cast<std::int64_t>(
       table.number(row, "batch")
           .value_or(static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
@@ -154,20 +139,18 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const double ms = table.number(row, "time_ms").value_or(0);
   const double tflops = table.number(row, "tflops").value_or(0);
   for (std::uint64_t draw = 0; draw < (drawn ? kDraws : 1); ++draw) {
-    AttentionWork work;
-    double pairs = 0;
+    std::vector<QueryKeys> packed;
     if (drawn) {
-      for (const std::int64_t length : draw_documents(histogram, queries, draw)) {
-        add(work, mask, length, length);
-        pairs += pairs_of(mask, length, length);
-      }
+      for (const std::int64_t length : draw_documents(histogram, queries, draw))
+        packed.push_back({length, length});
     } else {
-      for (std::int64_t i = 0; i < documents; ++i) add(work, mask, queries, keys);
-      pairs = static_cast<double>(documents) * pairs_of(mask, queries, keys);
+      packed.assign(static_cast<std::size_t>(documents), {queries, keys});
     }
+    double pairs = 0;
+    for (const QueryKeys& one : packed) pairs += pairs_of(sample.mask, one.queries, one.keys);
     const double flops =
         pairs * sample.heads.query_heads * flops_per_pair(sample.pass, sample.heads.head_dim);
-    sample.packings.push_back(work);
+    sample.packings.push_back(std::move(packed));
     sample.seconds.push_back(ms > 0 ? ms * 1e-3 : tflops > 0 ? flops * 1e-12 / tflops : 0);
   }
   if (tflops > 0 && table.text(row, "method").find("digitised") != std::string_view::npos)
@@ -178,8 +161,8 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
                   static_cast<double>(keys),
                   static_cast<double>(sample.heads.head_dim),
                   static_cast<double>(sample.heads.query_heads),
-                  mask.causal ? 1.0 : 0.0,
-                  static_cast<double>(mask.window),
+                  sample.mask.causal ? 1.0 : 0.0,
+                  static_cast<double>(sample.mask.window),
                   drawn ? -1.0 : static_cast<double>(documents)};
   return sample;
 }

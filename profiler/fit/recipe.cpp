@@ -127,12 +127,15 @@ class Maker {
     for (const auto& kernel : object_field(section, "kernels", where).items())
       for (const auto& pass : kernel.value().items()) {
         const std::string here = where + ".kernels." + kernel.key() + "." + pass.key();
-        table["kernels"][kernel.key()][pass.key()] = made(pass.value(), here, [&] {
+        json entry = pass.value();
+        const DocumentMask apart = document_mask(entry, here);
+        entry.erase("document_mask");
+        table["kernels"][kernel.key()][pass.key()] = made(entry, here, [&] {
           std::vector<const AttentionSample*> found;
-          for (const AttentionSample* sample : selected(samples_.attention, pass.value(), here))
+          for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here + ": no sample of this direction");
-          return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, kind_);
+          return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, apart, kind_);
         });
       }
   }

@@ -24,8 +24,9 @@ struct AttentionSample {
   Labels labels;
   std::string pass;  // forward, backward, both
   AttentionHeads heads;
-  // One entry, or several draws where a row names a distribution of documents and not the documents.
-  std::vector<AttentionWork> packings;
+  AttentionMask mask;
+  // The call's documents: one list, or several draws where a row names their distribution only.
+  std::vector<std::vector<QueryKeys>> packings;
   BlockedAttentionWork blocked;  // the same call for a CPU core; only of our own samples
   std::vector<double> seconds;   // of each packing
   double uncertainty = 0;        // relative, of a rate read off a chart

@@ -36,7 +36,7 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
   const auto pieces = node.find("pieces");
   if (pieces == node.end() || !pieces->is_array() || pieces->empty())
     throw UserError(where + ".pieces: expected a list of [queries, keys]");
-  AttentionWork work;
+  std::vector<QueryKeys> documents;
   sample.shape = {static_cast<double>(sample.heads.head_dim), static_cast<double>(sample.heads.query_heads)};
   sample.least_queries = INT64_MAX;
   for (const nlohmann::json& piece : *pieces) {
@@ -48,14 +48,14 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
                       piece.dump());
     const auto queries = piece[0].get<std::int64_t>();
     const auto keys = piece[1].get<std::int64_t>();
-    work.add_causal(queries, keys);
+    documents.push_back({queries, keys});
     sample.blocked.add_causal(queries, keys);
     sample.least_queries = std::min(sample.least_queries, queries);
     sample.most_keys = std::max(sample.most_keys, keys);
     sample.shape.push_back(static_cast<double>(queries));
     sample.shape.push_back(static_cast<double>(keys));
   }
-  sample.packings = {work};
+  sample.packings = {documents};
   sample.seconds = {positive_field(node, "seconds", where)};
   return sample;
 }

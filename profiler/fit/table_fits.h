@@ -23,7 +23,9 @@ struct Network {
   std::string matches;  // part of a row's inter_node_network
 };
 
-nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, Provenance kind);
+// `apart`: how the kernel keeps packed documents apart.
+nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
+                             Provenance kind);
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind);
 // The forms of a CPU core, for samples that this program measured on one.
 nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples);
@@ -35,9 +37,6 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
 // `node`: the node parameters by kind, fitted before.
 nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                            std::span<const NodeParameters> node, double nic_GBps, Provenance kind);
-
-// Mean over a row's possible packings of ln(observed form / measured).
-double attention_log_error(const AttentionParameters& fit, double sms, const AttentionSample& sample);
 
 // Shared by the fits.
 double significant(double value);  // 6 digits: what a fit can mean, and what a person can read

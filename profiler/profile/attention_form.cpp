@@ -4,19 +4,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/error.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
 namespace {
 
 constexpr double kBytesPerElement = 2;  // bf16
-
-std::int64_t tiles_of(std::int64_t tokens) {
-  return (tokens + kAttentionTile - 1) / kAttentionTile;
-}
-std::int64_t blocks_of(std::int64_t keys) {
-  return (keys + kAttentionBlock - 1) / kAttentionBlock;
-}
 
 // (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
 double norm_of(double a, double b, double p) {
@@ -25,32 +19,6 @@ double norm_of(double a, double b, double p) {
 }
 
 }  // namespace
-
-void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
-  const std::int64_t row = blocks_of(keys);
-  tiles += tiles_of(queries);
-  blocks += tiles_of(queries) * row;
-  idle_rows += (tiles_of(queries) * kAttentionTile - queries) * row;
-  longest = std::max(longest, row);
-  query_tokens += queries;
-  key_tokens += keys;
-}
-
-void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
-  const std::int64_t prefix = keys - queries;
-  for (std::int64_t begin = 0; begin < queries; begin += kAttentionTile) {
-    const std::int64_t end = std::min(begin + kAttentionTile, queries);
-    const std::int64_t first_key = std::max<std::int64_t>(0, prefix + begin - window + 1);
-    const std::int64_t row = blocks_of(prefix + end) - first_key / kAttentionBlock;
-    tiles += 1;
-    masked_tiles += 1;
-    blocks += row;
-    idle_rows += (kAttentionTile - (end - begin)) * row;
-    longest = std::max(longest, row);
-  }
-  query_tokens += queries;
-  key_tokens += keys;
-}
 
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                          const AttentionWork& work) {
@@ -105,6 +73,17 @@ AttentionParameters attention_parameters(const nlohmann::json& table, const std:
   fit.key_share = non_negative_field(node, "key_share", here);
   fit.host_us = non_negative_field(node, "host_us", here);
   return fit;
+}
+
+DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
+  if (!table.contains("document_mask")) return DocumentMask::varlen;
+  const std::string found = text_field(table, "document_mask", where);
+  const auto it = std::find(kDocumentMaskNames.begin(), kDocumentMaskNames.end(), found);
+  if (it == kDocumentMaskNames.end())
+    throw UserError(where + ".document_mask: expected " +
+                    joined({kDocumentMaskNames.begin(), kDocumentMaskNames.end()}) + ", found '" + found +
+                    "'");
+  return static_cast<DocumentMask>(it - kDocumentMaskNames.begin());
 }
 
 nlohmann::json to_json(const AttentionParameters& fit) {

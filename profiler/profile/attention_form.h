@@ -22,12 +22,10 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "profiler/profile/attention_work.h"
 #include "profiler/profile/cost_models.h"
 
 namespace equipoise {
-
-inline constexpr int kAttentionTile = 128;  // queries of a tile
-inline constexpr int kAttentionBlock = 64;  // keys of a block; a tile is two blocks wide
 
 struct AttentionParameters {
   double launch_us = 0;
@@ -48,41 +46,14 @@ struct AttentionParameters {
   double host_us = 0;
 };
 
-// Sums over the documents of one call, for one head.
-struct AttentionWork {
-  std::int64_t tiles = 0;
-  std::int64_t masked_tiles = 0;
-  std::int64_t blocks = 0;     // of 64 keys
-  std::int64_t idle_rows = 0;  // rows missing in the last tiles, times the blocks of those tiles
-  std::int64_t longest = 0;    // blocks of the longest tile
-  std::int64_t query_tokens = 0;
-  std::int64_t key_tokens = 0;
-
-  // Bottom-right causal: the last query sees all keys. Tile i (from 0) ends at key
-  // keys - queries + min((i + 1) * 128, queries), so a whole one has ceil(prefix / 64) + 2 (i + 1) blocks.
-  void add_causal(std::int64_t queries, std::int64_t keys) {
-    const std::int64_t count = (queries + kAttentionTile - 1) / kAttentionTile;
-    const std::int64_t prefix = (keys - queries + kAttentionBlock - 1) / kAttentionBlock;
-    const std::int64_t last = (keys + kAttentionBlock - 1) / kAttentionBlock;
-    tiles += count;
-    masked_tiles += count;
-    blocks += (count - 1) * (prefix + count) + last;
-    idle_rows += (count * kAttentionTile - queries) * last;
-    longest = last > longest ? last : longest;
-    query_tokens += queries;
-    key_tokens += keys;
-  }
-  void add_full(std::int64_t queries, std::int64_t keys);
-  // Causal, and a query sees only the last `window` keys up to its own.
-  void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
-};
-
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                          const AttentionWork& work);
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                                   const AttentionWork& work);
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where);
+// The table's "document_mask"; varlen where it has none.
+DocumentMask document_mask(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const AttentionParameters& fit);
 
 }  // namespace equipoise

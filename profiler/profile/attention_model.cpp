@@ -14,6 +14,7 @@ namespace {
 
 struct Direction {
   AttentionParameters parameters;
+  DocumentMask apart = DocumentMask::varlen;
   bool cpu_core = false;  // then `loops` counts, not `parameters`
   BlockedAttentionParameters loops;
   Validity keys;
@@ -31,6 +32,7 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
     made.loops = blocked_attention_parameters(table, here);
   } else {
     made.parameters = attention_parameters(table, here);
+    made.apart = document_mask(table, here);
   }
   made.keys = validity_of(table, "keys", here);
   made.queries = validity_of(table, "queries", here);
@@ -80,6 +82,7 @@ struct AttentionModel::Fit {
         static_cast<double>(fewest_queries) < direction.queries.samples.low)
       use.beyond_samples += 1;
     if (direction.cpu_core) return blocked_seconds(direction, pieces);
+    if (direction.apart != DocumentMask::varlen) work = attention_work({}, direction.apart, pieces);
     return attention_seconds(direction.parameters, heads, sms, work);
   }
 };

@@ -85,12 +85,14 @@ class Predictor {
       made.unable = "kernel " + name + " is of a CPU core; these rows are of GPUs";
       return made;
     }
-    const AttentionParameters fit = attention_parameters(kernels[name][sample->pass], profile_.origin());
+    const json& fitted = kernels[name][sample->pass];
+    const AttentionParameters fit = attention_parameters(fitted, profile_.origin());
+    const DocumentMask apart = document_mask(fitted, profile_.origin());
     double log_seconds = 0;
     double log_measured = 0;
     for (std::size_t i = 0; i < sample->packings.size(); ++i) {
-      log_seconds += std::log(
-          observed_attention_seconds(fit, sample->heads, profile_.device().sms, sample->packings[i]));
+      const AttentionWork work = attention_work(sample->mask, apart, sample->packings[i]);
+      log_seconds += std::log(observed_attention_seconds(fit, sample->heads, profile_.device().sms, work));
       if (sample->seconds[i] > 0) log_measured += std::log(sample->seconds[i]);
     }
     const auto count = static_cast<double>(sample->packings.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "policies/error.h"
+#include "policies/random.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
@@ -74,6 +75,69 @@ TEST_CASE("causal blocks of a tiled call are counted as drawn") {
       CHECK(fast.longest == slow.longest);
       CHECK(fast.idle_rows == slow.idle_rows);
     }
+}
+
+// Blocks of 128 x 128 that some pair of `documents` falls into; `cut`: those with a pair that is masked.
+AttentionWork drawn_blocks(std::span<const QueryKeys> documents) {
+  std::int64_t queries = 0;
+  std::int64_t keys = 0;
+  for (const QueryKeys& document : documents) {
+    queries += document.queries;
+    keys += document.keys;
+  }
+  const std::int64_t columns = (keys + 127) / 128;
+  std::vector<std::int64_t> pairs(static_cast<std::size_t>((queries + 127) / 128 * columns));
+  std::int64_t row = 0;
+  std::int64_t first_key = 0;
+  for (const QueryKeys& document : documents) {
+    for (std::int64_t q = 0; q < document.queries; ++q, ++row)
+      for (std::int64_t k = 0; k <= document.keys - document.queries + q; ++k)
+        pairs[static_cast<std::size_t>(row / 128 * columns + (first_key + k) / 128)] += 1;
+    first_key += document.keys;
+  }
+  AttentionWork work;
+  work.tiles = (queries + 127) / 128;
+  for (std::int64_t tile = 0; tile < work.tiles; ++tile) {
+    std::int64_t blocks = 0;
+    for (std::int64_t column = 0; column < columns; ++column) {
+      const std::int64_t seen = pairs[static_cast<std::size_t>(tile * columns + column)];
+      blocks += seen > 0 ? 2 : 0;
+      work.masked_tiles += seen > 0 && seen < std::int64_t{128} * 128 ? 1 : 0;
+    }
+    work.blocks += blocks;
+    work.longest = std::max(work.longest, blocks);
+  }
+  return work;
+}
+
+TEST_CASE("a block mask counts the blocks that some document touches, and those it cuts") {
+  SplitMix64 random(5);
+  const auto up_to = [&random](std::uint64_t most) {
+    return static_cast<std::int64_t>(random.next() % most);
+  };
+  for (int round = 0; round < 60; ++round) {
+    std::vector<QueryKeys> documents;
+    for (std::int64_t i = 0; i <= up_to(6); ++i) {
+      const std::int64_t whole = round % 3 == 0 ? 128 * (1 + up_to(3)) : 1 + up_to(500);
+      documents.push_back({whole, whole + (round % 2 == 0 ? 0 : up_to(400))});
+    }
+    const AttentionWork counted = attention_work({}, DocumentMask::block_mask, documents);
+    const AttentionWork drawn = drawn_blocks(documents);
+    CHECK(counted.tiles == drawn.tiles);
+    CHECK(counted.blocks == drawn.blocks);
+    CHECK(counted.longest == drawn.longest);
+    CHECK(counted.masked_tiles == drawn.masked_tiles);
+  }
+}
+
+TEST_CASE("a dense mask computes the whole square of a packed call") {
+  const std::vector<QueryKeys> documents{{100, 100}, {28, 60}, {0, 7}};
+  const AttentionWork work = attention_work({}, DocumentMask::dense_mask, documents);
+  CHECK(work.tiles == 1);   // 128 queries
+  CHECK(work.blocks == 3);  // 160 keys
+  CHECK(work.masked_tiles == 0);
+  CHECK(work.query_tokens == 128);
+  CHECK(work.key_tokens == 160);
 }
 
 TEST_CASE("an attention call is its tiles over the SMs joined with its longest tile") {
