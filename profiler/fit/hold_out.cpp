@@ -7,18 +7,17 @@
 namespace equipoise {
 namespace {
 
-std::vector<std::size_t> folds_of(const std::vector<std::vector<double>>& shapes) {
+// The rank of every sample's shape among the distinct ones.
+std::vector<std::size_t> shape_ranks(const std::vector<std::vector<double>>& shapes) {
   std::vector<std::vector<double>> distinct = shapes;
   std::sort(distinct.begin(), distinct.end());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::vector<std::size_t> folds;
-  folds.reserve(shapes.size());
-  for (const std::vector<double>& shape : shapes) {
-    const auto rank = std::lower_bound(distinct.begin(), distinct.end(), shape) - distinct.begin();
-    const auto shape_rank = static_cast<std::size_t>(rank);
-    folds.push_back((shape_rank + shape_rank / kFolds) % kFolds);
-  }
-  return folds;
+  std::vector<std::size_t> ranks;
+  ranks.reserve(shapes.size());
+  for (const std::vector<double>& shape : shapes)
+    ranks.push_back(static_cast<std::size_t>(std::lower_bound(distinct.begin(), distinct.end(), shape) -
+                                             distinct.begin()));
+  return ranks;
 }
 
 std::vector<double> fit_without(const FitProblem& problem, const std::vector<std::size_t>& folds,
@@ -53,20 +52,28 @@ double rounded(double share) {
 }  // namespace
 
 GroupFit fit_group(const FitProblem& problem) {
-  const std::vector<std::size_t> folds = folds_of(problem.shapes);
+  const std::vector<std::size_t> ranks = shape_ranks(problem.shapes);
+  const auto error = [&problem](std::span<const double> parameters, std::size_t i) {
+    const double unsure = problem.uncertainty.empty() ? 0 : problem.uncertainty[i];
+    return beyond(std::expm1(problem.log_error(parameters, i)), unsure);
+  };
   GroupFit fit;
+  std::vector<std::size_t> folds;
+  for (const std::size_t rank : ranks) folds.push_back((rank + rank / kFolds) % kFolds);
+  fit.parameters = fit_without(problem, folds, kHeldOutFold);
+  for (std::size_t i = 0; i < folds.size(); ++i) {
+    if (folds[i] != kHeldOutFold) continue;
+    fit.held_out.push_back(i);
+    fit.held_out_errors.push_back(error(fit.parameters, i));
+  }
+  folds = ranks;
+  for (std::size_t& fold : folds) fold %= kMostCrossed;
   fit.crossed_errors.resize(folds.size());
-  for (std::size_t fold = 0; fold < kFolds; ++fold) {
+  const std::size_t last = folds.empty() ? 0 : *std::max_element(folds.begin(), folds.end());
+  for (std::size_t fold = 0; fold <= last; ++fold) {
     const std::vector<double> parameters = fit_without(problem, folds, fold);
-    if (fold == kHeldOutFold) fit.parameters = parameters;
-    for (std::size_t i = 0; i < folds.size(); ++i) {
-      if (folds[i] != fold) continue;
-      const double unsure = problem.uncertainty.empty() ? 0 : problem.uncertainty[i];
-      fit.crossed_errors[i] = beyond(std::expm1(problem.log_error(parameters, i)), unsure);
-      if (fold != kHeldOutFold) continue;
-      fit.held_out.push_back(i);
-      fit.held_out_errors.push_back(fit.crossed_errors[i]);
-    }
+    for (std::size_t i = 0; i < folds.size(); ++i)
+      if (folds[i] == fold) fit.crossed_errors[i] = error(parameters, i);
   }
   return fit;
 }

@@ -4,9 +4,10 @@
 // starts one fold further (shape i goes to fold (i + i / 4) mod 4): tables are grids, and where each length
 // has four shapes, dealing i mod 4 would put all rows of one head dim into one fold, and so ask for a head
 // dim that no fit has seen instead of a shape. The parameters come from folds 0, 1 and 3; fold 2 is never
-// fitted and gives `held_out`. Because a quarter of a small group is few samples, `crossed` repeats the fit
-// four times, each time without one fold, and collects every sample's error from the fit that did not see
-// its shape.
+// fitted and gives `held_out`.
+// A quarter of a small group is few samples, and which ones hangs on the deal. `crossed` does not: it leaves
+// out one shape after the other, fits the rest anew, and collects every sample's error from the fit that did
+// not see its shape. Beyond 64 shapes those of equal rank modulo 64 are left out together.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,7 @@ namespace equipoise {
 
 inline constexpr std::size_t kFolds = 4;
 inline constexpr std::size_t kHeldOutFold = 2;
+inline constexpr std::size_t kMostCrossed = 64;
 
 struct FitProblem {
   std::vector<FitParameter> parameters;
@@ -37,7 +39,7 @@ struct GroupFit {
   std::vector<double> parameters;
   std::vector<std::size_t> held_out;    // samples of the held-out fold
   std::vector<double> held_out_errors;  // relative and signed, in the order of held_out
-  std::vector<double> crossed_errors;   // of all samples, each from the fit without its fold
+  std::vector<double> crossed_errors;   // of all samples, each from the fit without its shape
 };
 
 GroupFit fit_group(const FitProblem& problem);

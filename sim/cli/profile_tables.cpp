@@ -47,7 +47,7 @@ std::vector<TableView> tables_of(const Profile& profile) {
 
 void print_errors(const Profile& profile, std::ostream& out) {
   char line[200];
-  std::snprintf(line, sizeof line, "%-38s %-15s | %-23s | %s\n", "", "", "held out", "four folds");
+  std::snprintf(line, sizeof line, "%-38s %-15s | %-23s | %s\n", "", "", "held out", "each shape left out");
   out << line;
   std::snprintf(line, sizeof line, "%-38s %-15s | %7s %7s %7s | %7s %7s %7s\n", "table", "group", "samples",
                 "median", "p90", "samples", "median", "p90");

@@ -64,6 +64,30 @@ TEST_CASE("whole shapes are held out, every fourth of them, and each sample is j
   CHECK(summary.p90 == doctest::Approx(0.28));    // 0.8 of the way from 0.2 to 0.3
 }
 
+TEST_CASE("every shape is left out once, whatever the deal") {
+  FitProblem problem;
+  problem.parameters = {{"level", 1, 1000}};
+  problem.shapes = {{1}, {2}, {2}};
+  const double measured[] = {1, 2, 2};
+  problem.log_error = [&](std::span<const double> p, std::size_t i) { return std::log(p[0] / measured[i]); };
+  const GroupFit fit = fit_group(problem);  // each shape is predicted by the level of the other
+  CHECK(fit.crossed_errors[0] == doctest::Approx(1).epsilon(1e-3));     // 2 / 1 - 1
+  CHECK(fit.crossed_errors[1] == doctest::Approx(-0.5).epsilon(1e-3));  // 1 / 2 - 1
+  CHECK(fit.crossed_errors[2] == doctest::Approx(-0.5).epsilon(1e-3));
+  // Beyond 64 shapes, shape i and shape i + 64 are left out together: nothing is left to say that 0 and 64
+  // are e and not 1.
+  problem.shapes.clear();
+  for (int i = 0; i < 70; ++i) problem.shapes.push_back({static_cast<double>(i)});
+  problem.log_error = [](std::span<const double> p, std::size_t i) {
+    return std::log(p[0]) - (i == 0 || i == 64 ? 1 : 0);
+  };
+  const GroupFit many = fit_group(problem);
+  for (std::size_t i = 0; i < 70; ++i) {
+    const bool apart = i == 0 || i == 64;
+    CHECK((apart ? many.crossed_errors[i] < -0.63 : std::abs(many.crossed_errors[i]) < 0.01));
+  }
+}
+
 TEST_CASE("no value of a grid's columns is left out whole") {
   // Four lengths by four head dims: every fold gets one shape of each length and one of each head dim.
   FitProblem problem;
@@ -274,16 +298,16 @@ TEST_CASE("an attention row means its pairs, window and heads") {
   REQUIRE(causal.has_value());
   // 2 * 500,500 pairs * 8 heads * 128 dims * 4 = 4.100096 GFLOP at 100 TFLOP/s.
   CHECK(causal->seconds[0] == doctest::Approx(41.00096e-6));
-  CHECK(causal->packings[0].tiles == 16);
+  CHECK(attention_work(causal->mask, DocumentMask::varlen, causal->packings[0]).tiles == 16);
   const auto full = attention_row(table, 1, {}, reason);
   REQUIRE(full.has_value());
   CHECK(full->pass == "backward");
   CHECK(full->seconds[0] == doctest::Approx(0.5e-3));
-  CHECK(full->packings[0].blocks == 4);
+  CHECK(attention_work(full->mask, DocumentMask::varlen, full->packings[0]).blocks == 4);
   const auto chart = attention_row(table, 2, {}, reason);  // 16K tokens, 2,048 hidden: 32 documents, 32 heads
   REQUIRE(chart.has_value());
   CHECK(chart->heads.query_heads == 32);
-  CHECK(chart->packings[0].tiles == 32 * 4);
+  CHECK(attention_work(chart->mask, DocumentMask::varlen, chart->packings[0]).tiles == 32 * 4);
   CHECK_FALSE(attention_row(table, 3, {}, reason).has_value());
   CHECK(reason.find("--document-histogram") != std::string::npos);
 }
