@@ -88,16 +88,28 @@ MemoryParts MemoryModel::fixed(int stage) const {
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
   parts.optimizer = kAdamStates * (layout_.zero >= 1 ? shard : held);
-  if (layout_.zero >= 3) {  // the layer at work and the one being gathered, each with the rank's own experts
-    const int last = model_.layers - 1;
-    const std::int64_t routed = model_.routed_parameters(last);
-    parts.buffers += 2 * kBf16 *
-                     (static_cast<double>(model_.layer_parameters(last) - routed) +
-                      static_cast<double>(routed) / layout_.expert) /
-                     layout_.tensor;
-  }
+  if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
   parts.reserve = reserve_;
   return parts;
+}
+
+// Parameters of the part of the model at work and of the next one, being gathered: the largest such pair.
+// Each layer with the rank's own experts; the ends of the model are parts, too.
+double MemoryModel::most_gathered() const {
+  const auto embedding = static_cast<double>(model_.embedding_parameters());
+  const double head = (model_.tied_embeddings ? 0 : embedding) + static_cast<double>(model_.hidden);
+  double most = 0, before = embedding;
+  const auto gather = [&](double part) {
+    most = std::max(most, before + part);
+    before = part;
+  };
+  for (int layer = 0; layer < model_.layers; ++layer) {
+    const std::int64_t routed = model_.routed_parameters(layer);
+    gather(static_cast<double>(model_.layer_parameters(layer) - routed) +
+           static_cast<double>(routed) / layout_.expert);
+  }
+  gather(head);
+  return most / layout_.tensor;
 }
 
 int MemoryModel::recomputed_layers(int v, const MicroBatch& micro_batch) const {

@@ -124,6 +124,7 @@ class MemoryModel {
   [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
                                        bool recomputes) const;
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
+  [[nodiscard]] double most_gathered() const;
 
   ModelShape model_;
   Layout layout_;

@@ -30,7 +30,25 @@ enum Part : std::size_t {
 };
 
 // The blocks behind those of all micro-batches of a lane that meets others.
-enum Shared : std::uint32_t { kGather, kReduce, kWait, kExchange };
+enum Shared : std::uint32_t {
+  kGather,  // by ModelPart
+  kReduce = kGather + kModelParts,
+  kWait = kReduce + kModelParts,
+  kExchange
+};
+std::uint32_t gather_of(ModelPart part) {
+  return kGather + static_cast<std::uint32_t>(part);
+}
+std::uint32_t reduce_of(ModelPart part) {
+  return kReduce + static_cast<std::uint32_t>(part);
+}
+std::size_t kind_of(ModelPart layer) {
+  return static_cast<std::size_t>(layer == ModelPart::moe_layer ? LayerKind::moe : LayerKind::dense);
+}
+Part forward_of(ModelPart part) {
+  if (is_layer(part)) return static_cast<Part>(kForward + kind_of(part));
+  return part == ModelPart::head ? kHeadForward : kEmbedForward;
+}
 
 std::uint32_t block_of(std::size_t micro_batch, std::size_t part) {
   return static_cast<std::uint32_t>(micro_batch * kParts + part);
@@ -169,8 +187,8 @@ void StepExpander::add_shared_blocks(OpLane& out) {
     step.bytes = op.bytes;
     out.blocks.push_back({{step}, std::vector<SimTime>(context, op.duration)});
   };
-  sharded(gradients_.layer_gather_op());
-  sharded(gradients_.layer_reduce_op());
+  for (std::size_t p = 0; p < kModelParts; ++p) sharded(gradients_.gather_of(static_cast<ModelPart>(p)));
+  for (std::size_t p = 0; p < kModelParts; ++p) sharded(gradients_.reduce_of(static_cast<ModelPart>(p)));
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
   out.blocks.push_back({{wait}, std::vector<SimTime>(context, 0)});
@@ -292,96 +310,94 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
 }
 
 void StepExpander::add_forward_runs(int v, std::size_t j, OpLane& out) const {
-  const bool sharded = shards_parameters();
-  if (sharded) {
-    push_run(out, shared_block_ + kGather, 1);
-    push_run(out, shared_block_ + kWait, 1);
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);  // from the last on
+  const bool gathers = gradients_.shards_parameters();
+  if (gathers) {
+    push_shared(out, gather_of(parts.back()));
+    push_shared(out, kWait);
   }
-  if (v == 0) push_run(out, block_of(j, kEmbedForward), 1);
-  int left = layers_[at(v)].total();
-  for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    if (!sharded) {
-      push_run(out, block_of(j, kForward + k), layers_[at(v)].count[k]);
-      continue;
-    }
-    for (int i = 0; i < layers_[at(v)].count[k]; ++i) {  // the next layer's parameters come meanwhile
-      const int gathers = --left > 0 ? 1 : 0;
-      push_run(out, shared_block_ + kGather, gathers);
-      push_run(out, block_of(j, kForward + k), 1);
-      push_run(out, shared_block_ + kWait, gathers);
-    }
+  for (std::size_t i = parts.size(); i > 0;) {
+    int equal = 1;  // layers that repeat one block
+    while (!gathers && i > static_cast<std::size_t>(equal) &&
+           parts[i - 1 - static_cast<std::size_t>(equal)] == parts[i - 1])
+      ++equal;
+    const bool more = gathers && i > 1;  // the next part's parameters come meanwhile
+    if (more) push_shared(out, gather_of(parts[i - 2]));
+    push_run(out, block_of(j, forward_of(parts[i - 1])), equal);
+    if (more) push_shared(out, kWait);
+    i -= static_cast<std::size_t>(equal);
   }
-  if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadForward), 1);
 }
 
 // From the last layer to the first; the recomputed ones are the stage's first. Buckets in the same order:
 // head, layers, embedding.
 void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
                                      int most_recomputed, std::size_t j, OpLane& out) const {
-  const bool sharded = shards_parameters();
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
+  const bool gathers = gradients_.shards_parameters();
+  const bool reduces = gathers && !split;
   const auto next_bucket = [&](int count) {
     const std::int32_t first = bucket;
     if (bucket != kNoBucket) bucket += count;
     return first;
   };
-  if (sharded) {
-    push_run(out, shared_block_ + kGather, 1);
-    push_run(out, shared_block_ + kWait, 1);
+  if (gathers) {
+    push_shared(out, gather_of(parts.front()));
+    push_shared(out, kWait);
   }
-  if (at(v) + 1 == layers_.size()) push_run(out, block_of(j, kHeadBackward), 1, next_bucket(1));
-  const StageLayers& layers = layers_[at(v)];
   const int recomputed = stages_.recomputed_layers(v, micro_batch);
-  int layer = layers.total();
-  for (std::size_t k = kLayerKinds; k-- > 0;) {
-    const std::uint32_t backward = block_of(j, (split ? kInputGradient : kBackward) + k);
-    const int first = layer - layers.count[k];
-    while (layer > first) {
+  int layer = layers_[at(v)].total();
+  for (std::size_t i = 0; i < parts.size();) {
+    int equal = 1;
+    if (gathers && i + 1 < parts.size() && parts[i + 1] != ModelPart::embedding)
+      push_shared(out, gather_of(parts[i + 1]));
+    if (is_layer(parts[i])) {
+      const std::size_t k = kind_of(parts[i]);
       // Layers that nobody recomputes repeat one block.
-      const int plain = sharded ? 0 : std::max(0, layer - std::max(first, most_recomputed));
-      if (plain > 0) {
-        push_run(out, backward, plain, next_bucket(plain));
-        layer -= plain;
-        continue;
-      }
-      --layer;
-      if (sharded && layer > 0) push_run(out, shared_block_ + kGather, 1);
+      while (!gathers && !reduces && layer - equal > most_recomputed && parts[i + at(equal)] == parts[i])
+        ++equal;
+      layer -= equal;
       if (layer < recomputed)
         push_run(out, block_of(j, kForward + k), 1);
-      else if (layer < most_recomputed && k == static_cast<std::size_t>(LayerKind::moe) &&
-               costs_.layout().expert > 1)
-        push_run(out, shared_block_ + kExchange, 1);
-      push_run(out, backward, 1, next_bucket(1));
-      if (sharded) push_run(out, shared_block_ + kWait, 1);
-      if (sharded && !split && layer > 0) push_run(out, shared_block_ + kReduce, 1);
+      else if (layer < most_recomputed && parts[i] == ModelPart::moe_layer && costs_.layout().expert > 1)
+        push_shared(out, kExchange);
+      push_run(out, block_of(j, (split ? kInputGradient : kBackward) + k), equal, next_bucket(equal));
+    } else {
+      push_run(out, block_of(j, parts[i] == ModelPart::head ? kHeadBackward : kEmbedBackward), 1,
+               next_bucket(1));
     }
+    if (gathers) push_shared(out, kWait);
+    if (reduces) push_shared(out, reduce_of(parts[i]));
+    i += at(equal);
   }
-  if (v == 0) push_run(out, block_of(j, kEmbedBackward), 1, next_bucket(1));
-  if (!sharded || split) return;
-  push_run(out, shared_block_ + kReduce, 1);
-  push_run(out, shared_block_ + kWait, 1);
+  if (reduces) push_shared(out, kWait);
 }
 
 // The ends' weight gradients belong to the input half; their buckets leave with the weight half.
 void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, OpLane& out) const {
-  const bool last = at(v) + 1 == layers_.size();
-  std::int32_t layer_bucket = bucket == kNoBucket || !last ? bucket : bucket + 1;
-  for (std::size_t k = kLayerKinds; k-- > 0;) {
-    const int count = layers_[at(v)].count[k];
-    if (!shards_parameters()) {
-      push_run(out, block_of(j, kWeightGradient + k), count, layer_bucket);
-      if (bucket != kNoBucket) layer_bucket += count;
-      continue;
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
+  const bool reduces = gradients_.shards_parameters();
+  const auto bucket_at = [&](std::size_t i) {
+    return bucket == kNoBucket ? kNoBucket : bucket + static_cast<std::int32_t>(i);
+  };
+  for (std::size_t i = 0; i < parts.size();) {
+    int equal = 1;
+    while (!reduces && i + at(equal) < parts.size() && parts[i + at(equal)] == parts[i]) ++equal;
+    if (is_layer(parts[i])) {
+      push_run(out, block_of(j, kWeightGradient + kind_of(parts[i])), equal, bucket_at(i));
+      if (reduces) {
+        push_shared(out, kWait);
+        push_shared(out, reduce_of(parts[i]));
+      }
     }
-    for (int i = 0; i < count; ++i) {
-      push_run(out, block_of(j, kWeightGradient + k), 1);
-      push_run(out, shared_block_ + kWait, 1);
-      push_run(out, shared_block_ + kReduce, 1);
-    }
+    i += at(equal);
   }
-  if (shards_parameters()) push_run(out, shared_block_ + kWait, 1);
-  if (bucket == kNoBucket) return;
-  if (last) push_run(out, block_of(j, kNothing), 1, bucket);
-  if (v == 0) push_run(out, block_of(j, kNothing), 1, layer_bucket);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (is_layer(parts[i])) continue;
+    if (bucket != kNoBucket) push_run(out, block_of(j, kNothing), 1, bucket_at(i));
+    if (reduces) push_shared(out, reduce_of(parts[i]));
+  }
+  if (reduces) push_shared(out, kWait);
 }
 
 void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule,

@@ -61,9 +61,7 @@ class StepExpander {
   void add_backward_runs(int virtual_stage, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
                          int most_recomputed, std::size_t index, OpLane& out) const;
   void add_weight_runs(int virtual_stage, std::int32_t bucket, std::size_t micro_batch, OpLane& out) const;
-  [[nodiscard]] bool shards_parameters() const {
-    return costs_.layout().zero == 3 && gradients_.has_replicas();
-  }
+  void push_shared(OpLane& out, std::uint32_t shared) const { out.runs.push_back({shared_block_ + shared}); }
 
   const LayerCosts& costs_;
   StepOptions options_;

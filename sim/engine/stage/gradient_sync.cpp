@@ -16,41 +16,39 @@ constexpr double kParameterBytes = 2;
 
 }  // namespace
 
-GradientSync::GradientSync(const LayerCosts& costs)
-    : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
-  const ModelShape& model = costs.model();
-  const Layout& layout = costs.layout();
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout) {
   const std::vector<StageLayers> layers = stage_layers(model, layout);
-  parts_.resize(at(layout.pipeline));
-  ready_.resize(layers.size());
-  std::vector<Held> held(parts_.size());
-  const auto dense = [&](std::int64_t parameters) {
-    return Held{static_cast<double>(parameters) / layout.tensor, 0};
-  };
-  const auto layer_of = [&](int layer) {
-    const std::int64_t routed = model.routed_parameters(layer);
-    return Held{static_cast<double>(model.layer_parameters(layer) - routed) / layout.tensor,
-                static_cast<double>(routed) / layout.tensor / layout.expert};
-  };
+  std::vector<std::vector<ModelPart>> parts(layers.size());
   for (std::size_t v = 0; v < layers.size(); ++v) {
+    if (v + 1 == layers.size()) parts[v].push_back(ModelPart::head);
+    parts[v].insert(parts[v].end(), at(layers[v].count[1]), ModelPart::moe_layer);
+    parts[v].insert(parts[v].end(), at(layers[v].count[0]), ModelPart::dense_layer);
+    if (v == 0) parts[v].push_back(ModelPart::embedding);
+  }
+  return parts;
+}
+
+GradientSync::GradientSync(const LayerCosts& costs)
+    : costs_(costs),
+      replicas_(costs.layout().data * costs.layout().context),
+      backward_parts_(equipoise::backward_parts(costs.model(), costs.layout())) {
+  const Layout& layout = costs.layout();
+  parts_.resize(at(layout.pipeline));
+  ready_.resize(backward_parts_.size());
+  std::vector<Held> held(parts_.size());
+  for (std::size_t v = 0; v < backward_parts_.size(); ++v) {
     StageParts& part = parts_[v % parts_.size()];
     Held& sum = held[v % parts_.size()];
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
-    const auto bucket = [&](const Held& elements) {
+    for (const ModelPart of_model : backward_parts_[v]) {
+      const Held elements = held_by_rank(of_model);
       sum.dense += elements.dense;
       sum.experts += elements.experts;
       const Op op = reduce(elements);
       buckets.push_back(op.duration);
       bytes.push_back(op.bytes);
-    };
-    if (v + 1 == layers.size()) {
-      const bool shares_embedding = model.tied_embeddings && layout.pipeline == 1;
-      bucket(dense((shares_embedding ? 0 : model.embedding_parameters()) + model.hidden));
     }
-    for (std::size_t kind = kLayerKinds; kind-- > 0;)
-      for (int i = 0; i < layers[v].count[kind]; ++i) bucket(layer_of(kind == 1 ? model.layers - 1 : 0));
-    if (v == 0) bucket(dense(model.embedding_parameters()));
     part.buckets.push_back(std::move(buckets));
     part.bucket_bytes.push_back(std::move(bytes));
   }
@@ -67,10 +65,41 @@ GradientSync::GradientSync(const LayerCosts& costs)
       parts_[s].gather = gathered.duration;
     }
   }
-  if (layout.zero == 3 && replicas_ > 1) {
-    layer_gather_ = gather(layer_of(model.layers - 1));
-    layer_reduce_ = reduce(layer_of(model.layers - 1));
+  gather_.fill({OpName::dp_all_gather, Stream::dp});
+  reduce_.fill({OpName::dp_reduce, Stream::dp});
+  if (!shards_parameters()) return;
+  for (std::size_t p = 0; p < kModelParts; ++p) {
+    const auto part = static_cast<ModelPart>(p);
+    const auto& of_model = backward_parts_.front();  // there is no pipeline
+    if (std::find(of_model.begin(), of_model.end(), part) == of_model.end()) continue;
+    reduce_[p] = reduce(held_by_rank(part));
+    gather_[p] = gather(held_by_rank(part));
   }
+}
+
+GradientSync::Held GradientSync::held_by_rank(ModelPart part) const {
+  const ModelShape& model = costs_.model();
+  const Layout& layout = costs_.layout();
+  const auto dense = [&](std::int64_t parameters) {
+    return Held{static_cast<double>(parameters) / layout.tensor, 0};
+  };
+  const auto layer = [&](int number) {
+    const std::int64_t routed = model.routed_parameters(number);
+    return Held{static_cast<double>(model.layer_parameters(number) - routed) / layout.tensor,
+                static_cast<double>(routed) / layout.tensor / layout.expert};
+  };
+  switch (part) {
+    case ModelPart::embedding:
+      return dense(model.embedding_parameters());
+    case ModelPart::dense_layer:
+      return layer(0);
+    case ModelPart::moe_layer:
+      return layer(model.layers - 1);
+    case ModelPart::head:
+      break;
+  }
+  const bool shares_embedding = model.tied_embeddings && layout.pipeline == 1;
+  return dense((shares_embedding ? 0 : model.embedding_parameters()) + model.hidden);
 }
 
 GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {

@@ -1,12 +1,24 @@
 // What follows the last backward: gradient reduction over DP x CP, the optimizer, parameter gathering.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <vector>
 
 #include "sim/cost/layer_costs.h"
 #include "sim/engine/stage/lane_engine.h"
 
 namespace equipoise {
+
+// What ranks gather and reduce at once. The head comes with the last norm.
+enum class ModelPart : std::uint8_t { embedding, dense_layer, moe_layer, head };
+inline constexpr std::size_t kModelParts = 4;
+inline bool is_layer(ModelPart part) {
+  return part == ModelPart::dense_layer || part == ModelPart::moe_layer;
+}
+
+// The parts of each virtual stage in backward order: head, layers from the last to the first, embedding.
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout);
 
 // A bucket is one layer's gradients (or the embedding's, the head's). All replicas' ranks reduce it together:
 // it starts when the last of them has the layer's gradients and the buckets before it are through, so most
@@ -30,12 +42,14 @@ class GradientSync {
   // ZeRO-3: gradients were reduced and parameters are gathered with every micro-batch; only the optimizer is
   // left.
   End finish_sharded(Picoseconds pipeline_end) const;
-  // Gathering one layer's parameters, and reducing its gradients (the last layer's: all are alike but the
-  // ends).
-  [[nodiscard]] Picoseconds layer_gather() const { return layer_gather_.duration; }
-  [[nodiscard]] Picoseconds layer_reduce() const { return layer_reduce_.duration; }
-  [[nodiscard]] const Op& layer_gather_op() const { return layer_gather_; }
-  [[nodiscard]] const Op& layer_reduce_op() const { return layer_reduce_; }
+  // Gathering the parameters of a part, and reducing its gradients.
+  [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[static_cast<std::size_t>(part)]; }
+  [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[static_cast<std::size_t>(part)]; }
+  // Of a virtual stage, in the order of its buckets.
+  [[nodiscard]] const std::vector<ModelPart>& backward_parts(int virtual_stage) const {
+    return backward_parts_[static_cast<std::size_t>(virtual_stage)];
+  }
+  [[nodiscard]] bool shards_parameters() const { return costs_.layout().zero == 3 && has_replicas(); }
 
   // Durations of the parts of one stage, for the op engine and tests.
   struct StageParts {
@@ -55,6 +69,7 @@ class GradientSync {
     double dense = 0;
     double experts = 0;
   };
+  [[nodiscard]] Held held_by_rank(ModelPart part) const;
   Op reduce(const Held& held);
   Op gather(const Held& held);
   // One over each of the two groups, one after the other.
@@ -65,8 +80,8 @@ class GradientSync {
   std::vector<StageParts> parts_;                // by pipeline stage
   std::vector<std::vector<Picoseconds>> ready_;  // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
-  Op layer_gather_{OpName::dp_all_gather, Stream::dp};
-  Op layer_reduce_{OpName::dp_reduce, Stream::dp};
+  std::vector<std::vector<ModelPart>> backward_parts_;
+  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part
   RangeUse use_;
 };
 

@@ -13,6 +13,10 @@ void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
+std::size_t kind_of(ModelPart layer) {
+  return static_cast<std::size_t>(layer == ModelPart::moe_layer ? LayerKind::moe : LayerKind::dense);
+}
+
 }  // namespace
 
 struct LockstepRun::At {
@@ -27,9 +31,9 @@ struct LockstepRun::At {
   }
 };
 
-LockstepRun::LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync* sharded,
+LockstepRun::LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync& gradients,
                          const StepOptions& options, std::vector<StageOp>* ops)
-    : crew_(crew), lanes_(lanes), sharded_(sharded) {
+    : crew_(crew), lanes_(lanes), gradients_(gradients) {
   for (const LockstepLane& lane : lanes)
     runs_.push_back({lane.plan->schedule, lane.plan->micro_batches, lane.costs, options.blocking_sends,
                      lane.plan->lane, *lane.accounts, ops, lane.plan->expert_group.size(), lane.plan->real});
@@ -122,11 +126,11 @@ void LockstepRun::walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_
 }
 
 // One of ZeRO-3's collectives: it starts when the last rank asks for it and the one before is done.
-void LockstepRun::issue(const std::vector<At>& lanes, Picoseconds duration) {
+void LockstepRun::issue(const std::vector<At>& lanes, const Op& collective) {
   for (const At& lane : lanes)
     for (const Picoseconds clock : lane.clock) network_ = std::max(network_, clock);
-  network_ += duration;
-  issued_ += duration;
+  network_ += collective.duration;
+  issued_ += collective.duration;
 }
 
 void LockstepRun::await(std::vector<At>& lanes) {
@@ -139,81 +143,82 @@ void LockstepRun::await(std::vector<At>& lanes) {
 }
 
 void LockstepRun::forward(std::vector<At>& lanes, int v) {
-  const LaneEngine& engine = *lanes_.front().engine;
-  const StageLayers& layers = engine.layers(v);
-  if (sharded_ != nullptr) {
-    issue(lanes, sharded_->layer_gather());
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);  // from the last on
+  const bool gathers = gradients_.shards_parameters();
+  if (gathers) {
+    issue(lanes, gradients_.gather_of(parts.back()));
     await(lanes);
   }
-  if (v == 0)
-    for (At& lane : lanes) add(lane.clock, lane.cost.embed_forward.total);
-  int left = layers.total();
-  for (std::size_t k = 0; k < kLayerKinds; ++k)
-    for (int i = 0; i < layers.count[k]; ++i) {
-      const bool gathers = sharded_ != nullptr && --left > 0;
-      if (gathers) issue(lanes, sharded_->layer_gather());
-      walk_layer(lanes, [k](const At& lane) { return &lane.cost.forward[k]; });
-      if (gathers) await(lanes);
-    }
-  if (v == engine.last_virtual())
-    for (At& lane : lanes) add(lane.clock, lane.cost.head_forward.total);
+  for (std::size_t i = parts.size(); i-- > 0;) {
+    const bool more = gathers && i > 0;
+    if (more) issue(lanes, gradients_.gather_of(parts[i - 1]));
+    if (is_layer(parts[i]))
+      walk_layer(lanes, [k = kind_of(parts[i])](const At& lane) { return &lane.cost.forward[k]; });
+    else
+      for (At& lane : lanes)
+        add(lane.clock,
+            (parts[i] == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
+    if (more) await(lanes);
+  }
 }
 
 // From the last layer to the first; the recomputed ones are the stage's first.
 void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool split) {
-  const LaneEngine& engine = *lanes_.front().engine;
-  const StageLayers& layers = engine.layers(v);
-  const bool reduces = sharded_ != nullptr && !split;
-  if (sharded_ != nullptr) {
-    issue(lanes, sharded_->layer_gather());
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
+  const bool gathers = gradients_.shards_parameters();
+  const bool reduces = gathers && !split;
+  if (gathers) {
+    issue(lanes, gradients_.gather_of(parts.front()));
     await(lanes);
   }
-  if (v == engine.last_virtual())
-    for (At& lane : lanes) {
-      add(lane.clock, lane.cost.head_backward.total);
-      lane.note();
-    }
-  int layer = layers.total();
-  for (std::size_t k = kLayerKinds; k-- > 0;)
-    for (int i = 0; i < layers.count[k]; ++i) {
+  int layer = lanes_.front().engine->layers(v).total();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (gathers && i + 1 < parts.size() && parts[i + 1] != ModelPart::embedding)
+      issue(lanes, gradients_.gather_of(parts[i + 1]));
+    if (is_layer(parts[i])) {
       --layer;
-      if (sharded_ != nullptr && layer > 0) issue(lanes, sharded_->layer_gather());
-      if (layer < recomputed)
-        walk_layer(lanes, [k, layer](const At& lane) -> const LayerTimeline* {
-          return layer < lane.recomputed ? &lane.cost.forward[k] : nullptr;
-        });
-      walk_layer(lanes, [k, split](const At& lane) {
-        return split ? &lane.cost.input_gradient[k] : &lane.cost.backward[k];
-      });
-      if (sharded_ != nullptr) await(lanes);
-      if (reduces && layer > 0) issue(lanes, sharded_->layer_reduce());
-      for (const At& lane : lanes) lane.note();
+      backward_layer(lanes, kind_of(parts[i]), layer, layer < recomputed, split);
+    } else {
+      for (At& lane : lanes)
+        add(lane.clock,
+            (parts[i] == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
     }
-  if (v == 0)
-    for (At& lane : lanes) {
-      add(lane.clock, lane.cost.embed_backward.total);
-      lane.note();
-    }
-  if (!reduces) return;
-  issue(lanes, sharded_->layer_reduce());
-  await(lanes);
+    if (gathers) await(lanes);
+    for (const At& lane : lanes) lane.note();
+    if (reduces) issue(lanes, gradients_.reduce_of(parts[i]));
+  }
+  if (reduces) await(lanes);
 }
 
+void LockstepRun::backward_layer(std::vector<At>& lanes, std::size_t kind, int layer, bool recomputed,
+                                 bool split) {
+  if (recomputed)
+    walk_layer(lanes, [kind, layer](const At& lane) -> const LayerTimeline* {
+      return layer < lane.recomputed ? &lane.cost.forward[kind] : nullptr;
+    });
+  walk_layer(lanes, [kind, split](const At& lane) {
+    return split ? &lane.cost.input_gradient[kind] : &lane.cost.backward[kind];
+  });
+}
+
+// The ends' weight gradients were made by the input half; they leave with the layers'.
 void LockstepRun::weights(std::vector<At>& lanes, int v) {
-  const LaneEngine& engine = *lanes_.front().engine;
-  const StageLayers& layers = engine.layers(v);
-  for (std::size_t k = kLayerKinds; k-- > 0;)
-    for (int i = 0; i < layers.count[k]; ++i) {
-      for (At& lane : lanes) {
-        add(lane.clock, lane.cost.weight_gradient[k]);
-        lane.note();
-      }
-      if (sharded_ == nullptr) continue;
-      await(lanes);
-      issue(lanes, sharded_->layer_reduce());
+  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
+  const bool reduces = gradients_.shards_parameters();
+  for (const ModelPart part : parts) {
+    if (!is_layer(part)) continue;
+    for (At& lane : lanes) {
+      add(lane.clock, lane.cost.weight_gradient[kind_of(part)]);
+      lane.note();
     }
-  if (sharded_ != nullptr) await(lanes);
-  for (const At& lane : lanes) engine.release_ends(v, lane.layer_ends);
+    if (!reduces) continue;
+    await(lanes);
+    issue(lanes, gradients_.reduce_of(part));
+  }
+  for (const ModelPart part : parts)
+    if (reduces && !is_layer(part)) issue(lanes, gradients_.reduce_of(part));
+  if (reduces) await(lanes);
+  for (const At& lane : lanes) lanes_.front().engine->release_ends(v, lane.layer_ends);
 }
 
 }  // namespace equipoise

@@ -1,10 +1,11 @@
 // Runs the lanes of a crew op by op at stage fidelity, all at once: their clocks meet at expert-parallel
 // exchanges, and at ZeRO-3's collectives.
 //
-// ZeRO-3 (FSDP): every layer's parameters are gathered before its forward and its backward, and its gradients
-// are reduced after the backward, over all replicas. The gather of the next layer runs under the layer at
-// work, so does the reduction of the one before; both share the network, one after another. The first gather
-// of an op and its last reduction are exposed.
+// ZeRO-3 (FSDP): the parameters of every layer, of the embedding and of the head are gathered before their
+// forward and their backward (the embedding's backward needs none), and their gradients are reduced after the
+// backward, over all replicas. The gather of the next part runs under the one at work, so does the reduction
+// of the one before; both share the network, one after another. The first gather of an op and its last
+// reduction are exposed.
 //
 // O(ops x layers x ranks of the crew).
 #pragma once
@@ -29,8 +30,7 @@ struct LockstepLane {
 
 class LockstepRun {
  public:
-  // `sharded`: null unless parameters are sharded (ZeRO-3).
-  LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync* sharded,
+  LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync& gradients,
               const StepOptions& options, std::vector<StageOp>* ops);
 
   // Results by lane. Throws std::logic_error, naming who waits, if the schedules cannot run.
@@ -45,15 +45,16 @@ class LockstepRun {
   void run_op(int stage, std::vector<ScheduleOp>& ops);
   void forward(std::vector<At>& lanes, int virtual_stage);
   void backward(std::vector<At>& lanes, int virtual_stage, int most_recomputed, bool split);
+  void backward_layer(std::vector<At>& lanes, std::size_t kind, int layer, bool recomputed, bool split);
   void weights(std::vector<At>& lanes, int virtual_stage);
   template <class TimelineOf>
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
-  void issue(const std::vector<At>& lanes, Picoseconds duration);
+  void issue(const std::vector<At>& lanes, const Op& collective);
   void await(std::vector<At>& lanes);
 
   const Crew& crew_;
   std::span<const LockstepLane> lanes_;
-  const GradientSync* sharded_;
+  const GradientSync& gradients_;
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;          // by stage
   std::vector<Picoseconds> latest_, longest_;  // by expert group

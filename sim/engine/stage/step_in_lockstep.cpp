@@ -19,9 +19,7 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
     member.engine = std::make_unique<LaneEngine>(costs_.model(), costs_.layout());
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
-  const bool sharded = costs_.layout().zero == 3 && gradients_.has_replicas();
-  LockstepRun run(crew, lanes, sharded ? &gradients_ : nullptr, options_,
-                  options_.record_ops ? &result.ops : nullptr);
+  LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   exposed_sum_[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
   for (std::size_t l = 0; l < lanes.size(); ++l)

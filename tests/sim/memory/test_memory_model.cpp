@@ -84,6 +84,10 @@ TEST_CASE("States of a stage under ZeRO 0 to 3, by hand") {
   CHECK(parts.gradients == 4 * all / 2);
   CHECK(parts.optimizer == 12 * all / 2);
   CHECK(parts.buffers == 2 * 2 * 41088);  // the layer at work and the next one, gathered
+  ModelShape many_words = small_model();
+  many_words.vocab = 1024;  // the head, 1024 x 64 and its norm, is larger than a layer
+  const Models ends(many_words, layout_of(1, 2, 3));
+  CHECK(ends.memory.fixed(0).buffers == 2 * (41088 + 65536 + 64));
 }
 
 TEST_CASE("Tensor parallelism divides states, tied embeddings are held once") {

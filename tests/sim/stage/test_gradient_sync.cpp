@@ -118,7 +118,8 @@ TEST_CASE("Spreading experts changes what a rank gathers, not how many parameter
     if (zero == 1)
       CHECK(one.stages()[0].gather_bytes - four.stages()[0].gather_bytes ==
             doctest::Approx(2 * 2 * routed * (1 - 0.25)));
-    if (zero == 3) CHECK(four.layer_gather_op().bytes == doctest::Approx(2 * (dense + routed / 4)));
+    if (zero == 3)
+      CHECK(four.gather_of(ModelPart::moe_layer).bytes == doctest::Approx(2 * (dense + routed / 4)));
     // Two layers' worth of such gathers is what ZeRO-3 holds beside its shards.
     CHECK(spread.memory.fixed(0).buffers == doctest::Approx(zero == 3 ? 2 * 2 * (dense + routed / 4) : 0));
   }
@@ -130,7 +131,9 @@ TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
   layout.zero = 3;
   const Models models(model_of(4), layout);
   const GradientSync sync(models.costs);
-  CHECK(sync.layer_gather() > 0);
-  CHECK(sync.layer_reduce() > sync.layer_gather());  // fp32 gradients, bf16 parameters
+  for (const ModelPart part : {ModelPart::embedding, ModelPart::dense_layer, ModelPart::head}) {
+    CHECK(sync.gather_of(part).duration > 0);
+    CHECK(sync.reduce_of(part).bytes == 2 * sync.gather_of(part).bytes);  // fp32 gradients, bf16 parameters
+  }
   CHECK(sync.finish_sharded(kLong).step == kLong + sync.stages()[0].optimizer);
 }

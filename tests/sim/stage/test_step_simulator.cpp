@@ -144,9 +144,11 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
   const GradientSync sync(models.costs);
   const int layers = models.costs.model().layers;
 
-  // Alone. Forward: the first gather, then L layers of f each, under which the next one's gather G hides: L -
-  // 1 layers take max(f, G). Backward: the first gather; the last layer takes max(b, G), the first max(b, R),
-  // those between max(b, G + R), as the reduction R of the layer before goes first; then the first layer's R.
+  // Alone, with gathers E, G, H and reductions e, r, h of the embedding, a layer and the head. Forward: E;
+  // the embedding takes max(its work, G), L - 1 layers max(f, G), the last max(f, H), then the head.
+  // Backward: H; the head takes max(its work, G), the last layer max(b, h + G), as the reduction of the part
+  // before goes first, those between max(b, r + G), the first layer max(b, r), the embedding max(its work,
+  // r); then e.
   MicroBatchCoster coster(models.costs, rule);
   LaneEngine engine(models.costs.model(), layout);
   const auto time = [&](const MicroBatch& micro_batch) {
@@ -155,12 +157,18 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
     const Picoseconds forward = cost.forward[0].local[0], backward = cost.backward[0].local[0];
     const Picoseconds work =
         engine.alone(OpKind::F, 0, micro_batch, cost) + engine.alone(OpKind::B, 0, micro_batch, cost);
-    const Picoseconds gather = sync.layer_gather(), reduce = sync.layer_reduce();
+    const auto gather = [&](ModelPart part) { return sync.gather_of(part).duration; };
+    const auto reduce = [&](ModelPart part) { return sync.reduce_of(part).duration; };
+    const ModelPart embedding = ModelPart::embedding, layer = ModelPart::dense_layer, head = ModelPart::head;
     const auto beyond = [](Picoseconds network, Picoseconds compute) {
       return std::max<Picoseconds>(0, network - compute);
     };
-    return work + 2 * gather + reduce + (layers - 1) * beyond(gather, forward) + beyond(gather, backward) +
-           (layers - 2) * beyond(gather + reduce, backward) + beyond(reduce, backward);
+    return work + gather(embedding) + beyond(gather(layer), cost.embed_forward.total[0]) +
+           (layers - 1) * beyond(gather(layer), forward) + beyond(gather(head), forward) + gather(head) +
+           beyond(gather(layer), cost.head_backward.total[0]) +
+           beyond(reduce(head) + gather(layer), backward) +
+           (layers - 2) * beyond(reduce(layer) + gather(layer), backward) + beyond(reduce(layer), backward) +
+           beyond(reduce(layer), cost.embed_backward.total[0]) + reduce(embedding);
   };
   const Picoseconds expected = std::max(time(a.micro_batches[0]), time(b.micro_batches[0])) +
                                std::max(time(a.micro_batches[1]), time(b.micro_batches[1])) +
@@ -174,6 +182,37 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
   CHECK(simulator.run(step_of({a, later})).pipeline ==
         time(a.micro_batches[0]) + time(a.micro_batches[1]) + time(b.micro_batches[0]) +
             time(b.micro_batches[1]) + time(b.micro_batches[2]));
+}
+
+TEST_CASE("ZeRO-3: a dense layer before a sparse one is gathered and reduced at its own size") {
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 2;  // the first is dense
+  Layout layout = small_layout(2, 1, 1);
+  layout.zero = 3;
+  const Models models(model, layout);
+  const ShardRule rule = shard_by("per-sequence");
+  const GradientSync sync(models.costs);
+  const auto gather = [&](ModelPart part) { return sync.gather_of(part).duration; };
+  const auto reduce = [&](ModelPart part) { return sync.reduce_of(part).duration; };
+  constexpr auto kEmbedding = ModelPart::embedding, kDense = ModelPart::dense_layer,
+                 kSparse = ModelPart::moe_layer, kHead = ModelPart::head;
+  CHECK(sync.gather_of(kDense).bytes == 2.0 * static_cast<double>(model.layer_parameters(0)));
+  CHECK(sync.gather_of(kSparse).bytes == 2.0 * static_cast<double>(model.layer_parameters(1)));
+
+  const Lane lane = lane_of(1, {8000});
+  MicroBatchCost cost;
+  MicroBatchCoster(models.costs, rule).cost(lane.micro_batches[0], 1, cost);
+  const auto work = [](const LayerTimeline& layer) { return layer.local[0]; };
+  // What a part's gather or reduction hides under is the work of the part before it.
+  const Picoseconds forward = gather(kEmbedding) + std::max(cost.embed_forward.total[0], gather(kDense)) +
+                              std::max(work(cost.forward[0]), gather(kSparse)) +
+                              std::max(work(cost.forward[1]), gather(kHead)) + cost.head_forward.total[0];
+  const Picoseconds backward = gather(kHead) + std::max(cost.head_backward.total[0], gather(kSparse)) +
+                               std::max(work(cost.backward[1]), reduce(kHead) + gather(kDense)) +
+                               std::max(work(cost.backward[0]), reduce(kSparse)) +
+                               std::max(cost.embed_backward.total[0], reduce(kDense)) + reduce(kEmbedding);
+  CHECK(StepSimulator(models.costs, rule, run_by("1f1b"), nullptr).run(step_of({lane})).pipeline ==
+        forward + backward);
 }
 
 TEST_CASE("A micro-batch without documents takes no time") {
