@@ -103,7 +103,7 @@ def study_of(row, models, recompute):
     window = int(row["seq_len"])
     zero = family["zero"]
     if zero == 3 and int(row["pp"]) > 1:
-        zero = 2  # FSDP inside a pipeline keeps the parameters gathered between micro-batches
+        zero = 1  # PyTorch's pipelining holds parameters and gradients whole, and reduces after the last backward
     if "SHARD_GRAD_OP" in row["notes"]:
         zero = 2
     parallel = {

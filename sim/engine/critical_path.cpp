@@ -110,7 +110,8 @@ class PathWalk {
   // The rank of the stage that ends its last cell at time_.
   void enter_cell_of_stage(int s, int t) {
     for (std::size_t l = 0; l < program_.lanes.size(); ++l)
-      if (last_end(l, s, t) == time_) return enter(static_cast<int>(l), s, last_cell(l, s), t);
+      if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, t) == time_)
+        return enter(static_cast<int>(l), s, last_cell(l, s), t);
     assert(time_ == 0);
     lane_ = -1;
   }
@@ -159,9 +160,6 @@ class PathWalk {
     const OpCell& cell = lane.stages[at(stage_)][at(cell_)];
     CellRecord record(ranks_);
     replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
-    const auto step_of = [&](const CellRecord::Entry& e) -> const OpStep& {
-      return lane.blocks[lane.runs[cell.first_run + e.run].block].steps[e.step];
-    };
     const auto begin_of = [&](int rank) {
       return result_.lanes[at(lane_)].start[at(stage_)][at(cell_) * ranks_ + at(rank)];
     };
@@ -172,15 +170,16 @@ class PathWalk {
       const auto& ops = record.of_rank[at(rank_)];
       const CellRecord::Entry* found = nullptr;
       for (const CellRecord::Entry& e : ops)
-        if (e.end == time_ && e.arrived < time_ && !step_of(e).background) {
+        if (e.end == time_ && e.arrived < time_ && !step_of(e, cell).background) {
           // Of a pair, the kernel before the communication: the rank's own work.
-          const bool own = step_of(e).stream == Stream::compute;
+          const bool own = step_of(e, cell).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }
       if (found == nullptr) lost();
-      const OpStep& step = step_of(*found);
+      const OpStep& step = step_of(*found, cell);
       if (step.waits) {
-        found = walk_background(ops, found, step_of, cell);
+        found = walk_background(ops, found, cell);
+        if (found == nullptr) return walk_background_before();
       } else {
         push(found->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
       }
@@ -190,22 +189,38 @@ class PathWalk {
     leave_cell(lane, cell);
   }
 
-  // Back over the background ops that followed on each other until `wait`; the first of them is returned.
-  template <class StepOf>
+  [[nodiscard]] const OpStep& step_of(const CellRecord::Entry& e, const OpCell& cell) const {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    return lane.blocks[lane.runs[cell.first_run + e.run].block].steps[e.step];
+  }
+
+  // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
+  // null if the cell has none before it.
   const CellRecord::Entry* walk_background(const std::vector<CellRecord::Entry>& ops,
-                                           const CellRecord::Entry* wait, const StepOf& step_of,
-                                           const OpCell& cell) {
+                                           const CellRecord::Entry* wait, const OpCell& cell) {
     const auto& meetings = result_.crews[at(program_.lanes[at(lane_)].crew)].cells[at(stage_)][at(cell_)];
     const CellRecord::Entry* first = nullptr;
     for (const CellRecord::Entry* e = wait; e-- > ops.data();) {
-      const OpStep& step = step_of(*e);
+      const OpStep& step = step_of(*e, cell);
       if (!step.background || e->end != time_) continue;
       push(e->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
       first = e;
       if (meetings[at(e->meeting)].arrived == e->start) break;
     }
-    if (first == nullptr) lost();
     return first;
+  }
+
+  // The same for a cell that begins by waiting for what the stage's cell before has left in the background.
+  void walk_background_before() {
+    if (cell_ == 0) lost();
+    const OpCell& cell = program_.lanes[at(lane_)].stages[at(stage_)][at(--cell_)];
+    CellRecord record(ranks_);
+    replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
+    const auto& ops = record.of_rank[at(rank_)];
+    const CellRecord::Entry* const first = walk_background(ops, ops.data() + ops.size(), cell);
+    if (first == nullptr) lost();
+    rank_ = first->last_rank;
+    if (first->last_lane >= 0 && first->last_lane != lane_) enter_lane(first->last_lane);
   }
 
   // Goes on at the same cell of another lane of the crew, at rank_ and time_.

@@ -24,12 +24,13 @@ class CrewRun {
       : program_(program),
         options_(options),
         crew_(result.crews[at(program.lanes[lanes.front()].crew)]),
-        network_(at(program.tensor), 0),
+        network_(at(program.stages) * at(program.tensor), 0),
         speed_(lanes.size()) {
     for (const std::size_t l : lanes)
       lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
     crew_.groups = groups_of(program, lanes);
     crew_.cells.resize(at(program.stages));
+    crew_.network.resize(at(program.stages));
   }
 
   void run() {
@@ -51,19 +52,21 @@ class CrewRun {
   }
 
   void run_cell(std::size_t stage) {
+    SimTime* const network = network_.data() + stage * at(program_.tensor);
+    crew_.network[stage].insert(crew_.network[stage].end(), network, network + program_.tensor);
     std::vector<Cursor> cursors;
     cursors.reserve(lanes_.size());
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
       LaneRun& lane = lanes_[l];
       SimTime* const clock = lane.open(stage);
       cursors.emplace_back(lane.context(stage, speed_[l]), lane.cell(stage), clock, lane.buckets(stage),
-                           lane.compute(stage), network_.data(), nobody_);
+                           lane.compute(stage), network, nobody_);
     }
     // A base of its own for the jitter of ops that no single lane owns.
     const auto place = static_cast<std::uint64_t>(lanes_.front().lane().crew) * at(program_.stages) + stage;
     jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
     std::vector<OpResult::Meeting>& meetings = crew_.cells[stage].emplace_back();
-    while (const OpStep* step = next_meeting(cursors)) meet(*step, cursors, meetings);
+    while (const OpStep* step = next_meeting(cursors)) meet(*step, cursors, meetings, network);
   }
 
   // All lanes run to their next op that meets others; null when all are through.
@@ -82,7 +85,8 @@ class CrewRun {
     return first;
   }
 
-  void meet(const OpStep& step, std::vector<Cursor>& cursors, std::vector<OpResult::Meeting>& meetings) {
+  void meet(const OpStep& step, std::vector<Cursor>& cursors, std::vector<OpResult::Meeting>& meetings,
+            SimTime* network) {
     const std::size_t first = meetings.size();
     meetings.resize(first + at(crew_.groups));
     OpResult::Meeting* const of_group = meetings.data() + first;
@@ -102,7 +106,7 @@ class CrewRun {
       OpResult::Meeting& m = of_group[g];
       SimTime duration = m.end;
       if (kJitter) duration = scaled(duration, options_.jitter.factor(jitter_base_ + first + g));
-      SimTime& busy = network_[g % at(program_.tensor)];
+      SimTime& busy = network[g % at(program_.tensor)];
       m.start = step.background ? std::max(m.arrived, busy) : m.arrived;
       m.end = m.start + duration;
       if (step.background && m.lane >= 0) busy = m.end;
@@ -119,17 +123,17 @@ class CrewRun {
   const OpOptions& options_;
   OpResult::Crew& crew_;
   std::vector<LaneRun> lanes_;
-  std::vector<SimTime> network_;  // by TP coordinate: the last background op ends
+  std::vector<SimTime> network_;  // by stage and TP coordinate: the last background op ends
   std::vector<std::vector<double>> speed_;
   std::uint64_t jitter_base_ = 0;
   NoObserver nobody_;
 };
 
+// `network`: by TP coordinate, when the background ops of the cells before have ended.
 template <bool kJitter>
 void replay(const CellContext& context, const OpCell& cell, std::vector<SimTime>& clock,
             const OpResult::Crew& crew, const std::vector<OpResult::Meeting>& meetings,
-            SinkObserver& observer) {
-  std::vector<SimTime> network(at(context.tensor), 0);
+            std::vector<SimTime> network, SinkObserver& observer) {
   CellCursor<kJitter, SinkObserver> cursor(context, cell, clock.data(), nullptr, nullptr, network.data(),
                                            observer);
   std::size_t first = 0;
@@ -171,10 +175,12 @@ void replay_crew_cell(const OpProgram& program, const OpOptions& options, const 
   SinkObserver observer{&sink};
   const OpCell& what = program.lanes[at(lane)].stages[at(stage)][at(cell)];
   const auto& meetings = crew.cells[at(stage)][at(cell)];
+  const auto before = crew.network[at(stage)].begin() + std::ptrdiff_t{cell} * program.tensor;
+  const std::vector<SimTime> network(before, before + program.tensor);
   if (options.jitter.sigma > 0)
-    replay<true>(context, what, clock, crew, meetings, observer);
+    replay<true>(context, what, clock, crew, meetings, network, observer);
   else
-    replay<false>(context, what, clock, crew, meetings, observer);
+    replay<false>(context, what, clock, crew, meetings, network, observer);
 }
 
 }  // namespace equipoise::op_rows

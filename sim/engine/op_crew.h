@@ -1,7 +1,7 @@
-// The lanes of a crew inside the op engine. They meet inside cells: at expert-parallel exchanges, and at
-// ZeRO-3's gathers and reductions. Every lane runs to its next op of this kind; when all stand there, each
-// group's op starts at the time of its last member and takes as long as its longest member says. Which lane
-// is visited first cannot be seen in the result.
+// The lanes of a crew inside the op engine. They meet inside cells: at expert-parallel exchanges, and at the
+// gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all stand there,
+// each group's op starts at the time of its last member and takes as long as its longest member says. Which
+// lane is visited first cannot be seen in the result.
 #pragma once
 
 #include "sim/engine/op_lane_run.h"

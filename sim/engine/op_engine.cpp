@@ -136,7 +136,8 @@ void run_stage_end(const OpProgram& program, std::size_t stage, std::size_t t,
   SimTime free = 0;
   for (const std::size_t k : order) {
     buckets[k].start = std::max(free, buckets[k].filled);
-    free = buckets[k].end = buckets[k].start + end.buckets[k];
+    // A step without any micro-batch has nothing to reduce.
+    free = buckets[k].end = buckets[k].start + (buckets[k].last_lane < 0 ? 0 : end.buckets[k]);
   }
   // The end's steps wait for the slowest replica's backward and the last bucket.
   done = std::max(done, free);

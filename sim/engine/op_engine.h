@@ -5,8 +5,8 @@
 // stage is free and its input has arrived. Without link contention these rules fix every time, whatever order
 // the cells are visited in, so the engine visits them cell by cell, all ranks of a lane's stage together: the
 // inner loop is a max-plus step over a row of clocks. Lanes meet at the gradient buckets; only those of a
-// crew (expert parallelism, ZeRO-3) meet inside cells and are run together, cell number by cell number. Lanes
-// and crews are spread over threads; the result has the same bits for any number.
+// crew (expert parallelism, ZeRO-2 and 3) meet inside cells and are run together, cell number by cell number.
+// Lanes and crews are spread over threads; the result has the same bits for any number.
 //
 // Cost: O(tasks), about a nanosecond each; memory: two times per cell and rank.
 #pragma once
@@ -61,6 +61,8 @@ struct OpResult {
     int groups = 1;  // expert groups x TP ranks
     // [stage][cell][number of the op in the cell * groups + expert group * TP ranks + TP coordinate]
     std::vector<std::vector<std::vector<Meeting>>> cells;
+    // [stage][cell * TP ranks + TP coordinate]: the last background op of the cells before ends.
+    std::vector<std::vector<SimTime>> network;
   };
   std::vector<Crew> crews;
   std::int64_t tasks = 0;

@@ -130,10 +130,10 @@ class Lowering final : public OpSink {
       for (std::size_t r = 0; r < ranks_ * kStreams; ++r)
         streams_[stage_].push_back(builder_.add_stream(static_cast<int>(r / kStreams)));
       tail_.assign(ranks_, Tail{});
-      if (!program_.ends.empty()) filled_[number][stage_].resize(program_.ends[stage_].buckets.size());
+      background_.assign(at(program_.tensor), kNoTask);
+      if (!program_.ends.empty()) filled_[number][stage_].assign(program_.ends[stage_].buckets.size(), tail_);
       for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
         cell_ = &lane.stages[stage_][cell_number_];
-        background_.assign(at(program_.tensor), kNoTask);
         for (std::size_t r = 0; r < ranks_; ++r) begin_of_[number][stage_].push_back(marker(r));
         replay_cell(program_, options_, result_, static_cast<int>(lane_), static_cast<int>(stage_),
                     static_cast<int>(cell_number_), *this);
@@ -253,7 +253,9 @@ class Lowering final : public OpSink {
         }
       };
       for (const std::size_t k : bucket_order(stage, t)) {
-        const TaskId task = builder_.add_task(stream, end.buckets[k], TaskKind::collective);
+        const OpResult::Bucket& bucket_run = result_.buckets[stage * at(program_.tensor) + t][k];
+        const TaskId task =
+            builder_.add_task(stream, bucket_run.end - bucket_run.start, TaskKind::collective);
         add(task, OpName::dp_reduce, Stream::dp, t);
         if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
         depend_on_lanes(task, [&](std::size_t l, std::size_t r, std::size_t, TaskId bucket) {
@@ -284,7 +286,7 @@ class Lowering final : public OpSink {
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;     // [stage][rank * kStreams + stream]
   std::vector<Tail> tail_;                         // by rank
-  std::vector<TaskId> background_;                 // by TP coordinate: the cell's latest background op
+  std::vector<TaskId> background_;                 // by TP coordinate: the stage's latest background op
   std::map<std::array<int, 4>, TaskId> meetings_;  // by crew, stage, cell and number in it
   std::vector<SimTime> row_, beside_;              // by rank
   // By lane and stage.

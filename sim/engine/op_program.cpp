@@ -130,6 +130,8 @@ std::int64_t OpProgram::tasks() const {
 }
 
 void check_program(const OpProgram& program) {
+  int last_group = 0;
+  for (const OpLane& lane : program.lanes) last_group = std::max(last_group, lane.barrier_group);
   if (!program.ends.empty() && program.ends.size() != static_cast<std::size_t>(program.stages))
     throw EngineError("the step's end is given for " + std::to_string(program.ends.size()) + " of " +
                       std::to_string(program.stages) + " stages");
@@ -147,7 +149,7 @@ void check_program(const OpProgram& program) {
       const std::size_t buckets = program.ends.empty() ? 0 : program.ends[s].buckets.size();
       const std::vector<int> filled = check_cells(l, lane, s, buckets);
       for (std::size_t k = 0; k < buckets && !lane.stages[s].empty(); ++k)
-        if (filled[k] != 1)
+        if (filled[k] != 1 && (filled[k] != 0 || lane.barrier_group == last_group))
           broken(l, "stage " + std::to_string(s) + " fills gradient bucket " + std::to_string(k) + " " +
                         std::to_string(filled[k]) + " times; expected once");
     }

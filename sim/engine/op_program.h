@@ -36,8 +36,8 @@ struct OpStep {
   Stream stream = Stream::compute;
   Meets meets = Meets::nobody;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
-  // ZeRO-3. `background`: the rank goes on at once, the op runs behind those of its crew that are under way;
-  // it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so far have
+  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its crew that are under
+  // way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so far have
   // ended.
   bool background = false;
   bool waits = false;
@@ -98,7 +98,8 @@ struct OpLane {
 // backward: it starts when the last rank has filled it and the one before it is done; buckets go in the order
 // in which they are full (ties: the lower index).
 struct StageEnd {
-  std::vector<SimTime> buckets;    // every lane with ops on the stage fills each once
+  // Every lane with ops on the stage fills each once; those of lower barrier groups may leave it to the last.
+  std::vector<SimTime> buckets;
   std::vector<OpStep> steps;       // after buckets and backward, on every rank: optimizer, parameter gather
   std::vector<SimTime> durations;  // of the steps
   std::vector<double> bucket_bytes{};  // parallel to buckets, or empty: unknown

@@ -257,7 +257,7 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
                   [](const StepResult& s) { return s.lanes_apart; }))
     result.notes.push_back(
         result.run.label +
-        ": lanes that share experts order their chunks differently, which no framework can "
+        ": lanes that share experts or gradients order their chunks differently, which no framework can "
         "run: their exchanges do not wait for each other");
   result.layout = models.layout;
   if (options.record_gpus) average_gpus(plan, result);

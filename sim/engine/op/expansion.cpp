@@ -128,8 +128,9 @@ OpProgram StepExpander::expand(const Step& step) {
   if (lanes_meet(layout)) expand_crews(step, program);
   for (const GradientSync::StageParts& parts : gradients_.stages()) {
     StageEnd& end = program.ends.emplace_back();
-    // ZeRO-3 has reduced gradients with every micro-batch, and gathers parameters with the next.
-    for (std::size_t v = 0; v < parts.buckets.size() && layout.zero < 3; ++v) {
+    // What is sharded was reduced with every micro-batch; ZeRO-3 gathers parameters with the next.
+    for (std::size_t v = 0; v < parts.buckets.size(); ++v) {
+      if (!gradients_.fills_buckets(static_cast<int>(v) * layout.pipeline)) continue;
       for (const Picoseconds t : parts.buckets[v]) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
       // An all-reduce moves everything twice: reduced, then gathered.
       for (const double b : parts.bucket_bytes[v]) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
@@ -335,7 +336,7 @@ void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, con
                                      int most_recomputed, std::size_t j, OpLane& out) const {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
   const bool gathers = gradients_.shards_parameters();
-  const bool reduces = gathers && !split;
+  const bool reduces = reduces_at_once(bucket) && !split;
   const auto next_bucket = [&](int count) {
     const std::int32_t first = bucket;
     if (bucket != kNoBucket) bucket += count;
@@ -370,13 +371,12 @@ void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, con
     if (reduces) push_shared(out, reduce_of(parts[i]));
     i += at(equal);
   }
-  if (reduces) push_shared(out, kWait);
 }
 
 // The ends' weight gradients belong to the input half; their buckets leave with the weight half.
 void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, OpLane& out) const {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool reduces = gradients_.shards_parameters();
+  const bool reduces = reduces_at_once(bucket);
   const auto bucket_at = [&](std::size_t i) {
     return bucket == kNoBucket ? kNoBucket : bucket + static_cast<std::int32_t>(i);
   };
@@ -385,10 +385,8 @@ void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, Op
     while (!reduces && i + at(equal) < parts.size() && parts[i + at(equal)] == parts[i]) ++equal;
     if (is_layer(parts[i])) {
       push_run(out, block_of(j, kWeightGradient + kind_of(parts[i])), equal, bucket_at(i));
-      if (reduces) {
-        push_shared(out, kWait);
-        push_shared(out, reduce_of(parts[i]));
-      }
+      if (gradients_.shards_parameters()) push_shared(out, kWait);
+      if (reduces) push_shared(out, reduce_of(parts[i]));
     }
     i += at(equal);
   }
@@ -397,7 +395,6 @@ void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, Op
     if (bucket != kNoBucket) push_run(out, block_of(j, kNothing), 1, bucket_at(i));
     if (reduces) push_shared(out, reduce_of(parts[i]));
   }
-  if (reduces) push_shared(out, kWait);
 }
 
 void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
@@ -427,7 +424,8 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
         cell_of[slot(op.micro_batch, v, class_of(op.kind))] = static_cast<std::int32_t>(i);
     }
 
-  for (int s = 0; s < pipeline; ++s)
+  for (int s = 0; s < pipeline; ++s) {
+    bool reducing = false;  // the op before has left reductions in the background
     for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
       const ScheduleOp& op = schedule.ops[at(s)][i];
       const int v = op.virtual_stage * pipeline + s;
@@ -435,8 +433,12 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       OpCell cell;
       cell.op = op;
       cell.first_run = static_cast<std::uint32_t>(out.runs.size());
-      const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch;
-      const std::int32_t bucket = releases && costs_.layout().zero < 3 ? first_bucket_[at(v)] : kNoBucket;
+      const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch &&
+                            gradients_.fills_buckets(v) &&
+                            (crew == nullptr || crew->ends_step || !gradients_.shards_gradients());
+      const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
+      if (reducing) push_shared(out, kWait);
+      reducing = op.kind == gradient_op && reduces_at_once(bucket);
       if (op.kind == OpKind::W)
         add_weight_runs(v, bucket, j, out);
       else if (op.kind == OpKind::B)
@@ -446,6 +448,7 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
                           j, out);
       else
         add_forward_runs(v, j, out);
+      if (reducing && i + 1 == schedule.ops[at(s)].size()) push_shared(out, kWait);
       cell.run_count = static_cast<std::uint32_t>(out.runs.size()) - cell.first_run;
 
       // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual
@@ -469,6 +472,7 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
         cell.blocking_send = hop(s);
       out.stages[at(s)].push_back(cell);
     }
+  }
 }
 
 }  // namespace equipoise

@@ -67,13 +67,15 @@ GradientSync::GradientSync(const LayerCosts& costs)
   }
   gather_.fill({OpName::dp_all_gather, Stream::dp});
   reduce_.fill({OpName::dp_reduce, Stream::dp});
-  if (!shards_parameters()) return;
+  if (!shards_gradients()) return;
   for (std::size_t p = 0; p < kModelParts; ++p) {
     const auto part = static_cast<ModelPart>(p);
-    const auto& of_model = backward_parts_.front();  // there is no pipeline
-    if (std::find(of_model.begin(), of_model.end(), part) == of_model.end()) continue;
+    if (std::none_of(backward_parts_.begin(), backward_parts_.end(), [&](const auto& parts) {
+          return std::find(parts.begin(), parts.end(), part) != parts.end();
+        }))
+      continue;
     reduce_[p] = reduce(held_by_rank(part));
-    gather_[p] = gather(held_by_rank(part));
+    if (shards_parameters()) gather_[p] = gather(held_by_rank(part));
   }
 }
 

@@ -1,4 +1,10 @@
-// What follows the last backward: gradient reduction over DP x CP, the optimizer, parameter gathering.
+// Gradient reduction over DP x CP, the optimizer, parameter gathering.
+//
+// With whole gradients on every rank (ZeRO-0 and 1) micro-batches add to them, and they are reduced once a
+// step, under its last backward. A rank that keeps a shard of the sum (ZeRO-2 and 3) has room for no other
+// micro-batch's gradients, so those are reduced with every backward, as DeepSpeed does: each layer's under
+// the layers before it, the rest before the stage's next op. The last backward of a step has no next op:
+// with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
 #pragma once
 
 #include <array>
@@ -49,7 +55,15 @@ class GradientSync {
   [[nodiscard]] const std::vector<ModelPart>& backward_parts(int virtual_stage) const {
     return backward_parts_[static_cast<std::size_t>(virtual_stage)];
   }
+  // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
+  [[nodiscard]] bool shards_gradients() const { return costs_.layout().zero >= 2 && has_replicas(); }
   [[nodiscard]] bool shards_parameters() const { return costs_.layout().zero == 3 && has_replicas(); }
+  // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only that of a stage's first
+  // model chunk does, which is the stage's last op.
+  [[nodiscard]] bool fills_buckets(int virtual_stage) const {
+    if (!shards_gradients()) return costs_.layout().zero < 3;
+    return !shards_parameters() && virtual_stage < costs_.layout().pipeline;
+  }
 
   // Durations of the parts of one stage, for the op engine and tests.
   struct StageParts {
@@ -81,7 +95,7 @@ class GradientSync {
   std::vector<std::vector<Picoseconds>> ready_;  // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
   std::vector<std::vector<ModelPart>> backward_parts_;
-  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part
+  std::array<Op, kModelParts> gather_{}, reduce_{};  // by part; where parameters, gradients are sharded
   RangeUse use_;
 };
 

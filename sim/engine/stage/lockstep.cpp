@@ -123,7 +123,7 @@ std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout
     out.real = lane.micro_batches.size();
     out.micro_batches = lane.micro_batches;
     for (int r = 0; r < lane.context; ++r, ++place) {
-      int group = 0;  // ZeRO-3 without expert parallelism: one group of all
+      int group = 0;  // without expert parallelism: one group of all
       if (layout.expert > 1) group = at(place) < groups.size() ? groups[at(place)] : place;
       out.expert_group.push_back(group);
     }
@@ -135,7 +135,7 @@ std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout
 }  // namespace
 
 bool lanes_meet(const Layout& layout) {
-  return layout.expert > 1 || (layout.zero == 3 && layout.data * layout.context > 1);
+  return layout.expert > 1 || (layout.zero >= 2 && layout.data * layout.context > 1);
 }
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -156,7 +156,7 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
                              const Placement& placement, const StepOptions& options) {
   std::vector<CrewLane> lanes = lanes_of(step, barrier_group, layout, placement);
   std::vector<std::size_t> linked(lanes.size(), 0);
-  if (layout.zero != 3) linked = linked_lanes(lanes);
+  if (layout.zero < 2) linked = linked_lanes(lanes);
   std::vector<Crew> crews;
   for (std::size_t first = 0; first < lanes.size(); ++first) {
     std::vector<CrewLane*> members;
@@ -180,7 +180,13 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
     }
     for (std::size_t c = before; c < crews.size(); ++c) crews[c].apart = crews.size() - before > 1;
   }
-  for (Crew& crew : crews) number_groups(crew);
+  const bool ends_step = std::none_of(step.lanes.begin(), step.lanes.end(), [&](const Lane& lane) {
+    return lane.barrier_group > barrier_group && !lane.micro_batches.empty();
+  });
+  for (Crew& crew : crews) {
+    number_groups(crew);
+    crew.ends_step = ends_step;
+  }
   return crews;
 }
 

@@ -1,12 +1,12 @@
 // Lanes that wait for each other inside layers, and how they are kept in step.
 //
 // Two kinds of collectives have members on several lanes: expert-parallel exchanges, whose group may span
-// replicas, and ZeRO-3's parameter gathers and gradient reductions, which all replicas make together. Such a
-// collective starts when its last member arrives, so every member must make the same number of them in the
-// same order: a framework whose ranks disagree hangs. Lanes of one step may hold different numbers of
-// micro-batches, and dependent chunks order their ops differently, so the lanes of a crew (those that share a
-// group, directly or over others) are brought in step the way frameworks do it, with ops that hold no
-// documents and only take part in the collectives:
+// replicas, and what all replicas make together with every micro-batch: the gradient reductions of ZeRO-2 and
+// 3, the parameter gathers of ZeRO-3. Such a collective starts when its last member arrives, so every member
+// must make the same number of them in the same order: a framework whose ranks disagree hangs. Lanes of one
+// step may hold different numbers of micro-batches, and dependent chunks order their ops differently, so the
+// lanes of a crew (those that share a group, directly or over others) are brought in step the way frameworks
+// do it, with ops that hold no documents and only take part in the collectives:
 //
 // - Without a pipeline: the lanes' op lists are merged. In each round all lanes run one op of the same kind:
 //   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is
@@ -54,7 +54,8 @@ struct CrewLane {
 struct Crew {
   std::vector<CrewLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
-  bool apart = false;  // shares expert groups with a crew that orders its ops otherwise
+  bool apart = false;      // shares groups with a crew that orders its ops otherwise
+  bool ends_step = false;  // no lane with micro-batches is in a later barrier group
 };
 
 // Crews of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule does.

@@ -44,6 +44,7 @@ LockstepRun::LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, 
 std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
   const Schedule& first = crew_.lanes.front().schedule;
   position_.assign(first.ops.size(), 0);
+  networks_.assign(first.ops.size(), {});
   for (std::size_t l = 0; l < lanes_.size(); ++l) lanes_[l].engine->begin(runs_[l], start);
   // Stages wait only for each other: down for forwards and up for backwards until nothing moves.
   bool moved = true;
@@ -78,16 +79,19 @@ bool LockstepRun::run_ready(int stage) {
 }
 
 void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
+  network_ = &networks_[at(stage)];
   std::vector<At> inside;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     LaneEngine& engine = *lanes_[l].engine;
     const CrewLane& plan = *lanes_[l].plan;
     const int v = engine.virtual_stage(ops[l], stage);
+    const bool fills = gradients_.fills_buckets(v) && (crew_.ends_step || !gradients_.shards_gradients());
     inside.push_back({plan, lanes_[l].costs[at(ops[l].micro_batch)], engine.clock(),
-                      engine.releases(runs_[l], ops[l], stage),
+                      fills ? engine.releases(runs_[l], ops[l], stage) : nullptr,
                       engine.recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
   }
   const int v = lanes_.front().engine->virtual_stage(ops.front(), stage);
+  await(inside);
   if (ops.front().kind == OpKind::W)
     weights(inside, v);
   else if (ops.front().kind == OpKind::B)
@@ -95,6 +99,7 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
              runs_.front().gradient_op == OpKind::W);
   else
     forward(inside, v);
+  if (position_[at(stage)] + 1 == crew_.lanes.front().schedule.ops[at(stage)].size()) await(inside);
 }
 
 // One layer of every lane; a lane whose timeline is null only takes part in the exchanges.
@@ -125,21 +130,27 @@ void LockstepRun::walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_
   }
 }
 
-// One of ZeRO-3's collectives: it starts when the last rank asks for it and the one before is done.
+// One of ZeRO's collectives: it starts when the last rank asks for it and the one before is done.
 void LockstepRun::issue(const std::vector<At>& lanes, const Op& collective) {
   for (const At& lane : lanes)
-    for (const Picoseconds clock : lane.clock) network_ = std::max(network_, clock);
-  network_ += collective.duration;
-  issued_ += collective.duration;
+    for (const Picoseconds clock : lane.clock) network_->end = std::max(network_->end, clock);
+  network_->end += collective.duration;
+  network_->issued += collective.duration;
 }
 
 void LockstepRun::await(std::vector<At>& lanes) {
   for (At& lane : lanes)
     for (Picoseconds& clock : lane.clock) {
-      exposed_seconds_ += to_seconds(std::clamp<Picoseconds>(network_ - clock, 0, issued_));
-      clock = std::max(clock, network_);
+      exposed_seconds_ += to_seconds(std::clamp<Picoseconds>(network_->end - clock, 0, network_->issued));
+      clock = std::max(clock, network_->end);
     }
-  issued_ = 0;
+  network_->issued = 0;
+}
+
+// A part's gradients are there: they fill a bucket, wait for the end of the step, or are reduced at once.
+void LockstepRun::end_part(std::vector<At>& lanes, ModelPart part, bool reduces) {
+  for (const At& lane : lanes) lane.note();
+  if (reduces && lanes.front().layer_ends == nullptr) issue(lanes, gradients_.reduce_of(part));
 }
 
 void LockstepRun::forward(std::vector<At>& lanes, int v) {
@@ -166,7 +177,7 @@ void LockstepRun::forward(std::vector<At>& lanes, int v) {
 void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool split) {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
   const bool gathers = gradients_.shards_parameters();
-  const bool reduces = gathers && !split;
+  const bool reduces = gradients_.shards_gradients() && !split;
   if (gathers) {
     issue(lanes, gradients_.gather_of(parts.front()));
     await(lanes);
@@ -184,10 +195,8 @@ void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool s
             (parts[i] == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
     }
     if (gathers) await(lanes);
-    for (const At& lane : lanes) lane.note();
-    if (reduces) issue(lanes, gradients_.reduce_of(parts[i]));
+    end_part(lanes, parts[i], reduces);
   }
-  if (reduces) await(lanes);
 }
 
 void LockstepRun::backward_layer(std::vector<At>& lanes, std::size_t kind, int layer, bool recomputed,
@@ -204,20 +213,16 @@ void LockstepRun::backward_layer(std::vector<At>& lanes, std::size_t kind, int l
 // The ends' weight gradients were made by the input half; they leave with the layers'.
 void LockstepRun::weights(std::vector<At>& lanes, int v) {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool reduces = gradients_.shards_parameters();
+  const bool reduces = gradients_.shards_gradients();
   for (const ModelPart part : parts) {
     if (!is_layer(part)) continue;
-    for (At& lane : lanes) {
-      add(lane.clock, lane.cost.weight_gradient[kind_of(part)]);
-      lane.note();
-    }
-    if (!reduces) continue;
-    await(lanes);
-    issue(lanes, gradients_.reduce_of(part));
+    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[kind_of(part)]);
+    if (gradients_.shards_parameters()) await(lanes);
+    end_part(lanes, part, reduces);
   }
   for (const ModelPart part : parts)
-    if (reduces && !is_layer(part)) issue(lanes, gradients_.reduce_of(part));
-  if (reduces) await(lanes);
+    if (reduces && !is_layer(part) && lanes.front().layer_ends == nullptr)
+      issue(lanes, gradients_.reduce_of(part));
   for (const At& lane : lanes) lanes_.front().engine->release_ends(v, lane.layer_ends);
 }
 

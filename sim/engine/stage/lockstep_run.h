@@ -1,5 +1,9 @@
 // Runs the lanes of a crew op by op at stage fidelity, all at once: their clocks meet at expert-parallel
-// exchanges, and at ZeRO-3's collectives.
+// exchanges, and at the collectives of ZeRO-2 and 3.
+//
+// ZeRO-2: gradients are reduced with every backward over all replicas, in the background, one part of the
+// model after another; the stage's next op waits for what is left. Those of a step's last backward are
+// buckets (gradient_sync.h), for which nothing but the optimizer waits.
 //
 // ZeRO-3 (FSDP): the parameters of every layer, of the embedding and of the head are gathered before their
 // forward and their backward (the embedding's backward needs none), and their gradients are reduced after the
@@ -51,6 +55,7 @@ class LockstepRun {
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
   void issue(const std::vector<At>& lanes, const Op& collective);
   void await(std::vector<At>& lanes);
+  void end_part(std::vector<At>& lanes, ModelPart part, bool reduces);
 
   const Crew& crew_;
   std::span<const LockstepLane> lanes_;
@@ -58,8 +63,12 @@ class LockstepRun {
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;          // by stage
   std::vector<Picoseconds> latest_, longest_;  // by expert group
-  Picoseconds network_ = 0;                    // the last of ZeRO-3's collectives ends
-  Picoseconds issued_ = 0;                     // time of those not yet awaited
+  // Of the stage at hand: the last of ZeRO's collectives ends, and the time of those not yet awaited.
+  struct Network {
+    Picoseconds end = 0, issued = 0;
+  };
+  std::vector<Network> networks_;  // by stage
+  Network* network_ = nullptr;
   double exposed_seconds_ = 0;
 };
 

@@ -215,6 +215,45 @@ TEST_CASE("ZeRO-3: a dense layer before a sparse one is gathered and reduced at 
         forward + backward);
 }
 
+TEST_CASE("ZeRO-2 reduces the gradients of every micro-batch, so a step is as long as steps of one each") {
+  // A step of one micro-batch is the same with ZeRO-1 and 2: pipeline, reductions that it does not hide,
+  // optimizer, parameter gather. With ZeRO-2 the next micro-batch begins when the reductions of the one
+  // before are through, and only the last is followed by optimizer and gather.
+  const auto steps = [](int zero, int pipeline, const std::vector<Step>& plans) {
+    Layout layout = small_layout(2, 1, pipeline);
+    layout.zero = zero;
+    const Models models(builtin_model("wlb-550m"), layout);
+    const ShardRule rule = shard_by("per-sequence");
+    StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
+    const GradientSync::StageParts end = GradientSync(models.costs).stages()[0];
+    Picoseconds sum = 0;
+    for (const Step& plan : plans) sum += simulator.run(plan).step - (end.optimizer + end.gather);
+    return sum;  // without what follows the gradients
+  };
+  const Lane a = lane_of(1, {8000, 100}), b = lane_of(1, {500, 6000, 40});
+  const auto one = [](const Lane& lane, std::size_t j) {
+    Lane alone = lane;
+    alone.micro_batches = {lane.micro_batches[j]};
+    return alone;
+  };
+  const std::vector<Step> rounds = {step_of({one(a, 0), one(b, 0)}), step_of({one(a, 1), one(b, 1)}),
+                                    step_of({one(b, 2)})};
+  const Picoseconds expected = steps(1, 1, rounds);
+  CHECK(steps(2, 1, rounds) == expected);
+  CHECK(steps(2, 1, {step_of({a, b})}) == expected);
+  CHECK(steps(1, 1, {step_of({a, b})}) < expected);
+  // Lanes with a barrier between them do not go in step.
+  Lane later = b;
+  later.barrier_group = 1;
+  CHECK(steps(2, 1, {step_of({a, later})}) ==
+        steps(1, 1,
+              {step_of({one(a, 0)}), step_of({one(a, 1)}), step_of({one(b, 0)}), step_of({one(b, 1)}),
+               step_of({one(b, 2)})}));
+  // On a pipeline, too, the last micro-batch of a stage, here the only one, leaves its reductions behind.
+  CHECK(steps(2, 2, {rounds[0]}) == steps(1, 2, {rounds[0]}));
+  CHECK(steps(2, 2, {step_of({a, b})}) > steps(1, 2, {step_of({a, b})}));
+}
+
 TEST_CASE("A micro-batch without documents takes no time") {
   const Models models(builtin_model("wlb-550m"), small_layout(1, 1, 2));
   const ShardRule rule = shard_by("per-sequence");

@@ -1,5 +1,6 @@
-// Lanes that wait for each other inside layers: expert-parallel exchanges across replicas and ZeRO-3's
-// gathers and reductions. Both fidelities must agree, op by op, and with the longest path of the task graph.
+// Lanes that wait for each other inside layers: expert-parallel exchanges across replicas, ZeRO-2's
+// reductions and ZeRO-3's gathers and reductions. Both fidelities must agree, op by op, and with the longest
+// path of the task graph.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -18,12 +19,14 @@ using namespace equipoise::testing;
 
 namespace {
 
-// Experts over lanes, sharded parameters, or both; lanes may hold different numbers of micro-batches,
-// recompute different numbers of layers and, without a pipeline, chunks in different groups.
+// Experts over lanes, sharded gradients or parameters, or both; lanes may hold different numbers of
+// micro-batches, recompute different numbers of layers, stand in two barrier groups and, without a pipeline,
+// hold chunks in different groups.
 Job coupled_job(std::uint64_t seed) {
   SplitMix64 random(seed * 1009 + 5);
   Job job = random_job(seed);
-  const bool sharded = below(random, 2) == 0;
+  const int zero = static_cast<int>(below(random, 4));
+  const bool sharded = zero >= 2;
   const bool experts = !sharded || below(random, 3) == 0;
   job.model = builtin_model(experts ? "deepseek-v2" : "llama2-7b");
   job.model.layers =
@@ -35,8 +38,8 @@ Job coupled_job(std::uint64_t seed) {
     job.layout.expert = 1 << below(random, 5);
     while ((job.layout.data * job.layout.context) % job.layout.expert != 0) job.layout.expert /= 2;
   }
-  if (sharded) {
-    job.layout.zero = 3;
+  job.layout.zero = zero;
+  if (zero == 3) {
     job.layout.pipeline = job.layout.virtual_pipeline = 1;
     if (job.options.schedule->name == "interleaved-1f1b") job.options.schedule = &schedule_policy("1f1b");
   }
@@ -45,10 +48,12 @@ Job coupled_job(std::uint64_t seed) {
   job.options.keep = static_cast<int>(below(random, 3)) + 1;
   job.step.lanes.clear();
   std::int64_t document = 0;
+  const bool barrier = below(random, 4) == 0;
   const std::uint64_t same = static_cast<std::uint64_t>(job.layout.pipeline) * (below(random, 2) + 1);
   for (int l = 0; l < job.layout.data; ++l) {
     Lane lane;
     lane.context = job.layout.context;
+    lane.barrier_group = barrier && l >= job.layout.data / 2 ? 1 : 0;
     const std::uint64_t count = uneven ? below(random, 5) : same;  // sometimes a lane without work
     while (lane.micro_batches.size() < count) {
       if (chunks && below(random, 3) == 0) {
