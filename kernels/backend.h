@@ -64,6 +64,10 @@ class Backend {
   [[nodiscard]] virtual ElementType element_type() const = 0;
   [[nodiscard]] virtual DeviceDescription describe() const = 0;
   [[nodiscard]] virtual double clock_mhz() const = 0;  // now; 0 where it cannot be read
+  // How fast the device runs just now, in a unit of its own that compares only with itself: a GPU's clock; on
+  // a CPU the GFLOP/s of a tiny product in the first cache, which fall when a sibling hardware thread or a
+  // hypervisor's other guests take a part of the core, whatever the clock says. 0: cannot be told.
+  [[nodiscard]] virtual double pace() { return clock_mhz(); }
 
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;  // throws std::bad_alloc
   virtual void release(void* device) noexcept = 0;

@@ -25,8 +25,8 @@ struct AttentionBackwardInputs {
 
 struct CpuKernels {
   const char* isa;
-  // Floats of workspace for one piece of `keys` keys.
-  std::size_t (*attention_workspace)(const AttentionShape&, std::int64_t keys);
+  // Floats of workspace for pieces of at most so many queries and keys.
+  std::size_t (*attention_workspace)(const AttentionShape&, std::int64_t queries, std::int64_t keys);
   void (*attention_forward)(const AttentionInputs&, const Piece&, float* workspace, float* out,
                             float* log_sum);
   // Adds to the gradients.

@@ -5,7 +5,7 @@
 
 namespace equipoise::kernels::EQUIPOISE_ISA {
 
-std::size_t attention_workspace(const AttentionShape& shape, std::int64_t keys);
+std::size_t attention_workspace(const AttentionShape& shape, std::int64_t queries, std::int64_t keys);
 void attention_forward(const AttentionInputs& in, const Piece& piece, float* workspace, float* out,
                        float* log_sum);
 void attention_backward(const AttentionBackwardInputs& all, const Piece& piece, float* workspace, float* dq,

@@ -47,8 +47,19 @@ static inline void multiply_rows(int columns, int depth, const LeftMatrix& a, co
   for (; j + kVectorsHeld * kLanes <= columns; j += kVectorsHeld * kLanes) {
     multiply_held<rows, kVectorsHeld>(depth, a, b + j, b_row, c + j, c_row, accumulate);
   }
-  for (; j + kLanes <= columns; j += kLanes) {
-    multiply_held<rows, 1>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+  // The rest in one go: a vector at a time would leave the units idle for want of independent sums.
+  switch ((columns - j) / kLanes) {
+    case 3:
+      multiply_held<rows, 3>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+      break;
+    case 2:
+      multiply_held<rows, 2>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+      break;
+    case 1:
+      multiply_held<rows, 1>(depth, a, b + j, b_row, c + j, c_row, accumulate);
+      break;
+    default:
+      break;
   }
 }
 

@@ -40,7 +40,7 @@ TEST_CASE("every instruction set's attention equals the reference") {
   for (int i = 0; i < choices.count; ++i) {
     const CpuKernels& kernels = *choices.tables[i];
     CAPTURE(kernels.isa);
-    const Aligned workspace(*backend, kernels.attention_workspace(shape, 200));
+    const Aligned workspace(*backend, kernels.attention_workspace(shape, 70, 200));
     std::vector<float> out(q.size(), 0.0F), log_sum(103 * 4), dq(q.size()), dk(k.size()), dv(v.size());
     const AttentionInputs in{shape, q.data(), k.data(), v.data()};
     for (const Piece& piece : pieces) {
