@@ -1,7 +1,9 @@
 #include "profiler/measure/ruler.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <thread>
 #include <vector>
 
 namespace equipoise::measure {
@@ -10,7 +12,7 @@ namespace {
 struct Batch {
   double answer = 0;  // seconds of one call
   double wall = 0;
-  double clock = 0;
+  double pace = 0;
   bool stolen = false;
 };
 
@@ -30,13 +32,12 @@ std::vector<double> column(const std::vector<Batch>& batches, Member member) {
   return values;
 }
 
-Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double clock,
-               const RulerOptions& options) {
+Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double pace, const RulerOptions& options) {
   const auto count = static_cast<double>(calls);
   Batch batch;
   batch.wall = elapsed.seconds / count;
   batch.answer = options.cpu_time ? elapsed.cpu_seconds / count : batch.wall;
-  batch.clock = clock;
+  batch.pace = pace;
   batch.stolen = options.cpu_time && elapsed.cpu_seconds < (1 - options.most_stolen) * elapsed.seconds;
   return batch;
 }
@@ -55,21 +56,43 @@ std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options, 
   }
 }
 
+// Below this a batch is throttled.
+double slowest_pace(double fastest, const RulerOptions& options) {
+  return (1 - options.most_throttled) * std::max(fastest, options.usual_pace);
+}
+
 std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const RulerOptions& options,
                                   int& dropped) {
   double fastest = 0;
-  for (const Batch& batch : batches) fastest = std::max(fastest, batch.clock);
+  for (const Batch& batch : batches) fastest = std::max(fastest, batch.pace);
+  const double slowest = slowest_pace(fastest, options);
   std::vector<Batch> kept;
   for (const Batch& batch : batches) {
-    if (batch.clock >= (1 - options.most_throttled) * fastest) kept.push_back(batch);
+    if (batch.pace >= slowest) kept.push_back(batch);
   }
   dropped = static_cast<int>(batches.size() - kept.size());
   return kept;
 }
 
+double wall_now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The pace now, or what it is after waiting for the usual one as long as patience lasts.
+double settled_pace(const std::function<double()>& pace, const RulerOptions& options, double& waited) {
+  double now = pace();
+  while (now < slowest_pace(0, options) && waited < options.patience_seconds) {
+    const double start = wall_now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    now = pace();
+    waited += wall_now() - start;
+  }
+  return now;
+}
+
 }  // namespace
 
-Measurement measure_call(const TimeBatch& time_batch, const std::function<double()>& clock_mhz,
+Measurement measure_call(const TimeBatch& time_batch, const std::function<double()>& pace,
                          const RulerOptions& options) {
   constexpr std::size_t kFewest = 3;
   Measurement result;
@@ -86,24 +109,30 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     return spent >= options.budget_seconds * (clean.size() >= kFewest ? 1 : 3);  // patience for clean ones
   };
   while (!enough()) {
+    const double before = settled_pace(pace, options, result.waited_seconds);
     const kernels::Elapsed elapsed = time_batch(first, result.calls_per_batch);
     first += result.calls_per_batch;
     spent += elapsed.seconds;
-    all.push_back(batch_of(elapsed, result.calls_per_batch, clock_mhz(), options));
+    all.push_back(batch_of(elapsed, result.calls_per_batch, std::min(before, pace()), options));
     if (all.back().stolen) {
       result.stolen += 1;
+    } else if (all.back().pace < slowest_pace(0, options)) {
+      result.throttled += 1;
     } else {
       clean.push_back(all.back());
     }
   }
-  clean = drop_throttled(clean, options, result.throttled);
+  result.paces = column(all, &Batch::pace);
+  int slower = 0;  // than the fastest of this call
+  clean = drop_throttled(clean, options, slower);
+  result.throttled += slower;
   result.disturbed = clean.size() < kFewest;
   const std::vector<Batch>& kept = result.disturbed ? all : clean;
   result.kept = static_cast<int>(kept.size());
   const std::vector<double> answers = column(kept, &Batch::answer);
-  result.seconds = quantile(answers, 0.5);
-  result.wall_seconds = quantile(column(kept, &Batch::wall), 0.5);
-  result.clock_mhz = quantile(column(kept, &Batch::clock), 0.5);
+  result.seconds = quantile(answers, options.answer_quantile);
+  result.wall_seconds = quantile(column(kept, &Batch::wall), options.answer_quantile);
+  result.pace = quantile(column(kept, &Batch::pace), 0.5);
   result.spread =
       result.seconds > 0 ? (quantile(answers, 0.75) - quantile(answers, 0.25)) / result.seconds : 0;
   return result;
@@ -116,7 +145,7 @@ RulerTest test_ruler(kernels::Backend& backend, double seconds, const RulerOptio
         for (std::size_t i = 0; i < count; ++i) backend.spin(seconds);
         return backend.stop_timer();
       },
-      [&] { return backend.clock_mhz(); }, options);
+      [&] { return backend.pace(); }, options);
   return {seconds, measured.seconds};
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
+#include "profiler/measure/pace_log.h"
 
 namespace equipoise::measure {
 namespace {
@@ -78,12 +79,23 @@ void for_journal_lines(const std::string& path, Body body) {
   }
 }
 
-// The visit with the middle time (the lower one of two), with all times beside it.
-json middle_visit(std::vector<json>& visits) {
+double pace_of(const json& line) {
+  return line.at("sample").value(kCpuPace, 0.0);
+}
+
+// Of a point's visits the fastest one, with the times of all beside it: a visit that was disturbed, or had
+// the core below its usual pace (known only when the run is over), counts only where there is no other.
+json best_visit(const std::vector<json>& visits, double usual_pace) {
   const auto seconds = [](const json& line) { return line.at("sample").at("seconds").get<double>(); };
-  std::stable_sort(visits.begin(), visits.end(),
-                   [&](const json& a, const json& b) { return seconds(a) < seconds(b); });
-  json line = visits[(visits.size() - 1) / 2];
+  const auto disturbed = [&](const json& line) {
+    const double pace = pace_of(line);
+    return line.at("sample").value("disturbed", false) ||
+           (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
+  };
+  const auto best = std::min_element(visits.begin(), visits.end(), [&](const json& a, const json& b) {
+    return std::pair(disturbed(a), seconds(a)) < std::pair(disturbed(b), seconds(b));
+  });
+  json line = *best;
   if (visits.size() > 1) {
     json& all = line["sample"]["visits_seconds"] = json::array();
     for (const json& visit : visits) all.push_back(seconds(visit));
@@ -99,7 +111,7 @@ json sample_line(const Point& point, const Measurement& measured, const SampleCo
   sample["seconds"] = measured.seconds;
   sample["wall_seconds"] = measured.wall_seconds;
   sample["spread"] = measured.spread;
-  sample["clock_mhz"] = measured.clock_mhz;
+  if (measured.pace > 0) sample[context.pace_name] = measured.pace;
   sample["calls_per_batch"] = measured.calls_per_batch;
   sample["batches"] = measured.kept;
   sample["stolen"] = measured.stolen;
@@ -130,14 +142,18 @@ void Journal::add(const json& line) {
 
 json samples_of_journal(const std::string& path) {
   std::map<std::string, std::vector<json>> by_point;  // the order of samples must not be that of measuring
-  for_journal_lines(path,
-                    [&](const json& line) { by_point[line.at("point").get<std::string>()].push_back(line); });
+  PaceLog paces;
+  for_journal_lines(path, [&](const json& line) {
+    by_point[line.at("point").get<std::string>()].push_back(line);
+    paces.add(pace_of(line));
+  });
+  const double usual_pace = paces.usual();
   json samples = {{"attention", json::array()},
                   {"gemm", json::array()},
                   {"elementwise", json::array()},
                   {"collective", json::array()}};
-  for (auto& [point, visits] : by_point) {
-    const json line = middle_visit(visits);
+  for (const auto& [point, visits] : by_point) {
+    const json line = best_visit(visits, usual_pace);
     const auto family = line.at("family").get<std::string>();
     if (family == "launch") {
       samples["launch"] = line.at("sample");

@@ -13,12 +13,15 @@
 
 namespace equipoise::measure {
 
+inline constexpr const char* kCpuPace = "pace_gflops";
+
 // How the simulator names what was measured.
 struct SampleContext {
   std::string attention_kernel;  // "cpu-blocked", "cudnn"
   std::string dtype;             // "fp32", "bf16"
   kernels::ElementType type = kernels::ElementType::f32;
-  int ranks_per_node = 1;  // of a collective's group, at most
+  int ranks_per_node = 1;               // of a collective's group, at most
+  std::string pace_name = "clock_mhz";  // what the backend's pace is
 };
 
 // {"family", "point", "key", "sample": {...}}: a point visited again has the same point and another key.
@@ -39,7 +42,7 @@ class Journal {
   std::ofstream file_;
 };
 
-// Of a point visited several times the one with the middle time, with all times beside it.
+// Of a point visited several times the fastest undisturbed visit, with all times beside it.
 // All samples of the journal by family, in key order: {"attention": [...], "gemm": [...], ...} and, under
 // "launch", the launch sample.
 nlohmann::json samples_of_journal(const std::string& path);

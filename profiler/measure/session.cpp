@@ -13,6 +13,7 @@
 
 #include "policies/error.h"
 #include "profiler/measure/collective_ruler.h"
+#include "profiler/measure/pace_log.h"
 #include "profiler/measure/point_lists.h"
 #include "profiler/measure/ruler.h"
 #include "profiler/measure/sample_file.h"
@@ -35,9 +36,11 @@ struct Family {
 };
 
 // A machine that others share is slower and faster in spells of seconds, so a CPU's points are visited three
-// times, well apart: in blocks of 48, each gone through three times. The samples file has the middle one.
+// times, well apart: in blocks of 48, each gone through three times. The samples file has the fastest visit
+// that nothing disturbed.
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
+constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace
 
 std::size_t visits_of(const Family& family, std::size_t rounds) {
   return family.points.size() * rounds;
@@ -70,15 +73,18 @@ RulerOptions ruler_options(bool gpu) {
   options.batch_seconds = gpu ? 4e-3 : 1e-3;
   options.budget_seconds = gpu ? 0.1 : 0.05;
   options.enough_batches = gpu ? 11 : 5;
+  if (gpu) return options;
+  options.most_throttled = kMostThrottled;
+  options.answer_quantile = 0.25;
   return options;
 }
 
 std::vector<Family> families_of(const SessionOptions& options, const ListOptions& lists, int ranks) {
   std::vector<Family> families{{"launch", 0.01, launch_points()},
                                {"copy", 0.05, copy_points(lists)},
-                               {"attention", 0.5, attention_points(lists)},
+                               {"attention", 0.45, attention_points(lists)},
                                {"gemm", 0.29, gemm_points(lists)},
-                               {"elementwise", 0.15, row_points(lists)}};
+                               {"elementwise", 0.2, row_points(lists)}};
   // Under a launcher the ranks are there to be joined; one rank alone measures the rest best.
   if (ranks > 1) families = {{"collective", 1, collective_points(lists, ranks)}};
   if (options.families.empty()) return families;
@@ -159,7 +165,7 @@ class Session {
       if (nccl_ == nullptr) throw UserError("--device cuda under a launcher: " + reason);
     }
     context_ = {gpu_ ? "cudnn" : "cpu-blocked", gpu_ ? "bf16" : "fp32", backend_->element_type(),
-                local_ranks()};
+                local_ranks(), gpu_ ? "clock_mhz" : kCpuPace};
     lists_ = {scale_of(backend_->name()), backend_->element_type(), options.models, options.lengths,
               options.seed};
   }
@@ -223,7 +229,8 @@ class Session {
 
   void measure(std::vector<Family>& families, const std::atomic<bool>& stop) {
     for (Family& family : families) report_.planned += visits_of(family, rounds_);
-    const double end = seconds_now() + 60 * options_.minutes;
+    start_ = seconds_now();
+    const double end = start_ + 60 * options_.minutes;
     double last_note = seconds_now();
     while (true) {
       const int chosen = most_starved(families, rounds_);
@@ -263,8 +270,11 @@ class Session {
     } else {
       try {
         const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? 256e6 : 16e6);
+        be_patient();
         measured = measure_call(
-            time_batch_of(*backend_, workload), [this] { return backend_->clock_mhz(); }, ruler_);
+            time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);
+        waited_ += measured.waited_seconds;
+        for (const double pace : measured.paces) paces_.add(pace);
       } catch (const std::bad_alloc&) {
         log_ << "left out, not enough device memory: " << key_of(point) << "\n";
         return;
@@ -275,6 +285,13 @@ class Session {
     report_.throttled_batches += static_cast<std::size_t>(measured.throttled);
     report_.disturbed_samples += measured.disturbed ? 1 : 0;
     if (leader()) journal_->add(sample_line(point, measured, context_, key));
+  }
+
+  // A CPU's slow spells may be waited for, but at most a quarter of the run goes into that.
+  void be_patient() {
+    if (gpu_) return;
+    ruler_.usual_pace = paces_.usual();
+    ruler_.patience_seconds = std::clamp(0.25 * (seconds_now() - start_) - waited_, 0.0, kLongestWait);
   }
 
   // The first `ranks` ranks measure, the others wait. False: this rank was not among them.
@@ -305,6 +322,7 @@ class Session {
                    {"points_measured", report_.measured},
                    {"batches_dropped_as_stolen", report_.stolen_batches},
                    {"batches_dropped_as_throttled", report_.throttled_batches},
+                   {"seconds_waited", waited_},
                    {"samples_disturbed", report_.disturbed_samples},
                    {"ruler_tests", ruler_tests_},
                    {"seconds_are",
@@ -363,6 +381,9 @@ class Session {
   std::optional<Journal> journal_;
   std::vector<kernels::CheckResult> checks_;
   json ruler_tests_ = json::array();
+  PaceLog paces_;
+  double start_ = 0;   // of measuring
+  double waited_ = 0;  // for the usual pace, since then
   SessionReport report_;
 };
 

@@ -120,8 +120,10 @@ Workload rope_workload(Backend& backend, RandomPool& pool, const RowPoint& point
   std::vector<float> table(kPositions * kHeadDim);
   kernels::fill_rope_table(table, kHeadDim, 10000.0);
   const auto device_table = std::make_shared<Buffer>(kernels::upload_f32(backend, table));
-  const auto positions =
-      std::make_shared<Buffer>(kernels::upload_integers(backend, ramp(point.rows, kPositions)));
+  std::vector<std::int32_t> consecutive(static_cast<std::size_t>(point.rows));  // as in a document
+  for (std::size_t i = 0; i < consecutive.size(); ++i)
+    consecutive[i] = static_cast<std::int32_t>(i % kPositions);
+  const auto positions = std::make_shared<Buffer>(kernels::upload_integers(backend, consecutive));
   auto buffers = std::make_shared<std::vector<Buffer>>();
   for (std::size_t i = 0; i < sets; ++i) buffers->push_back(pool.elements(point.rows * point.columns));
   const kernels::RopeShape shape{point.rows, static_cast<int>(point.columns / kHeadDim), kHeadDim};

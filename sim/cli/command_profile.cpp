@@ -30,7 +30,7 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
       << "checks      " << report.checks << " passed, nearest to its limit: " << report.worst_check << "\n"
       << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
       << "left out    " << report.stolen_batches << " batches while others had the processor, "
-      << report.throttled_batches << " at a lowered clock\n"
+      << report.throttled_batches << " at a lowered pace\n"
       << "disturbed   " << report.disturbed_samples
       << " samples had fewer than three clean batches and kept all\n"
       << "next        equipoise fit " << options.out << "\n";

@@ -15,6 +15,7 @@
 #include "policies/error.h"
 #include "policies/random.h"
 #include "profiler/measure/layer_shapes.h"
+#include "profiler/measure/pace_log.h"
 #include "profiler/measure/point_lists.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/measure/session.h"
@@ -91,34 +92,114 @@ TEST_CASE("batches at a lowered clock are dropped and counted") {
   ScriptedDevice device;
   device.factors = {{1, 1}, {1, 1}, {1.11, 1.11}, {1.11, 1.11}};
   int reads = 0;
-  const Measurement m = measure_call(std::ref(device),
-                                     [&] {
-                                       ++reads;
-                                       return reads == 3 || reads == 4 ? 1800.0 : 2000.0;
-                                     },
-                                     {});
+  const Measurement m =
+      measure_call(std::ref(device),
+                   [&] {
+                     ++reads;
+                     return reads == 5 || reads == 8 ? 1800.0 : 2000.0;  // before the third, after the fourth
+                   },
+                   {});
   CHECK(m.throttled == 2);
   CHECK(m.kept == 7);
-  CHECK(m.clock_mhz == 2000.0);
+  CHECK(m.pace == 2000.0);
   CHECK(m.seconds == doctest::Approx(1e-4));
 }
 
-TEST_CASE("a point visited three times is told by its middle visit") {
+TEST_CASE("a point visited several times is told by its fastest undisturbed visit") {
+  // Usual pace 100 (the lone reading of 101 is no twentieth of the 21): the visit of 1 ms was disturbed, the
+  // one of 2 ms had the core at 90 of 100, so 3 ms it is. The second point has disturbed visits only.
   const std::string path = temporary("equipoise_visits");
+  SampleContext context;
+  context.pace_name = kCpuPace;
   {
     Journal journal(path, false);
-    int visit = 0;
-    for (const double seconds : {3e-3, 1e-3, 2e-3}) {
+    int key = 0;
+    const auto visit = [&](std::int64_t bytes, double seconds, double pace, bool disturbed) {
       Measurement m;
       m.seconds = seconds;
-      journal.add(sample_line({CopyPoint{4096}, {}}, m, {}, "visit " + std::to_string(visit++)));
-    }
+      m.pace = pace;
+      m.disturbed = disturbed;
+      journal.add(sample_line({CopyPoint{bytes}, {}}, m, context, "visit " + std::to_string(key++)));
+    };
+    visit(4096, 4e-3, 101, false);
+    visit(4096, 1e-3, 100, true);
+    visit(4096, 3e-3, 98, false);
+    visit(4096, 2e-3, 90, false);
+    for (const double seconds : {7e-3, 5e-3, 6e-3}) visit(8192, seconds, 100, true);
+    for (int i = 0; i < 14; ++i) visit(1 << 20, 1, 100, false);
   }
   const auto samples = samples_of_journal(path).at("elementwise");
-  REQUIRE(samples.size() == 1);
-  CHECK(samples[0].at("seconds").get<double>() == 2e-3);
-  CHECK(samples[0].at("visits_seconds").get<std::vector<double>>() == std::vector<double>{1e-3, 2e-3, 3e-3});
+  REQUIRE(samples.size() == 3);  // in the order of their names: 1048576, 4096, 8192 bytes
+  CHECK(samples[1].at("seconds").get<double>() == 3e-3);
+  CHECK(samples[1].at("visits_seconds").get<std::vector<double>>() ==
+        std::vector<double>{4e-3, 1e-3, 3e-3, 2e-3});
+  CHECK(samples[2].at("seconds").get<double>() == 5e-3);
   std::filesystem::remove(path);
+}
+
+TEST_CASE("the usual pace is the one that a twentieth of the readings reach") {
+  PaceLog log;
+  CHECK(log.usual() == 0);
+  for (int i = 0; i < 90; ++i) log.add(70);
+  for (int i = 0; i < 9; ++i) log.add(100);
+  log.add(150);  // 1 of 100: no twentieth; with the nine at 100 ten are
+  log.add(0);    // unknown: no reading
+  CHECK(log.usual() == doctest::Approx(100).epsilon(0.005));
+  for (int i = 0; i < 200; ++i) log.add(70);  // now 10 of 300 are above
+  CHECK(log.usual() == doctest::Approx(70).epsilon(0.005));
+}
+
+TEST_CASE("batches below the usual pace are dropped and counted, after waiting for it") {
+  // Two paces a batch, before and after. The core runs at 80 of its usual 100 during batches 1 and 2, of
+  // which 1.25x come out; the third reading of each batch's wait finds it at 100 again in front of batches 3
+  // and on.
+  ScriptedDevice device;
+  device.factors = {{1.25, 1.25}, {1.25, 1.25}};
+  RulerOptions options;
+  options.cpu_time = true;
+  options.most_throttled = 0.06;
+  options.usual_pace = 100;
+  int reads = 0;
+  const Measurement hasty = measure_call(
+      std::ref(device), [&] { return ++reads <= 4 ? 80.0 : 100.0; }, options);
+  CHECK(hasty.throttled == 2);
+  CHECK(hasty.kept == 9);
+  CHECK(hasty.waited_seconds == 0);
+  CHECK(hasty.seconds == doctest::Approx(1e-4));
+  CHECK(hasty.pace == 100);
+  // With patience nothing is measured before the pace is back.
+  device = {};
+  options.patience_seconds = 60;
+  reads = 0;
+  const Measurement patient = measure_call(
+      std::ref(device), [&] { return ++reads <= 4 ? 80.0 : 100.0; }, options);
+  CHECK(reads == 4 + 2 * 9);
+  CHECK(patient.throttled == 0);
+  CHECK(patient.kept == 9);
+  CHECK(patient.waited_seconds >= 4e-3);  // four sleeps of a millisecond
+}
+
+TEST_CASE("a core that is never left alone is measured all the same, and the sample says so") {
+  ScriptedDevice device;
+  RulerOptions options;
+  options.usual_pace = 100;
+  options.most_batches = 12;
+  options.budget_seconds = 10;
+  const Measurement m = measure_call(
+      std::ref(device), [] { return 60.0; }, options);
+  CHECK(m.disturbed);
+  CHECK(m.throttled == 12);
+  CHECK(m.kept == 12);
+  CHECK(m.seconds == doctest::Approx(1e-4));
+}
+
+TEST_CASE("on a shared core the answer is the lower quartile") {
+  // Nine batches: three at 1x, six at 1.3x. The median is 1.3, the lower quartile (the third of nine) 1.
+  ScriptedDevice device;
+  device.factors = {{1.3, 1.3}, {1, 1}, {1.3, 1.3}, {1.3, 1.3}, {1, 1}, {1.3, 1.3}, {1.3, 1.3}, {1.3, 1.3}};
+  RulerOptions options;
+  options.answer_quantile = 0.25;
+  CHECK(measure_call(std::ref(device), kSteadyClock, options).seconds == doctest::Approx(1e-4));
 }
 
 TEST_CASE("the median and the quartiles survive outliers") {
