@@ -1,5 +1,7 @@
-// An output folder that is filled whole or not at all: files are written to a folder beside it and moved into
-// place together by commit(). Without commit nothing of the run is left.
+// An output folder that is filled whole or not at all: files are written to a staging folder and moved into
+// place together by commit(). Without commit nothing of the run is left. Moving must not cross file systems,
+// so the staging folder stands inside a target that is there already (it may be a mount or a link), else
+// beside it.
 #pragma once
 
 #include <unistd.h>
@@ -19,8 +21,13 @@ class StagedFolder {
   StagedFolder(const std::filesystem::path& target, std::string option)
       : target_(target.lexically_normal()), option_(std::move(option)) {
     if (!target_.has_filename()) target_ = target_.parent_path();  // "out/"
-    staging_ = target_;
-    staging_ += ".partial." + std::to_string(::getpid());
+    const std::string name = ".partial." + std::to_string(::getpid());
+    std::error_code ignored;
+    const std::filesystem::file_status there = std::filesystem::status(target_, ignored);
+    if (std::filesystem::exists(there) && !std::filesystem::is_directory(there))
+      throw UserError(option_ + " " + target_.string() + ": expected a folder, found a file");
+    staging_ = std::filesystem::is_directory(there) ? target_ / name : target_;
+    if (staging_ == target_) staging_ += name;
     make(staging_);
   }
   StagedFolder(const StagedFolder&) = delete;

@@ -336,12 +336,6 @@ class RankWalk {
   RankTrace trace_;
 };
 
-void write_whole(const std::string& path, std::string_view text) {
-  AtomicFile file(path);
-  file.write(text);
-  file.commit();
-}
-
 }  // namespace
 
 ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const Placement& placement,
@@ -368,13 +362,14 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
         }
         walk.finish();
         const Bytes& bytes = walk.trace().bytes();
-        write_whole(folder + "/step." + std::to_string(gpus[at(s) * at(tensor) + at(t)][at(r)]) + ".et",
-                    {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        write_file_atomically(
+            folder + "/step." + std::to_string(gpus[at(s) * at(tensor) + at(t)][at(r)]) + ".et",
+            {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         ++facts.files;
         facts.nodes += static_cast<std::int64_t>(walk.trace().nodes());
       }
   facts.groups = static_cast<std::int64_t>(groups.size());
-  write_whole(folder + "/comm_groups.json", groups.json());
+  write_file_atomically(folder + "/comm_groups.json", groups.json());
   return facts;
 }
 

@@ -126,12 +126,6 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   return out;
 }
 
-void write_whole(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(text);
-  file.commit();
-}
-
 }  // namespace
 
 Fidelity parse_fidelity(const std::string& text) {
@@ -209,7 +203,8 @@ void write_details(const DetailOptions& details, const std::string& label, const
   }
   timeline.close();
   if (runner.op() != nullptr)
-    write_whole(directory / "critical_path" / (file_name(label) + ".json"), paths.dump(2) + "\n");
+    write_file_atomically((directory / "critical_path" / (file_name(label) + ".json")).string(),
+                          paths.dump(2) + "\n");
 }
 
 }  // namespace equipoise

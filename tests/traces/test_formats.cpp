@@ -1,12 +1,14 @@
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <filesystem>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "tests/traces/formats.h"
 #include "tests/traces/scratch.h"
+#include "traces/atomic_file.h"
 #include "traces/trace.h"
 
 using equipoise::read_trace;
@@ -265,6 +267,35 @@ TEST_CASE("written traces read back equal, and a failed write leaves nothing beh
   std::size_t files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(scratch.folder())) ++files;
   CHECK(files == 7);
+}
+
+TEST_CASE("a file is replaced whole, behind its links, and what is no file is written to") {
+  const Scratch scratch;
+  const std::string link = scratch.path("link.txt");
+  std::filesystem::create_symlink("deep.txt", link);  // a link to a link to a file yet to be made
+  std::filesystem::create_symlink(scratch.path("file.txt"), scratch.path("deep.txt"));
+  for (const std::string bytes : {"first\n", "second\n"}) {
+    equipoise::write_file_atomically(link, bytes);
+    CHECK(std::filesystem::is_symlink(link));
+    CHECK_FALSE(std::filesystem::is_symlink(scratch.path("file.txt")));
+    CHECK(equipoise::test::read_bytes(scratch.path("file.txt")) == bytes);
+  }
+  {
+    equipoise::AtomicFile given_up(link);
+    given_up.write("third\n");
+  }
+  CHECK(equipoise::test::read_bytes(link) == "second\n");
+  CHECK(std::distance(std::filesystem::directory_iterator(scratch.folder()), {}) == 3);
+  CHECK(contains(error_of([&] { equipoise::write_file_atomically(scratch.folder().string(), "x"); }),
+                 "found a folder"));
+  // Written to, not replaced: a full disk as the kernel plays it.
+  const std::string full = scratch.path("full");
+  std::filesystem::create_symlink("/dev/full", full);
+  if (std::filesystem::is_character_file(full))
+    CHECK(contains(error_of([&] { equipoise::write_file_atomically(full, "x"); }), "No space left"));
+  CHECK(std::filesystem::is_symlink(full));
+  std::filesystem::create_symlink("loop", scratch.path("loop"));
+  CHECK_FALSE(error_of([&] { equipoise::write_file_atomically(scratch.path("loop"), "x"); }).empty());
 }
 
 TEST_CASE("a file changed at random gives a trace of legal lengths or a UserError, never anything else") {
