@@ -42,4 +42,8 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
   return best;
 }
 
+std::string_view nearest_name(std::string_view name, const std::vector<std::string>& known) {
+  return nearest_name(name, std::vector<std::string_view>(known.begin(), known.end()));
+}
+
 }  // namespace equipoise

@@ -3,10 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "policies/error.h"
+#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {
@@ -42,11 +41,7 @@ std::vector<std::string> next_record(std::string_view text, std::size_t& at, std
 }  // namespace
 
 CsvTable CsvTable::read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError(path + ": cannot be read");
-  return parse(text.str(), path);
+  return parse(read_text_file(path), path);
 }
 
 CsvTable CsvTable::parse(std::string_view text, std::string path) {

@@ -19,9 +19,10 @@ Labels labels_of(const CsvTable& table, std::size_t row) {
 double whole(const CsvTable& table, std::size_t row, std::string_view column, double otherwise) {
   const std::optional<double> value = table.number(row, column);
   if (!value) return otherwise;
-  if (*value < 1 || *value != std::floor(*value))
+  if (*value < 1 || *value > kMostCount || *value != std::floor(*value))
     throw UserError(table.path() + ":" + std::to_string(table.line(row)) + ": " + std::string(column) +
-                    ": expected a whole number > 0, found " + std::string(table.text(row, column)));
+                    ": expected a whole number from 1 to 2^31 - 1, found " +
+                    std::string(table.text(row, column)));
   return *value;
 }
 

@@ -17,6 +17,9 @@
 
 namespace equipoise {
 
+// Of ranks, rows, heads, tokens in a sample: more is a typing error, and fits an int.
+inline constexpr double kMostCount = 2147483647;
+
 // Text columns by name (gpu, kernel, dtype, op, pass, …): what selects a group.
 using Labels = std::map<std::string, std::string>;
 

@@ -1,5 +1,6 @@
 // The sample lists that `profile` writes (profiler/README.md).
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
@@ -18,8 +19,9 @@ std::string optional_text(const nlohmann::json& node, const std::string& key) {
 
 std::int64_t whole_field(const nlohmann::json& node, const std::string& key, const std::string& where) {
   const double value = positive_field(node, key, where);
-  if (value != static_cast<double>(static_cast<std::int64_t>(value)))
-    throw UserError(where + "." + key + ": expected a whole number, found " + short_number(value));
+  if (value > kMostCount || value != std::floor(value))
+    throw UserError(where + "." + key + ": expected a whole number from 1 to 2^31 - 1, found " +
+                    short_number(value));
   return static_cast<std::int64_t>(value);
 }
 
@@ -42,9 +44,10 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
   for (const nlohmann::json& piece : *pieces) {
     const bool pair = piece.is_array() && piece.size() == 2 && piece[0].is_number_integer() &&
                       piece[1].is_number_integer() && piece[0].get<std::int64_t>() > 0 &&
-                      piece[1].get<std::int64_t>() >= piece[0].get<std::int64_t>();
+                      piece[1].get<std::int64_t>() >= piece[0].get<std::int64_t>() &&
+                      piece[1].get<double>() <= kMostCount;
     if (!pair)
-      throw UserError(where + ".pieces: expected [queries, keys] with 0 < queries <= keys, found " +
+      throw UserError(where + ".pieces: expected [queries, keys] with 0 < queries <= keys < 2^31, found " +
                       piece.dump());
     const auto queries = piece[0].get<std::int64_t>();
     const auto keys = piece[1].get<std::int64_t>();

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
+#include "policies/policy.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/json_fields.h"
@@ -13,6 +14,7 @@ namespace equipoise {
 struct CollectiveModel::Fit {
   std::string profile;
   double nic_GBps = 0;
+  bool one_node = false;  // no networks: measured on one machine, e.g. two processes on a CPU
   std::array<NodeParameters, kCollectiveNames.size()> node;
   std::array<Validity, kCollectiveNames.size()> node_bytes;
   NetworkParameters network;
@@ -32,15 +34,18 @@ CollectiveModel::CollectiveModel(const Profile& profile, NetworkRates network)
     fit_->node[kind] = node_parameters(row, where + ".node." + name);
     fit_->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
   }
+  fit_->one_node = network.name.empty() && !table.contains("networks");
+  if (fit_->one_node) return;
   const nlohmann::json& networks = object_field(table, "networks", where);
   const std::string wanted =
       network.name.empty() ? text_field(table, "default_network", where) : network.name;
   if (!networks.contains(wanted)) {
     std::vector<std::string> known;
     for (const auto& item : networks.items()) known.push_back(item.key());
-    const std::string near = nearest_name(wanted, known);
+    const std::string near(nearest_name(wanted, known));
     throw UserError("profile " + profile.name() + " has no network '" + wanted + "'" +
-                    (near.empty() ? "" : "; did you mean '" + near + "'?") + " It has: " + joined(known));
+                    (near.empty() ? "" : ", did you mean '" + near + "'?") + " (it has: " + joined(known) +
+                    ")");
   }
   const std::string here = where + ".networks." + wanted;
   fit_->network = network_parameters(networks.at(wanted), here);
@@ -57,6 +62,10 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   if (group.ranks <= 1 || !(bytes > 0)) return 0;
   const auto index = static_cast<std::size_t>(kind);
   const bool one_node = group.ranks_per_node >= group.ranks;
+  if (!one_node && fit_->one_node)
+    throw UserError("profile " + fit_->profile + " has no network: its groups stay within a node, of " +
+                    std::to_string(group.ranks_per_node) + " of these " + std::to_string(group.ranks) +
+                    " ranks; a larger gpus_per_node or another profile would do");
   const Validity& sizes = one_node ? fit_->node_bytes[index] : fit_->network_bytes;
   const std::string_view name = kCollectiveNames[index];
   if (bytes > sizes.allowed.high)

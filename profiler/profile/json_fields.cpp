@@ -4,9 +4,10 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "policies/error.h"
+#include "policies/policy.h"
+#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {
@@ -23,22 +24,18 @@ std::string shown(const nlohmann::json& node, const std::string& key) {
   throw UserError(where + "." + key + ": expected " + expected + ", found " + shown(node, key));
 }
 
-std::size_t edits_between(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-    }
-  }
-  return row[b.size()];
-}
-
 }  // namespace
+
+nlohmann::json read_json_file(const std::string& path) {
+  const std::string text = read_text_file(path);
+  try {
+    return nlohmann::json::parse(text, nullptr, true, /*ignore_comments=*/true);
+  } catch (const nlohmann::json::parse_error& e) {
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(e.byte, text.size()));
+    const auto line = 1 + std::count(text.begin(), end, '\n');
+    throw UserError(path + ":" + std::to_string(line) + ": not JSON, at byte " + std::to_string(e.byte));
+  }
+}
 
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where) {
@@ -78,23 +75,10 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
   for (const auto& item : node.items()) {
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     const std::vector<std::string> names(known.begin(), known.end());
-    const std::string near = nearest_name(item.key(), names);
+    const std::string near(nearest_name(item.key(), names));
     throw UserError(where + ": unknown key '" + item.key() + "'" +
                     (near.empty() ? "; known: " + joined(names) : "; did you mean '" + near + "'?"));
   }
-}
-
-std::string nearest_name(std::string_view found, const std::vector<std::string>& known) {
-  std::string best;
-  std::size_t fewest = std::max<std::size_t>(2, found.size() / 2) + 1;
-  for (const std::string& name : known) {
-    const std::size_t edits = edits_between(found, name);
-    if (edits < fewest) {
-      fewest = edits;
-      best = name;
-    }
-  }
-  return best;
 }
 
 std::string joined(const std::vector<std::string>& names) {

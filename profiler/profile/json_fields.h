@@ -8,6 +8,9 @@
 
 namespace equipoise {
 
+// A user's JSON file; comments are allowed. What is no JSON is refused with its line.
+nlohmann::json read_json_file(const std::string& path);
+
 // `where` is what the user sees before the key, e.g. "h100.json: device".
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where);
@@ -17,9 +20,6 @@ double non_negative_field(const nlohmann::json& node, const std::string& key, co
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
-
-// The known name with the fewest edits from `found`, or "" when nothing is near.
-std::string nearest_name(std::string_view found, const std::vector<std::string>& known);
 
 // "a, b, c"
 std::string joined(const std::vector<std::string>& names);

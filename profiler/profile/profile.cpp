@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "policies/error.h"
+#include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -37,10 +36,10 @@ fs::path file_of(std::string_view name_or_path) {
     if (fs::is_regular_file(candidate)) return candidate;
   }
   const std::vector<std::string> known = shipped_profiles();
-  const std::string near = nearest_name(name_or_path, known);
+  const std::string near(nearest_name(name_or_path, known));
   throw UserError("unknown profile '" + std::string(name_or_path) + "'" +
-                  (near.empty() ? "" : "; did you mean '" + near + "'?") + " Known: " + joined(known) +
-                  ", or a .json file");
+                  (near.empty() ? "" : ", did you mean '" + near + "'?") + " (known: " + joined(known) +
+                  ", or the path of a .json file)");
 }
 
 DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
@@ -78,15 +77,7 @@ struct Profile::Data {
 
 Profile Profile::load(std::string_view name_or_path) {
   const fs::path path = file_of(name_or_path);
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError(path.string() + ": cannot be read");
-  try {
-    return Profile(nlohmann::json::parse(text.str()), path.string());
-  } catch (const nlohmann::json::parse_error& e) {
-    throw UserError(path.string() + ": not JSON: " + e.what());
-  }
+  return Profile(read_json_file(path.string()), path.string());
 }
 
 Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::make_unique<Data>()) {

@@ -1,14 +1,13 @@
 #include "sim/cli/command_fit.h"
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <sstream>
 
 #include "policies/error.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
+#include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_tables.h"
 #include "traces/atomic_file.h"
@@ -16,22 +15,27 @@
 namespace equipoise {
 namespace {
 
-nlohmann::json read_json(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::stringstream text;
-  text << in.rdbuf();
-  if (!in) throw UserError(path + ": cannot be read");
-  try {
-    return nlohmann::json::parse(text.str());
-  } catch (const nlohmann::json::parse_error& e) {
-    throw UserError(path + ": not JSON: " + e.what());
-  }
+// The parts that a profile takes over as they are.
+void check_facts(const nlohmann::json& file, const std::string& path) {
+  for (const char* part : {"device", "software", "checks"})
+    if (file.contains(part)) object_field(file, part, path + ": file");
+  if (file.contains("checks") && file["checks"].contains("summary"))
+    object_field(file["checks"], "summary", path + ": checks");
+  if (file.contains("device") && file["device"].contains("name"))
+    text_field(file["device"], "name", path + ": device");
+  if (file.contains("summary")) text_field(file, "summary", path + ": file");
 }
 
-// What several runs say of one device, e.g. one of its kernels and one of its collectives: a later file's facts
-// win, except those that its run did not measure, which it writes as 0.
-void add_facts(nlohmann::json& all, const nlohmann::json& file) {
+// What several runs say of one device, e.g. one of its kernels and one of its collectives: a later file's
+// facts win, except those that its run did not measure, which it writes as 0.
+void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::string& path) {
   if (all.is_null()) all = nlohmann::json::object();
+  check_facts(file, path);
+  if (all.contains("device") && file.contains("device") && all["device"].value("name", "") != "" &&
+      file["device"].value("name", all["device"]["name"]) != all["device"]["name"])
+    throw UserError(path + ": device.name: found " + file["device"]["name"].dump() +
+                    ", the files before it are of " + all["device"]["name"].dump() +
+                    "; expected samples of one device");
   for (const char* part : {"device", "software"}) {
     const nlohmann::json facts = file.value(part, nlohmann::json::object());
     for (const auto& [key, value] : facts.items())
@@ -55,9 +59,9 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   for (const std::string& path : options.samples) {
     const std::string extension = std::filesystem::path(path).extension().string();
     if (extension == ".json") {
-      const nlohmann::json file = read_json(path);
+      const nlohmann::json file = read_json_file(path);
       add_json(file, path, samples);
-      add_facts(measured, file);
+      add_facts(measured, file, path);
     } else if (extension == ".csv") {
       const CsvTable table = CsvTable::read(path);
       const std::size_t left_out = add_rows(table, histogram, samples);
@@ -72,7 +76,7 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   nlohmann::json recipe;
   std::string where = options.recipe;
   if (!options.recipe.empty()) {
-    recipe = read_json(options.recipe);
+    recipe = read_json_file(options.recipe);
   } else if (!measured.is_null()) {
     recipe = recipe_of_samples(measured, name, samples);
     where = options.samples.back();

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <sstream>
 
 #include "policies/error.h"
 #include "policies/policy.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
 #include "sim/study/policy_run.h"
@@ -118,6 +118,7 @@ void read_recompute(const json& node, const std::string& where, Recompute& mode,
     JsonObject object(node, where + ".recompute");
     layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
     object.finish();
+    if (!object.has("layers")) object.fail("layers", "an integer in 0..100000");
     mode = Recompute::layers;
     return;
   }
@@ -300,14 +301,7 @@ void set_study_key(json& file, const std::string& assignment) {
 }
 
 Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
-  std::ifstream input(path);
-  if (!input) throw UserError(path + ": cannot be read");
-  json file;
-  try {
-    file = json::parse(input, nullptr, true, true);
-  } catch (const json::parse_error& e) {
-    throw UserError(path + ": not JSON at byte " + std::to_string(e.byte));
-  }
+  json file = read_json_file(path);
   for (const std::string& assignment : overrides) set_study_key(file, assignment);
   return parse_study(file, path);
 }

@@ -121,8 +121,8 @@ const ModelShape& builtin_model(std::string_view name) {
   }
   const std::string_view near = nearest_name(name, known);
   throw UserError("model: unknown model \"" + std::string(name) + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"") +
-                  "? `equipoise list models` shows all");
+                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?") +
+                  " (`equipoise list models` shows all)");
 }
 
 }  // namespace equipoise

@@ -1,9 +1,9 @@
 // Reading Hugging Face config.json files.
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
 #include "sim/workload/model.h"
+#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {
@@ -39,9 +39,7 @@ bool flag_or(const json& config, const std::string& key, bool fallback, const st
 }
 
 json parse(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw UserError(path + ": cannot be read");
-  json config = json::parse(file, nullptr, false);
+  json config = json::parse(read_text_file(path), nullptr, false);
   if (!config.is_object()) throw UserError(path + ": expected a JSON object (a Hugging Face config.json)");
   return config;
 }

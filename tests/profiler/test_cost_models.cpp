@@ -326,6 +326,22 @@ TEST_CASE("calls outside the validity range are refused by name, calls beyond th
              "did you mean 'efa-400'"));
 }
 
+TEST_CASE("a profile of one machine has collectives within a node and refuses wider groups") {
+  nlohmann::json file = Profile::load("h100-sxm").json();
+  const CollectiveModel wide(Profile(file, "mine.json"), {});
+  file["tables"]["collective"].erase("networks");
+  file["tables"]["collective"].erase("default_network");
+  const Profile one(file, "mine.json");
+  const CollectiveModel narrow(one, {50, ""});
+  RangeUse use;
+  const auto kind = Collective::all_gather;
+  CHECK(narrow.seconds(kind, 1e6, {8, 8}, use) == wide.seconds(kind, 1e6, {8, 8}, use));
+  const std::string error = user_error_of([&] { (void)narrow.seconds(kind, 1e6, {16, 8}, use); });
+  CHECK(says(error, "has no network"));
+  CHECK(says(error, "8 of these 16 ranks"));
+  CHECK(says(user_error_of([&] { const CollectiveModel named(one, {0, "rail-400"}); }), "networks"));
+}
+
 TEST_CASE("a profile that is wrong says where") {
   CHECK(says(user_error_of([] { (void)Profile::load("h100-smx"); }), "h100-sxm"));
   CHECK(says(user_error_of([] { (void)Profile::load("/nowhere/x.json"); }), "/nowhere/x.json"));

@@ -141,6 +141,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: parallel.recompute: expected one of none, selective, full, found \"some\""},
       {"/parallel/recompute", json{{"layer", 3}},
        "study.json: parallel.recompute: unknown key \"layer\", did you mean \"layers\"?"},
+      {"/parallel/recompute", json::object(),
+       "study.json: parallel.recompute.layers: expected an integer in 0..100000, found nothing"},
       {"/batch/steps", -1, "study.json: batch.steps: expected an integer in 1..10000000, found -1"},
       {"/batch/steps", "9223372036854775807", "study.json: batch.steps: expected an integer in 1..10000000"},
       {"/batch/context_window", "-9223372036854775808",
@@ -199,9 +201,13 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
 TEST_CASE("A file that is no JSON, or is not there, is named") {
   const test::Scratch folder;
   const std::string path = folder.write("study.json", "{\"trace\": {");
-  CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": not JSON at byte 12").c_str(), UserError);
+  CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ":1: not JSON, at byte 12").c_str(), UserError);
   std::filesystem::remove(path);
-  CHECK_THROWS_WITH_AS((void)read_study(path, {}), (path + ": cannot be read").c_str(), UserError);
+  CHECK_THROWS_WITH_AS((void)read_study(path, {}),
+                       (path + ": cannot be read: No such file or directory").c_str(), UserError);
+  CHECK_THROWS_WITH_AS(
+      (void)read_study(folder.folder().string(), {}),
+      (folder.folder().string() + ": cannot be read: found a folder, expected a file").c_str(), UserError);
 }
 
 TEST_CASE("--set reaches every key by its path, lists by index") {

@@ -125,6 +125,8 @@ TEST_CASE("A bad config is refused in one line with file, key, what was found an
         "num_experts_per_tok: expected at most 8 (num_local_experts), found 9");
   CHECK(refusal(with(kLlama2, "num_local_experts", 8).dump()) ==
         "num_experts_per_tok: expected an integer in 1..2147483647, found nothing");
-  CHECK_THROWS_WITH_AS((void)read_hf_config("/no/such/config.json"), "/no/such/config.json: cannot be read",
+  CHECK_THROWS_WITH_AS((void)read_hf_config("/no/such/config.json"),
+                       "/no/such/config.json: cannot be read: No such file or directory", UserError);
+  CHECK_THROWS_WITH_AS((void)read_hf_config("/"), "/: cannot be read: found a folder, expected a file",
                        UserError);
 }
