@@ -206,8 +206,9 @@ const Distribution& distribution(std::string_view name) {
 }
 
 Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t seed) {
-  if (documents < 1)
-    throw UserError("documents: found " + std::to_string(documents) + "; expected at least 1");
+  if (documents < 1 || documents > kMostDocuments)
+    throw UserError("documents: found " + std::to_string(documents) + "; expected 1 to " +
+                    std::to_string(kMostDocuments));
   const Components components = entry(name).components();
   SplitMix64 random(seed);
   Trace trace;

@@ -29,7 +29,9 @@ std::span<const Distribution> distributions();
 // Throws UserError with the nearest known name.
 const Distribution& distribution(std::string_view name);
 
-// `documents` lengths of the named distribution. O(documents).
+inline constexpr std::int64_t kMostDocuments = std::int64_t{1} << 28;  // 2 GiB of lengths
+
+// `documents` lengths of the named distribution, at most kMostDocuments. O(documents).
 Trace synthesize(std::string_view name, std::int64_t documents, std::uint64_t seed);
 
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <sstream>
 
 #include "policies/error.h"
 #include "profiler/fit/hold_out.h"
@@ -188,8 +189,9 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
   const CsvTable table = CsvTable::read(options.rows);
   const SampleTable kind = table_kind(table);
   Predictor predictor(profile, options);
-  for (const std::string& name : table.header()) out << csv_cell(name) << ',';
-  out << "predicted_ms,error\n";
+  std::ostringstream rows;  // printed together: a row that cannot be read leaves no half table
+  for (const std::string& name : table.header()) rows << csv_cell(name) << ',';
+  rows << "predicted_ms,error\n";
   std::map<std::string, std::vector<double>> errors;
   std::map<std::string, std::size_t> unable;
   for (std::size_t row = 0; row < table.rows(); ++row) {
@@ -197,22 +199,25 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
     try {
       made = predictor.row(table, kind, row);
     } catch (const UserError& e) {
-      throw UserError(options.rows + ":" + std::to_string(table.line(row)) + ": " + e.what());
+      const std::string here = options.rows + ":" + std::to_string(table.line(row)) + ": ";
+      const std::string what = e.what();
+      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
     }
-    for (const std::string& cell : table.row(row)) out << csv_cell(cell) << ',';
+    for (const std::string& cell : table.row(row)) rows << csv_cell(cell) << ',';
     if (!made.unable.empty()) {
       ++unable[made.unable];
-      out << ",\n";
+      rows << ",\n";
       continue;
     }
-    out << number("%.6g", made.seconds * 1e3) << ',';
+    rows << number("%.6g", made.seconds * 1e3) << ',';
     if (made.measured > 0) {
       const double error = made.seconds / made.measured - 1;
-      out << number("%.4f", error);
+      rows << number("%.4f", error);
       errors[made.group].push_back(error);
     }
-    out << '\n';
+    rows << '\n';
   }
+  out << rows.str();
   for (const auto& [group, list] : errors) {
     const ErrorSummary summary = summarize(list);
     notes << group << ": " << summary.count << " rows, median absolute error "

@@ -1,8 +1,9 @@
 #include "sim/cli/command_study.h"
 
-#include <cstdio>
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -24,11 +25,30 @@ namespace {
 struct Case {
   std::vector<std::string> assignments;
   std::string name;  // "key=a key=b"; empty without a sweep
+  Study study;
 };
 
-// The product of all sweeps, the last one varying fastest.
+// Lanes and CP ranks may be as many as all DP x CP ranks (hbp), so that is the bound for both.
+void check_timeline(const StudyOptions& options, const Study& study) {
+  const auto check = [](const char* option, const std::vector<int>& chosen, int count) {
+    for (const int item : chosen)
+      if (item < 0 || item >= count)
+        throw UserError(std::string(option) + ": expected 0 to " + std::to_string(count - 1) + ", found " +
+                        std::to_string(item));
+  };
+  const Layout& layout = study.layout;
+  if (options.timeline_steps < 0)
+    throw UserError("--timeline-steps: expected 0 or more, found " + std::to_string(options.timeline_steps));
+  check("--timeline-stages", options.timeline_stages, layout.pipeline);
+  check("--timeline-lanes", options.timeline_lanes, layout.data * layout.context);
+  check("--timeline-ranks", options.timeline_ranks, layout.data * layout.context);
+}
+
+// The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
+// last should not be found after hours.
 std::vector<Case> cases_of(const StudyOptions& options) {
-  std::vector<Case> cases = {{options.set, ""}};
+  std::vector<Case> cases(1);
+  cases.front().assignments = options.set;
   for (const std::string& sweep : options.sweep) {
     const std::size_t equals = sweep.find('=');
     if (equals == std::string::npos || equals + 1 == sweep.size())
@@ -46,20 +66,21 @@ std::vector<Case> cases_of(const StudyOptions& options) {
     }
     cases = std::move(product);
   }
+  for (Case& c : cases) {
+    c.study = read_study(options.file, c.assignments);
+    check_timeline(options, c.study);
+  }
   return cases;
 }
 
-void write_file(const std::filesystem::path& path, const std::string& text) {
-  AtomicFile file(path.string());
-  file.write(text);
-  file.commit();
-}
-
 void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
-  write_file(directory / "summary.json", summary_json(study, result).dump(2) + "\n");
-  write_file(directory / "steps.csv", steps_csv(result));
-  write_file(directory / "gpus.csv", gpus_csv(study, result));
-  write_file(directory / "plan.json", plans_json_text(study, result));
+  const auto write = [&](const char* name, const std::string& text) {
+    write_file_atomically((directory / name).string(), text);
+  };
+  write("summary.json", summary_json(study, result).dump(2) + "\n");
+  write("steps.csv", steps_csv(result));
+  write("gpus.csv", gpus_csv(study, result));
+  write("plan.json", plans_json_text(study, result));
 }
 
 std::string directory_name(const std::string& case_name) {
@@ -94,11 +115,7 @@ StepSettings step_settings(const StudyOptions& options) {
   return settings;
 }
 
-}  // namespace
-
-void run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log) {
-  const Format format = parse_format(options.format);
-  const std::vector<Case> cases = cases_of(options);
+RunStudyOptions run_options(const StudyOptions& options, Format format) {
   RunStudyOptions run;
   run.steps = step_settings(options);
   if (options.chakra && (options.out.empty() || run.steps.fidelity == Fidelity::stage))
@@ -107,47 +124,114 @@ void run_study_command(const StudyOptions& options, std::ostream& out, std::ostr
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   run.keep_plans = !options.out.empty();
   run.record_gpus = !options.out.empty() || format == Format::json;
-  std::vector<json> summaries;
-  std::string csv;
-  for (const Case& c : cases) {
-    const Study study = read_study(options.file, c.assignments);
-    std::optional<StagedFolder> folder;
-    if (!options.out.empty()) {
-      folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
-      run.details.directory = folder->path().string();
-      run.details.steps = options.timeline_steps;
-      run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
-                               options.no_fold_tp, parse_counters(options.timeline_counters)};
-      run.details.chakra = options.chakra;
-    }
-    const StudyResult result = run_study(study, run);
-    if (!options.quiet) {
-      for (const std::string& note : study.notes) log << "note: " << note << '\n';
-      for (const PolicyResult& policy : result.policies)
-        for (const std::string& note : policy.notes) log << "note: " << note << '\n';
-    }
-    if (folder) {
-      write_results(folder->path(), study, result);
-      folder->commit();
-    }
-    if (format == Format::table) {
-      if (!c.name.empty()) out << "== " << c.name << '\n';
-      out << study_table(study, result) << std::flush;
-    } else if (format == Format::json) {
-      summaries.push_back(summary_json(study, result));
-      if (!c.name.empty()) summaries.back()["case"] = c.name;
+  run.details.steps = options.timeline_steps;
+  run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
+                           options.no_fold_tp, parse_counters(options.timeline_counters)};
+  run.details.chakra = options.chakra;
+  return run;
+}
+
+// The results of all cases in one format: tables as they come, JSON and CSV at the end.
+class Printer {
+ public:
+  Printer(Format format, bool sweep, std::ostream& out) : format_(format), sweep_(sweep), out_(out) {}
+
+  void add(const std::string& name, const Study& study, const StudyResult& result) {
+    if (format_ == Format::table) {
+      if (!name.empty()) out_ << "== " << name << '\n';
+      out_ << study_table(study, result) << std::flush;
+    } else if (format_ == Format::json) {
+      summaries_.push_back(summary_json(study, result));
+      if (!name.empty()) summaries_.back()["case"] = name;
     } else {
       std::istringstream lines(summary_csv(study, result));
       std::string line;
       std::getline(lines, line);
-      if (csv.empty()) csv = (options.sweep.empty() ? "" : "case,") + line + "\n";
-      while (std::getline(lines, line))
-        csv += (options.sweep.empty() ? "" : csv_cell(c.name) + ",") + line + "\n";
+      if (csv_.empty()) csv_ = (sweep_ ? "case," : "") + line + "\n";
+      while (std::getline(lines, line)) csv_ += (sweep_ ? csv_cell(name) + "," : "") + line + "\n";
     }
   }
-  if (format == Format::json)
-    out << (options.sweep.empty() ? summaries.front() : json(summaries)).dump(2) << '\n';
-  if (format == Format::csv) out << csv;
+
+  void finish() {
+    if (sweep_ && format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
+    if (!sweep_ && !summaries_.empty()) out_ << summaries_.front().dump(2) << '\n';
+    out_ << csv_;
+  }
+
+ private:
+  Format format_;
+  bool sweep_;
+  std::ostream& out_;
+  std::vector<json> summaries_;
+  std::string csv_;
+};
+
+// What is being simulated, on the last line of a terminal; nothing is left of it.
+class ProgressLine {
+ public:
+  ProgressLine(std::ostream& log, bool wanted) : log_(log), shown_(wanted && isatty(STDERR_FILENO) == 1) {}
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine() { show(""); }
+  void show(const std::string& text) const {
+    constexpr std::size_t kColumns = 79;  // a longer line would wrap and stay
+    if (shown_) log_ << "\r\033[K" << text.substr(0, kColumns) << std::flush;
+  }
+
+ private:
+  std::ostream& log_;
+  bool shown_;
+};
+
+void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, Printer& printer,
+              std::ostream& log) {
+  std::optional<StagedFolder> folder;
+  if (!options.out.empty()) {
+    folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
+    run.details.directory = folder->path().string();
+  }
+  const StudyResult result = [&] {
+    const ProgressLine progress(log, !options.quiet);
+    run.progress = [&](const std::string& label) {
+      progress.show((c.name.empty() ? "" : c.name + ": ") + label);
+    };
+    return run_study(c.study, run);
+  }();
+  if (!options.quiet) {
+    for (const std::string& note : c.study.notes) log << "note: " << note << '\n';
+    for (const PolicyResult& policy : result.policies)
+      for (const std::string& note : policy.notes) log << "note: " << note << '\n';
+  }
+  if (folder) {
+    write_results(folder->path(), c.study, result);
+    folder->commit();
+  }
+  printer.add(c.name, c.study, result);
+}
+
+}  // namespace
+
+int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop) {
+  const Format format = parse_format(options.format);
+  const std::vector<Case> cases = cases_of(options);
+  RunStudyOptions run = run_options(options, format);
+  run.stop = &stop;
+  Printer printer(format, !options.sweep.empty(), out);
+  std::size_t finished = 0;
+  try {
+    for (const Case& c : cases) {
+      run_case(c, options, run, printer, log);
+      ++finished;
+    }
+  } catch (const Interrupted&) {
+    log << "interrupted";
+    if (cases.size() > 1) log << ": " << finished << " of " << cases.size() << " cases are finished";
+    log << '\n';
+  }
+  printer.finish();
+  constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
+  return finished == cases.size() ? 0 : kInterrupted;
 }
 
 }  // namespace equipoise

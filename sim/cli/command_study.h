@@ -1,6 +1,7 @@
 // `equipoise study`: the main job, every policy of a study on the same documents.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -30,7 +31,9 @@ struct StudyOptions {
   bool quiet = false;
 };
 
-// Prints the comparison (one per sweep case) and writes the results. Throws UserError.
-void run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log);
+// Prints the comparison (one per sweep case) and writes the results. Once `stop` is set it ends as soon as it
+// can: cases that are finished are printed and written, and the status is 130 instead of 0. Throws UserError.
+int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop);
 
 }  // namespace equipoise

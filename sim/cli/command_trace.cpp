@@ -106,13 +106,13 @@ void trace_convert_command(const TraceConvertOptions& options, std::ostream& not
 void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, std::ostream& notes) {
   const Trace trace = synthesize(options.distribution, options.documents, options.seed);
   const Distribution& about = distribution(options.distribution);
-  notes << about.name << ": synthetic, " << about.source << "; assumed: " << about.assumption << '\n';
   if (options.out.empty()) {
     for (const std::int64_t length : trace.lengths) out << length << '\n';
-    return;
+  } else {
+    write_trace(trace, options.out);
+    note_written(trace, options.out, notes);
   }
-  write_trace(trace, options.out);
-  note_written(trace, options.out, notes);
+  notes << about.name << ": synthetic, " << about.source << "; assumed: " << about.assumption << '\n';
 }
 
 void trace_record_command(const TraceRecordOptions& options) {

@@ -1,16 +1,14 @@
 #include "sim/cli/grammar.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <new>
 #include <string>
-#include <string_view>
-#include <vector>
 
 #include "policies/error.h"
-#include "policies/policy.h"
+#include "sim/cli/argument_errors.h"
 #include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
 #include "sim/cli/grammar_parts.h"
@@ -22,26 +20,11 @@ namespace {
 constexpr int kInputError = 2;
 constexpr int kInternalFault = 3;
 
-// One line on stderr, whatever the message holds.
+// One line on stderr, whatever the message holds: names from files may carry any bytes.
 void print_error(std::string message) {
   for (char& c : message)
-    if (c == '\n') c = ' ';
+    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   std::cerr << "error: " << message << '\n';
-}
-
-// CLI11 would only say that some argument was not expected.
-void check_command_name(const CLI::App& app, const std::string& name) {
-  if (name.empty() || name.front() == '-') return;
-  std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-    names.push_back(command->get_name());
-  if (std::find(names.begin(), names.end(), name) != names.end()) return;
-  const std::string_view near = nearest_name(name, std::vector<std::string_view>(names.begin(), names.end()));
-  std::string known;
-  for (const std::string& command : names) known += (known.empty() ? "" : ", ") + command;
-  throw UserError("unknown command \"" + name + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?") +
-                  " (known: " + known + ")");
 }
 
 void add_schedule(CLI::App& app) {
@@ -122,10 +105,10 @@ int run_program(int argc, char** argv) {
   app.set_version_flag("--version", EQUIPOISE_VERSION);
   app.require_subcommand(1);
   // Each command adds itself here: add_<command>(app).
-  add_study(app);
+  int status = 0;  // of the command that ran: 1 where a check failed, 130 after Ctrl-C
+  add_study(app, status);
   add_pack(app);
   add_shard(app);
-  int status = 0;  // of the command that ran: 1 where a check failed
   add_schedule(app);
   add_profile(app, status);
   add_fit(app);
@@ -133,18 +116,25 @@ int run_program(int argc, char** argv) {
   add_predict(app);
   add_list(app);
   add_trace(app);
+  check_numbers(app);
   try {
-    if (argc > 1) check_command_name(app, argv[1]);
-    app.parse(argc, argv);
+    check_command_names(app, argc, argv);
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::Success& done) {  // --help, --version
+      status = app.exit(done);
+    }
+    if (!std::cout.flush()) throw UserError("standard output: cannot be written");
     return status;
-  } catch (const CLI::Success& done) {  // --help, --version
-    return app.exit(done);
   } catch (const CLI::ParseError& e) {
-    print_error(e.what());
+    print_error(explained(app, e));
     return kInputError;
   } catch (const UserError& e) {
     print_error(e.what());
     return kInputError;
+  } catch (const std::bad_alloc&) {
+    print_error("not enough memory on this machine for what was asked");
+    return kInternalFault;
   } catch (const std::exception& e) {
     print_error(std::string("internal fault: ") + e.what());
     return kInternalFault;

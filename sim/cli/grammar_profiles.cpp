@@ -12,11 +12,14 @@
 namespace equipoise {
 
 void add_profiles(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("profiles", "List the shipped profiles; `show NAME` prints one");
+  CLI::App* command = app.add_subcommand("profiles", "List and show the shipped profiles");
   command->footer("Example: equipoise profiles show h100-sxm");
   const auto format = std::make_shared<std::string>("table");
   const auto name = std::make_shared<std::string>();
   command->add_option("--format", *format, "table, json or csv")->capture_default_str();
+  CLI::App* list =
+      command->add_subcommand("list", "The shipped profiles, one line each (also without `list`)");
+  list->add_option("--format", *format, "table, json or csv")->capture_default_str();
   CLI::App* show = command->add_subcommand("show", "Facts, provenance, ranges and errors of one profile");
   show->add_option("profile", *name, "A shipped profile's name or a .json file")->required();
   show->add_option("--format", *format, "table or json")->capture_default_str();

@@ -10,10 +10,11 @@
 #include "sim/cli/command_pack.h"
 #include "sim/cli/command_study.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/cli/interrupt.h"
 
 namespace equipoise {
 
-void add_study(CLI::App& app) {
+void add_study(CLI::App& app, int& status) {
   CLI::App* command = app.add_subcommand("study", "Compare every policy of a study on the same documents");
   command->footer(
       "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
@@ -48,7 +49,9 @@ void add_study(CLI::App& app) {
                     "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
-  command->callback([options] { run_study_command(*options, std::cout, std::cerr); });
+  command->callback([options, &status] {
+    status = run_study_command(*options, std::cout, std::cerr, stop_on_interrupt());
+  });
 }
 
 void add_list(CLI::App& app) {

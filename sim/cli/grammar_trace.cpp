@@ -66,10 +66,14 @@ void add_trace_synth(CLI::App& trace) {
       "Example: equipoise trace synth --distribution wlb-128k --documents 100000 --out wlb.txt.zst");
   const auto options = std::make_shared<TraceSynthOptions>();
   command->add_option("--distribution", options->distribution, "See `equipoise list traces`")->required();
-  command->add_option("--documents", options->documents, "How many lengths")->capture_default_str();
+  const auto documents = std::make_shared<std::string>("1000000");
+  command->add_option("--documents", *documents, "How many lengths")->capture_default_str();
   command->add_option("--seed", options->seed, "Of the draws")->capture_default_str();
   command->add_option("--out", options->out, "File to write; without it, one length a line");
-  command->callback([options] { trace_synth_command(*options, std::cout, std::cerr); });
+  command->callback([options, documents] {
+    options->documents = parse_length(*documents, "--documents");
+    trace_synth_command(*options, std::cout, std::cerr);
+  });
 }
 
 void add_trace_record(CLI::App& trace) {

@@ -9,8 +9,6 @@
 namespace equipoise {
 namespace {
 
-constexpr std::int64_t kMostDrawn = std::int64_t{1} << 28;  // 2 GiB of lengths
-
 std::string resolved(const Study& study, const std::string& path) {
   return (std::filesystem::path(study.directory) / path).lexically_normal().string();
 }
@@ -30,7 +28,7 @@ Trace synthesize_enough(const Study& study, const std::string& name, std::int64_
     Trace trace = synthesize(name, count, seed);
     std::int64_t sum = 0;
     for (const std::int64_t length : trace.lengths) sum += length;
-    if (sum >= tokens_needed(study) || count >= kMostDrawn) return trace;
+    if (sum >= tokens_needed(study) || count >= kMostDocuments) return trace;
   }
 }
 
@@ -44,9 +42,9 @@ Trace load_trace(const Study& study) {
     if (count == 0)
       count = study.batch.documents_per_step > 0 ? study.steps * study.batch.documents_per_step
                                                  : tokens_needed(study) / source.uniform + 1;
-    if (count > kMostDrawn)
+    if (count > kMostDocuments)
       throw UserError("trace.uniform: the study would need " + std::to_string(count) +
-                      " documents, expected at most " + std::to_string(kMostDrawn));
+                      " documents, expected at most " + std::to_string(kMostDocuments));
     trace.lengths.assign(static_cast<std::size_t>(count), source.uniform);
     trace.origin = "uniform, " + std::to_string(source.uniform) + " tokens";
     return trace;

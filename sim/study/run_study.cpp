@@ -15,6 +15,10 @@
 namespace equipoise {
 namespace {
 
+void end_if_stopped(const RunStudyOptions& options) {
+  if (options.stop != nullptr && *options.stop) throw Interrupted();
+}
+
 double peak_flops(const Study& study, const DeviceFacts& device) {
   const bool fp8 = study.layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
   return (fp8 ? device.peak_fp8_tflops : device.peak_bf16_tflops) * 1e12;
@@ -56,6 +60,7 @@ struct Simulation {
     std::vector<StepResult> results(plan.steps.size());
     std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(std::max(1, study.jobs)));
     parallel_for(std::max(1, study.jobs), plan.steps.size(), [&](int worker, std::size_t i) {
+      end_if_stopped(study);
       auto& simulator = simulators[static_cast<std::size_t>(worker)];
       if (!simulator) {
         StepOptions own = options;
@@ -289,7 +294,8 @@ StudyResult run_study(const Study& study, const RunStudyOptions& options) {
   result.dropped_tokens = documents.dropped_tokens;
 
   for (const PolicyRun& run : study.policies) {
-    if (options.progress != nullptr) options.progress(run.label);
+    end_if_stopped(options);
+    if (options.progress) options.progress(run.label);
     result.policies.push_back(run_policy(study, profile, documents, run, options));
     if (run.label == study.baseline) result.baseline = result.policies.size() - 1;
   }

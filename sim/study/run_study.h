@@ -2,6 +2,9 @@
 // become metrics (specs of the names: sim/metrics).
 #pragma once
 
+#include <atomic>
+#include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,9 +23,15 @@ struct RunStudyOptions {
   int jobs = 1;              // threads; results do not depend on it
   bool record_gpus = false;  // keep the compute seconds of every GPU
   bool keep_plans = false;
-  StepSettings steps;     // fidelity
-  DetailOptions details;  // timelines and critical paths
-  void (*progress)(const std::string& line) = nullptr;
+  StepSettings steps;                                      // fidelity
+  DetailOptions details;                                   // timelines and critical paths
+  std::function<void(const std::string& label)> progress;  // called before each policy
+  const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
+};
+
+// The user stopped the run; what was not finished is gone.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted"; }
 };
 
 // Out of memory is a result: which GPU, when, how much it needed.
@@ -69,7 +78,8 @@ struct StudyResult {
   std::size_t baseline = 0;
 };
 
-// Throws UserError where the study cannot be run (trace too short, a policy that refuses its input).
+// Throws UserError where the study cannot be run (trace too short, a policy that refuses its input), and
+// Interrupted.
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
 
 }  // namespace equipoise

@@ -9,8 +9,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 from unittest import mock
 
@@ -85,12 +87,46 @@ class Help(Case):
         self.refused("foo", says=['unknown command "foo"'])
         self.refused("stduy", says=['unknown command "stduy"', 'did you mean "study"?'])
         self.refused(says=["subcommand"])
-        self.refused("study", "x.json", "--no-such-option", says=["--no-such-option"])
+        self.refused("study", "x.json", "--no-such-option", says=["equipoise study", "--no-such-option"])
+        self.refused("pack", "wlb-128k", "--polcy=wlb", says=["equipoise pack", '"--polcy"', 'did you mean "--policy"?'])
+        self.refused("study", "x.json", "y.json", says=["equipoise study", '"y.json"'])
+        self.refused("trace", "inof", says=['unknown command "inof"', 'did you mean "info"?'])
+        self.refused("profiles", "shwo", says=['unknown command "shwo"', 'did you mean "show"?'])
+        self.refused("trace", says=["equipoise trace", "subcommand"])
+
+    def test_numbers_say_what_they_may_be(self):
+        shard = ("shard", "--lengths", "8", "--cp")
+        for found in ("x", "1.5", "", "2K"):
+            self.refused(*shard, found, says=["--cp: expected an integer, found " + (found or "nothing")])
+        self.refused(*shard, 1 << 40, says=["--cp", 1 << 40, "out of range"])
+        synth = ("trace", "synth", "--distribution", "wlb-128k")
+        self.refused(*synth, "--seed", -1, says=["--seed: expected an integer >= 0, found -1"])
+        for found in (0, "many"):
+            self.refused(*synth, "--documents", found, says=["--documents", found])
+        self.refused(*synth, "--documents", "1024M", says=["documents", 1 << 30, "268435456"])
+        self.assertEqual(len(self.ok(*synth, "--documents", "1K").splitlines()), 1024)
+        for found in ("nan", "inf", "x"):
+            self.refused("profile", "--minutes", found, says=["--minutes: expected a number, found " + found])
+
+    def test_what_cannot_be_printed_is_an_error(self):
+        if not os.path.exists("/dev/full"):
+            self.skipTest("no /dev/full")
+        for command in ("--help", "list models", "pack wlb-128k --policy plain --steps 2 --format json", "profiles show cpu"):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([PROGRAM, *command.split()], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+            self.assertEqual((result.returncode, result.stderr), (2, "error: standard output: cannot be written\n"), command)
+        for device in ("stdout", "full"):
+            (self.folder / device).symlink_to("/dev/" + device)
+        synth = ("trace", "synth", "--distribution", "wlb-128k", "--documents", 9, "--out")
+        self.assertEqual(len(self.ok(*synth, self.folder / "stdout").splitlines()), 9)
+        self.refused(*synth, self.folder / "full", says=["full: cannot write: No space left on device"])
 
     def test_lists(self):
         self.assertIn("wlb-llm", self.ok("list", "policies"))
         models = json.loads(self.ok("list", "models", "--format", "json"))
         self.assertIn("llama3.1-405b", json.dumps(models))
+        self.assertEqual(self.ok("profiles", "list"), self.ok("profiles"))
+        self.assertEqual([p["name"] for p in json.loads(self.ok("profiles", "list", "--format", "json"))], ["cpu", "h100-sxm", "h200-sxm"])
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
@@ -162,6 +198,40 @@ class StudyCommand(Case):
         blocked = self.write("file", "in the way")
         good = self.write("good.json", STUDY)
         self.refused("study", good, "--out", blocked / "out", says=["--out"])
+        self.refused("study", good, "--out", blocked, says=["--out", "expected a folder, found a file"])
+        there = self.folder / "there"  # may be a mount: nothing is staged outside it
+        there.mkdir()
+        (there / "notes.txt").write_text("mine")
+        self.refused("study", bad, "--set", "batch.context_window=16385", "--out", there, says=["study.json"])
+        self.assertEqual([p.name for p in there.iterdir()], ["notes.txt"])
+        self.ok("study", good, "--out", there)
+        self.assertLessEqual({"notes.txt", "summary.json"}, {p.name for p in there.iterdir()})
+        self.assertFalse([p.name for p in there.iterdir() if "partial" in p.name])
+
+    def test_all_cases_of_a_sweep_are_read_before_any_runs(self):
+        study = self.write("study.json", STUDY)
+        self.refused("study", study, "--sweep", "parallel.context=1,x", says=["parallel.context", "x"])
+        self.refused("study", study, "--sweep", "parallel.pipeline=2,1", "--timeline-stages", 1, says=["--timeline-stages", "0 to 0", 1])
+
+    def test_timeline_selections_exist(self):
+        study = self.write("study.json", STUDY)
+        for option, found in (("--timeline-steps", -1), ("--timeline-lanes", 2), ("--timeline-ranks", -1), ("--timeline-stages", 2)):
+            self.refused("study", study, option, found, says=[option, found])
+
+    def test_an_interrupted_sweep_keeps_what_is_finished(self):
+        study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 4096, "repeat": True}))
+        out = self.folder / "out"
+        program = subprocess.Popen(
+            [PROGRAM, "study", study, "--sweep", "batch.steps=2,400000", "--out", out, "--format", "csv", "--quiet"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 60
+        while not (out / "batch.steps=2" / "summary.json").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        printed, said = program.communicate(timeout=60)
+        self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases are finished\n"))
+        self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
+        self.assertEqual([p.name for p in out.iterdir()], ["batch.steps=2"])
 
     def test_set_and_sweep(self):
         study = self.write("study.json", STUDY)
@@ -189,7 +259,10 @@ class StudyCommand(Case):
     def test_bad_input(self):
         study = self.write("study.json", STUDY)
         self.refused("study", self.folder / "none.json", says=["none.json", "cannot be read"])
-        self.refused("study", self.write("cut.json", '{"trace": {"uni'), says=["cut.json", "not JSON"])
+        self.refused("study", self.write("cut.json", '{"trace": {"uni'), says=["cut.json:1: not JSON"])
+        self.refused("study", self.folder, says=["found a folder, expected a file"])
+        self.refused("study", study, "--set", 'model={"hf_config": "."}', says=["found a folder, expected a file"])
+        self.refused("study", study, "--set", "batch.documents_per_step=1M", "--set", "batch.steps=1M", says=["documents", "268435456"])
         self.refused("study", study, "--set", "modle=x", says=["study.json", "modle", "model"])
         self.refused("study", study, "--set", "policies.0=wlbb", says=["study.json", "policies[0]", "wlbb", "wlb"])
         self.refused("study", study, "--set", "parallel.tensor=5", says=["study.json", "parallel.tensor", "12 heads", "5"])
@@ -202,11 +275,11 @@ class StudyCommand(Case):
 class FitCommand(Case):
     def test_runs_of_one_device_are_joined(self):
         """A second run that measured no bandwidth (0) keeps the first one's, and its own facts win."""
-        facts = {"name": "first", "memory_bytes": 1e9, "memory_GBps": 20.0, "peak_bf16_tflops": 0.2, "peak_fp8_tflops": 0,
+        facts = {"name": "one CPU", "memory_bytes": 1e9, "memory_GBps": 20.0, "peak_bf16_tflops": 0.2, "peak_fp8_tflops": 0,
                  "sms": 1, "gpus_per_node": 2, "nvlink_GBps": 0, "nic_GBps": 0, "launch_seconds": 1e-6,
                  "framework_seconds_per_op": 0, "reserve_bytes": 0}
         copies = [{"op": "copy", "bytes": b, "seconds": 1e-6 + b / 20e9, "spread": 0.01} for b in (1 << k for k in range(12, 28))]
-        runs = [dict(facts), dict(facts, name="second", memory_GBps=0.0, launch_seconds=0.0)]
+        runs = [dict(facts), dict(facts, sms=2, memory_GBps=0.0, launch_seconds=0.0)]
         files = [
             self.write(f"run{i}.json", {"schema": "equipoise.samples/1", "device": device, "samples": {
                 "attention": [], "gemm": [], "collective": [], "elementwise": copies[i::2]}})
@@ -214,7 +287,36 @@ class FitCommand(Case):
         ]
         self.ok("fit", *files, "--out", self.folder / "both.json")
         device = json.loads((self.folder / "both.json").read_text())["device"]
-        self.assertEqual((device["name"], device["memory_GBps"], device["launch_seconds"]), ("second", 20.0, 1e-6))
+        self.assertEqual((device["sms"], device["memory_GBps"], device["launch_seconds"]), (2, 20.0, 1e-6))
+
+
+    def test_facts_that_a_profile_takes_over_are_checked(self):
+        good = {"samples": {"elementwise": []}, "device": {"name": "one"}}
+        for key, value, says in (
+            ("device", {"name": 7}, ["device.name", "7"]),
+            ("device", [], ["device", "an object", "[]"]),
+            ("checks", {"summary": "all well"}, ["checks.summary", "all well"]),
+            ("software", "none", ["software", "none"]),
+            ("summary", 3, ["summary", "3"]),
+        ):
+            self.refused("fit", self.write("bad.json", dict(good, **{key: value})), says=["bad.json", *says])
+        other = self.write("other.json", dict(good, device={"name": "two"}))
+        self.refused("fit", self.write("good.json", good), other, says=["other.json", "device.name", '"two"', '"one"'])
+
+
+class PredictCommand(Case):
+    def test_rows_are_printed_together_or_not_at_all(self):
+        head = "gpu,op,M,N,K,dtype,time_ms,tflops,source\n"
+        row = "H100,linear,{},4096,4096,bf16,0.2,,here\n"
+        rows = self.write("gemm.csv", head + row.format(2048) + row.format(4096))
+        printed = list(csv.DictReader(io.StringIO(self.ok("predict", "--profile", "h100-sxm", "--rows", rows))))
+        self.assertEqual([r["M"] for r in printed], ["2048", "4096"])
+        for r in printed:
+            self.assertAlmostEqual(float(r["predicted_ms"]) / 0.2 - 1, float(r["error"]), places=3)
+        for found in ("0", "1.5", "1e308", "99999999999999999999"):
+            bad = self.write("bad.csv", head + row.format(2048) + row.format(found))
+            line = self.refused("predict", "--profile", "h100-sxm", "--rows", bad, says=["bad.csv:3: M: ", found])
+            self.assertEqual(line.count("bad.csv"), 1)
 
 
 class PackCommand(Case):
