@@ -47,6 +47,8 @@ CsvTable CsvTable::read(const std::string& path) {
 CsvTable CsvTable::parse(std::string_view text, std::string path) {
   CsvTable table;
   table.path_ = std::move(path);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // spreadsheets write one
+  if (text.substr(0, kByteOrderMark.size()) == kByteOrderMark) text.remove_prefix(kByteOrderMark.size());
   std::size_t at = 0;
   std::size_t line = 1;
   while (at < text.size()) {

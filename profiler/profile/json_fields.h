@@ -1,10 +1,12 @@
 // Reading checked values out of a profile's JSON: every error names the file, the key and what would do.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "policies/error.h"
 
 namespace equipoise {
 
@@ -23,6 +25,17 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
 
 // "a, b, c"
 std::string joined(const std::vector<std::string>& names);
+
+// Runs `read` over parts of a file that are not checked field by field: what has another type than it must
+// have is the file's fault, not ours.
+template <class Read>
+auto refusing_other_types(const std::string& where, const Read& read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& e) {
+    throw UserError(where + ": something has another type than expected: " + e.what());
+  }
+}
 
 // A number as a person writes it: no trailing zeros, at most 6 significant digits.
 std::string short_number(double value);

@@ -83,7 +83,8 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   } else {
     throw UserError("--recipe: needed with .csv samples, to say which rows make which table");
   }
-  const nlohmann::json file = make_profile(recipe, where, samples);
+  const nlohmann::json file =
+      refusing_other_types(where, [&] { return make_profile(recipe, where, samples); });
   const Profile profile(file, options.out);  // refuses what could not be loaded
   write_file_atomically(options.out, file.dump(1) + "\n");
   print_errors(profile, out);

@@ -151,22 +151,22 @@ class Predictor {
     const std::string wire = label(sample->labels, "inter_node_network");
     NetworkRates rates{options_.nic_GBps, options_.network};
     const bool between = sample->group.ranks > sample->group.ranks_per_node;
+    const json networks = profile_.table("collective").value("networks", json::object());  // none: one node
     if (between && rates.name.empty()) {
-      for (const auto& item : profile_.table("collective").at("networks").items()) {
+      for (const auto& item : networks.items()) {
         const std::string part = item.value().value("matches", std::string());
         if (!part.empty() && wire.find(part) != std::string::npos) rates.name = item.key();
       }
     }
-    if (between && rates.nic_GBps == 0 && !rates.name.empty()) {
-      const json& networks = profile_.table("collective").at("networks");
-      if (networks.contains(rates.name))
-        rates.nic_GBps = networks[rates.name].value("fitted_at_nic_GBps", 0.0);
-    }
+    if (between && rates.nic_GBps == 0 && networks.contains(rates.name))
+      rates.nic_GBps = networks[rates.name].value("fitted_at_nic_GBps", 0.0);
     RangeUse use;
     made.seconds = CollectiveModel(profile_, rates).seconds(sample->kind, sample->bytes, sample->group, use);
     made.measured = sample->seconds;
     made.group = label(sample->labels, "op") + ", " + std::to_string(sample->group.ranks) + " GPUs" +
-                 (between ? ", " + wire : std::string(", one node")) +
+                 (!between       ? ", one node"
+                  : wire.empty() ? ", between nodes"
+                                 : ", " + wire) +
                  (sample->bytes > 1024 * 1024 ? ", above 1 MiB" : ", up to 1 MiB");
     return made;
   }
@@ -185,6 +185,8 @@ std::string number(const char* format, double value) {
 }  // namespace
 
 void predict_command(const PredictOptions& options, std::ostream& out, std::ostream& notes) {
+  if (options.nic_GBps < 0)
+    throw UserError("--nic-GBps: expected a number >= 0, found " + number("%g", options.nic_GBps));
   const Profile profile = Profile::load(options.profile);
   const CsvTable table = CsvTable::read(options.rows);
   const SampleTable kind = table_kind(table);

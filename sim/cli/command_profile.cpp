@@ -42,6 +42,8 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
                 const std::atomic<bool>& stop) {
   if (!(options.minutes > 0))
     throw UserError("--minutes: expected a number > 0, found " + std::to_string(options.minutes));
+  if (std::filesystem::is_directory(options.out))  // found before the minutes are spent
+    throw UserError("--out " + options.out + ": found a folder, expected the name of a file");
   const Trace trace = lengths_of(options);
   measure::SessionOptions session;
   session.device = options.device;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <sstream>
 
 #include "policies/error.h"
 #include "profiler/profile/json_fields.h"
@@ -126,12 +127,17 @@ void profiles_show_command(const std::string& name, Format format, std::ostream&
     return;
   }
   if (format == Format::csv) throw UserError("--format: profiles show prints table or json, found csv");
-  print_facts(profile, out);
-  print_provenance(profile, out);
-  out << '\n';
-  print_errors(profile, out);
-  for (const TableView& view : tables_of(profile))
-    if (view.table->contains("hold_out_pairs")) print_plot(view.path, view.table->at("hold_out_pairs"), out);
+  std::ostringstream text;
+  refusing_other_types(profile.origin(), [&] {
+    print_facts(profile, text);
+    print_provenance(profile, text);
+    text << '\n';
+    print_errors(profile, text);
+    for (const TableView& view : tables_of(profile))
+      if (view.table->contains("hold_out_pairs"))
+        print_plot(view.path, view.table->at("hold_out_pairs"), text);
+  });
+  out << text.str();
 }
 
 }  // namespace equipoise

@@ -319,6 +319,19 @@ class PredictCommand(Case):
             self.assertEqual(line.count("bad.csv"), 1)
 
 
+    def test_a_profile_of_one_node_says_so_and_a_rate_is_positive(self):
+        rows = self.write("nccl.csv", "op,n_gpus,n_nodes,size_bytes,time_us\nall_gather,2,1,4096,30\nall_gather,16,2,4096,60\n")
+        self.refused("predict", "--profile", "cpu", "--rows", rows, says=["nccl.csv:3:", "cpu has no network"])
+        self.refused("predict", "--profile", "h100-sxm", "--rows", rows, "--nic-GBps", -1, says=["--nic-GBps", "-1"])
+        marked = self.write("marked.csv", "\ufeffM,N,K\n1024,4096,4096\n")
+        self.assertIn("1024,4096,4096,", self.ok("predict", "--profile", "h100-sxm", "--rows", marked))
+
+    def test_a_profile_with_other_types_is_not_our_fault(self):
+        profile = json.loads(self.ok("profiles", "show", "h100-sxm", "--format", "json"))
+        profile["tables"]["gemm"]["bf16"]["ranges"]["m"] = 7
+        self.refused("profiles", "show", self.write("mine.json", profile), says=["mine.json"])
+
+
 class PackCommand(Case):
     def test_plan_json_conserves_tokens(self):
         for policy in ("plain", "wlb", "fixed-greedy", "chunkflow", "lpt"):

@@ -50,6 +50,17 @@ TEST_CASE("plain text: one integer a line, blank lines, comments, CRLF and a mis
   CHECK(lengths_of("2147483648\n", "a") == Lengths{std::int64_t{1} << 31});
 }
 
+TEST_CASE("a byte order mark before text or CSV is no part of it") {
+  CHECK(lengths_of("\xef\xbb\xbf"
+                   "5\r\n6\r\n",
+                   "t.txt") == Lengths{5, 6});
+  CHECK(lengths_of("\xef\xbb\xbflength,x\r\n5,1\r\n", "t.csv") == Lengths{5});
+  CHECK_FALSE(refusal("5\n\xef\xbb\xbf"
+                      "6\n",
+                      "t.txt")
+                  .empty());
+}
+
 TEST_CASE("a length that is zero, negative, not an integer or above 2^31 is refused with its line") {
   for (const char* bad :
        {"0", "-5", "2147483649", "1e3", "12.0", "abc", "+4", "99999999999999999999999", "1 2", "0x10"}) {

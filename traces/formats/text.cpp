@@ -1,4 +1,4 @@
-// One integer a line. Blank lines and lines that start with # are skipped.
+// One integer a line. A byte order mark, blank lines and lines that start with # are skipped.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -42,6 +42,8 @@ std::string shown(std::string_view found) {
 Lengths read_text(std::string_view bytes, const std::string& name) {
   Lengths lengths;
   lengths.reserve(bytes.size() / 4);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors write one
+  if (bytes.substr(0, kByteOrderMark.size()) == kByteOrderMark) bytes.remove_prefix(kByteOrderMark.size());
   const char* at = bytes.data();
   const char* const end = at + bytes.size();
   for (std::int64_t line = 1; at < end; ++line) {
