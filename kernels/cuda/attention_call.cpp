@@ -1,43 +1,58 @@
 #include "kernels/cuda/attention_call.h"
 
-#include <iterator>
-#include <map>
+#include <algorithm>
 
 namespace equipoise::kernels::cuda {
-namespace {
 
-// Key ranges taken in a round: begin -> end.
-class Taken {
- public:
-  bool take(const Piece& piece) {
-    const std::int64_t begin = piece.key_begin;
-    const std::int64_t end = piece.key_begin + piece.keys;
-    const auto next = ranges_.lower_bound(begin);
-    if (next != ranges_.end() && next->first < end) return false;
-    if (next != ranges_.begin() && std::prev(next)->second > begin) return false;
-    ranges_.emplace(begin, end);
-    return true;
-  }
+std::vector<Piece> by_query_row(std::span<const Piece> pieces) {
+  std::vector<Piece> sorted(pieces.begin(), pieces.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Piece& a, const Piece& b) { return a.query_begin < b.query_begin; });
+  return sorted;
+}
 
- private:
-  std::map<std::int64_t, std::int64_t> ranges_;
-};
-
-}  // namespace
-
-std::vector<std::vector<Piece>> disjoint_rounds(std::span<const Piece> pieces) {
+std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces) {
   std::vector<std::vector<Piece>> rounds;
-  std::vector<Taken> taken;
-  for (const Piece& piece : pieces) {
-    std::size_t round = 0;
-    while (round < taken.size() && !taken[round].take(piece)) ++round;
-    if (round == taken.size()) {
-      taken.emplace_back().take(piece);
-      rounds.emplace_back();
+  for (const Piece& piece : by_query_row(pieces)) {
+    const auto fits = [&](const std::vector<Piece>& round) {
+      return round.back().key_begin + round.back().keys <= piece.key_begin;
+    };
+    const auto round = std::find_if(rounds.begin(), rounds.end(), fits);
+    if (round == rounds.end()) {
+      rounds.push_back({piece});
+    } else {
+      round->push_back(piece);
     }
-    rounds[round].push_back(piece);
   }
   return rounds;
+}
+
+CallRows call_rows(std::span<const Piece> pieces, std::int64_t slots) {
+  const auto count = static_cast<std::size_t>(slots);
+  const std::int64_t query_end = pieces.empty() ? 0 : pieces.back().query_begin + pieces.back().queries;
+  const std::int64_t key_end = pieces.empty() ? 0 : pieces.back().key_begin + pieces.back().keys;
+  CallRows rows{std::vector<std::int32_t>(count, 0), std::vector<std::int32_t>(count, 0),
+                std::vector<std::int64_t>(count + 1, query_end),
+                std::vector<std::int64_t>(count + 1, key_end)};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    rows.query_lengths[i] = static_cast<std::int32_t>(pieces[i].queries);
+    rows.key_lengths[i] = static_cast<std::int32_t>(pieces[i].keys);
+    rows.query_begins[i] = pieces[i].query_begin;
+    rows.key_begins[i] = pieces[i].key_begin;
+  }
+  return rows;
+}
+
+bool cover_queries(std::span<const Piece> pieces, std::int64_t rows) {
+  std::int64_t covered = 0;
+  for (const Piece& piece : pieces) covered += piece.queries;
+  return covered == rows;
+}
+
+bool cover_keys(std::span<const Piece> pieces, std::int64_t rows) {
+  std::int64_t covered = 0;
+  for (const Piece& piece : pieces) covered += piece.keys;
+  return covered == rows;
 }
 
 }  // namespace equipoise::kernels::cuda

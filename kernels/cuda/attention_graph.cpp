@@ -36,8 +36,12 @@ void check(fe::error_t error, const char* step) {
     throw std::runtime_error(std::string("cuDNN attention: ") + step + ": " + error.get_message());
 }
 
-std::int64_t power_of_two(std::int64_t value, std::int64_t least) {
-  return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(value < least ? least : value)));
+// Eight steps an octave, each a whole number of units.
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  const std::int64_t units = (value + unit - 1) / unit;
+  const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
+  const std::int64_t step = octave >= 8 ? octave / 8 : 1;
+  return (units + step - 1) / step * step * unit;
 }
 
 // The tensors that both passes share.
@@ -201,11 +205,11 @@ DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int6
   constexpr std::int64_t kTile = 128;
   return {shape,
           pass,
-          power_of_two(pieces, 1),
-          power_of_two(most_queries, kTile),
-          power_of_two(most_keys, kTile),
-          power_of_two(total_queries, kTile),
-          power_of_two(total_keys, kTile)};
+          rounded_up(pieces, 1),
+          rounded_up(most_queries, kTile),
+          rounded_up(most_keys, kTile),
+          rounded_up(total_queries, kTile),
+          rounded_up(total_keys, kTile)};
 }
 
 struct AttentionGraph::Graph {

@@ -3,8 +3,9 @@
 //
 // A graph is made for declared sizes: a number of pieces and a greatest number of queries and keys. A call
 // may have fewer and shorter pieces, so declared sizes are rounded up and calls of similar size share a
-// graph. Packed buffers are described by ragged offsets, one for each piece's first row, with the lengths in
-// tensors of their own: pieces may start anywhere and share rows.
+// graph; but little, because cuDNN launches blocks for the declared sizes and clears workspace for them.
+// Packed buffers are described by ragged offsets, one for each piece's first row, with the lengths in tensors
+// of their own: pieces may start anywhere and share rows.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +37,7 @@ struct DeclaredAttention {
   }
 };
 
-// Powers of two, lengths at least 128.
+// Rounded up to an eighth of the next lower power of two (at most 12.5 % more), lengths to tiles of 128.
 DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
                                std::int64_t total_keys);

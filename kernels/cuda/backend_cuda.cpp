@@ -1,8 +1,8 @@
 // The CUDA backend: bf16, one device, everything on the default stream.
 #include <cuda_runtime_api.h>
-#include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -22,11 +22,12 @@ namespace equipoise::kernels {
 namespace cuda {
 namespace {
 
-double host_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+double host_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+constexpr double kLongestHead = 0.05;  // seconds that a GPU is kept busy while calls are queued, at most
+constexpr double kStarvedShare = 0.1;  // issuing calls for less than this share of their time starves no GPU
 
 const bf16* in(const void* data) {
   return static_cast<const bf16*>(data);
@@ -61,7 +62,7 @@ DeviceMemory on_device(const std::vector<Number>& values) {
   return memory;
 }
 
-// The lengths and offsets of one cuDNN call; slots beyond the pieces have length 0.
+// The lengths and offsets of one cuDNN call.
 struct CallLists {
   DeviceMemory query_lengths;
   DeviceMemory key_lengths;
@@ -71,44 +72,37 @@ struct CallLists {
 };
 
 CallLists lists_of(const AttentionShape& shape, std::span<const Piece> pieces, std::int64_t slots) {
-  const auto count = static_cast<std::size_t>(slots);
-  std::vector<std::int32_t> query_lengths(count, 0);
-  std::vector<std::int32_t> key_lengths(count, 0);
-  std::vector<std::int64_t> query_rows(count + 1, 0);
-  std::vector<std::int64_t> key_rows(count + 1, 0);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    query_lengths[i] = static_cast<std::int32_t>(pieces[i].queries);
-    key_lengths[i] = static_cast<std::int32_t>(pieces[i].keys);
-    query_rows[i] = pieces[i].query_begin;
-    key_rows[i] = pieces[i].key_begin;
-  }
-  const auto scaled = [](std::vector<std::int64_t> rows, std::int64_t elements) {
-    for (std::int64_t& row : rows) row *= elements;
-    return on_device(rows);
+  const CallRows rows = call_rows(pieces, slots);
+  const auto elements = [](std::vector<std::int64_t> begins, std::int64_t of_row) {
+    for (std::int64_t& begin : begins) begin *= of_row;
+    return on_device(begins);
   };
-  return {on_device(query_lengths), on_device(key_lengths),
-          scaled(query_rows, std::int64_t{shape.query_heads} * shape.head_dim),
-          scaled(key_rows, std::int64_t{shape.kv_heads} * shape.head_dim),
-          scaled(query_rows, shape.query_heads)};
+  return {on_device(rows.query_lengths), on_device(rows.key_lengths),
+          elements(rows.query_begins, std::int64_t{shape.query_heads} * shape.head_dim),
+          elements(rows.key_begins, std::int64_t{shape.kv_heads} * shape.head_dim),
+          elements(rows.query_begins, shape.query_heads)};
 }
 
 struct Round {
   std::shared_ptr<AttentionGraph> graph;
   CallLists lists;
+  bool covers_keys = false;  // so the call writes every row of the key gradients
 };
 
 class CudaAttentionPlan : public AttentionPlan {
  public:
   std::vector<Round> rounds;
+  bool covers_queries = false;
   std::size_t query_bytes = 0;  // of the query and the key buffers that the pieces reach
   std::size_t key_bytes = 0;
   DeviceMemory workspace{0};
   DeviceMemory more_dk{0};  // gradients of rounds after the first
   DeviceMemory more_dv{0};
 
-  CudaAttentionPlan(std::vector<Round> all_rounds, std::size_t workspace_bytes, std::size_t query_size,
-                    std::size_t key_size, Pass pass)
+  CudaAttentionPlan(std::vector<Round> all_rounds, bool all_queries, std::size_t workspace_bytes,
+                    std::size_t query_size, std::size_t key_size, Pass pass)
       : rounds(std::move(all_rounds)),
+        covers_queries(all_queries),
         query_bytes(query_size),
         key_bytes(key_size),
         workspace(workspace_bytes),
@@ -124,8 +118,8 @@ std::string pci_bus_id(int device) {
 
 class CudaBackend : public Backend {
  public:
-  explicit CudaBackend(int device) : device_(device), clock_(pci_bus_id(device).c_str()) {
-    check(cudaSetDevice(device), "cudaSetDevice");
+  // `device` is the current one.
+  explicit CudaBackend(int device) : device_(device), clock_(pci_bus_id(device).c_str(), device) {
     check(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
     check(cudaEventCreate(&start_), "cudaEventCreate");
     check(cudaEventCreate(&stop_), "cudaEventCreate");
@@ -178,18 +172,28 @@ class CudaBackend : public Backend {
   }
   void synchronize() override { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
-  void start_timer() override {
+  void start_timer() override { start_queued_timer(0); }
+  void start_queued_timer(double issue_seconds) override {
     synchronize();
-    start_cpu_ = host_cpu_seconds();
+    if (issue_seconds > 0) launch_spin(std::min(issue_seconds, kLongestHead));
+    start_host_ = host_seconds();
     check(cudaEventRecord(start_), "cudaEventRecord");
   }
   Elapsed stop_timer() override {
     check(cudaEventRecord(stop_), "cudaEventRecord");
-    const double host = host_cpu_seconds() - start_cpu_;
+    const double host = host_seconds() - start_host_;
+    // Had the first call begun before the last was issued?
+    const cudaError_t begun = cudaEventQuery(start_);
+    if (begun == cudaErrorNotReady) {
+      static_cast<void>(cudaGetLastError());  // an answer, not an error
+    } else {
+      check(begun, "cudaEventQuery");
+    }
     check(cudaEventSynchronize(stop_), "cudaEventSynchronize");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, start_, stop_), "cudaEventElapsedTime");
-    return {1e-3 * static_cast<double>(milliseconds), host};
+    const double seconds = 1e-3 * static_cast<double>(milliseconds);
+    return {seconds, host, begun == cudaSuccess && host > kStarvedShare * seconds};
   }
 
   void empty_op() override { launch_empty(); }
@@ -203,8 +207,10 @@ class CudaBackend : public Backend {
                                                               Pass pass) override {
     validate_attention(shape, pieces);
     const std::vector<std::vector<Piece>> groups =
-        pass == Pass::backward ? disjoint_rounds(pieces)
-                               : std::vector<std::vector<Piece>>{{pieces.begin(), pieces.end()}};
+        pass == Pass::backward || split_shared_keys_ ? ascending_rounds(pieces)
+                                                     : std::vector<std::vector<Piece>>{by_query_row(pieces)};
+    const std::int64_t query_rows = query_rows_of(pieces);
+    const std::int64_t key_rows = key_rows_of(pieces);
     std::vector<Round> rounds;
     std::size_t workspace = 0;
     for (const std::vector<Piece>& group : groups) {
@@ -212,15 +218,14 @@ class CudaBackend : public Backend {
       const DeclaredAttention declared = declare(shape, group, pass);
       std::shared_ptr<AttentionGraph> graph = graph_for(declared);
       workspace = std::max(workspace, graph->workspace_bytes());
-      rounds.push_back({std::move(graph), lists_of(shape, group, declared.pieces)});
+      rounds.push_back(
+          {std::move(graph), lists_of(shape, group, declared.pieces), cover_keys(group, key_rows)});
     }
     const auto row_bytes = static_cast<std::size_t>(shape.head_dim) * sizeof(bf16);
     return std::make_unique<CudaAttentionPlan>(
-        std::move(rounds), workspace,
-        static_cast<std::size_t>(query_rows_of(pieces)) * static_cast<std::size_t>(shape.query_heads) *
-            row_bytes,
-        static_cast<std::size_t>(key_rows_of(pieces)) * static_cast<std::size_t>(shape.kv_heads) * row_bytes,
-        pass);
+        std::move(rounds), cover_queries(pieces, query_rows), workspace,
+        static_cast<std::size_t>(query_rows) * static_cast<std::size_t>(shape.query_heads) * row_bytes,
+        static_cast<std::size_t>(key_rows) * static_cast<std::size_t>(shape.kv_heads) * row_bytes, pass);
   }
 
   void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
@@ -236,9 +241,7 @@ class CudaBackend : public Backend {
                           const void* out, const float* log_sum, const void* out_gradient,
                           const AttentionGradients& gradients) override {
     auto& mine = static_cast<CudaAttentionPlan&>(plan);
-    zero(gradients.query, mine.query_bytes);
-    zero(gradients.key, mine.key_bytes);
-    zero(gradients.value, mine.key_bytes);
+    if (!mine.covers_queries) zero(gradients.query, mine.query_bytes);
     for (std::size_t i = 0; i < mine.rounds.size(); ++i) {
       const Round& round = mine.rounds[i];
       AttentionPointers pointers =
@@ -247,7 +250,7 @@ class CudaBackend : public Backend {
       pointers.query_gradient = gradients.query;
       pointers.key_gradient = i == 0 ? gradients.key : mine.more_dk.data();
       pointers.value_gradient = i == 0 ? gradients.value : mine.more_dv.data();
-      if (i > 0) {
+      if (!round.covers_keys) {
         zero(pointers.key_gradient, mine.key_bytes);
         zero(pointers.value_gradient, mine.key_bytes);
       }
@@ -346,7 +349,9 @@ class CudaBackend : public Backend {
   cudaDeviceProp properties_{};
   cudaEvent_t start_ = nullptr;
   cudaEvent_t stop_ = nullptr;
-  double start_cpu_ = 0;
+  double start_host_ = 0;
+  // For cuDNN versions that would not let two pieces of a forward call share keys.
+  bool split_shared_keys_ = std::getenv("EQUIPOISE_SPLIT_SHARED_KEYS") != nullptr;
   void* cudnn_ = nullptr;
   std::map<DeclaredAttention, std::shared_ptr<AttentionGraph>> graphs_;
   GemmLt gemm_;
@@ -378,6 +383,7 @@ std::unique_ptr<Backend> open_backend(std::string& reason) {
     return nullptr;
   }
   try {
+    check(cudaSetDevice(device), "cudaSetDevice");  // first: handles and workspaces belong to the current one
     return std::make_unique<CudaBackend>(device);
   } catch (const std::exception& e) {
     reason = e.what();

@@ -8,6 +8,7 @@ namespace {
 // The few declarations of nvml.h that are needed; 0 is NVML_SUCCESS, 1 NVML_CLOCK_SM.
 using Init = int (*)();
 using HandleByPciBusId = int (*)(const char*, void**);
+using HandleByIndex = int (*)(unsigned int, void**);
 using ClockInfo = int (*)(void*, int, unsigned int*);
 constexpr int kSmClock = 1;
 
@@ -18,11 +19,15 @@ Function symbol(void* library, const char* name) {
 
 }  // namespace
 
-Clock::Clock(const char* pci_bus_id) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+Clock::Clock(const char* pci_bus_id, int index)
+    : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
   if (library_ == nullptr) return;
   const auto init = symbol<Init>(library_, "nvmlInit_v2");
   const auto find = symbol<HandleByPciBusId>(library_, "nvmlDeviceGetHandleByPciBusId_v2");
-  if (init == nullptr || find == nullptr || init() != 0 || find(pci_bus_id, &device_) != 0) device_ = nullptr;
+  const auto count_off = symbol<HandleByIndex>(library_, "nvmlDeviceGetHandleByIndex_v2");
+  if (init == nullptr || init() != 0) return;
+  if (find != nullptr && find(pci_bus_id, &device_) == 0) return;
+  if (count_off == nullptr || count_off(static_cast<unsigned int>(index), &device_) != 0) device_ = nullptr;
 }
 
 Clock::~Clock() {

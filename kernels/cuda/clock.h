@@ -6,7 +6,8 @@ namespace equipoise::kernels::cuda {
 
 class Clock {
  public:
-  explicit Clock(const char* pci_bus_id);
+  // The index is asked where NVML does not know the bus address, as in some virtual machines.
+  Clock(const char* pci_bus_id, int index);
   ~Clock();
   Clock(const Clock&) = delete;
   Clock& operator=(const Clock&) = delete;

@@ -129,23 +129,30 @@ __global__ void rms_norm_backward(Rows shape, const bf16* x, const bf16* weight,
   }
 }
 
+template <int pack>
 __global__ void rope(RopeShape shape, float direction, const std::int32_t* positions, const float* table,
-                     bf16* x) {  // one thread a rotated pair
+                     bf16* x) {  // one thread `pack` rotated pairs of a head
   const int half = shape.head_dim / 2;
-  const std::int64_t pairs = shape.rows * shape.heads * half;
-  for (std::int64_t at = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; at < pairs;
+  const int packs = half / pack;
+  const std::int64_t count = shape.rows * shape.heads * packs;
+  for (std::int64_t at = blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x; at < count;
        at += static_cast<std::int64_t>(gridDim.x) * kThreads) {
-    const auto i = static_cast<int>(at % half);
-    const std::int64_t head = at / half;
-    const float* angle = table + static_cast<std::int64_t>(positions[head / shape.heads]) * shape.head_dim + 2 * i;
-    const float cosine = angle[0];
-    const float sine = angle[1] * direction;
-    bf16* low = x + head * shape.head_dim + i;
-    bf16* high = low + half;
-    const float a = __bfloat162float(*low);
-    const float b = __bfloat162float(*high);
-    *low = __float2bfloat16(a * cosine - b * sine);
-    *high = __float2bfloat16(b * cosine + a * sine);
+    const auto j = static_cast<int>(at % packs) * pack;
+    const std::int64_t head = at / packs;
+    const float* angle = table + static_cast<std::int64_t>(positions[head / shape.heads]) * shape.head_dim + 2 * j;
+    bf16* low_at = x + head * shape.head_dim + j;
+    Pack<pack> low = load<pack>(low_at);
+    Pack<pack> high = load<pack>(low_at + half);
+    for (int i = 0; i < pack; ++i) {
+      const float cosine = angle[2 * i];
+      const float sine = angle[2 * i + 1] * direction;
+      const float a = __bfloat162float(low.value[i]);
+      const float b = __bfloat162float(high.value[i]);
+      low.value[i] = __float2bfloat16(a * cosine - b * sine);
+      high.value[i] = __float2bfloat16(b * cosine + a * sine);
+    }
+    store<pack>(low_at, low);
+    store<pack>(low_at + half, high);
   }
 }
 
@@ -243,8 +250,8 @@ __global__ void cross_entropy(std::int64_t columns, std::int64_t first_token, co
     const Pack<pack> values = load<pack>(in + j);
     float top = highest;
     for (int i = 0; i < pack; ++i) top = fmaxf(top, __bfloat162float(values.value[i]));
-    sum *= expf(highest - top);
-    for (int i = 0; i < pack; ++i) sum += expf(__bfloat162float(values.value[i]) - top);
+    sum *= __expf(highest - top);  // a few units in the last place of f32
+    for (int i = 0; i < pack; ++i) sum += __expf(__bfloat162float(values.value[i]) - top);
     highest = top;
   }
   const float top = block_max(highest);
@@ -266,7 +273,7 @@ __global__ void cross_entropy_backward(std::int64_t columns, std::int64_t first_
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
     Pack<pack> values = load<pack>(in + j);
     for (int i = 0; i < pack; ++i) {
-      const float p = expf(__bfloat162float(values.value[i]) - total);
+      const float p = __expf(__bfloat162float(values.value[i]) - total);
       values.value[i] = __float2bfloat16((j + i == target ? p - 1.0F : p) * weight);
     }
     store<pack>(dlogits + blockIdx.x * columns + j, values);
@@ -315,8 +322,11 @@ void launch_rms_norm_backward(const Rows& shape, const bf16* x, const bf16* weig
 }
 
 void launch_rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table, bf16* x) {
-  rope<<<blocks_for(shape.rows * shape.heads * (shape.head_dim / 2)), kThreads>>>(shape, inverse ? -1.0F : 1.0F,
-                                                                                  positions, table, x);
+  const int half = shape.head_dim / 2;
+  const bool eight = packs(half);
+  const auto kernel = eight ? rope<8> : rope<1>;
+  kernel<<<blocks_for(shape.rows * shape.heads * (half / (eight ? 8 : 1))), kThreads>>>(
+      shape, inverse ? -1.0F : 1.0F, positions, table, x);
   launched("rope");
 }
 
