@@ -99,6 +99,20 @@ std::string key_of(const Point& point) {
          std::visit([](const auto& what) { return key_text(what); }, point.what);
 }
 
+std::vector<std::string> checked_ops(const Point& point) {
+  std::vector<std::string> ops{std::string(family_of(point))};
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+    ops.emplace_back("attention_forward");  // the backward pass needs its output
+    if (attention->pass == kernels::Pass::backward) ops.emplace_back("attention_backward");
+  } else if (const auto* row = std::get_if<RowPoint>(&point.what)) {
+    ops.emplace_back(row->op == RowOp::optimizer ? "adam_step" : row_op_name(row->op));
+  } else if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+    const bool pair = collective->kind == CollectiveKind::send_recv;
+    ops.emplace_back(pair ? "send_receive" : collective_name(collective->kind));
+  }
+  return ops;
+}
+
 double row_op_bytes(const RowPoint& point, ElementType type) {
   const auto element = static_cast<double>(kernels::bytes_of(type));
   const double count = static_cast<double>(point.rows) * static_cast<double>(point.columns);

@@ -66,6 +66,10 @@ std::string_view family_of(const Point& point);
 // Names the point and everything its time depends on; equal keys are the same measurement.
 std::string key_of(const Point& point);
 
+// The names under which kernels/checks.h reports what the point runs, its family's among them: none of them
+// may have failed.
+std::vector<std::string> checked_ops(const Point& point);
+
 // Device memory one buffer set of the point needs, and a guess of its work, to leave out what cannot fit.
 double bytes_of(const Point& point, kernels::ElementType type);
 double flops_of(const Point& point);

@@ -38,21 +38,26 @@ Batch batch_of(const kernels::Elapsed& elapsed, std::size_t calls, double pace, 
   batch.wall = elapsed.seconds / count;
   batch.answer = options.cpu_time ? elapsed.cpu_seconds / count : batch.wall;
   batch.pace = pace;
-  batch.stolen = options.cpu_time && elapsed.cpu_seconds < (1 - options.most_stolen) * elapsed.seconds;
+  batch.stolen =
+      options.cpu_time ? elapsed.cpu_seconds < (1 - options.most_stolen) * elapsed.seconds : elapsed.starved;
   return batch;
 }
 
-// Calls that fill a batch, by doubling: every try is warm-up for the next.
-std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options, double& spent) {
+// Calls that fill a batch, by doubling: every try is warm-up for the next. A first call that had to load its
+// code is a starved one and says nothing of the others.
+std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options) {
+  constexpr int kPatience = 4;
   std::size_t calls = 1;
-  while (true) {
+  for (int starved = 0;;) {
     const kernels::Elapsed elapsed = time_batch(0, calls);
-    spent += elapsed.seconds;
+    if (elapsed.starved && ++starved < kPatience) continue;
     const double answer = options.cpu_time ? elapsed.cpu_seconds : elapsed.seconds;
-    if (answer >= options.batch_seconds || calls >= (std::size_t{1} << 24U)) return calls;
+    if (answer >= options.batch_seconds || calls >= options.most_calls) return calls;
+    if (!options.cpu_time && elapsed.cpu_seconds >= options.issue_seconds) return calls;
     const double grow = answer > 0 ? options.batch_seconds / answer : 16.0;
     calls =
         static_cast<std::size_t>(std::ceil(static_cast<double>(calls) * std::clamp(grow * 1.1, 2.0, 16.0)));
+    calls = std::min(calls, options.most_calls);
   }
 }
 
@@ -63,9 +68,9 @@ double slowest_pace(double fastest, const RulerOptions& options) {
 
 std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const RulerOptions& options,
                                   int& dropped) {
-  double fastest = 0;
-  for (const Batch& batch : batches) fastest = std::max(fastest, batch.pace);
-  const double slowest = slowest_pace(fastest, options);
+  if (batches.empty()) return batches;
+  const double usual = quantile(column(batches, &Batch::pace), options.clock_against_median ? 0.5 : 1);
+  const double slowest = slowest_pace(usual, options);
   std::vector<Batch> kept;
   for (const Batch& batch : batches) {
     if (batch.pace >= slowest) kept.push_back(batch);
@@ -96,9 +101,8 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
                          const RulerOptions& options) {
   constexpr std::size_t kFewest = 3;
   Measurement result;
+  result.calls_per_batch = calls_for(time_batch, options);
   double spent = 0;
-  result.calls_per_batch = calls_for(time_batch, options, spent);
-  spent = 0;
   std::vector<Batch> all;
   std::vector<Batch> clean;
   std::size_t first = 0;
@@ -112,7 +116,7 @@ Measurement measure_call(const TimeBatch& time_batch, const std::function<double
     const double before = settled_pace(pace, options, result.waited_seconds);
     const kernels::Elapsed elapsed = time_batch(first, result.calls_per_batch);
     first += result.calls_per_batch;
-    spent += elapsed.seconds;
+    spent += elapsed.seconds + (options.cpu_time ? 0 : elapsed.cpu_seconds);
     all.push_back(batch_of(elapsed, result.calls_per_batch, std::min(before, pace()), options));
     if (all.back().stolen) {
       result.stolen += 1;

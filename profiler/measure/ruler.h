@@ -1,9 +1,10 @@
 // How long does one call take? Batches of calls are timed until the answer is steady, and batches that were
 // disturbed are left out and counted:
 //   stolen:    on a CPU, CPU time well below wall time means that the thread was off the processor, and that
-//              others have emptied its caches; on a GPU the clock below tells
+//              others have emptied its caches; on a GPU, that it waited for its host
 //   throttled: the device's pace before or after the batch was below the best one: of a GPU its clock, more
-//              than 3% below the fastest seen for this call; of a CPU a tiny product in the first cache, more
+//              than 3% below the median of this call's (long products hold it under its power limit, not at
+//              its peak); of a CPU a tiny product in the first cache, more
 //              than 6% below what it usually does (`usual_pace`): a sibling hardware thread, a hypervisor's
 //              other guests or heat have a part of the core
 // On a CPU such spells last from milliseconds to seconds, and often pass while one waits; `patience_seconds`
@@ -36,6 +37,11 @@ struct RulerOptions {
   double patience_seconds = 0;   // of wall time, waiting for the usual pace to come back
   double answer_quantile = 0.5;  // of the kept batches
   bool cpu_time = false;         // the answer is CPU time, and the steal test applies
+  // A GPU's calls are queued before they run: no more of them than its queue takes, nor than the host issues
+  // in this time.
+  std::size_t most_calls = std::size_t{1} << 24U;
+  double issue_seconds = 1e9;
+  bool clock_against_median = false;
 };
 
 struct Measurement {

@@ -5,14 +5,19 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <set>
+#include <stdexcept>
 #include <thread>
 
 #include "policies/error.h"
 #include "profiler/measure/collective_ruler.h"
+#include "profiler/measure/failures.h"
 #include "profiler/measure/pace_log.h"
 #include "profiler/measure/point_lists.h"
 #include "profiler/measure/ruler.h"
@@ -73,7 +78,13 @@ RulerOptions ruler_options(bool gpu) {
   options.batch_seconds = gpu ? 4e-3 : 1e-3;
   options.budget_seconds = gpu ? 0.1 : 0.05;
   options.enough_batches = gpu ? 11 : 5;
-  if (gpu) return options;
+  if (gpu) {
+    // A few launches each, of the thousand that a stream takes before its host must wait.
+    options.most_calls = 256;
+    options.issue_seconds = 8e-3;
+    options.clock_against_median = true;
+    return options;
+  }
   options.most_throttled = kMostThrottled;
   options.answer_quantile = 0.25;
   return options;
@@ -116,13 +127,17 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   return best;
 }
 
+json error_json(double error) {
+  return std::isfinite(error) ? json(error) : json("not finite");
+}
+
 json check_json(const std::vector<kernels::CheckResult>& results) {
   json list = json::array();
   for (const kernels::CheckResult& result : results) {
     list.push_back({{"op", result.op},
                     {"tensor", result.tensor},
                     {"shape", result.shape},
-                    {"error", std::isfinite(result.error) ? json(result.error) : json("not finite")},
+                    {"error", error_json(result.error)},
                     {"limit", result.limit}});
   }
   return list;
@@ -130,20 +145,44 @@ json check_json(const std::vector<kernels::CheckResult>& results) {
 
 // Worst error of each (op, tensor): what a profile keeps of the checks.
 json check_summary(const std::vector<kernels::CheckResult>& results) {
-  std::map<std::string, json> worst;
+  std::map<std::string, const kernels::CheckResult*> worst;
   for (const kernels::CheckResult& result : results) {
-    json& entry = worst[result.op + " " + result.tensor];
-    if (entry.is_null() || entry.at("worst_error").get<double>() < result.error) {
-      entry = {{"worst_error", result.error}, {"limit", result.limit}, {"shape", result.shape}};
+    const kernels::CheckResult*& entry = worst[result.op + " " + result.tensor];
+    if (entry == nullptr || entry->error < result.error) entry = &result;
+  }
+  json summary = json::object();
+  for (const auto& [name, result] : worst) {
+    summary[name] = {
+        {"worst_error", error_json(result->error)}, {"limit", result->limit}, {"shape", result->shape}};
+  }
+  return summary;
+}
+
+// The checks of some families' kernels. One that throws has failed for the whole family.
+std::vector<kernels::CheckResult> checks_of(Backend& backend, const std::set<std::string>& families,
+                                            std::uint64_t seed) {
+  struct Part {
+    const char* family;
+    std::vector<kernels::CheckResult> (*check)(Backend&, std::uint64_t);
+  };
+  std::vector<kernels::CheckResult> results;
+  for (const Part& part : {Part{"attention", kernels::check_attention}, Part{"gemm", kernels::check_gemm},
+                           Part{"elementwise", kernels::check_rows}}) {
+    if (!families.empty() && families.count(part.family) == 0) continue;
+    try {
+      const std::vector<kernels::CheckResult> more = part.check(backend, ++seed);
+      results.insert(results.end(), more.begin(), more.end());
+    } catch (const std::exception& e) {
+      results.push_back({part.family, "not run", e.what(), std::numeric_limits<double>::infinity(), 0});
     }
   }
-  return worst;
+  return results;
 }
 
 const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results) {
   const kernels::CheckResult* worst = nullptr;
   for (const kernels::CheckResult& result : results) {
-    if (worst == nullptr || result.error / result.limit > worst->error / worst->limit) worst = &result;
+    if (worst == nullptr || result.error * worst->limit > worst->error * result.limit) worst = &result;
   }
   return worst;
 }
@@ -173,11 +212,19 @@ class Session {
   SessionReport run(const std::atomic<bool>& stop) {
     test_the_ruler();
     run_checks();
-    if (!report_.checks_passed) return report_;
     std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
+    leave_out_failed_checks(families);
     const std::string journal_path = options_.out + ".journal";
-    if (leader()) journal_.emplace(journal_path, options_.resume);
-    measure(families, stop);
+    if (leader()) {
+      journal_.emplace(journal_path, options_.resume);
+      failures_.emplace(options_.out, options_.resume);
+    }
+    try {
+      measure(families, stop);
+    } catch (const std::exception&) {
+      if (leader()) write(journal_path);
+      throw;
+    }
     if (leader()) write(journal_path);
     return report_;
   }
@@ -205,7 +252,7 @@ class Session {
 
   void run_checks() {
     const std::uint64_t seed = options_.seed * 7919 + 1;
-    checks_ = kernels::check_all(*backend_, seed);
+    checks_ = checks_of(*backend_, {options_.families.begin(), options_.families.end()}, seed);
     if (world_ != nullptr) {
       const auto more = kernels::check_collectives(*world_, seed);
       checks_.insert(checks_.end(), more.begin(), more.end());
@@ -227,6 +274,23 @@ class Session {
     }
   }
 
+  void leave_out_failed_checks(std::vector<Family>& families) {
+    std::set<std::string> failed;
+    for (const kernels::CheckResult& result : checks_)
+      if (!result.passed()) failed.insert(result.op);
+    if (failed.empty()) return;
+    const auto wrong = [&](const Point& point) {
+      const std::vector<std::string> ops = checked_ops(point);
+      return std::any_of(ops.begin(), ops.end(), [&](const std::string& op) { return failed.count(op) > 0; });
+    };
+    for (Family& family : families) {
+      const std::size_t before = family.points.size();
+      family.points.erase(std::remove_if(family.points.begin(), family.points.end(), wrong),
+                          family.points.end());
+      report_.left_out += before - family.points.size();
+    }
+  }
+
   void measure(std::vector<Family>& families, const std::atomic<bool>& stop) {
     for (Family& family : families) report_.planned += visits_of(family, rounds_);
     start_ = seconds_now();
@@ -241,7 +305,7 @@ class Session {
       const auto [index, round] = visit_at(family.next++, family.points.size(), rounds_);
       const Point& point = family.points[index];
       const std::string key = key_of(point) + (round > 0 ? " again " + std::to_string(round) : "");
-      if (agreed(leader() && journal_->has(key))) continue;
+      if (agreed(leader() && (journal_->has(key) || failures_->has(key_of(point))))) continue;
       const double start = seconds_now();
       measure_point(point, key);
       family.spent += seconds_now() - start;
@@ -268,17 +332,10 @@ class Session {
     if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
       if (!measure_group(*collective, measured)) return;
     } else {
-      try {
-        const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? 256e6 : 16e6);
-        be_patient();
-        measured = measure_call(
-            time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);
-        waited_ += measured.waited_seconds;
-        for (const double pace : measured.paces) paces_.add(pace);
-      } catch (const std::bad_alloc&) {
-        log_ << "left out, not enough device memory: " << key_of(point) << "\n";
-        return;
-      }
+      if (gpu_) failures_->begin(key);
+      const std::string failure = failure_to_measure(point, measured);
+      if (gpu_) failures_->end();
+      if (!failure.empty()) return;
     }
     report_.measured += 1;
     report_.stolen_batches += static_cast<std::size_t>(measured.stolen);
@@ -292,6 +349,36 @@ class Session {
     if (gpu_) return;
     ruler_.usual_pace = paces_.usual();
     ruler_.patience_seconds = std::clamp(0.25 * (seconds_now() - start_) - waited_, 0.0, kLongestWait);
+  }
+
+  // "" or why the point has no measurement.
+  std::string failure_to_measure(const Point& point, Measurement& measured) {
+    std::string reason;
+    try {
+      const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? 256e6 : 16e6);
+      be_patient();
+      measured = measure_call(
+          time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);
+      waited_ += measured.waited_seconds;
+      for (const double pace : measured.paces) paces_.add(pace);
+    } catch (const std::bad_alloc&) {
+      reason = "not enough device memory";
+    } catch (const std::exception& e) {
+      reason = e.what();
+    }
+    if (reason.empty()) return reason;
+    const std::string name = key_of(point);
+    log_ << "left out, " << reason.substr(0, 300) << ": " << name.substr(0, 200) << "\n" << std::flush;
+    failures_->add(name, reason);
+    report_.failed += 1;
+    try {
+      backend_->synchronize();
+    } catch (const std::exception& e) {
+      failures_->end();
+      throw std::runtime_error("the device stopped working (" + std::string(e.what()) +
+                               "); --resume goes on after the point that did it");
+    }
+    return reason;
   }
 
   // The first `ranks` ranks measure, the others wait. False: this rank was not among them.
@@ -314,6 +401,7 @@ class Session {
     const kernels::DeviceDescription device = backend_->describe();
     file["software"] = device.libraries;
     file["checks"] = {{"summary", check_summary(checks_)}, {"all", check_json(checks_)}};
+    if (options_.resume) keep_earlier_checks(file["checks"]);
     for (const auto& item : samples.items()) report_.finished += item.value().size();
     file["run"] = {{"minutes", options_.minutes},
                    {"seed", options_.seed},
@@ -329,6 +417,21 @@ class Session {
                     gpu_ ? "device time between events" : "CPU time of the thread; wall_seconds beside it"}};
     file["samples"] = std::move(samples);
     write_file_atomically(options_.out, file.dump(1) + "\n");
+  }
+
+  // A run that is resumed may have checked kernels of other families before.
+  void keep_earlier_checks(json& checks) const {
+    const json earlier = json::parse(std::ifstream(options_.out), nullptr, false);
+    if (!earlier.is_object() || !earlier.contains("checks")) return;
+    const json& before = earlier["checks"];
+    std::set<std::string> now;
+    for (const kernels::CheckResult& result : checks_) now.insert(result.op);
+    const json all = before.value("all", json::array());
+    const json summary = before.value("summary", json::object());
+    for (const json& result : all)
+      if (now.count(result.value("op", std::string())) == 0) checks["all"].push_back(result);
+    for (const auto& [name, result] : summary.items())
+      if (now.count(name.substr(0, name.find(' '))) == 0) checks["summary"][name] = result;
   }
 
   // What the samples themselves say about the device; `fit` may be given better facts.
@@ -379,6 +482,7 @@ class Session {
   SampleContext context_;
   ListOptions lists_;
   std::optional<Journal> journal_;
+  std::optional<Failures> failures_;
   std::vector<kernels::CheckResult> checks_;
   json ruler_tests_ = json::array();
   PaceLog paces_;

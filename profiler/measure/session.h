@@ -28,9 +28,11 @@ struct SessionOptions {
 };
 
 struct SessionReport {
-  bool checks_passed = false;
-  std::size_t measured = 0;  // in this run
-  std::size_t finished = 0;  // in the file
+  bool checks_passed = false;  // all that this run's families need
+  std::size_t left_out = 0;    // points whose kernels failed their check
+  std::size_t failed = 0;      // points that could not be measured, in <out>.failed
+  std::size_t measured = 0;    // in this run
+  std::size_t finished = 0;    // in the file
   std::size_t planned = 0;
   std::size_t stolen_batches = 0;
   std::size_t throttled_batches = 0;
@@ -41,8 +43,10 @@ struct SessionReport {
 };
 
 // Measures and writes the samples file; `log` gets progress and notes. Stops cleanly between points when
-// `stop` becomes true. A kernel that fails its check is reported and nothing is timed. Throws UserError for a
-// device that is not there or a file that cannot be written.
+// `stop` becomes true. A kernel that fails its check is reported and not timed; the others are. A point that
+// cannot be measured is reported and left out, of a resumed run too. Throws UserError for a device that is
+// not there or a file that cannot be written, and std::runtime_error for a device that stopped working; what
+// was measured is then written.
 SessionReport run_session(const SessionOptions& options, std::ostream& log, const std::atomic<bool>& stop);
 
 }  // namespace equipoise::measure

@@ -14,15 +14,19 @@ using kernels::Buffer;
 
 constexpr std::int64_t kPoolElements = 1 << 22;
 constexpr double kMostSets = 16;
+constexpr double kLargeFootprint =
+    64e6;  // beyond it, of a GPU: even small products need more sets to leave its cache
+constexpr double kMostLargeSets = 64;
 constexpr double kMostRowSets =
     1024;  // of ops that only move memory: small ones need many to leave the cache
 
 std::size_t sets_for(const Point& point, kernels::ElementType type, double footprint) {
   const double bytes = std::max(bytes_of(point, type), 1.0);
+  const double most_sets = footprint > kLargeFootprint ? kMostLargeSets : kMostSets;
   const bool moves_memory =
       std::holds_alternative<RowPoint>(point.what) || std::holds_alternative<CopyPoint>(point.what);
   return static_cast<std::size_t>(
-      std::clamp(std::ceil(footprint / bytes), 1.0, moves_memory ? kMostRowSets : kMostSets));
+      std::clamp(std::ceil(footprint / bytes), 1.0, moves_memory ? kMostRowSets : most_sets));
 }
 
 // The buffers of one set, owned by the call's closure.
@@ -253,10 +257,15 @@ Workload make_workload(Backend& backend, RandomPool& pool, const Point& point, d
 }
 
 TimeBatch time_batch_of(Backend& backend, const Workload& workload) {
-  return [&backend, workload](std::size_t first, std::size_t count) {
-    backend.start_timer();
+  return [&backend, workload, issue_seconds = 0.0](std::size_t first, std::size_t count) mutable {
+    constexpr double kMargin = 1.5;
+    constexpr double kLeast = 3e-5;  // beyond the last batch's time to issue a call
+    backend.start_queued_timer(
+        issue_seconds > 0 ? kMargin * issue_seconds * static_cast<double>(count) + kLeast : 0);
     for (std::size_t i = 0; i < count; ++i) workload.call((first + i) % workload.sets);
-    return backend.stop_timer();
+    const kernels::Elapsed elapsed = backend.stop_timer();
+    issue_seconds = elapsed.cpu_seconds / static_cast<double>(count);
+    return elapsed;
   };
 }
 

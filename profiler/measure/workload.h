@@ -36,8 +36,8 @@ struct Workload {
   std::function<void(std::size_t set)> call;
 };
 
-// `footprint` bytes of buffer sets are made, at least one set and at most 16 (1024 of ops that only
-// move memory).
+// `footprint` bytes of buffer sets are made, at least one set and at most 16 (64 of a GPU's footprint,
+// 1024 of ops that only move memory).
 Workload make_workload(kernels::Backend& backend, RandomPool& pool, const Point& point, double footprint);
 
 // Times the workload's calls, walking over its sets.

@@ -27,9 +27,11 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
   out << std::fixed << std::setprecision(2);
   out << "samples     " << report.finished << " in " << options.out << " (" << report.measured
       << " in this run, " << report.planned << " planned)\n"
-      << "checks      " << report.checks << " passed, nearest to its limit: " << report.worst_check << "\n"
+      << "checks      " << report.checks << (report.checks_passed ? " passed" : ", some failed")
+      << ", nearest to its limit: " << report.worst_check << "\n"
       << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
-      << "left out    " << report.stolen_batches << " batches while others had the processor, "
+      << "left out    " << report.stolen_batches
+      << " batches while others had the processor (a GPU: while it waited for its host), "
       << report.throttled_batches << " at a lowered pace\n"
       << "disturbed   " << report.disturbed_samples
       << " samples had fewer than three clean batches and kept all\n"
@@ -57,12 +59,12 @@ int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& 
   session.seed = options.seed;
   session.quiet = options.quiet;
   const measure::SessionReport report = measure::run_session(session, log, stop);
-  if (!report.checks_passed) {
-    log << "a kernel gives wrong results: nothing was timed\n";
-    return 1;
-  }
   if (report.finished > 0) print_report(report, options, out);
-  return 0;
+  if (report.failed > 0)
+    log << report.failed << " points could not be measured; " << options.out << ".failed says why\n";
+  if (report.checks_passed) return 0;
+  log << "a kernel gives wrong results: " << report.left_out << " points that need it were not measured\n";
+  return 1;
 }
 
 }  // namespace equipoise

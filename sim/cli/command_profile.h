@@ -20,7 +20,7 @@ struct ProfileOptions {
   std::uint64_t seed = 0;
 };
 
-// Returns the exit status: 0, or 1 if a kernel is wrong (then nothing is timed). Throws UserError. Progress
+// Returns the exit status: 0, or 1 if a kernel is wrong (it is then not timed). Throws UserError. Progress
 // and notes go to `log`. `stop` ends the run cleanly after the current point.
 int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
                 const std::atomic<bool>& stop);

@@ -11,9 +11,11 @@
 #include <set>
 #include <sstream>
 
+#include "kernels/checks.h"
 #include "kernels/validate.h"
 #include "policies/error.h"
 #include "policies/random.h"
+#include "profiler/measure/failures.h"
 #include "profiler/measure/layer_shapes.h"
 #include "profiler/measure/pace_log.h"
 #include "profiler/measure/point_lists.h"
@@ -103,6 +105,91 @@ TEST_CASE("batches at a lowered clock are dropped and counted") {
   CHECK(m.kept == 7);
   CHECK(m.pace == 2000.0);
   CHECK(m.seconds == doctest::Approx(1e-4));
+}
+
+TEST_CASE(
+    "a GPU's batch that waited for its host is dropped, and a first call that loaded its code is not "
+    "counted") {
+  // Calls of 0.1 ms that take the host 0.3 ms each to issue; the first needs a second. Batches 2 and 3 ran
+  // dry.
+  int batches = 0;
+  const TimeBatch device = [&](std::size_t, std::size_t calls) {
+    ++batches;
+    const auto count = static_cast<double>(calls);
+    if (batches == 1) return Elapsed{1.0, 1.0, true};
+    const bool dry = batches == 7 || batches == 8;
+    return Elapsed{(dry ? 3e-4 : 1e-4) * count, 3e-4 * count, dry};
+  };
+  RulerOptions options;
+  options.issue_seconds = 8e-3;
+  options.most_calls = 256;
+  const Measurement m = measure_call(device, kSteadyClock, options);
+  CHECK(m.calls_per_batch >= 10);  // the 1 ms that a batch must last
+  CHECK(m.calls_per_batch <= 27);  // 8 ms of issuing
+  CHECK(m.stolen == 2);
+  CHECK(m.seconds == doctest::Approx(1e-4));
+  CHECK_FALSE(m.disturbed);
+  options.most_calls = 5;
+  batches = 100;
+  CHECK(measure_call(device, kSteadyClock, options).calls_per_batch == 5);
+}
+
+TEST_CASE("a GPU that long products hold below its peak clock is measured at the clock that it keeps") {
+  // Two batches at 1980 MHz, all others at 1700 MHz and 1980 / 1700 of the time; one at 1500 is a throttled
+  // one.
+  ScriptedDevice device;
+  device.factors.assign(100, {1.1647, 1.1647});
+  device.factors[0] = device.factors[1] = {1, 1};
+  int reads = 0;
+  const auto clock = [&] {
+    ++reads;
+    return reads <= 2 ? 1980.0 : reads == 5 ? 1500.0 : 1700.0;
+  };
+  RulerOptions options;
+  options.clock_against_median = true;
+  const Measurement m = measure_call(std::ref(device), clock, options);
+  CHECK(m.throttled == 1);
+  CHECK_FALSE(m.disturbed);
+  CHECK(m.pace == 1700.0);
+  CHECK(m.seconds == doctest::Approx(1.1647e-4));
+}
+
+TEST_CASE("points that fail are gone round by a resumed run, and so is one that ended the program") {
+  const std::string out = temporary("equipoise_failures");
+  {
+    Failures failures(out, false);
+    failures.add("attention forward 64/1/1 5:5", "no engine\nfor this");
+    failures.begin("gemm 1x1x1NN");
+    failures.end();
+    failures.begin("gemm 2x2x2NN");  // and no end: the program died
+  }
+  const Failures resumed(out, true);
+  CHECK(resumed.size() == 2);
+  CHECK(resumed.has("attention forward 64/1/1 5:5"));
+  CHECK(resumed.has("gemm 2x2x2NN"));
+  CHECK_FALSE(resumed.has("gemm 1x1x1NN"));
+  CHECK(Failures(out, true).size() == 2);  // read again from the file alone
+  CHECK(Failures(out, false).size() == 0);
+  CHECK_FALSE(std::filesystem::exists(out + ".failed"));
+}
+
+TEST_CASE("every point names the checks that it depends on, as the checkers call them") {
+  const auto backend = kernels::make_cpu_backend();
+  std::set<std::string> checked{"attention", "gemm", "elementwise", "copy", "launch", "collective"};
+  for (const kernels::CheckResult& result : kernels::check_all(*backend, 3)) checked.insert(result.op);
+  ListOptions options;
+  options.scale = scale_of("cpu");
+  for (const auto& points : {attention_points(options), gemm_points(options), row_points(options)}) {
+    for (const Point& point : points) {
+      const std::vector<std::string> ops = checked_ops(point);
+      CHECK(ops.size() >= (family_of(point) == "gemm" ? 1U : 2U));
+      for (const std::string& op : ops) CHECK_MESSAGE(checked.count(op) == 1, op);
+    }
+  }
+  AttentionPoint backward;
+  backward.pass = kernels::Pass::backward;
+  CHECK(checked_ops({backward, {}}) ==
+        std::vector<std::string>{"attention", "attention_forward", "attention_backward"});
 }
 
 TEST_CASE("a point visited several times is told by its fastest undisturbed visit") {

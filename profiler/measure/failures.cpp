@@ -1,0 +1,45 @@
+#include "profiler/measure/failures.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+
+#include "policies/error.h"
+
+namespace equipoise::measure {
+
+Failures::Failures(const std::string& out, bool resume) : path_(out + ".failed"), trying_(out + ".trying") {
+  if (!resume) {
+    std::remove(path_.c_str());
+    end();
+    return;
+  }
+  std::ifstream failed(path_);
+  for (std::string line; std::getline(failed, line);) keys_.insert(line.substr(0, line.find('\t')));
+  std::string key;
+  if (std::ifstream trying(trying_); std::getline(trying, key) && !key.empty()) {
+    add(key, "the program ended while it was measured");
+    end();
+  }
+}
+
+void Failures::add(const std::string& key, const std::string& reason) {
+  if (!keys_.insert(key).second) return;
+  std::string line = key + '\t' + reason;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::ofstream file(path_, std::ios::app);
+  file << line << '\n' << std::flush;
+  if (!file) throw UserError(path_ + ": cannot be written");
+}
+
+void Failures::begin(const std::string& key) const {
+  std::ofstream file(trying_, std::ios::trunc);
+  file << key << '\n' << std::flush;
+  if (!file) throw UserError(trying_ + ": cannot be written");
+}
+
+void Failures::end() const {
+  std::remove(trying_.c_str());
+}
+
+}  // namespace equipoise::measure
