@@ -66,7 +66,14 @@ class Maker {
     if (recipe_.contains("attention")) make_attention(recipe_["attention"]);
     if (recipe_.contains("gemm")) make_plain("gemm", recipe_["gemm"]);
     if (recipe_.contains("elementwise")) make_plain("elementwise", recipe_["elementwise"]);
-    if (recipe_.contains("collective")) make_collective(recipe_["collective"]);
+    if (recipe_.contains("collective")) {
+      const json& section = recipe_["collective"];
+      if (section.contains("keep")) {
+        profile_["tables"]["collective"] = kept(section, where_ + ".collective");
+      } else {
+        make_collective(section);
+      }
+    }
     return profile_;
   }
 
@@ -107,10 +114,23 @@ class Maker {
     return table;
   }
 
+  static json kept(const json& entry, const std::string& where) {
+    const json& keep = object_field(entry, "keep", where);
+    refuse_unknown_keys(keep, {"profile", "table"}, where + ".keep");
+    const Profile other = Profile::load(text_field(keep, "profile", where + ".keep"));
+    return at_path(other.json().at("tables"), text_field(keep, "table", where + ".keep"), where + ".keep");
+  }
+
+  [[nodiscard]] Provenance kind_of(const json& entry) const {
+    return entry.value("measured", kind_ == Provenance::measured) ? Provenance::measured
+                                                                  : Provenance::published;
+  }
+
   template <class Fit>
   json made(const json& entry, const std::string& where, const Fit& fit) {
-    refuse_unknown_keys(entry, {"fit", "derive", "note"}, where);
+    refuse_unknown_keys(entry, {"fit", "derive", "keep", "note", "measured"}, where);
     if (entry.contains("derive")) return derived(entry, where);
+    if (entry.contains("keep")) return kept(entry, where);
     json table = fit();
     table["selector"] = entry["fit"];
     if (entry.contains("note")) table["note"] = entry["note"];
@@ -135,7 +155,8 @@ class Maker {
           for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here + ": no sample of this direction");
-          return cpu_core() ? fit_blocked_attention(found) : fit_attention(found, sms_, apart, kind_);
+          return cpu_core() ? fit_blocked_attention(found)
+                            : fit_attention(found, sms_, apart, kind_of(entry));
         });
       }
   }
@@ -146,9 +167,9 @@ class Maker {
       profile_["tables"][name][item.key()] = made(item.value(), here, [&] {
         if (name == "gemm") {
           const auto found = selected(samples_.gemm, item.value(), here);
-          return cpu_core() ? fit_panel_gemm(found) : fit_gemm(found, sms_, kind_);
+          return cpu_core() ? fit_panel_gemm(found) : fit_gemm(found, sms_, kind_of(item.value()));
         }
-        return fit_elementwise(selected(samples_.elementwise, item.value(), here), kind_);
+        return fit_elementwise(selected(samples_.elementwise, item.value(), here), kind_of(item.value()));
       });
     }
   }
@@ -174,7 +195,8 @@ class Maker {
     for (const auto& item : object_field(section, "node", where).items()) {
       const std::string here = where + ".node." + item.key();
       json made_table = made(item.value(), here, [&] {
-        return fit_node_collective(collectives(item.value(), here, false, item.key()), from_ranks, kind_);
+        return fit_node_collective(collectives(item.value(), here, false, item.key()), from_ranks,
+                                   kind_of(item.value()));
       });
       profile_["tables"]["collective"]["node"][item.key()] = std::move(made_table);
     }
@@ -193,8 +215,9 @@ class Maker {
       const std::string matches = entry.value("matches", std::string());
       entry.erase("nic_GBps");
       entry.erase("matches");
-      json made_table = made(
-          entry, here, [&] { return fit_network(collectives(entry, here, true, ""), node, nic, kind_); });
+      json made_table = made(entry, here, [&] {
+        return fit_network(collectives(entry, here, true, ""), node, nic, kind_of(entry));
+      });
       made_table["fitted_at_nic_GBps"] = nic;
       if (!matches.empty()) made_table["matches"] = matches;
       profile_["tables"]["collective"]["networks"][item.key()] = std::move(made_table);
@@ -221,6 +244,29 @@ bool selects(const json& selector, const Labels& labels) {
     if (it == labels.end() || !text_matches(item.value(), it->second, part)) return false;
   }
   return true;
+}
+
+void take_measurement(json& recipe, const std::string& where, const json& measured) {
+  if (!recipe.is_object()) return;  // make_profile says so
+  const json facts = recipe.value("measured_facts", json::array());
+  const auto is_text = [](const json& fact) { return fact.is_string(); };
+  if (!facts.is_array() || !std::all_of(facts.begin(), facts.end(), is_text))
+    throw UserError(where + ".measured_facts: expected a list of names, found " + facts.dump());
+  recipe.erase("measured_facts");
+  const json device = measured.is_object() ? measured.value("device", json::object()) : json::object();
+  for (const json& fact : facts) {
+    const auto name = fact.get<std::string>();
+    if (!(device.value(name, 0.0) > 0))
+      throw UserError(where + ".measured_facts: no .json file of samples says what " + name + " is");
+    recipe["device"][name] = device.at(name);
+    recipe["device"]["sources"][name] =
+        "measured by this program on " + device.value("name", std::string("this device"));
+  }
+  if (!measured.is_object()) return;
+  if (measured.contains("software")) recipe["software"] = measured["software"];
+  // The samples file lists every check; a profile keeps the worst of each op.
+  if (measured.contains("checks") && measured["checks"].contains("summary"))
+    recipe["checks"] = measured["checks"]["summary"];
 }
 
 json make_profile(const json& recipe, const std::string& where, const SampleSet& samples) {

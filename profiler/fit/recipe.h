@@ -4,7 +4,11 @@
 //   {"fit": {"gpu": "H100", "dtype": ["fp16", "bf16"], "source_has": "…"}}   samples whose labels match
 //   {"derive": {"copy": "gemm/bf16", "profile": "h100-sxm", "multiply": {"memory_GBps": 1.43}, "set": {…},
 //               "ranges": {…}, "rule": "why"}}                                marked derived, with the rule
-// Samples that `profile` measured bring their own recipe: everything that is there is fitted.
+//   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, provenance and
+//   all
+// "measured": true at a fitted table (or at the whole recipe) says that its samples are this program's own.
+// "measured_facts": ["launch_seconds", …] takes facts of the device from the samples file instead of the
+// recipe. Samples that `profile` measured bring their own recipe: everything that is there is fitted.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,6 +20,10 @@ namespace equipoise {
 
 // `where`: the recipe's file name, for errors. Throws UserError; the result loads as a Profile.
 nlohmann::json make_profile(const nlohmann::json& recipe, const std::string& where, const SampleSet& samples);
+
+// Completes a recipe with what a samples file says beside its samples: the facts that the recipe leaves to
+// the measurement, what ran, and how its checks came out. `measured`: the file, null where there is none.
+void take_measurement(nlohmann::json& recipe, const std::string& where, const nlohmann::json& measured);
 
 // Whether the labels are those that a selector asks for.
 bool selects(const nlohmann::json& selector, const Labels& labels);

@@ -77,6 +77,7 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   std::string where = options.recipe;
   if (!options.recipe.empty()) {
     recipe = read_json_file(options.recipe);
+    take_measurement(recipe, options.recipe, measured);
   } else if (!measured.is_null()) {
     recipe = recipe_of_samples(measured, name, samples);
     where = options.samples.back();
