@@ -5,8 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -16,6 +14,7 @@
 #include <thread>
 
 #include "policies/error.h"
+#include "profiler/measure/check_report.h"
 #include "profiler/measure/collective_ruler.h"
 #include "profiler/measure/failures.h"
 #include "profiler/measure/pace_log.h"
@@ -125,66 +124,6 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
     }
   }
   return best;
-}
-
-json error_json(double error) {
-  return std::isfinite(error) ? json(error) : json("not finite");
-}
-
-json check_json(const std::vector<kernels::CheckResult>& results) {
-  json list = json::array();
-  for (const kernels::CheckResult& result : results) {
-    list.push_back({{"op", result.op},
-                    {"tensor", result.tensor},
-                    {"shape", result.shape},
-                    {"error", error_json(result.error)},
-                    {"limit", result.limit}});
-  }
-  return list;
-}
-
-// Worst error of each (op, tensor): what a profile keeps of the checks.
-json check_summary(const std::vector<kernels::CheckResult>& results) {
-  std::map<std::string, const kernels::CheckResult*> worst;
-  for (const kernels::CheckResult& result : results) {
-    const kernels::CheckResult*& entry = worst[result.op + " " + result.tensor];
-    if (entry == nullptr || entry->error < result.error) entry = &result;
-  }
-  json summary = json::object();
-  for (const auto& [name, result] : worst) {
-    summary[name] = {
-        {"worst_error", error_json(result->error)}, {"limit", result->limit}, {"shape", result->shape}};
-  }
-  return summary;
-}
-
-// The checks of some families' kernels. One that throws has failed for the whole family.
-std::vector<kernels::CheckResult> checks_of(Backend& backend, const std::set<std::string>& families,
-                                            std::uint64_t seed) {
-  struct Part {
-    const char* family;
-    std::vector<kernels::CheckResult> (*check)(Backend&, std::uint64_t);
-  };
-  std::vector<kernels::CheckResult> results;
-  for (const Part& part : {Part{"attention", kernels::check_attention}, Part{"gemm", kernels::check_gemm},
-                           Part{"elementwise", kernels::check_rows}}) {
-    if (!families.empty() && families.count(part.family) == 0) continue;
-    try {
-      const std::vector<kernels::CheckResult> more = part.check(backend, ++seed);
-      results.insert(results.end(), more.begin(), more.end());
-    } catch (const std::exception& e) {
-      results.push_back({part.family, "not run", e.what(), std::numeric_limits<double>::infinity(), 0});
-    }
-  }
-  return results;
-}
-
-const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results) {
-  const kernels::CheckResult* worst = nullptr;
-  for (const kernels::CheckResult& result : results) {
-    if (worst == nullptr || result.error * worst->limit > worst->error * result.limit) worst = &result;
-  }
-  return worst;
 }
 
 class Session {
@@ -400,8 +339,7 @@ class Session {
     samples.erase("launch");
     const kernels::DeviceDescription device = backend_->describe();
     file["software"] = device.libraries;
-    file["checks"] = {{"summary", check_summary(checks_)}, {"all", check_json(checks_)}};
-    if (options_.resume) keep_earlier_checks(file["checks"]);
+    file["checks"] = checks_json(checks_, options_.resume ? options_.out : "");
     for (const auto& item : samples.items()) report_.finished += item.value().size();
     file["run"] = {{"minutes", options_.minutes},
                    {"seed", options_.seed},
@@ -417,21 +355,6 @@ class Session {
                     gpu_ ? "device time between events" : "CPU time of the thread; wall_seconds beside it"}};
     file["samples"] = std::move(samples);
     write_file_atomically(options_.out, file.dump(1) + "\n");
-  }
-
-  // A run that is resumed may have checked kernels of other families before.
-  void keep_earlier_checks(json& checks) const {
-    const json earlier = json::parse(std::ifstream(options_.out), nullptr, false);
-    if (!earlier.is_object() || !earlier.contains("checks")) return;
-    const json& before = earlier["checks"];
-    std::set<std::string> now;
-    for (const kernels::CheckResult& result : checks_) now.insert(result.op);
-    const json all = before.value("all", json::array());
-    const json summary = before.value("summary", json::object());
-    for (const json& result : all)
-      if (now.count(result.value("op", std::string())) == 0) checks["all"].push_back(result);
-    for (const auto& [name, result] : summary.items())
-      if (now.count(name.substr(0, name.find(' '))) == 0) checks["summary"][name] = result;
   }
 
   // What the samples themselves say about the device; `fit` may be given better facts.
