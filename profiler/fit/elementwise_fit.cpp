@@ -10,6 +10,7 @@ namespace equipoise {
 namespace {
 
 constexpr double kMostBytes = 1e15;
+constexpr double kMeasuredPower = 4;
 constexpr double kCacheShare = 0.25;  // where the search for the cache's size starts, of the largest tensors
 
 }  // namespace
@@ -37,8 +38,9 @@ nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples
                         {"memory_GBps", fastest_GBps, 1},
                         {"cache_gain", 0.001, 4},
                         {"cache_MB", kCacheShare * most_bytes * 1e-6, 1}};
-  const auto form_of = [](std::span<const double> p) {
-    return ElementwiseParameters{p[0], p[1], p[3], p[1] * (1 + p[2])};
+  const double power = kind == Provenance::measured ? kMeasuredPower : ElementwiseParameters{}.cache_power;
+  const auto form_of = [power](std::span<const double> p) {
+    return ElementwiseParameters{p[0], p[1], p[3], p[1] * (1 + p[2]), power};
   };
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     return std::log(elementwise_seconds(form_of(p), samples[i]->bytes) / samples[i]->seconds);

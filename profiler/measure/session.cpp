@@ -44,6 +44,10 @@ struct Family {
 // that nothing disturbed.
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
+// Bytes of the buffer sets that a point's calls walk over: beyond the cache on a GPU; on a CPU beyond the
+// core's own caches, yet a small part of the last one, which other cores share and fill.
+constexpr double kGpuFootprint = 256e6;
+constexpr double kCpuFootprint = 8e6;
 constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace
 
 std::size_t visits_of(const Family& family, std::size_t rounds) {
@@ -294,7 +298,7 @@ class Session {
   std::string failure_to_measure(const Point& point, Measurement& measured) {
     std::string reason;
     try {
-      const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? 256e6 : 16e6);
+      const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? kGpuFootprint : kCpuFootprint);
       be_patient();
       measured = measure_call(
           time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);

@@ -190,15 +190,44 @@ void call_row_op(Backend& backend, const RowPoint& point, const RowSet& s, const
   }
 }
 
+// Tensors of an op in rows * columns elements: no buffer that it leaves alone, so that the footprint is what
+// was asked for.
+struct RowSizes {
+  std::int64_t in;
+  std::int64_t second;
+  std::int64_t third;
+};
+
+RowSizes row_sizes(RowOp op) {
+  switch (op) {
+    case RowOp::rms_norm:
+    case RowOp::cross_entropy_backward:
+      return {1, 0, 1};
+    case RowOp::rms_norm_backward:
+    case RowOp::residual_add:
+      return {1, 1, 1};
+    case RowOp::swiglu:
+      return {2, 0, 1};
+    case RowOp::swiglu_backward:
+      return {2, 1, 2};
+    case RowOp::cross_entropy:
+    case RowOp::rope:
+    case RowOp::optimizer:
+      break;
+  }
+  return {1, 0, 0};
+}
+
 Workload row_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
   if (point.op == RowOp::rope) return rope_workload(backend, pool, point, sets);
   if (point.op == RowOp::optimizer) return adam_workload(backend, pool, point, sets);
+  const RowSizes sizes = row_sizes(point.op);
   const std::int64_t n = point.rows * point.columns;
-  const bool gated = point.op == RowOp::swiglu || point.op == RowOp::swiglu_backward;
   auto buffers = std::make_shared<std::vector<RowSet>>();
   for (std::size_t i = 0; i < sets; ++i) {
-    buffers->push_back({pool.elements(gated ? 2 * n : n), pool.elements(n), pool.elements(gated ? 2 * n : n),
-                        pool.positive_floats(point.rows), pool.floats(std::max(point.rows, point.columns))});
+    buffers->push_back({pool.elements(sizes.in * n), pool.elements(sizes.second * n),
+                        pool.elements(sizes.third * n), pool.positive_floats(point.rows),
+                        pool.floats(std::max(point.rows, point.columns))});
   }
   const auto weight = std::make_shared<Buffer>(pool.elements(point.columns));
   const auto targets =

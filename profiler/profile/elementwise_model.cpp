@@ -26,6 +26,7 @@ ElementwiseParameters elementwise_parameters(const nlohmann::json& table, const 
   if (!node.contains("cache_MB")) return fit;
   fit.cache_MB = positive_field(node, "cache_MB", here);
   fit.cache_GBps = positive_field(node, "cache_GBps", here);
+  if (node.contains("cache_power")) fit.cache_power = positive_field(node, "cache_power", here);
   return fit;
 }
 
@@ -34,6 +35,7 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
   if (fit.cache_MB > 0) {
     node["cache_MB"] = fit.cache_MB;
     node["cache_GBps"] = fit.cache_GBps;
+    if (fit.cache_power != ElementwiseParameters{}.cache_power) node["cache_power"] = fit.cache_power;
   }
   return node;
 }

@@ -177,6 +177,10 @@ TEST_CASE("an elementwise op runs at the cache's rate, at the memory's, or betwe
   CHECK(elementwise_seconds(fit, 1e3) == doctest::Approx(10.25e-6).epsilon(1e-5));
   CHECK(elementwise_seconds(fit, 1e9) == doctest::Approx(1).epsilon(1e-4));
   CHECK(elementwise_seconds({10, 1}, 1e3) == doctest::Approx(11e-6));  // no cache: memory
+  // 2 MB at power 4: 1 / (1 + 16) of them at 4 GB/s: 2000 - 2000 * 3/4 / 17 us; at power 2 a fifth: 2000 -
+  // 300.
+  CHECK(elementwise_seconds({10, 1, 1, 4, 4}, 2e6) == doctest::Approx((2010 - 1500.0 / 17) * 1e-6));
+  CHECK(elementwise_seconds(fit, 2e6) == doctest::Approx(1710e-6));
 }
 
 TEST_CASE("short queries over long keys cost more a pair than square ones") {

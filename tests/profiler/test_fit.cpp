@@ -228,6 +228,28 @@ TEST_CASE("each pass of an elementwise op has its own table; without one the for
         model.seconds(Elementwise::copy, 9e8, use));
 }
 
+TEST_CASE("our own elementwise samples find the size of a cache and the rates on both sides of it") {
+  // 1 us, 20 GB/s beyond 8 MB and 100 within; 1 / (1 + (bytes / 8 MB)^4) of an op's bytes are within.
+  nlohmann::json file = synthetic_samples();
+  nlohmann::json& rows = file["samples"]["elementwise"];
+  rows = nlohmann::json::array();
+  for (int i = 0; i < 26; ++i) {
+    const double bytes = 2e4 * std::exp2(0.5 * i);
+    const double within = 1 / (1 + std::pow(bytes / 8e6, 4));
+    rows.push_back({{"op", "rope"},
+                    {"bytes", bytes},
+                    {"seconds", 1e-6 + bytes * (within / 100e9 + (1 - within) / 20e9)}});
+  }
+  SampleSet samples;
+  add_json(file, "s.json", samples);
+  const Profile profile(make_profile(recipe_of_samples(file, "s", samples), "s.json", samples), "s.json");
+  const nlohmann::json& fit = profile.table("elementwise").at("rope").at("parameters");
+  CHECK(fit.at("cache_power") == 4.0);
+  CHECK(fit.at("cache_MB").get<double>() == doctest::Approx(8).epsilon(0.02));
+  CHECK(fit.at("cache_GBps").get<double>() == doctest::Approx(100).epsilon(0.02));
+  CHECK(fit.at("memory_GBps").get<double>() == doctest::Approx(20).epsilon(0.02));
+}
+
 TEST_CASE("a pass that is none is refused, and rows of another tool's table need a recipe") {
   nlohmann::json file = synthetic_samples();
   file["samples"]["elementwise"].push_back(
