@@ -81,6 +81,7 @@ struct AttentionModel::Fit {
     if (longest > direction.keys.samples.high ||
         static_cast<double>(fewest_queries) < direction.queries.samples.low)
       use.beyond_samples += 1;
+    use.derived += direction.keys.derived ? 1 : 0;
     if (direction.cpu_core) return blocked_seconds(direction, pieces);
     if (direction.apart != DocumentMask::varlen) work = attention_work({}, direction.apart, pieces);
     return attention_seconds(direction.parameters, heads, sms, work);

@@ -71,7 +71,9 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   if (bytes > sizes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
   use.calls += 1;
-  bool beyond = !sizes.samples.holds(bytes);
+  // Between nodes, too, the links inside them are those of the kind's own table.
+  const bool derived = fit_->node_bytes[index].derived || sizes.derived;
+  bool beyond = derived || !sizes.samples.holds(bytes);
   double seconds = 0;
   if (one_node) {
     seconds = node_seconds(fit_->node[index], kind, bytes, group.ranks);
@@ -85,6 +87,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
     seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, fit_->nic_GBps);
   }
   use.beyond_samples += beyond ? 1 : 0;
+  use.derived += derived ? 1 : 0;
   return seconds;
 }
 

@@ -15,13 +15,16 @@ class Profile;  // profiler/profile/profile.h: the parsed file
 enum class Precision { bf16, fp8 };  // of GEMMs; attention and elementwise stay in bf16
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
-// validity range that the profile declares). A call outside the validity range throws UserError.
+// validity range that the profile declares). A call outside the validity range throws UserError. Calls to a
+// derived table are all beyond: no sample of that kernel on that device stands behind them.
 struct RangeUse {
   std::int64_t calls = 0;
   std::int64_t beyond_samples = 0;
+  std::int64_t derived = 0;  // of those, to derived tables
   void operator+=(const RangeUse& other) {
     calls += other.calls;
     beyond_samples += other.beyond_samples;
+    derived += other.derived;
   }
 };
 

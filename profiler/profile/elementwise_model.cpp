@@ -77,6 +77,7 @@ double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, El
                         bytes, row.bytes.allowed);
   use.calls += 1;
   if (!row.bytes.samples.holds(bytes)) use.beyond_samples += 1;
+  use.derived += row.bytes.derived ? 1 : 0;
   return elementwise_seconds(row.parameters, bytes);
 }
 

@@ -1,5 +1,6 @@
 #include "profiler/profile/validity.h"
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
@@ -24,7 +25,13 @@ Validity validity_of(const nlohmann::json& table, const std::string& dimension, 
   const nlohmann::json& ranges = object_field(table, "ranges", where);
   const std::string here = where + ".ranges." + dimension;
   const nlohmann::json& range = object_field(ranges, dimension, where + ".ranges");
-  return {interval_of(range, "samples", here), interval_of(range, "allowed", here)};
+  Validity validity{interval_of(range, "samples", here), interval_of(range, "allowed", here)};
+  const auto provenance = table.find("provenance");
+  validity.derived = provenance != table.end() && provenance->is_object() &&
+                     provenance->value("kind", std::string()) == "derived";
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (validity.derived) validity.samples = {kInfinity, -kInfinity};
+  return validity;
 }
 
 void refuse_out_of_range(const std::string& profile, const std::string& op, const std::string& dimension,

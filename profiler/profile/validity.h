@@ -13,11 +13,13 @@ struct Interval {
 };
 
 struct Validity {
-  Interval samples;  // of the values that the fit saw
+  Interval samples;  // of the values that the fit saw; holds nothing if the table is derived
   Interval allowed;  // outside: refused
+  bool derived = false;
 };
 
-// Reads `table.ranges.<dimension>` = {"samples": [low, high], "allowed": [low, high]}.
+// Reads `table.ranges.<dimension>` = {"samples": [low, high], "allowed": [low, high]}. A table of provenance
+// `derived` has no samples: those that its file states are of the table it was derived from.
 Validity validity_of(const nlohmann::json& table, const std::string& dimension, const std::string& where);
 
 // One line for the user: which profile, which op, what was asked for, what is allowed.

@@ -52,8 +52,11 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     if (provenance.contains("source")) out << "\n  from " << text_of(provenance["source"]);
     if (table.contains("note")) out << "\n  note: " << text_of(table["note"]);
     const json ranges = table.value("ranges", json::object());
+    // The samples that a derived table states are of the table it was derived from.
+    const char* const whose =
+        provenance.value("kind", std::string()) == "derived" ? ": none of its own; source " : ": samples ";
     for (const auto& range : ranges.items())
-      out << "\n  " << range.key() << ": samples " << interval(range.value().at("samples")) << ", valid "
+      out << "\n  " << range.key() << whose << interval(range.value().at("samples")) << ", valid "
           << interval(range.value().at("allowed"));
   }
   out << '\n';

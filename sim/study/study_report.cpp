@@ -148,7 +148,8 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"profile", result.profile},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
-                   {"beyond_samples", p.use.beyond_samples}}}};
+                   {"beyond_samples", p.use.beyond_samples},
+                   {"on_derived_tables", p.use.derived}}}};
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);

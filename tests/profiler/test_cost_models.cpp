@@ -251,6 +251,35 @@ TEST_CASE("products grow with every size, to a million tokens") {
   CHECK(ratio < 2);
 }
 
+TEST_CASE("a derived table has no samples, so every call to it is beyond them") {
+  const Profile profile = Profile::load("h100-sxm");
+  RangeUse use;
+  // FP8 is derived from BF16's table, whose samples hold this shape.
+  const double plain = GemmModel(profile, Precision::bf16).seconds(2048, 4096, 4096, use);
+  CHECK(use.beyond_samples == 0);
+  CHECK(use.derived == 0);
+  CHECK(GemmModel(profile, Precision::fp8).seconds(2048, 4096, 4096, use) < plain);
+  CHECK(use.beyond_samples == 1);
+  CHECK(use.derived == 1);
+  const ElementwiseModel elementwise(profile);
+  (void)elementwise.seconds(Elementwise::residual_add, 1e8, use);  // published
+  CHECK(use.derived == 1);
+  (void)elementwise.seconds(Elementwise::copy, 1e8, use);  // a rule
+  CHECK(use.derived == 2);
+  const CollectiveModel collectives(profile, {});
+  (void)collectives.seconds(Collective::all_gather, 1e9, {8, 8}, use);  // published
+  CHECK(use.derived == 2);
+  // All-to-all is derived from it, also where it leaves the node.
+  (void)collectives.seconds(Collective::all_to_all, 1e9, {8, 8}, use);
+  (void)collectives.seconds(Collective::all_to_all, 1e9, {16, 8}, use);
+  CHECK(use.derived == 4);
+  CHECK(use.beyond_samples == 4);
+  CHECK(use.calls == 7);
+  RangeUse sum = use;
+  sum += use;
+  CHECK(sum.derived == 8);
+}
+
 TEST_CASE("collectives move nccl-tests' bytes over their slowest link") {
   NodeParameters node;
   node.launch_us = 5;
