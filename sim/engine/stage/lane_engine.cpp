@@ -153,8 +153,7 @@ void LaneEngine::report_stall(const Schedule& schedule) const {
     if (next_[at(s)] < schedule.ops[at(s)].size()) {
       const ScheduleOp& op = schedule.ops[at(s)][next_[at(s)]];
       waiting.append(waiting.empty() ? "stage " : ", stage ").append(std::to_string(s));
-      waiting.append(" waits for the input of ").append(letter_of(op.kind));
-      waiting.append(std::to_string(op.micro_batch + 1));
+      waiting.append(" waits for the input of ").append(describe_op(op, schedule.virtual_stages));
     }
   throw std::logic_error("the schedule stalls: " + waiting);
 }

@@ -139,5 +139,5 @@ TEST_CASE("A schedule that cannot run says who waits for what") {
   } catch (const std::logic_error& e) {
     message = e.what();
   }
-  CHECK(message.find("stage 1 waits for the input of B1") != std::string::npos);
+  CHECK(message.find("stage 1 waits for the input of B of micro-batch 0") != std::string::npos);
 }
