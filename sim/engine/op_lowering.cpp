@@ -268,8 +268,7 @@ class Lowering final : public OpSink {
         builder_.add_dependency(end_of_[l][stage][end_of_[l][stage].size() - ranks + r], task);
       });
       for (std::size_t i = 0; i < end.steps.size(); ++i)
-        add(builder_.add_task(stream, end.durations[i], TaskKind::collective), end.steps[i].name,
-            end.steps[i].stream, t);
+        add(builder_.add_task(stream, end.durations[i], TaskKind::collective), end.steps[i], t);
     }
   }
 

@@ -30,7 +30,7 @@ class Mapper {
 
   // The GPUs that an op's data goes round, in order; one: no traffic.
   [[nodiscard]] std::vector<int> ring_of(const LoweredTask& task) const {
-    if (task.lane < 0) {  // gradient bucket: all replicas
+    if (task.lane < 0) {  // gradient bucket or parameter gather: all replicas
       std::vector<int> all;
       for (int r = 0; r < program_.replicas; ++r) all.push_back(gpu(task.stage, r, task.rank));
       return all;

@@ -2,8 +2,8 @@
 //
 // Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an
 // all-to-all as much in all. A pipeline transfer takes the route between its two GPUs. Kernels load no link.
-// Groups lie on GPUs as the placement says. The parameter gather at the end keeps its modelled time: it loads
-// no link here.
+// Groups lie on GPUs as the placement says; gradient buckets and the parameter gather at the end go round all
+// replicas of a stage.
 #pragma once
 
 #include "sim/engine/event_loop.h"

@@ -68,8 +68,7 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
     for (std::size_t l = 0; l < op.lanes.size(); ++l)
       for (int s = 0; s < program.stages; ++s) {
         const auto& busy = op.lanes[l].compute[static_cast<std::size_t>(s)];
-        for (std::size_t r = 0; r < busy.size(); ++r)
-          gpus.add(l, s, r, static_cast<double>(busy[r]) * 1e-12);
+        for (std::size_t r = 0; r < busy.size(); ++r) gpus.add(l, s, r, static_cast<double>(busy[r]) * 1e-12);
       }
     REQUIRE(gpus.seconds().size() == stage.gpu_compute.size());
     for (std::size_t g = 0; g < stage.gpu_compute.size(); ++g)
@@ -127,6 +126,51 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
     CHECK(slowed >= alone);
     if (placement.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
   }
+}
+
+TEST_CASE("the parameter gather at the end of a step takes as long as its slowest link") {
+  // Two replicas of 4 layers of 41,088 parameters, two embeddings of 16,384 and a norm of 64: each sends the
+  // half that it has updated, 197,184 parameters / 2 x 2 bytes, over a NIC of 1 MB/s. Nothing else runs then.
+  ModelShape model;
+  model.name = "hand";
+  model.layers = 4;
+  model.hidden = 64;
+  model.heads = model.kv_heads = 2;
+  model.head_dim = 32;
+  model.ffn = 128;
+  model.vocab = 256;
+  REQUIRE(model.parameters() == 197184);
+  Layout layout;
+  layout.data = 2;
+  layout.zero = 1;
+  FabricOptions network;
+  network.gpus = 2;
+  network.gpus_per_node = 1;
+  network.nic_GBps = 0.001;
+  const Fabric slow(network);
+  ShardRule shard;
+  shard.fixed = &sharding_policy("per-sequence");
+  shard.options.pad = Pad::tail;
+  StepOptions run_by;
+  run_by.schedule = &schedule_policy("1f1b");
+  Step step;
+  step.lanes.resize(2);
+  for (int l = 0; l < 2; ++l) {
+    step.lanes[static_cast<std::size_t>(l)].context = 1;
+    step.lanes[static_cast<std::size_t>(l)].micro_batches.resize(1);
+    step.lanes[static_cast<std::size_t>(l)].micro_batches[0].slices = {{l, 0, 512}};
+  }
+  const Placement placement(layout.order, {1, 1, 1, 2, 1}, 1);
+  const auto seconds = [&](bool hidden_gather) {
+    FrameworkOptions framework;
+    framework.overlap_param_gather = hidden_gather;
+    const LayerCosts costs(model, layout, profile(), placement, {}, framework);
+    OpStepOptions options;
+    options.fabric = &slow;
+    return OpStepSimulator(costs, shard, run_by, options).run(step).step;
+  };
+  const Picoseconds gather = seconds(false) - seconds(true);
+  CHECK(std::abs(gather - 197'184'000'000) <= 1);  // picoseconds, rounded
 }
 
 TEST_CASE("the critical path of a real step adds up, and by document to what the micro-batches had") {
