@@ -11,6 +11,9 @@
 namespace equipoise::measure {
 namespace {
 
+constexpr const char* kPublishedShape = "published shape";
+constexpr double kMostRowBytes = 8e9;  // of a row-wise op: at a GPU's rate of memory long before
+
 double log2_of(std::int64_t value) {
   return std::log2(static_cast<double>(std::max<std::int64_t>(value, 1)));
 }
@@ -160,7 +163,7 @@ std::vector<Point> attention_points(const ListOptions& options) {
   SplitMix64 random(options.seed);
   if (options.scale.gpu) {  // the shapes whose rates are published (rates.py)
     for (const std::int64_t length : {8192, 2048, 32768, 4096, 16384}) {
-      add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, "published shape");
+      add_attention(points, {128, 64, 8}, {{0, length, 0, length}}, kPublishedShape);
     }
   }
   for (const kernels::AttentionShape& shape : attention_shapes(options.scale.gpu)) {
@@ -180,7 +183,12 @@ std::vector<Point> attention_points(const ListOptions& options) {
     }
     add_mixes(points, options, shape, random);
   }
-  return ordered(std::move(points), options);
+  points = ordered(std::move(points), options);
+  // A run of any length has those that can be set beside published rates.
+  std::stable_partition(points.begin(), points.end(), [](const Point& point) {
+    return std::get<AttentionPoint>(point.what).what == kPublishedShape;
+  });
+  return points;
 }
 
 std::vector<Point> gemm_points(const ListOptions& options) {
@@ -235,7 +243,9 @@ std::vector<Point> row_points(const ListOptions& options) {
     }
     family += 4;
   }
-  return ordered(std::move(points), options);
+  ListOptions smaller = options;
+  smaller.scale.most_bytes = std::min(options.scale.most_bytes, kMostRowBytes);
+  return ordered(std::move(points), smaller);
 }
 
 std::vector<Point> collective_points(const ListOptions& options, int ranks) {

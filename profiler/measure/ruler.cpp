@@ -52,12 +52,16 @@ std::size_t calls_for(const TimeBatch& time_batch, const RulerOptions& options) 
     const kernels::Elapsed elapsed = time_batch(0, calls);
     if (elapsed.starved && ++starved < kPatience) continue;
     const double answer = options.cpu_time ? elapsed.cpu_seconds : elapsed.seconds;
-    if (answer >= options.batch_seconds || calls >= options.most_calls) return calls;
-    if (!options.cpu_time && elapsed.cpu_seconds >= options.issue_seconds) return calls;
+    std::size_t most = options.most_calls;
+    if (!options.cpu_time && elapsed.cpu_seconds > 0) {
+      const double issued = options.issue_seconds * static_cast<double>(calls) / elapsed.cpu_seconds;
+      most = static_cast<std::size_t>(std::clamp(issued, 1.0, static_cast<double>(most)));
+    }
+    if (answer >= options.batch_seconds || calls >= most) return calls;
     const double grow = answer > 0 ? options.batch_seconds / answer : 16.0;
     calls =
         static_cast<std::size_t>(std::ceil(static_cast<double>(calls) * std::clamp(grow * 1.1, 2.0, 16.0)));
-    calls = std::min(calls, options.most_calls);
+    calls = std::min(calls, most);
   }
 }
 

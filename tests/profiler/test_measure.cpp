@@ -129,6 +129,14 @@ TEST_CASE(
   CHECK(m.stolen == 2);
   CHECK(m.seconds == doctest::Approx(1e-4));
   CHECK_FALSE(m.disturbed);
+  // Calls of 1 us at the same 0.3 ms: a batch is never full, and still no more than 8 ms are issued at once.
+  std::size_t most_issued = 0;
+  const TimeBatch tiny = [&](std::size_t, std::size_t calls) {
+    most_issued = std::max(most_issued, calls);
+    return Elapsed{1e-6 * static_cast<double>(calls), 3e-4 * static_cast<double>(calls), false};
+  };
+  CHECK(measure_call(tiny, kSteadyClock, options).calls_per_batch == 26);  // 8 ms / 0.3 ms
+  CHECK(most_issued == 26);
   options.most_calls = 5;
   batches = 100;
   CHECK(measure_call(device, kSteadyClock, options).calls_per_batch == 5);
@@ -349,6 +357,10 @@ TEST_CASE("point lists hold valid, distinct points that fit the device, the same
       CHECK(bytes_of(point, options.type) <= options.scale.most_bytes);
     }
     CHECK(keys.size() == all.size());
+    // The ten that have published rates (five lengths, two directions) come first, so that every run has
+    // them.
+    for (std::size_t i = 0; i < 10; ++i)
+      CHECK((std::get<AttentionPoint>(all[i].what).what == "published shape") == (device == "cuda"));
     const std::vector<Point> again = attention_points(options);
     CHECK(key_of(again[7]) == key_of(attention_points(options)[7]));
   }
