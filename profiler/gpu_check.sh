@@ -90,6 +90,7 @@ fi
 # process, and the next one goes round the point that did it.
 status=0
 started=$SECONDS
+deadline=$(awk -v m="$minutes" -v now="$started" 'BEGIN {print int(now + 60 * m) + 110}')  # checks and starts included
 go_on=$([[ -n $resume ]] && echo --resume)
 measure() {  # families, share of the minutes
   local for_this tries=0 result left
@@ -101,8 +102,11 @@ measure() {  # families, share of the minutes
     [[ -n $go_on ]] && arguments+=(--resume)
     [[ -n $trace ]] && arguments+=(--lengths "$trace")
     echo "== $1, $left minutes" >> "$log"
-    timeout -s INT -k 15 "$(awk -v m="$left" 'BEGIN {print int(60 * m) + 45}')" "$program" "${arguments[@]}" \
-      > "$out/part.txt" 2>> "$log"
+    local most
+    most=$(awk -v m="$left" 'BEGIN {print int(60 * m) + 45}')
+    [[ $most -gt $((deadline - SECONDS)) ]] && most=$((deadline - SECONDS))
+    [[ $most -lt 5 ]] && { echo "no time left for $1" | tee -a "$report"; status=1; return; }
+    timeout -s INT -k 15 "$most" "$program" "${arguments[@]}" > "$out/part.txt" 2>> "$log"
     result=$?
     go_on=--resume
     { echo "$1:"; cat "$out/part.txt"; } >> "$report"; cat "$out/part.txt"; rm -f "$out/part.txt"

@@ -107,6 +107,7 @@ TEST_CASE(
   CHECK(from.at("gemm").at("bf16").at("parameters").at("tile_tflops") ==
         tables.at("gemm").at("bf16").at("parameters").at("tile_tflops"));
   CHECK(h100.device().name != h200.device().name);
+  CHECK(h100.device().launch_seconds == 2e-6);
 }
 
 TEST_CASE("a recipe that leaves a fact to the measurement refuses samples that do not know it") {
