@@ -21,11 +21,11 @@ class FakeDevice {
 
   [[nodiscard]] double seconds(const Point& point) {
     const double noise = 1 + 0.02 * (2 * static_cast<double>(random_.next() >> 11U) * 0x1p-53 - 1);
-    return noise * std::visit([this](const auto& what) { return exact(what); }, point.what);
+    return noise * std::visit([this](const auto& what) { return this->exact(what); }, point.what);
   }
 
  private:
-  double exact(const LaunchPoint&) { return 2e-6; }
+  static double exact(const LaunchPoint&) { return 2e-6; }
   double exact(const CopyPoint& point) {
     return elementwise_.seconds(Elementwise::copy, 2 * static_cast<double>(point.bytes), use_);
   }
