@@ -11,13 +11,8 @@ namespace equipoise {
 namespace {
 
 double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
-  std::vector<std::int64_t> tokens;
-  tokens.reserve(micro_batch.slices.size());
-  for (const Slice& slice : micro_batch.slices) tokens.push_back(slice.tokens());
-  std::vector<double> work(tokens.size());
-  workload.of(tokens, work);
   double sum = 0;
-  for (const double w : work) sum += w;
+  for (const double w : work_of(micro_batch.slices, workload)) sum += w;
   return sum;
 }
 

@@ -3,6 +3,8 @@
 #include <cassert>
 #include <cstddef>
 
+#include "policies/plan.h"
+
 namespace equipoise {
 
 void QuadraticWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
@@ -22,6 +24,15 @@ void FlopsWorkload::of(std::span<const std::int64_t> tokens, std::span<double> o
     const auto s = static_cast<double>(tokens[i]);
     out[i] = per_token * s + 4 * h * s * s;
   }
+}
+
+std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload) {
+  std::vector<std::int64_t> tokens;
+  tokens.reserve(slices.size());
+  for (const Slice& slice : slices) tokens.push_back(slice.tokens());
+  std::vector<double> work(tokens.size());
+  workload.of(tokens, work);
+  return work;
 }
 
 }  // namespace equipoise

@@ -3,8 +3,11 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace equipoise {
+
+struct Slice;
 
 // W(d) = W_a(d) + W_l(d): attention + everything else. Units are the implementation's own (seconds for a
 // profiled cost); policies only compare and add. Called once per batch of lengths, outside hot loops.
@@ -23,6 +26,9 @@ class Workload {
     for (double& time : out) time /= degree;
   }
 };
+
+// W of each slice as a document of its own.
+std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload);
 
 // `--cost quadratic`: W(d) = d^2, exact up to 2^53.
 class QuadraticWorkload final : public Workload {

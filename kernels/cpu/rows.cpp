@@ -145,11 +145,10 @@ void cross_entropy(const Rows& shape, std::int64_t first_token, const float* log
                    const std::int32_t* targets, float* log_sum, float* target_logit) {
   for (std::int64_t row = 0; row < shape.rows; ++row) {
     const float* in = logits + row * shape.columns;
-    float highest = in[0];
     Vector high = broadcast(in[0]);
     std::int64_t j = 0;
     for (; j + kLanes <= shape.columns; j += kLanes) high = larger(high, load(in + j));
-    highest = largest_of(high);
+    float highest = largest_of(high);
     for (; j < shape.columns; ++j) highest = in[j] > highest ? in[j] : highest;
     Vector sum = broadcast(0.0F);
     for (j = 0; j + kLanes <= shape.columns; j += kLanes) sum += exp_of(load(in + j) - highest);

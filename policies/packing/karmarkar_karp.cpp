@@ -156,18 +156,11 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
 Plan plan_karmarkar_karp(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const auto bins = static_cast<std::size_t>(micro_batches_of_step(options));
-  std::vector<std::int64_t> lengths;
-  std::vector<double> work;
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    lengths.clear();
-    lengths.reserve(batch.slices.size());
-    for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
-    work.resize(lengths.size());
-    problem.workload.of(lengths, work);
     std::vector<std::vector<Slice>> placed(bins);
-    const auto parts = karmarkar_karp(work, bins, options.equal_size);
+    const auto parts = karmarkar_karp(work_of(batch.slices, problem.workload), bins, options.equal_size);
     for (std::size_t b = 0; b < bins; ++b) {
       for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
     }

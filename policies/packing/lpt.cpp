@@ -16,16 +16,10 @@ namespace equipoise {
 Plan plan_lpt(const PackingProblem& problem) {
   const auto bins = static_cast<std::size_t>(micro_batches_of_step(problem.options));
   LeastLoaded<double> load(bins);
-  std::vector<std::int64_t> lengths;
-  std::vector<double> work;
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    lengths.clear();
-    lengths.reserve(batch.slices.size());
-    for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
-    work.resize(lengths.size());
-    problem.workload.of(lengths, work);
+    const std::vector<double> work = work_of(batch.slices, problem.workload);
     load.reset();
     std::vector<std::vector<Slice>> placed(bins);
     for (const std::uint32_t i : heaviest_first(work)) {

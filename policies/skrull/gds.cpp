@@ -89,10 +89,7 @@ class Gds {
 
  private:
   std::vector<Documents> to_lanes(const GlobalBatch& batch, std::size_t lanes) const {
-    std::vector<std::int64_t> tokens;
-    for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
-    std::vector<double> cost(tokens.size());
-    problem_.workload.of(tokens, cost);
+    const std::vector<double> cost = work_of(batch.slices, problem_.workload);
     std::vector<Documents> of_lane(lanes);
     LeastLoaded<double> load(lanes);
     for (const std::uint32_t i : heaviest_first(cost)) {

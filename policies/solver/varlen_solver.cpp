@@ -43,14 +43,6 @@ std::vector<Lane> to_lanes(Bins& bins, const std::vector<double>& weights, const
   return lanes;
 }
 
-std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload) {
-  std::vector<std::int64_t> tokens;
-  for (const Slice& slice : slices) tokens.push_back(slice.tokens());
-  std::vector<double> work(tokens.size());
-  workload.of(tokens, work);
-  return work;
-}
-
 void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
   std::vector<Slice> documents;
   AssignmentProblem program;

@@ -22,7 +22,7 @@ struct CollectiveModel::Fit {
   Validity nodes;
 };
 
-CollectiveModel::CollectiveModel(const Profile& profile, NetworkRates network)
+CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
     : fit_(std::make_unique<Fit>()) {
   const std::string where = profile.origin() + ": tables.collective";
   const nlohmann::json& table = profile.table("collective");

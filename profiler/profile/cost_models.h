@@ -115,7 +115,7 @@ struct NetworkRates {
 
 class CollectiveModel {
  public:
-  CollectiveModel(const Profile& profile, NetworkRates network);
+  CollectiveModel(const Profile& profile, const NetworkRates& network);
   ~CollectiveModel();
   CollectiveModel(CollectiveModel&&) noexcept;
   CollectiveModel& operator=(CollectiveModel&&) noexcept;

@@ -26,7 +26,7 @@ std::vector<fs::path> profile_directories() {
 }
 
 fs::path file_of(std::string_view name_or_path) {
-  const fs::path as_file{std::string(name_or_path)};
+  fs::path as_file{std::string(name_or_path)};
   if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
     if (fs::is_regular_file(as_file)) return as_file;
     throw UserError(as_file.string() + ": no such profile file");

@@ -21,6 +21,18 @@ struct ProgramShape {
   bool blocking_sends = false;
 };
 
+inline ProgramShape random_shape(std::uint64_t seed) {
+  SplitMix64 random(seed * 77 + 1);
+  ProgramShape shape;
+  shape.stages = static_cast<int>(random.next() % 4 + 1);
+  shape.tensor = static_cast<int>(random.next() % 3 + 1);
+  shape.lanes = static_cast<int>(random.next() % 4 + 1);
+  shape.micro_batches = static_cast<int>(random.next() % 5 + 1);
+  shape.barriers = shape.lanes > 1 && random.next() % 3 == 0;
+  shape.blocking_sends = random.next() % 3 == 0;
+  return shape;
+}
+
 class RandomProgram {
  public:
   RandomProgram(std::uint64_t seed, const ProgramShape& shape, SimTime scale = 1)

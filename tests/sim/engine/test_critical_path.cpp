@@ -8,21 +8,7 @@
 
 using namespace equipoise;
 
-namespace {
-
-ProgramShape shape_of(std::uint64_t seed) {
-  SplitMix64 random(seed * 31 + 7);
-  ProgramShape shape;
-  shape.stages = static_cast<int>(random.next() % 4 + 1);
-  shape.tensor = static_cast<int>(random.next() % 3 + 1);
-  shape.lanes = static_cast<int>(random.next() % 4 + 1);
-  shape.micro_batches = static_cast<int>(random.next() % 5 + 1);
-  shape.barriers = shape.lanes > 1 && random.next() % 3 == 0;
-  shape.blocking_sends = random.next() % 3 == 0;
-  return shape;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("the path of two CP ranks goes through the one that arrives last") {
   // Rank 0: 3, gather 5 (from 8), then 1; rank 1: 8, gather, then 2. Path: rank 1's 8, gather 8..13, rank
@@ -60,7 +46,7 @@ TEST_CASE("the path of two CP ranks goes through the one that arrives last") {
 TEST_CASE("a critical path has no gaps, and shares add up to the step") {
   for (std::uint64_t seed = 0; seed < 150; ++seed) {
     CAPTURE(seed);
-    const OpProgram program = RandomProgram(seed, shape_of(seed)).make();
+    const OpProgram program = RandomProgram(seed, random_shape(seed)).make();
     OpOptions options;
     if (seed % 3 == 0) options.jitter = {0.1, seed};
     const OpResult result = run(program, options);
@@ -83,7 +69,7 @@ TEST_CASE(
     "what is free never makes a step longer, and never saves more than its share of a path of its own") {
   for (std::uint64_t seed = 0; seed < 80; ++seed) {
     CAPTURE(seed);
-    const OpProgram program = RandomProgram(seed, shape_of(seed)).make();
+    const OpProgram program = RandomProgram(seed, random_shape(seed)).make();
     const OpResult result = run(program);
     const PathShares shares = share_path(program, critical_path(program, {}, result));
     // The old path's other ops still run one after another: the step cannot fall below their sum.

@@ -13,18 +13,6 @@ using namespace equipoise;
 
 namespace {
 
-ProgramShape random_shape(std::uint64_t seed) {
-  SplitMix64 random(seed * 77 + 1);
-  ProgramShape shape;
-  shape.stages = static_cast<int>(random.next() % 4 + 1);
-  shape.tensor = static_cast<int>(random.next() % 3 + 1);
-  shape.lanes = static_cast<int>(random.next() % 4 + 1);
-  shape.micro_batches = static_cast<int>(random.next() % 5 + 1);
-  shape.barriers = shape.lanes > 1 && random.next() % 3 == 0;
-  shape.blocking_sends = random.next() % 3 == 0;
-  return shape;
-}
-
 // One lane, one stage, one cell of one block with one repetition on `context` ranks.
 OpProgram one_block(OpBlock block, int context, int tensor = 1, std::uint32_t repeat = 1) {
   OpProgram program;
