@@ -140,6 +140,9 @@ Layout read_layout(const json& node, const std::string& where) {
   constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
   layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
   layout.zero = static_cast<int>(object.integer("zero", 1, 0, 3));
+  layout.reduce_each_micro_batch = object.flag("reduce_each_micro_batch", false);
+  if (layout.reduce_each_micro_batch && layout.zero < 2)
+    object.fail("reduce_each_micro_batch", "false unless zero is 2 or 3");
   if (const json* recompute = object.find("recompute"))
     read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
   layout.order = object.text("order", layout.order);

@@ -22,12 +22,18 @@ struct Layout {
   int expert = 1;
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
+  // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed does because a rank keeps
+  // a shard of them only, or after the last backward of a layer.
+  bool reduce_each_micro_batch = false;
   Recompute recompute = Recompute::selective;
   int recompute_layers = 0;  // with Recompute::layers: of the whole model, spread over the stages
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
+  [[nodiscard]] bool reduces_each_micro_batch() const {
+    return zero == 3 || (zero == 2 && reduce_each_micro_batch);
+  }
   [[nodiscard]] int virtual_stages() const { return pipeline * virtual_pipeline; }
 };
 

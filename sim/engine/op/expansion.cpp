@@ -435,7 +435,7 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       cell.first_run = static_cast<std::uint32_t>(out.runs.size());
       const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch &&
                             gradients_.fills_buckets(v) &&
-                            (crew == nullptr || crew->ends_step || !gradients_.shards_gradients());
+                            (crew == nullptr || crew->ends_step || !gradients_.reduces_each_micro_batch());
       const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
       if (reducing) push_shared(out, kWait);
       reducing = op.kind == gradient_op && reduces_at_once(bucket);

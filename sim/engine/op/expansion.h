@@ -62,7 +62,7 @@ class StepExpander {
                          int most_recomputed, std::size_t index, OpLane& out) const;
   // Whether a gradient op's reductions run in the background: it has no buckets to fill.
   [[nodiscard]] bool reduces_at_once(std::int32_t bucket) const {
-    return gradients_.shards_gradients() && bucket == kNoBucket;
+    return gradients_.reduces_each_micro_batch() && bucket == kNoBucket;
   }
   void add_weight_runs(int virtual_stage, std::int32_t bucket, std::size_t micro_batch, OpLane& out) const;
   void push_shared(OpLane& out, std::uint32_t shared) const { out.runs.push_back({shared_block_ + shared}); }

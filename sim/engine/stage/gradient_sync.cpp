@@ -67,7 +67,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
   }
   gather_.fill({OpName::dp_all_gather, Stream::dp});
   reduce_.fill({OpName::dp_reduce, Stream::dp});
-  if (!shards_gradients()) return;
+  if (!reduces_each_micro_batch()) return;
   for (std::size_t p = 0; p < kModelParts; ++p) {
     const auto part = static_cast<ModelPart>(p);
     if (std::none_of(backward_parts_.begin(), backward_parts_.end(), [&](const auto& parts) {

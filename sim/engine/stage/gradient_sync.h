@@ -1,10 +1,10 @@
 // Gradient reduction over DP x CP, the optimizer, parameter gathering.
 //
-// With whole gradients on every rank (ZeRO-0 and 1) micro-batches add to them, and they are reduced once a
-// step, under its last backward. A rank that keeps a shard of the sum (ZeRO-2 and 3) has room for no other
-// micro-batch's gradients, so those are reduced with every backward, as DeepSpeed does: each layer's under
-// the layers before it, the rest before the stage's next op. The last backward of a step has no next op:
-// with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
+// Micro-batches add to their rank's gradients, which are reduced once a step, under the last backward of
+// their layer. Where a rank keeps a shard of the sum and nothing else between micro-batches (ZeRO-3; ZeRO-2
+// as DeepSpeed runs it, Layout::reduce_each_micro_batch), they are reduced with every backward instead: each
+// layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
+// next op: with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
 #pragma once
 
 #include <array>
@@ -56,12 +56,14 @@ class GradientSync {
     return backward_parts_[static_cast<std::size_t>(virtual_stage)];
   }
   // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
-  [[nodiscard]] bool shards_gradients() const { return costs_.layout().zero >= 2 && has_replicas(); }
+  [[nodiscard]] bool reduces_each_micro_batch() const {
+    return costs_.layout().reduces_each_micro_batch() && has_replicas();
+  }
   [[nodiscard]] bool shards_parameters() const { return costs_.layout().zero == 3 && has_replicas(); }
   // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only that of a stage's first
   // model chunk does, which is the stage's last op.
   [[nodiscard]] bool fills_buckets(int virtual_stage) const {
-    if (!shards_gradients()) return costs_.layout().zero < 3;
+    if (!reduces_each_micro_batch()) return costs_.layout().zero < 3;
     return !shards_parameters() && virtual_stage < costs_.layout().pipeline;
   }
 

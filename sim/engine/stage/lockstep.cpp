@@ -135,7 +135,7 @@ std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout
 }  // namespace
 
 bool lanes_meet(const Layout& layout) {
-  return layout.expert > 1 || (layout.zero >= 2 && layout.data * layout.context > 1);
+  return layout.expert > 1 || (layout.reduces_each_micro_batch() && layout.data * layout.context > 1);
 }
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -156,7 +156,7 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
                              const Placement& placement, const StepOptions& options) {
   std::vector<CrewLane> lanes = lanes_of(step, barrier_group, layout, placement);
   std::vector<std::size_t> linked(lanes.size(), 0);
-  if (layout.zero < 2) linked = linked_lanes(lanes);
+  if (!layout.reduces_each_micro_batch()) linked = linked_lanes(lanes);
   std::vector<Crew> crews;
   for (std::size_t first = 0; first < lanes.size(); ++first) {
     std::vector<CrewLane*> members;

@@ -85,7 +85,8 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
     LaneEngine& engine = *lanes_[l].engine;
     const CrewLane& plan = *lanes_[l].plan;
     const int v = engine.virtual_stage(ops[l], stage);
-    const bool fills = gradients_.fills_buckets(v) && (crew_.ends_step || !gradients_.shards_gradients());
+    const bool fills =
+        gradients_.fills_buckets(v) && (crew_.ends_step || !gradients_.reduces_each_micro_batch());
     inside.push_back({plan, lanes_[l].costs[at(ops[l].micro_batch)], engine.clock(),
                       fills ? engine.releases(runs_[l], ops[l], stage) : nullptr,
                       engine.recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
@@ -177,7 +178,7 @@ void LockstepRun::forward(std::vector<At>& lanes, int v) {
 void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool split) {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
   const bool gathers = gradients_.shards_parameters();
-  const bool reduces = gradients_.shards_gradients() && !split;
+  const bool reduces = gradients_.reduces_each_micro_batch() && !split;
   if (gathers) {
     issue(lanes, gradients_.gather_of(parts.front()));
     await(lanes);
@@ -213,7 +214,7 @@ void LockstepRun::backward_layer(std::vector<At>& lanes, std::size_t kind, int l
 // The ends' weight gradients were made by the input half; they leave with the layers'.
 void LockstepRun::weights(std::vector<At>& lanes, int v) {
   const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool reduces = gradients_.shards_gradients();
+  const bool reduces = gradients_.reduces_each_micro_batch();
   for (const ModelPart part : parts) {
     if (!is_layer(part)) continue;
     for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[kind_of(part)]);

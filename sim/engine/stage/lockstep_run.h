@@ -1,9 +1,9 @@
 // Runs the lanes of a crew op by op at stage fidelity, all at once: their clocks meet at expert-parallel
 // exchanges, and at the collectives of ZeRO-2 and 3.
 //
-// ZeRO-2: gradients are reduced with every backward over all replicas, in the background, one part of the
-// model after another; the stage's next op waits for what is left. Those of a step's last backward are
-// buckets (gradient_sync.h), for which nothing but the optimizer waits.
+// ZeRO-2 that reduces each micro-batch: gradients are reduced with every backward over all replicas, in the
+// background, one part of the model after another; the stage's next op waits for what is left. Those of a
+// step's last backward are buckets (gradient_sync.h), for which nothing but the optimizer waits.
 //
 // ZeRO-3 (FSDP): the parameters of every layer, of the embedding and of the head are gathered before their
 // forward and their backward (the embedding's backward needs none), and their gradients are reduced after the

@@ -219,9 +219,10 @@ TEST_CASE("ZeRO-2 reduces the gradients of every micro-batch, so a step is as lo
   // A step of one micro-batch is the same with ZeRO-1 and 2: pipeline, reductions that it does not hide,
   // optimizer, parameter gather. With ZeRO-2 the next micro-batch begins when the reductions of the one
   // before are through, and only the last is followed by optimizer and gather.
-  const auto steps = [](int zero, int pipeline, const std::vector<Step>& plans) {
+  const auto steps = [](int zero, int pipeline, const std::vector<Step>& plans, bool each = true) {
     Layout layout = small_layout(2, 1, pipeline);
     layout.zero = zero;
+    layout.reduce_each_micro_batch = each;
     const Models models(builtin_model("wlb-550m"), layout);
     const ShardRule rule = shard_by("per-sequence");
     StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
@@ -242,6 +243,8 @@ TEST_CASE("ZeRO-2 reduces the gradients of every micro-batch, so a step is as lo
   CHECK(steps(2, 1, rounds) == expected);
   CHECK(steps(2, 1, {step_of({a, b})}) == expected);
   CHECK(steps(1, 1, {step_of({a, b})}) < expected);
+  // By default gradients wait for the last backward of their layer, as with ZeRO-1.
+  CHECK(steps(2, 1, {step_of({a, b})}, false) == steps(1, 1, {step_of({a, b})}));
   // Lanes with a barrier between them do not go in step.
   Lane later = b;
   later.barrier_group = 1;

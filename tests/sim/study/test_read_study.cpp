@@ -135,6 +135,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/parallel/virtual_pipeline", 4194304,
        "study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 16 layers"},
       {"/parallel/zero", 4, "study.json: parallel.zero: expected an integer in 0..3, found 4"},
+      {"/parallel/reduce_each_micro_batch", true,
+       "study.json: parallel.reduce_each_micro_batch: expected false unless zero is 2 or 3, found true"},
       {"/parallel/context_comm", "tree",
        "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, found \"tree\""},
       {"/parallel/recompute", "some",

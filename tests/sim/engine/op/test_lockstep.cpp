@@ -39,6 +39,7 @@ Job coupled_job(std::uint64_t seed) {
     while ((job.layout.data * job.layout.context) % job.layout.expert != 0) job.layout.expert /= 2;
   }
   job.layout.zero = zero;
+  job.layout.reduce_each_micro_batch = true;
   if (zero == 3) {
     job.layout.pipeline = job.layout.virtual_pipeline = 1;
     if (job.options.schedule->name == "interleaved-1f1b") job.options.schedule = &schedule_policy("1f1b");
