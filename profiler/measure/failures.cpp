@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "policies/error.h"
+#include "traces/atomic_file.h"
 
 namespace equipoise::measure {
 
@@ -14,13 +15,25 @@ Failures::Failures(const std::string& out, bool resume) : path_(out + ".failed")
     end();
     return;
   }
-  std::ifstream failed(path_);
-  for (std::string line; std::getline(failed, line);) keys_.insert(line.substr(0, line.find('\t')));
+  keep_lines();
   std::string key;
   if (std::ifstream trying(trying_); std::getline(trying, key) && !key.empty()) {
     add(key, "the program ended while it was measured");
     end();
   }
+}
+
+void Failures::keep_lines() {
+  std::ifstream failed(path_);
+  std::string kept;
+  bool cut_short = false;  // by a crash: what is added next must not become a part of it
+  for (std::string line; std::getline(failed, line);) {
+    cut_short = failed.eof();
+    if (cut_short) break;
+    keys_.insert(line.substr(0, line.find('\t')));
+    kept += line + '\n';
+  }
+  if (cut_short) write_file_atomically(path_, kept);
 }
 
 void Failures::add(const std::string& key, const std::string& reason) {

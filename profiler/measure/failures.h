@@ -20,6 +20,7 @@ class Failures {
   void end() const;                          // and has returned
 
  private:
+  void keep_lines();
   std::string path_;
   std::string trying_;
   std::set<std::string> keys_;

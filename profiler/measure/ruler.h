@@ -4,9 +4,9 @@
 //              others have emptied its caches; on a GPU, that it waited for its host
 //   throttled: the device's pace before or after the batch was below the best one: of a GPU its clock, more
 //              than 3% below the median of this call's (long products hold it under its power limit, not at
-//              its peak); of a CPU a tiny product in the first cache, more
-//              than 6% below what it usually does (`usual_pace`): a sibling hardware thread, a hypervisor's
-//              other guests or heat have a part of the core
+//              its peak); of a CPU a tiny product in the first cache, more than 6% below what it usually
+//              does (`usual_pace`): a sibling hardware thread, a hypervisor's other guests or heat have a
+//              part of the core
 // On a CPU such spells last from milliseconds to seconds, and often pass while one waits; `patience_seconds`
 // says how long that may take for one call. What remains (cold caches after another's turn, memory that
 // others use too) only ever makes a batch slower, so on a shared core the lower quartile of the batches tells

@@ -6,6 +6,7 @@
 
 #include "policies/error.h"
 #include "profiler/measure/pace_log.h"
+#include "traces/atomic_file.h"
 
 namespace equipoise::measure {
 namespace {
@@ -61,7 +62,13 @@ json fields(const CollectivePoint& point, const SampleContext& context) {
           {"nic_GBps", 0}};
 }
 
-// Calls body(line) for every whole line; a last line cut short by a crash is left out.
+bool is_sample_line(const json& line) {
+  const auto text = [&](const char* key) { return line.contains(key) && line[key].is_string(); };
+  return line.is_object() && text("family") && text("point") && text("key") && line.contains("sample") &&
+         line["sample"].is_object();
+}
+
+// Calls body(line, number) for every whole line; a last line cut short by a crash is left out.
 template <class Body>
 void for_journal_lines(const std::string& path, Body body) {
   std::ifstream in(path);
@@ -70,12 +77,11 @@ void for_journal_lines(const std::string& path, Body body) {
     ++number;
     json line = json::parse(text, nullptr, false);
     if (line.is_discarded() && in.peek() == std::ifstream::traits_type::eof()) return;
-    if (line.is_discarded() || !line.is_object() || !line.contains("key") || !line.contains("point") ||
-        !line.contains("sample")) {
+    if (!is_sample_line(line)) {
       throw UserError(path + ":" + std::to_string(number) +
                       ": not a sample line of this program; remove the file to start again");
     }
-    body(line);
+    body(line, number);
   }
 }
 
@@ -121,20 +127,31 @@ json sample_line(const Point& point, const Measurement& measured, const SampleCo
       {"family", family_of(point)}, {"point", key_of(point)}, {"key", key}, {"sample", std::move(sample)}};
 }
 
-Journal::Journal(const std::string& path, bool resume) : path_(path) {
-  std::string kept;
-  if (resume) {
-    for_journal_lines(path, [&](const json& line) {
-      keys_.insert(line.at("key").get<std::string>());
-      kept += line.dump() + "\n";
-    });
-  }
-  file_.open(path, std::ios::trunc);  // also drops a line that was cut short
-  file_ << kept << std::flush;
+Journal::Journal(const std::string& path, bool resume, std::string device)
+    : path_(path), device_(std::move(device)) {
+  if (resume) keep_lines();
+  file_.open(path, resume ? std::ios::app : std::ios::trunc);
   if (!file_) throw UserError(path + ": cannot be written");
 }
 
-void Journal::add(const json& line) {
+void Journal::keep_lines() {
+  std::string kept;
+  for_journal_lines(path_, [&](const json& line, std::size_t number) {
+    const std::string measured_on = line.value("device", json()).is_string() ? line["device"] : "";
+    if (measured_on != device_) {
+      throw UserError(path_ + ":" + std::to_string(number) + ": found a sample of " +
+                      (measured_on.empty() ? "a device without a name" : measured_on) +
+                      ", expected one of this run's " + device_ +
+                      "; give another --out, or start again without --resume");
+    }
+    keys_.insert(line.at("key").get<std::string>());
+    kept += line.dump() + "\n";
+  });
+  write_file_atomically(path_, kept);  // drops a line that was cut short
+}
+
+void Journal::add(json line) {
+  line["device"] = device_;
   keys_.insert(line.at("key").get<std::string>());
   file_ << line.dump() << '\n' << std::flush;
   if (!file_) throw UserError(path_ + ": cannot be written");
@@ -143,7 +160,7 @@ void Journal::add(const json& line) {
 json samples_of_journal(const std::string& path) {
   std::map<std::string, std::vector<json>> by_point;  // the order of samples must not be that of measuring
   PaceLog paces;
-  for_journal_lines(path, [&](const json& line) {
+  for_journal_lines(path, [&](const json& line, std::size_t) {
     by_point[line.at("point").get<std::string>()].push_back(line);
     paces.add(pace_of(line));
   });

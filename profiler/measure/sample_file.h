@@ -30,21 +30,23 @@ nlohmann::json sample_line(const Point& point, const Measurement& measured, cons
 
 class Journal {
  public:
-  // Opens `path`; with `resume` its finished samples are kept, else it starts empty. Throws UserError.
-  Journal(const std::string& path, bool resume);
+  // Opens `path`; with `resume` its finished samples are kept, else it starts empty. Every line names the
+  // `device`: one run's samples are of one. Throws UserError, also for a kept sample of another device.
+  Journal(const std::string& path, bool resume, std::string device);
   [[nodiscard]] bool has(const std::string& key) const { return keys_.count(key) > 0; }
   [[nodiscard]] std::size_t size() const { return keys_.size(); }
-  void add(const nlohmann::json& line);
+  void add(nlohmann::json line);
 
  private:
-  std::string path_;
+  void keep_lines();
+  std::string path_, device_;
   std::set<std::string> keys_;
   std::ofstream file_;
 };
 
-// Of a point visited several times the fastest undisturbed visit, with all times beside it.
 // All samples of the journal by family, in key order: {"attention": [...], "gemm": [...], ...} and, under
-// "launch", the launch sample.
+// "launch", the launch sample. Of a point visited several times: the fastest undisturbed visit, with all
+// times beside it.
 nlohmann::json samples_of_journal(const std::string& path);
 
 }  // namespace equipoise::measure

@@ -159,7 +159,8 @@ class Session {
     leave_out_failed_checks(families);
     const std::string journal_path = options_.out + ".journal";
     if (leader()) {
-      journal_.emplace(journal_path, options_.resume);
+      journal_.emplace(journal_path, options_.resume,
+                       std::string(backend_->name()) + ": " + backend_->describe().name);
       failures_.emplace(options_.out, options_.resume);
     }
     try {
@@ -275,7 +276,7 @@ class Session {
     if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
       if (!measure_group(*collective, measured)) return;
     } else {
-      if (gpu_) failures_->begin(key);
+      if (gpu_) failures_->begin(key_of(point));
       const std::string failure = failure_to_measure(point, measured);
       if (gpu_) failures_->end();
       if (!failure.empty()) return;

@@ -176,7 +176,11 @@ TEST_CASE("points that fail are gone round by a resumed run, and so is one that 
   CHECK(resumed.has("attention forward 64/1/1 5:5"));
   CHECK(resumed.has("gemm 2x2x2NN"));
   CHECK_FALSE(resumed.has("gemm 1x1x1NN"));
-  CHECK(Failures(out, true).size() == 2);  // read again from the file alone
+  CHECK(Failures(out, true).size() == 2);                           // read again from the file alone
+  { std::ofstream(out + ".failed", std::ios::app) << "gemm 3x3"; }  // as after a power cut
+  Failures(out, true).add("gemm 4x4x4NN", "no engine");
+  CHECK(Failures(out, true).has("gemm 4x4x4NN"));
+  CHECK(Failures(out, true).size() == 3);
   CHECK(Failures(out, false).size() == 0);
   CHECK_FALSE(std::filesystem::exists(out + ".failed"));
 }
@@ -207,7 +211,7 @@ TEST_CASE("a point visited several times is told by its fastest undisturbed visi
   SampleContext context;
   context.pace_name = kCpuPace;
   {
-    Journal journal(path, false);
+    Journal journal(path, false, "cpu: test");
     int key = 0;
     const auto visit = [&](std::int64_t bytes, double seconds, double pace, bool disturbed) {
       Measurement m;
@@ -229,6 +233,41 @@ TEST_CASE("a point visited several times is told by its fastest undisturbed visi
   CHECK(samples[1].at("visits_seconds").get<std::vector<double>>() ==
         std::vector<double>{4e-3, 1e-3, 3e-3, 2e-3});
   CHECK(samples[2].at("seconds").get<double>() == 5e-3);
+  std::filesystem::remove(path);
+}
+
+TEST_CASE("a journal goes on with its own device's samples only") {
+  const std::string path = temporary("equipoise_journal");
+  const SampleContext context;
+  const auto line = [&](const char* key) {
+    return sample_line({CopyPoint{4096}, {}}, Measurement{}, context, key);
+  };
+  const auto text = [&] {
+    std::ifstream in(path);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  { Journal(path, false, "cpu: A").add(line("one")); }
+  const std::string one = text();
+  { std::ofstream(path, std::ios::app) << "{\"key\": \"tw"; }  // as after a power cut
+  {
+    Journal again(path, true, "cpu: A");
+    CHECK(again.has("one"));
+    CHECK(again.size() == 1);
+    CHECK(text() == one);
+    again.add(line("two"));
+  }
+  const std::string two = text();
+  CHECK(two.size() > one.size());
+  CHECK(two.substr(0, one.size()) == one);
+  CHECK_THROWS_WITH_AS(
+      Journal(path, true, "cuda: B"),
+      (path + ":1: found a sample of cpu: A, expected one of this run's cuda: B; give another "
+              "--out, or start again without --resume")
+          .c_str(),
+      UserError);
+  CHECK(text() == two);  // nothing of it is lost
+  { std::ofstream(path, std::ios::app) << "{\"key\": 3}\n" << one; }
+  CHECK_THROWS_AS(Journal(path, true, "cpu: A"), UserError);
   std::filesystem::remove(path);
 }
 
