@@ -14,7 +14,7 @@
 # Exit status: 0 all passed, 1 a check failed or a part crashed (what was measured is there), 2 wrong use or no device.
 set -uo pipefail
 
-usage() { sed -n '2,16p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
+usage() { sed -n '2,14p' "$0" | sed 's/^# \{0,1\}//' >&2; exit 2; }
 [[ $# -ge 1 && $1 != -* ]] || usage
 out=$1; shift
 device=cuda minutes=7 trace="" build="" resume=""

@@ -19,11 +19,13 @@ constexpr std::uint64_t kDraws = 32;  // of the documents of one row, where only
 constexpr std::int64_t kChartTokens = 16384;
 constexpr std::int64_t kChartHidden = 2048;
 
-// The whole number after `name=` in a row's notes; 0 where there is none.
+// The whole number after `name=` in a row's notes; 0 where there is none that could be meant.
 std::int64_t noted(std::string_view notes, std::string_view name) {
   const std::size_t at = notes.find(std::string(name) + "=");
   if (at == std::string_view::npos) return 0;
-  return std::strtoll(std::string(notes.substr(at + name.size() + 1)).c_str(), nullptr, 10);
+  const std::int64_t number =
+      std::strtoll(std::string(notes.substr(at + name.size() + 1)).c_str(), nullptr, 10);
+  return number > 0 && static_cast<double>(number) <= kMostCount ? number : 0;
 }
 
 // Query-key pairs that the mask leaves, the field's count of attention work.
@@ -52,14 +54,14 @@ double flops_per_pair(const std::string& pass, double head_dim) {
 
 AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view notes) {
   AttentionHeads heads;
-  heads.head_dim = static_cast<int>(table.number(row, "head_dim").value_or(0));
+  heads.head_dim = static_cast<int>(count_cell(table, row, "head_dim", 0));
   // Different dims of keys and values: their mean has the same number of operations.
   const std::int64_t keys = noted(notes, "head_dim_qk");
   const std::int64_t values = noted(notes, "head_dim_vo");
   if (keys > 0 && values > 0) heads.head_dim = static_cast<int>((keys + values) / 2);
   const double by_protocol = heads.head_dim > 0 ? static_cast<double>(kChartHidden / heads.head_dim) : 0;
-  heads.query_heads = static_cast<int>(table.number(row, "n_q_heads").value_or(by_protocol));
-  heads.kv_heads = static_cast<int>(table.number(row, "n_kv_heads").value_or(heads.query_heads));
+  heads.query_heads = static_cast<int>(count_cell(table, row, "n_q_heads", by_protocol));
+  heads.kv_heads = static_cast<int>(count_cell(table, row, "n_kv_heads", heads.query_heads));
   return heads;
 }
 
@@ -117,18 +119,20 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const std::string_view layout = table.text(row, "layout");
   sample.pass = pass_name(table.text(row, "pass"));
   sample.heads = heads_of(table, row, notes);
-  const auto queries = static_cast<std::int64_t>(table.number(row, "seq_q").value_or(0));
-  const auto keys =
-      static_cast<std::int64_t>(table.number(row, "seq_kv").value_or(static_cast<double>(queries)));
+  const auto queries = static_cast<std::int64_t>(count_cell(table, row, "seq_q", 0));
+  const auto keys = static_cast<std::int64_t>(count_cell(table, row, "seq_kv", static_cast<double>(queries)));
   if (sample.pass.empty() || queries < 1 || keys < 1 || sample.heads.head_dim < 1) {
     reason = sample.pass.empty() ? "direction not stated" : "no shape";
     return std::nullopt;
   }
   const std::string_view mask_name = table.text(row, "mask");
   sample.mask = {mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
-  const auto documents = static_cast<std::int64_t>(
-      table.number(row, "batch")
-          .value_or(static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
+  const auto documents = static_cast<std::int64_t>(count_cell(
+      table, row, "batch", static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
+  if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
+    throw UserError(table.path() + ":" + std::to_string(table.line(row)) +
+                    ": batch: expected fewer than 2^31 tokens in all, found " + std::to_string(documents) +
+                    " documents of " + std::to_string(std::max(queries, keys)));
   const bool drawn = layout.find("packed documents") != std::string_view::npos;
   if (drawn && histogram.empty()) {
     reason = "its documents are only named by a distribution; give it with --document-histogram";

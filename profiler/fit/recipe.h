@@ -4,8 +4,8 @@
 //   {"fit": {"gpu": "H100", "dtype": ["fp16", "bf16"], "source_has": "…"}}   samples whose labels match
 //   {"derive": {"copy": "gemm/bf16", "profile": "h100-sxm", "multiply": {"memory_GBps": 1.43}, "set": {…},
 //               "ranges": {…}, "rule": "why"}}                                marked derived, with the rule
-//   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, provenance and
-//   all
+//   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, with its
+//                                                                             provenance
 // "measured": true at a fitted table (or at the whole recipe) says that its samples are this program's own.
 // "measured_facts": ["launch_seconds", …] takes facts of the device from the samples file instead of the
 // recipe. Samples that `profile` measured bring their own recipe: everything that is there is fitted.

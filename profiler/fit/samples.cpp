@@ -16,18 +16,8 @@ Labels labels_of(const CsvTable& table, std::size_t row) {
   return labels;
 }
 
-double whole(const CsvTable& table, std::size_t row, std::string_view column, double otherwise) {
-  const std::optional<double> value = table.number(row, column);
-  if (!value) return otherwise;
-  if (*value < 1 || *value > kMostCount || *value != std::floor(*value))
-    throw UserError(table.path() + ":" + std::to_string(table.line(row)) + ": " + std::string(column) +
-                    ": expected a whole number from 1 to 2^31 - 1, found " +
-                    std::string(table.text(row, column)));
-  return *value;
-}
-
 std::int64_t count(const CsvTable& table, std::size_t row, std::string_view column) {
-  return static_cast<std::int64_t>(whole(table, row, column, 0));
+  return static_cast<std::int64_t>(count_cell(table, row, column, 0));
 }
 
 double measured_seconds(const CsvTable& table, std::size_t row) {
@@ -36,6 +26,16 @@ double measured_seconds(const CsvTable& table, std::size_t row) {
 }
 
 }  // namespace
+
+double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise) {
+  const std::optional<double> value = table.number(row, column);
+  if (!value) return otherwise;
+  if (*value < 1 || *value > kMostCount || *value != std::floor(*value))
+    throw UserError(table.path() + ":" + std::to_string(table.line(row)) + ": " + std::string(column) +
+                    ": expected a whole number from 1 to 2^31 - 1, found " +
+                    std::string(table.text(row, column)));
+  return *value;
+}
 
 SampleTable table_kind(const CsvTable& table) {
   if (table.has("seq_q") && table.has("head_dim")) return SampleTable::attention;
@@ -69,8 +69,8 @@ std::optional<ElementwiseSample> elementwise_row(const CsvTable& table, std::siz
                                                  std::string& reason) {
   ElementwiseSample sample;
   sample.labels = labels_of(table, row);
-  sample.rows = whole(table, row, "rows", 0);
-  sample.columns = whole(table, row, "cols", 0);
+  sample.rows = count_cell(table, row, "rows", 0);
+  sample.columns = count_cell(table, row, "cols", 0);
   sample.seconds = measured_seconds(table, row);
   // The published rate tells which bytes were counted better than any rule of ours.
   const double rate = table.number(row, "gbytes_per_s").value_or(0);
@@ -106,9 +106,9 @@ std::optional<CollectiveSample> collective_row(const CsvTable& table, std::size_
   sample.bytes = table.number(row, "size_bytes").value_or(0);
   sample.group.ranks = static_cast<int>(count(table, row, "n_gpus"));
   const int nodes = static_cast<int>(std::max<std::int64_t>(1, count(table, row, "n_nodes")));
-  sample.group.ranks_per_node =
-      static_cast<int>(whole(table, row, "gpus_per_node", static_cast<double>(sample.group.ranks) / nodes));
-  if (!(sample.bytes > 0) || sample.group.ranks < 2) {
+  sample.group.ranks_per_node = static_cast<int>(
+      count_cell(table, row, "gpus_per_node", static_cast<double>(sample.group.ranks) / nodes));
+  if (!(sample.bytes > 0) || sample.group.ranks < 2 || sample.group.ranks_per_node < 1) {
     reason = "no size or no group";
     return std::nullopt;
   }

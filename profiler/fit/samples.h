@@ -20,6 +20,9 @@ namespace equipoise {
 // Of ranks, rows, heads, tokens in a sample: more is a typing error, and fits an int.
 inline constexpr double kMostCount = 2147483647;
 
+// The count in a cell: whole, from 1 to kMostCount; `otherwise` where the cell is empty. Throws UserError.
+double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise);
+
 // Text columns by name (gpu, kernel, dtype, op, pass, …): what selects a group.
 using Labels = std::map<std::string, std::string>;
 

@@ -4,9 +4,8 @@
 // see. How a call keeps several packed documents apart differs by library, and with it what the call
 // computes:
 //   varlen      each document has tiles of its own (FlashAttention's and cuDNN's packed calls)
-//   block mask  one sequence under a map of 128 x 128 blocks: blocks without a visible pair are skipped,
-//   blocks
-//               that the causal line or a document's border cuts are masked element by element
+//   block mask  one sequence under a map of 128 x 128 blocks: those without a visible pair are skipped,
+//               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
 //   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
 // Cost: O(1) a document; O(tiles) under a block mask or a window.

@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <iomanip>
 #include <ostream>
+#include <system_error>
 
 #include "policies/error.h"
 #include "profiler/measure/session.h"
+#include "profiler/profile/json_fields.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 
@@ -19,7 +21,8 @@ Trace lengths_of(const ProfileOptions& options) {
   const auto known = distributions();
   const bool named = std::any_of(known.begin(), known.end(),
                                  [&](const Distribution& one) { return one.name == options.lengths; });
-  if (!named && std::filesystem::exists(options.lengths)) return read_trace(options.lengths);
+  std::error_code ignored;
+  if (!named && std::filesystem::exists(options.lengths, ignored)) return read_trace(options.lengths);
   return synthesize(options.lengths, kDrawnDocuments, options.seed);  // throws with the nearest known name
 }
 
@@ -42,9 +45,12 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
 
 int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
                 const std::atomic<bool>& stop) {
-  if (!(options.minutes > 0))
-    throw UserError("--minutes: expected a number > 0, found " + std::to_string(options.minutes));
-  if (std::filesystem::is_directory(options.out))  // found before the minutes are spent
+  constexpr double kMostMinutes = 1e6;
+  if (!(options.minutes > 0) || options.minutes > kMostMinutes)
+    throw UserError("--minutes: expected a number > 0, at most a million, found " +
+                    short_number(options.minutes));
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.out, ignored))  // found before the minutes are spent
     throw UserError("--out " + options.out + ": found a folder, expected the name of a file");
   const Trace trace = lengths_of(options);
   measure::SessionOptions session;

@@ -334,6 +334,33 @@ TEST_CASE("an attention row means its pairs, window and heads") {
   CHECK(reason.find("--document-histogram") != std::string::npos);
 }
 
+TEST_CASE("counts of an attention row that no int holds are refused, not cut") {
+  const auto refusal = [](const std::string& cells) -> std::string {
+    const CsvTable table = CsvTable::parse(
+        "pass,mask,layout,batch,seq_q,seq_kv,n_q_heads,n_kv_heads,head_dim,time_ms,tflops,method,notes\n"
+        "fwd,causal,batched," +
+            cells + ",1,,,\n",
+        "rows.csv");
+    std::string reason;
+    try {
+      (void)attention_row(table, 0, {}, reason);
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  CHECK(refusal("2,1000,1000,8,2,128").empty());
+  const std::string expected = ": expected a whole number from 1 to 2^31 - 1, found ";
+  CHECK(refusal("2,1000,1000,1e20,2,128") == "rows.csv:2: n_q_heads" + expected + "1e20");
+  CHECK(refusal("2,1000,1000,8,1e20,128") == "rows.csv:2: n_kv_heads" + expected + "1e20");
+  CHECK(refusal("2,1000,1000,8,2,-1") == "rows.csv:2: head_dim" + expected + "-1");
+  CHECK(refusal("2,1e20,1000,8,2,128") == "rows.csv:2: seq_q" + expected + "1e20");
+  CHECK(refusal("2,1000,0.5,8,2,128") == "rows.csv:2: seq_kv" + expected + "0.5");
+  CHECK(refusal("-2,1000,1000,8,2,128") == "rows.csv:2: batch" + expected + "-2");
+  CHECK(refusal("2000000000,1000,1000,8,2,128") ==
+        "rows.csv:2: batch: expected fewer than 2^31 tokens in all, found 2000000000 documents of 1000");
+}
+
 TEST_CASE("drawn documents fill the total, none longer than a quarter of it") {
   const DocumentHistogram histogram{{1, 10, 5}, {11, 5000, 2}};
   const std::vector<std::int64_t> documents = draw_documents(histogram, 4096, 7);
