@@ -23,7 +23,8 @@ struct Layout {
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
   // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed does because a rank keeps
-  // a shard of them only, or after the last backward of a layer.
+  // a shard of them only, or after the last backward of a layer. The memory model counts a shard in both
+  // cases, so without this a step has DeepSpeed's memory and the least communication there can be.
   bool reduce_each_micro_batch = false;
   Recompute recompute = Recompute::selective;
   int recompute_layers = 0;  // with Recompute::layers: of the whole model, spread over the stages
