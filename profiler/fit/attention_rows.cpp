@@ -1,12 +1,13 @@
 // Attention rows of public tables: which documents, heads and mask a row means.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <sstream>
 #include <string_view>
 
 #include "policies/error.h"
 #include "policies/random.h"
 #include "profiler/fit/samples.h"
+#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {
@@ -68,8 +69,7 @@ AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view
 }  // namespace
 
 DocumentHistogram read_document_histogram(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw UserError(path + ": cannot be read");
+  std::istringstream in(read_text_file(path));
   DocumentHistogram histogram;
   std::string text;
   for (std::size_t line = 1; std::getline(in, text); ++line) {
@@ -77,8 +77,12 @@ DocumentHistogram read_document_histogram(const std::string& path) {
     LengthBucket bucket;
     long long low = 0;
     long long high = 0;
-    if (std::sscanf(text.c_str(), "%lld,%lld,%lf", &low, &high, &bucket.documents) != 3 || low > high)
-      throw UserError(path + ":" + std::to_string(line) + ": expected length_min,length_max,n_docs, found '" +
+    if (std::sscanf(text.c_str(), "%lld,%lld,%lf", &low, &high, &bucket.documents) != 3 || low > high ||
+        high < 1 || static_cast<double>(high) > kMostCount ||
+        !(bucket.documents >= 0 && std::isfinite(bucket.documents)))
+      throw UserError(path + ":" + std::to_string(line) +
+                      ": expected length_min,length_max,n_docs (lengths from 1 to 2^31 - 1, the first not "
+                      "above the second, a count >= 0), found '" +
                       text + "'");
     bucket.shortest = std::max<long long>(low, 1);
     bucket.longest = high;

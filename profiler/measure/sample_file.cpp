@@ -137,7 +137,9 @@ Journal::Journal(const std::string& path, bool resume, std::string device)
 void Journal::keep_lines() {
   std::string kept;
   for_journal_lines(path_, [&](const json& line, std::size_t number) {
-    const std::string measured_on = line.value("device", json()).is_string() ? line["device"] : "";
+    const auto found = line.find("device");
+    const std::string measured_on =
+        found != line.end() && found->is_string() ? found->get<std::string>() : std::string();
     if (measured_on != device_) {
       throw UserError(path_ + ":" + std::to_string(number) + ": found a sample of " +
                       (measured_on.empty() ? "a device without a name" : measured_on) +

@@ -1,7 +1,10 @@
 // The fitter: finds parameters that are known, keeps what it holds out apart, reads tables as they are.
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -359,6 +362,27 @@ TEST_CASE("counts of an attention row that no int holds are refused, not cut") {
   CHECK(refusal("-2,1000,1000,8,2,128") == "rows.csv:2: batch" + expected + "-2");
   CHECK(refusal("2000000000,1000,1000,8,2,128") ==
         "rows.csv:2: batch: expected fewer than 2^31 tokens in all, found 2000000000 documents of 1000");
+}
+
+TEST_CASE("a document histogram with lengths or counts that cannot be is refused with its line") {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("equipoise_histogram." + std::to_string(::getpid())))
+          .string();
+  const auto read = [&](const std::string& row) {
+    std::ofstream(path) << "length_min,length_max,n_docs\n" << row << "\n";
+    return read_document_histogram(path);
+  };
+  const DocumentHistogram good = read("0,16,3.5");
+  REQUIRE(good.size() == 1);
+  CHECK(good[0].shortest == 1);
+  CHECK(good[0].longest == 16);
+  CHECK(good[0].documents == 3.5);
+  for (const char* row : {"1,9223372036854775807,3", "1,5,-3", "1,5,nan", "-9,0,3", "5,1,3", "1,5"}) {
+    CAPTURE(row);
+    CHECK_THROWS_WITH_AS((void)read(row), doctest::Contains((path + ":2: expected length_min").c_str()),
+                         UserError);
+  }
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("drawn documents fill the total, none longer than a quarter of it") {
