@@ -31,7 +31,7 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
   out << "samples     " << report.finished << " in " << options.out << " (" << report.measured
       << " in this run, " << report.planned << " planned)\n"
       << "checks      " << report.checks << (report.checks_passed ? " passed" : ", some failed")
-      << ", nearest to its limit: " << report.worst_check << "\n"
+      << (report.worst_check.empty() ? "" : ", nearest to its limit: " + report.worst_check) << "\n"
       << "ruler       off by " << 100 * report.ruler_error << " % on work of known duration\n"
       << "left out    " << report.stolen_batches
       << " batches while others had the processor (a GPU: while it waited for its host), "
