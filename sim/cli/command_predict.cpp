@@ -5,7 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <sstream>
+#include <vector>
 
 #include "policies/error.h"
 #include "profiler/fit/hold_out.h"
@@ -16,6 +16,7 @@
 #include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
+#include "sim/report/text_table.h"
 
 namespace equipoise {
 namespace {
@@ -182,6 +183,81 @@ std::string number(const char* format, double value) {
   return text;
 }
 
+// What was predicted of a whole table.
+struct Outcome {
+  std::vector<Prediction> rows;
+  std::map<std::string, std::vector<double>> errors;  // by group, of rows with a measured time
+  std::map<std::string, std::size_t> unable;          // by reason
+};
+
+double error_of(const Prediction& made) {
+  return made.seconds / made.measured - 1;
+}
+
+Outcome predict_rows(const PredictOptions& options, const Profile& profile, const CsvTable& table) {
+  const SampleTable kind = table_kind(table);
+  Predictor predictor(profile, options);
+  Outcome outcome;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    try {
+      outcome.rows.push_back(predictor.row(table, kind, row));
+    } catch (const UserError& e) {
+      const std::string here = options.rows + ":" + std::to_string(table.line(row)) + ": ";
+      const std::string what = e.what();
+      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
+    }
+    const Prediction& made = outcome.rows.back();
+    if (!made.unable.empty()) {
+      ++outcome.unable[made.unable];
+    } else if (made.measured > 0) {
+      outcome.errors[made.group].push_back(error_of(made));
+    }
+  }
+  return outcome;
+}
+
+void print_rows(const Outcome& outcome, const CsvTable& table, std::ostream& out) {
+  for (const std::string& name : table.header()) out << csv_cell(name) << ',';
+  out << "predicted_ms,error\n";
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const Prediction& made = outcome.rows[row];
+    for (const std::string& cell : table.row(row)) out << csv_cell(cell) << ',';
+    if (made.unable.empty()) out << number("%.6g", made.seconds * 1e3);
+    out << ',';
+    if (made.unable.empty() && made.measured > 0) out << number("%.4f", error_of(made));
+    out << '\n';
+  }
+}
+
+json outcome_json(const Outcome& outcome, const CsvTable& table) {
+  json rows = json::array();
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    const Prediction& made = outcome.rows[row];
+    json one = json::object();
+    for (std::size_t i = 0; i < table.header().size(); ++i) one[table.header()[i]] = table.row(row)[i];
+    if (made.unable.empty()) one["predicted_ms"] = made.seconds * 1e3;
+    if (made.unable.empty() && made.measured > 0) one["error"] = error_of(made);
+    if (!made.unable.empty()) one["not_predicted"] = made.unable;
+    rows.push_back(std::move(one));
+  }
+  json groups = json::array();
+  for (const auto& [group, list] : outcome.errors) {
+    groups.push_back(to_json(summarize(list)));
+    groups.back()["group"] = group;
+  }
+  return {{"rows", rows}, {"groups", groups}, {"not_predicted", outcome.unable}};
+}
+
+std::string groups_table(const Outcome& outcome) {
+  TextTable text({"group", "rows", "median |error| %", "90th percentile %", "median error %"});
+  for (const auto& [group, list] : outcome.errors) {
+    const ErrorSummary summary = summarize(list);
+    text.add({group, std::to_string(summary.count), fixed(100 * summary.median, 1),
+              fixed(100 * summary.p90, 1), number("%+.1f", 100 * summary.bias)});
+  }
+  return text.text();
+}
+
 }  // namespace
 
 void predict_command(const PredictOptions& options, std::ostream& out, std::ostream& notes) {
@@ -189,45 +265,22 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
     throw UserError("--nic-GBps: expected a number >= 0, found " + number("%g", options.nic_GBps));
   const Profile profile = Profile::load(options.profile);
   const CsvTable table = CsvTable::read(options.rows);
-  const SampleTable kind = table_kind(table);
-  Predictor predictor(profile, options);
-  std::ostringstream rows;  // printed together: a row that cannot be read leaves no half table
-  for (const std::string& name : table.header()) rows << csv_cell(name) << ',';
-  rows << "predicted_ms,error\n";
-  std::map<std::string, std::vector<double>> errors;
-  std::map<std::string, std::size_t> unable;
-  for (std::size_t row = 0; row < table.rows(); ++row) {
-    Prediction made;
-    try {
-      made = predictor.row(table, kind, row);
-    } catch (const UserError& e) {
-      const std::string here = options.rows + ":" + std::to_string(table.line(row)) + ": ";
-      const std::string what = e.what();
-      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
-    }
-    for (const std::string& cell : table.row(row)) rows << csv_cell(cell) << ',';
-    if (!made.unable.empty()) {
-      ++unable[made.unable];
-      rows << ",\n";
-      continue;
-    }
-    rows << number("%.6g", made.seconds * 1e3) << ',';
-    if (made.measured > 0) {
-      const double error = made.seconds / made.measured - 1;
-      rows << number("%.4f", error);
-      errors[made.group].push_back(error);
-    }
-    rows << '\n';
+  const Outcome outcome = predict_rows(options, profile, table);  // all before the first is printed
+  switch (options.format) {
+    case Format::csv:
+      print_rows(outcome, table, out);
+      if (!outcome.errors.empty()) notes << groups_table(outcome);
+      break;
+    case Format::json:
+      out << outcome_json(outcome, table).dump(1) << '\n';
+      break;
+    case Format::table:
+      out << groups_table(outcome);
+      break;
   }
-  out << rows.str();
-  for (const auto& [group, list] : errors) {
-    const ErrorSummary summary = summarize(list);
-    notes << group << ": " << summary.count << " rows, median absolute error "
-          << number("%.1f%%", 100 * summary.median) << ", 90th percentile "
-          << number("%.1f%%", 100 * summary.p90) << ", median " << number("%+.1f%%", 100 * summary.bias)
-          << '\n';
-  }
-  for (const auto& [reason, count] : unable) notes << count << " rows not predicted: " << reason << '\n';
+  if (options.format == Format::json) return;
+  for (const auto& [reason, count] : outcome.unable)
+    notes << count << " rows not predicted: " << reason << '\n';
 }
 
 }  // namespace equipoise

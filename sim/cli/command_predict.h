@@ -4,6 +4,8 @@
 #include <iosfwd>
 #include <string>
 
+#include "sim/cli/commands.h"
+
 namespace equipoise {
 
 struct PredictOptions {
@@ -13,10 +15,12 @@ struct PredictOptions {
   std::string network;  // of rows between nodes; empty: the one whose name the row holds
   double nic_GBps = 0;  // of rows between nodes; 0: the rate the network was fitted at
   std::string document_histogram;  // of rows whose documents are named by their distribution only
+  Format format = Format::csv;
 };
 
-// Prints the same rows with predicted_ms and error (predicted / measured - 1) as CSV on `out`; a summary by
-// group on `notes`. Rows that cannot be predicted keep both cells empty and are counted.
+// csv: the same rows with predicted_ms and error (predicted / measured - 1) on `out`, the errors by group on
+// `notes`. json: rows and groups in one object. table: the groups alone. Rows that cannot be predicted keep
+// both cells empty and are counted by reason.
 void predict_command(const PredictOptions&, std::ostream& out, std::ostream& notes);
 
 }  // namespace equipoise

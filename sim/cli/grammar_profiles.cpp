@@ -60,7 +60,13 @@ void add_predict(CLI::App& app) {
   command->add_option("--nic-GBps", options->nic_GBps, "NIC rate of one GPU, one direction");
   command->add_option("--document-histogram", options->document_histogram,
                       "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
-  command->callback([options] { predict_command(*options, std::cout, std::cerr); });
+  const auto format = std::make_shared<std::string>("csv");
+  command->add_option("--format", *format, "csv: the rows; table: the errors by group; json: both")
+      ->capture_default_str();
+  command->callback([options, format] {
+    options->format = parse_format(*format);
+    predict_command(*options, std::cout, std::cerr);
+  });
 }
 
 }  // namespace equipoise

@@ -313,6 +313,14 @@ class PredictCommand(Case):
         self.assertEqual([r["M"] for r in printed], ["2048", "4096"])
         for r in printed:
             self.assertAlmostEqual(float(r["predicted_ms"]) / 0.2 - 1, float(r["error"]), places=3)
+        both = json.loads(self.ok("predict", "--profile", "h100-sxm", "--rows", rows, "--format", "json"))
+        self.assertEqual([r["M"] for r in both["rows"]], ["2048", "4096"])
+        for r, row_printed in zip(both["rows"], printed):
+            self.assertAlmostEqual(r["error"], float(row_printed["error"]), places=3)
+        self.assertEqual(both["groups"][0]["samples"], 2)
+        table = self.ok("predict", "--profile", "h100-sxm", "--rows", rows, "--format", "table").splitlines()
+        self.assertTrue(table[0].startswith("group"))
+        self.assertIn("bf16, M >= 2048", table[1])
         for found in ("0", "1.5", "1e308", "99999999999999999999"):
             bad = self.write("bad.csv", head + row.format(2048) + row.format(found))
             line = self.refused("predict", "--profile", "h100-sxm", "--rows", bad, says=["bad.csv:3: M: ", found])
