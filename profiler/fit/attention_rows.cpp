@@ -12,7 +12,8 @@
 namespace equipoise {
 namespace {
 
-constexpr double kChartTflops = 3;    // a rate measured in pixels on a bar chart is good to +-3 TFLOP/s
+constexpr double kChartTflops = 3;          // a rate measured in pixels on a bar chart is good to +-3 TFLOP/s
+constexpr double kMostDocuments = 1 << 20;  // of one call: more is a typing error, and would fill the memory
 constexpr std::uint64_t kDraws = 32;  // of the documents of one row, where only their distribution is known
 
 // Charts that print neither batch nor heads follow the FlashAttention papers' protocol (arXiv 2307.08691
@@ -133,11 +134,16 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   sample.mask = {mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
   const auto documents = static_cast<std::int64_t>(count_cell(
       table, row, "batch", static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
-  if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
-    throw UserError(table.path() + ":" + std::to_string(table.line(row)) +
-                    ": batch: expected fewer than 2^31 tokens in all, found " + std::to_string(documents) +
-                    " documents of " + std::to_string(std::max(queries, keys)));
   const bool drawn = layout.find("packed documents") != std::string_view::npos;
+  const std::string where = table.path() + ":" + std::to_string(table.line(row));
+  if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
+    throw UserError(where + ": batch: expected fewer than 2^31 tokens in all, found " +
+                    std::to_string(documents) + " documents of " + std::to_string(std::max(queries, keys)));
+  if (static_cast<double>(documents) > kMostDocuments)
+    throw UserError(where + ": batch: expected at most 2^20 documents, found " + std::to_string(documents));
+  if (drawn && static_cast<double>(queries) > kMostDocuments)
+    throw UserError(where + ": seq_q: expected at most 2^20 tokens of packed documents, found " +
+                    std::to_string(queries));
   if (drawn && histogram.empty()) {
     reason = "its documents are only named by a distribution; give it with --document-histogram";
     return std::nullopt;

@@ -153,9 +153,10 @@ class Session {
   }
 
   SessionReport run(const std::atomic<bool>& stop) {
+    // Before anything takes time: a family or model that is none is refused here.
+    std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
     test_the_ruler();
     run_checks();
-    std::vector<Family> families = families_of(options_, lists_, world_ != nullptr ? world_->size() : 1);
     leave_out_failed_checks(families);
     const std::string journal_path = options_.out + ".journal";
     if (leader()) {

@@ -51,6 +51,8 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
 double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
                                   const AttentionWork& work);
 
+// The table of one of a profile's attention kernels. Throws UserError with those that it has.
+const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name);
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where);
 // The table's "document_mask"; varlen where it has none.
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where);

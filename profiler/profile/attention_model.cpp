@@ -48,6 +48,20 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
 
 }  // namespace
 
+const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name) {
+  const std::string where = profile.origin() + ": tables.attention";
+  const nlohmann::json& kernels = object_field(profile.table("attention"), "kernels", where);
+  if (!kernels.contains(name)) {
+    std::vector<std::string> known;
+    for (const auto& item : kernels.items()) known.push_back(item.key());
+    throw UserError(
+        where + ".kernels." + name +
+        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are " +
+        joined(known));
+  }
+  return object_field(kernels, name, where + ".kernels");
+}
+
 struct AttentionModel::Fit {
   std::string profile;
   AttentionHeads heads;
@@ -97,8 +111,7 @@ AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std
   const nlohmann::json& table = profile.table("attention");
   const std::string kernel_name =
       kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
-  const nlohmann::json& kernels = object_field(table, "kernels", where);
-  const nlohmann::json& kernel = object_field(kernels, kernel_name, where + ".kernels");
+  const nlohmann::json& kernel = attention_kernel(profile, kernel_name);
   const std::string here = where + ".kernels." + kernel_name;
   fit_->profile = profile.name();
   fit_->heads = heads;

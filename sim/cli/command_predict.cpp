@@ -73,21 +73,16 @@ class Predictor {
         if (item.value().contains(sample->pass) && fitted_to(item.value()[sample->pass], sample->labels))
           name = item.key();
     if (name.empty()) name = profile_.table("attention").at("default").get<std::string>();
-    if (!kernels.contains(name)) {
-      std::vector<std::string> known;
-      for (const auto& item : kernels.items()) known.push_back(item.key());
-      throw UserError("--kernel: profile " + profile_.name() + " has no attention kernel '" + name +
-                      "'; it has: " + joined(known));
-    }
-    if (!kernels[name].contains(sample->pass)) {
+    const json& kernel = attention_kernel(profile_, name);
+    if (!kernel.contains(sample->pass)) {
       made.unable = "kernel " + name + " has no " + sample->pass + " table";
       return made;
     }
-    if (has_form(kernels[name][sample->pass], kBlockedLoops)) {
+    if (has_form(kernel[sample->pass], kBlockedLoops)) {
       made.unable = "kernel " + name + " is of a CPU core; these rows are of GPUs";
       return made;
     }
-    const json& fitted = kernels[name][sample->pass];
+    const json& fitted = kernel[sample->pass];
     const AttentionParameters fit = attention_parameters(fitted, profile_.origin());
     const DocumentMask apart = document_mask(fitted, profile_.origin());
     double log_seconds = 0;

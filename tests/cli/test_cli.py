@@ -327,6 +327,15 @@ class PredictCommand(Case):
             self.assertEqual(line.count("bad.csv"), 1)
 
 
+    def test_what_cannot_be_meant_is_refused_in_one_line(self):
+        head = "gpu,kernel,dtype,pass,mask,layout,batch,seq_q,seq_kv,n_q_heads,n_kv_heads,head_dim,time_ms\n"
+        row = "G,K,bf16,fwd,causal,batched,{},64,64,8,8,128,1\n"
+        predict = lambda batch, *more: ("predict", "--profile", "h100-sxm", "--rows", self.write("a.csv", head + row.format(batch)), *more)
+        self.refused(*predict(20000000), says=["a.csv:2: batch:", "2^20", "20000000"])
+        self.refused(*predict(4, "--kernel", "flash"), says=["--kernel", "kernels.flash:", "flash-attention-3"])
+        for option, found in (("--only", "conv"), ("--models", "gpt-9")):
+            self.refused("profile", "--minutes", 0.01, option, found, says=[option, found])
+
     def test_a_profile_of_one_node_says_so_and_a_rate_is_positive(self):
         rows = self.write("nccl.csv", "op,n_gpus,n_nodes,size_bytes,time_us\nall_gather,2,1,4096,30\nall_gather,16,2,4096,60\n")
         self.refused("predict", "--profile", "cpu", "--rows", rows, says=["nccl.csv:3:", "cpu has no network"])
