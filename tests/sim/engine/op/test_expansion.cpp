@@ -16,6 +16,7 @@
 #include "sim/engine/op_lowering.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "tests/sim/engine/op/random_job.h"
+#include "tests/sim/models.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;
@@ -131,14 +132,7 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
 TEST_CASE("the parameter gather at the end of a step takes as long as its slowest link") {
   // Two replicas of 4 layers of 41,088 parameters, two embeddings of 16,384 and a norm of 64: each sends the
   // half that it has updated, 197,184 parameters / 2 x 2 bytes, over a NIC of 1 MB/s. Nothing else runs then.
-  ModelShape model;
-  model.name = "hand";
-  model.layers = 4;
-  model.hidden = 64;
-  model.heads = model.kv_heads = 2;
-  model.head_dim = 32;
-  model.ffn = 128;
-  model.vocab = 256;
+  const ModelShape model = model_of(4);
   REQUIRE(model.parameters() == 197184);
   Layout layout;
   layout.data = 2;
