@@ -159,12 +159,24 @@ def summarise(results, key):
               f"{100 * statistics.mean(errors):11.1f} {100 * worst:8.1f}")
 
 
+def read_table(path, columns):
+    """Rows of a CSV file; ends the program with one line where it cannot be read or lacks one of the columns."""
+    try:
+        with open(path, newline="") as file:
+            table = csv.DictReader(file)
+            rows = list(table)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        sys.exit(f"error: {path}: cannot be read: {error}")
+    missing = [column for column in columns if column not in (table.fieldnames or [])]
+    if missing:
+        sys.exit(f"error: {path}: expected the columns in this program's --help, found none called {missing[0]}")
+    return rows
+
+
 def read_rows(rows_path, models_path):
     """Models by id, the rows that qualify, and (row id, reason) of those that do not."""
-    with open(models_path, newline="") as file:
-        models = {m["model_id"]: m for m in csv.DictReader(file)}
-    with open(rows_path, newline="") as file:
-        rows = list(csv.DictReader(file))
+    models = {m["model_id"]: m for m in read_table(models_path, ("model_id", "n_layers", "hidden"))}
+    rows = read_table(rows_path, ("row_id", "group", "gpu", "model_id", "step_time_s"))
     left_out = [(r["row_id"], why_not(r, models)) for r in rows if why_not(r, models)]
     return models, [r for r in rows if not why_not(r, models)], left_out
 
