@@ -7,9 +7,10 @@
 //   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, with its
 //                                                                             provenance
 // "document_mask" at a fitted attention table: how its kernel keeps packed documents apart
-// (profile/attention_work.h). "measured": true at a fitted table (or at the whole recipe) says that its samples are this program's own.
-// "measured_facts": ["launch_seconds", …] takes facts of the device from the samples file instead of the
-// recipe. Samples that `profile` measured bring their own recipe: everything that is there is fitted.
+// (profile/attention_work.h). "measured": true at a fitted table (or at the whole recipe) says that its
+// samples are this program's own. "measured_facts": ["launch_seconds", …] takes facts of the device from the
+// samples file instead of the recipe. Samples that `profile` measured bring their own recipe: everything that
+// is there is fitted.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
