@@ -3,8 +3,8 @@
 #include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/error.h"
 
-// Rows of `columns` elements are walked in packs of 8 (one 16-byte access) where the width allows it, else one
-// by one: `pack` is a template parameter and the launchers choose.
+// Rows of `columns` elements are walked in packs of 8 (one 16-byte access) where the width allows it, else
+// one by one: `pack` is a template parameter and the launchers choose.
 
 namespace equipoise::kernels::cuda {
 namespace {
@@ -41,7 +41,8 @@ __device__ float block_sum(float value) {
 
 __device__ float block_max(float value) {
   __shared__ float of_warp[kThreads / kWarp];
-  for (int step = kWarp / 2; step > 0; step /= 2) value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, step));
+  for (int step = kWarp / 2; step > 0; step /= 2)
+    value = fmaxf(value, __shfl_xor_sync(0xffffffffU, value, step));
   __syncthreads();
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
@@ -50,7 +51,9 @@ __device__ float block_max(float value) {
   return highest;
 }
 
-__device__ float sigmoid(float x) { return 1.0F / (1.0F + __expf(-x)); }
+__device__ float sigmoid(float x) {
+  return 1.0F / (1.0F + __expf(-x));
+}
 
 __global__ void empty() {}
 
@@ -64,14 +67,16 @@ __global__ void spin(unsigned long long nanoseconds) {  // launch <<<1, 1>>>
 }
 
 template <int pack>
-__global__ void rms_norm(std::int64_t columns, float epsilon, const bf16* x, const bf16* weight,  // (rows, columns)
+__global__ void rms_norm(std::int64_t columns, float epsilon, const bf16* x,
+                         const bf16* weight,               // (rows, columns)
                          bf16* out, float* inverse_rms) {  // launch <<<rows, kThreads>>>
   const bf16* in = x + blockIdx.x * columns;
   bf16* to = out + blockIdx.x * columns;
   float sum = 0;
   for (std::int64_t j = threadIdx.x * pack; j < columns; j += kThreads * pack) {
     const Pack<pack> values = load<pack>(in + j);
-    for (int i = 0; i < pack; ++i) sum += __bfloat162float(values.value[i]) * __bfloat162float(values.value[i]);
+    for (int i = 0; i < pack; ++i)
+      sum += __bfloat162float(values.value[i]) * __bfloat162float(values.value[i]);
   }
   const float inverse = rsqrtf(block_sum(sum) / static_cast<float>(columns) + epsilon);
   if (threadIdx.x == 0) inverse_rms[blockIdx.x] = inverse;
@@ -139,7 +144,8 @@ __global__ void rope(RopeShape shape, float direction, const std::int32_t* posit
        at += static_cast<std::int64_t>(gridDim.x) * kThreads) {
     const auto j = static_cast<int>(at % packs) * pack;
     const std::int64_t head = at / packs;
-    const float* angle = table + static_cast<std::int64_t>(positions[head / shape.heads]) * shape.head_dim + 2 * j;
+    const float* angle =
+        table + static_cast<std::int64_t>(positions[head / shape.heads]) * shape.head_dim + 2 * j;
     bf16* low_at = x + head * shape.head_dim + j;
     Pack<pack> low = load<pack>(low_at);
     Pack<pack> high = load<pack>(low_at + half);
@@ -264,7 +270,8 @@ __global__ void cross_entropy(std::int64_t columns, std::int64_t first_token, co
 
 template <int pack>
 __global__ void cross_entropy_backward(std::int64_t columns, std::int64_t first_token, const bf16* logits,
-                                       const std::int32_t* targets, const float* log_sum, const float* row_weight,
+                                       const std::int32_t* targets, const float* log_sum,
+                                       const float* row_weight,
                                        bf16* dlogits) {  // launch <<<rows, kThreads>>>
   const bf16* in = logits + blockIdx.x * columns;
   const float total = log_sum[blockIdx.x];
@@ -285,9 +292,13 @@ unsigned int blocks_for(std::int64_t threads) {
   return static_cast<unsigned int>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMost));
 }
 
-void launched(const char* name) { check(cudaGetLastError(), name); }
+void launched(const char* name) {
+  check(cudaGetLastError(), name);
+}
 
-bool packs(std::int64_t columns) { return columns % 8 == 0; }
+bool packs(std::int64_t columns) {
+  return columns % 8 == 0;
+}
 
 }  // namespace
 
@@ -305,7 +316,8 @@ void launch_rms_norm(const Rows& shape, float epsilon, const bf16* x, const bf16
                      float* inverse_rms) {
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? rms_norm<8> : rms_norm<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, epsilon, x, weight, out, inverse_rms);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, epsilon, x, weight, out,
+                                                              inverse_rms);
   launched("rms_norm");
 }
 
@@ -321,7 +333,8 @@ void launch_rms_norm_backward(const Rows& shape, const bf16* x, const bf16* weig
   launched("rms_norm_backward");
 }
 
-void launch_rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table, bf16* x) {
+void launch_rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
+                 bf16* x) {
   const int half = shape.head_dim / 2;
   const bool eight = packs(half);
   const auto kernel = eight ? rope<8> : rope<1>;
@@ -340,7 +353,8 @@ void launch_swiglu(const Rows& shape, const bf16* gate_up, bf16* out) {
 void launch_swiglu_backward(const Rows& shape, const bf16* gate_up, const bf16* dout, bf16* dgate_up) {
   const bool eight = packs(shape.columns);
   const auto kernel = eight ? swiglu_backward<8> : swiglu_backward<1>;
-  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(shape, gate_up, dout, dgate_up);
+  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(shape, gate_up, dout,
+                                                                                 dgate_up);
   launched("swiglu_backward");
 }
 
@@ -361,8 +375,8 @@ void launch_cross_entropy(const Rows& shape, std::int64_t first_token, const bf1
                           const std::int32_t* targets, float* log_sum, float* target_logit) {
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? cross_entropy<8> : cross_entropy<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets, log_sum,
-                                                              target_logit);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets,
+                                                              log_sum, target_logit);
   launched("cross_entropy");
 }
 
@@ -371,8 +385,8 @@ void launch_cross_entropy_backward(const Rows& shape, std::int64_t first_token, 
                                    bf16* dlogits) {
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? cross_entropy_backward<8> : cross_entropy_backward<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets, log_sum,
-                                                              row_weight, dlogits);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets,
+                                                              log_sum, row_weight, dlogits);
   launched("cross_entropy_backward");
 }
 
