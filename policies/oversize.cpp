@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/unplaceable.h"
 
 namespace equipoise {
 namespace {
@@ -36,9 +36,11 @@ std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalB
     const auto found = std::find_if(batch.slices.begin(), batch.slices.end(), too_long);
     if (found == batch.slices.end()) continue;
     if (oversize == Oversize::error) {
-      throw UserError("document " + std::to_string(found->document) + ": " + std::to_string(found->tokens()) +
-                      " tokens, policy " + std::string(policy) + " places at most " + std::to_string(limit) +
-                      "; raise that limit or set oversize to drop, truncate or split");
+      throw UnplaceableDocument("document " + std::to_string(found->document) + ": " +
+                                    std::to_string(found->tokens()) + " tokens, policy " +
+                                    std::string(policy) + " places at most " + std::to_string(limit) +
+                                    "; raise that limit or set oversize to drop, truncate or split",
+                                found->document, found->tokens(), limit);
     }
     any = true;
     break;

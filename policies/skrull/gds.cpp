@@ -23,6 +23,7 @@
 #include "policies/length_order.h"
 #include "policies/skrull/placement.h"
 #include "policies/step_shape.h"
+#include "policies/unplaceable.h"
 
 namespace equipoise {
 namespace {
@@ -117,11 +118,12 @@ class Gds {
     for (; m <= sorted.slices.size(); ++m) {
       if (try_split(sorted, m, micro_batches)) return micro_batches;
     }
-    throw UserError("bucket_size: " + std::to_string(problem_.options.bucket_size) + " tokens on each of " +
-                    std::to_string(problem_.options.context) + " CP ranks cannot hold document " +
-                    std::to_string(sorted.slices.back().document) + " of " +
-                    std::to_string(sorted.tokens.back()) + " tokens; allowed: fewer than " +
-                    std::to_string(capacity_));
+    throw UnplaceableDocument(
+        "bucket_size: " + std::to_string(problem_.options.bucket_size) + " tokens on each of " +
+            std::to_string(problem_.options.context) + " CP ranks cannot hold document " +
+            std::to_string(sorted.slices.back().document) + " of " + std::to_string(sorted.tokens.back()) +
+            " tokens; allowed: fewer than " + std::to_string(capacity_),
+        sorted.slices.back().document, sorted.tokens.back(), capacity_ - 1);
   }
 
   // sorted[j::m] as micro-batch j, placed. False if one is too large or cannot be placed.

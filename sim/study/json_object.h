@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "policies/error.h"
+#include "policies/unplaceable.h"
 
 namespace equipoise {
 
@@ -48,6 +49,8 @@ template <class LookUp>
 auto naming(const std::string& where, const LookUp& look_up) {
   try {
     return look_up();
+  } catch (const UnplaceableDocument& e) {
+    throw e.in(where);
   } catch (const UserError& e) {
     throw UserError(where + ": " + e.what());
   }
