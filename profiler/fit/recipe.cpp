@@ -36,7 +36,7 @@ std::vector<const Sample*> selected(const std::vector<Sample>& samples, const js
   constexpr std::size_t kFewest = 4;
   if (found.size() < kFewest)
     throw UserError(where + ": expected at least " + std::to_string(kFewest) + " samples for " +
-                    selector.dump() + ", found " + std::to_string(found.size()));
+                    shown_json(selector) + ", found " + std::to_string(found.size()));
   return found;
 }
 
@@ -251,7 +251,7 @@ void take_measurement(json& recipe, const std::string& where, const json& measur
   const json facts = recipe.value("measured_facts", json::array());
   const auto is_text = [](const json& fact) { return fact.is_string(); };
   if (!facts.is_array() || !std::all_of(facts.begin(), facts.end(), is_text))
-    throw UserError(where + ".measured_facts: expected a list of names, found " + facts.dump());
+    throw UserError(where + ".measured_facts: expected a list of names, found " + shown_json(facts));
   recipe.erase("measured_facts");
   const json device = measured.is_object() ? measured.value("device", json::object()) : json::object();
   for (const json& fact : facts) {

@@ -48,7 +48,7 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
                       piece[1].get<double>() <= kMostCount;
     if (!pair)
       throw UserError(where + ".pieces: expected [queries, keys] with 0 < queries <= keys < 2^31, found " +
-                      piece.dump());
+                      shown_json(piece));
     const auto queries = piece[0].get<std::int64_t>();
     const auto keys = piece[1].get<std::int64_t>();
     documents.push_back({queries, keys});

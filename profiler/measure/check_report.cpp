@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <exception>
-#include <fstream>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "traces/json_text.h"
 
 namespace equipoise::measure {
 namespace {
@@ -45,14 +47,17 @@ json check_summary(const std::vector<kernels::CheckResult>& results) {
 
 // Adds what the samples file at `path` says of ops that `results` do not have.
 void keep_earlier(const std::vector<kernels::CheckResult>& results, const std::string& path, json& checks) {
-  const json file = json::parse(std::ifstream(path), nullptr, false);
-  if (!file.is_object() || !file.contains("checks")) return;
-  const json all = file["checks"].value("all", json::array());
-  const json summary = file["checks"].value("summary", json::object());
+  const auto part = [](const json& node, const char* key, const json& otherwise) {
+    const auto it = node.is_object() ? node.find(key) : node.end();
+    return it != node.end() && it->type() == otherwise.type() ? *it : otherwise;
+  };
+  if (!std::filesystem::exists(path)) return;
+  const json earlier = part(read_json_file(path), "checks", json::object());
+  const json summary = part(earlier, "summary", json::object());
   std::set<std::string> now;
   for (const kernels::CheckResult& result : results) now.insert(result.op);
-  for (const json& result : all)
-    if (now.count(result.value("op", std::string())) == 0) checks["all"].push_back(result);
+  for (const json& result : part(earlier, "all", json::array()))
+    if (now.count(part(result, "op", "").get<std::string>()) == 0) checks["all"].push_back(result);
   for (const auto& [name, result] : summary.items())
     if (now.count(name.substr(0, name.find(' '))) == 0) checks["summary"][name] = result;
 }

@@ -7,6 +7,7 @@
 #include "policies/error.h"
 #include "profiler/measure/pace_log.h"
 #include "traces/atomic_file.h"
+#include "traces/json_text.h"
 
 namespace equipoise::measure {
 namespace {
@@ -75,8 +76,14 @@ void for_journal_lines(const std::string& path, Body body) {
   std::size_t number = 0;
   for (std::string text; std::getline(in, text);) {
     ++number;
-    json line = json::parse(text, nullptr, false);
-    if (line.is_discarded() && in.peek() == std::ifstream::traits_type::eof()) return;
+    const bool last = in.peek() == std::ifstream::traits_type::eof();
+    json line;
+    try {
+      line = parse_json_line(text, path + ":" + std::to_string(number));
+    } catch (const UserError&) {
+      if (last) return;
+      throw;
+    }
     if (!is_sample_line(line)) {
       throw UserError(path + ":" + std::to_string(number) +
                       ": not a sample line of this program; remove the file to start again");

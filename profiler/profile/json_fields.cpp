@@ -7,7 +7,6 @@
 
 #include "policies/error.h"
 #include "policies/policy.h"
-#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {
@@ -15,8 +14,7 @@ namespace {
 std::string shown(const nlohmann::json& node, const std::string& key) {
   const auto it = node.find(key);
   if (it == node.end()) return "nothing";
-  const std::string text = it->dump();
-  return text.size() > 60 ? text.substr(0, 57) + "..." : text;
+  return shown_json(*it);
 }
 
 [[noreturn]] void refuse(const nlohmann::json& node, const std::string& key, const std::string& where,
@@ -25,17 +23,6 @@ std::string shown(const nlohmann::json& node, const std::string& key) {
 }
 
 }  // namespace
-
-nlohmann::json read_json_file(const std::string& path) {
-  const std::string text = read_text_file(path);
-  try {
-    return nlohmann::json::parse(text, nullptr, true, /*ignore_comments=*/true);
-  } catch (const nlohmann::json::parse_error& e) {
-    const auto end = text.begin() + static_cast<std::ptrdiff_t>(std::min(e.byte, text.size()));
-    const auto line = 1 + std::count(text.begin(), end, '\n');
-    throw UserError(path + ":" + std::to_string(line) + ": not JSON, at byte " + std::to_string(e.byte));
-  }
-}
 
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,
                                    const std::string& where) {

@@ -7,11 +7,9 @@
 #include <vector>
 
 #include "policies/error.h"
+#include "traces/json_text.h"  // read_json_file, for those who read fields
 
 namespace equipoise {
-
-// A user's JSON file; comments are allowed. What is no JSON is refused with its line.
-nlohmann::json read_json_file(const std::string& path);
 
 // `where` is what the user sees before the key, e.g. "h100.json: device".
 const nlohmann::json& object_field(const nlohmann::json& node, const std::string& key,

@@ -15,7 +15,7 @@ Interval interval_of(const nlohmann::json& range, const std::string& key, const 
                     it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
   if (!pair)
     throw UserError(where + "." + key + ": expected [low, high] with low <= high, found " +
-                    (it == range.end() ? "nothing" : it->dump()));
+                    (it == range.end() ? "nothing" : shown_json(*it)));
   return {it->at(0).get<double>(), it->at(1).get<double>()};
 }
 

@@ -33,8 +33,8 @@ void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::strin
   check_facts(file, path);
   if (all.contains("device") && file.contains("device") && all["device"].value("name", "") != "" &&
       file["device"].value("name", all["device"]["name"]) != all["device"]["name"])
-    throw UserError(path + ": device.name: found " + file["device"]["name"].dump() +
-                    ", the files before it are of " + all["device"]["name"].dump() +
+    throw UserError(path + ": device.name: found " + shown_json(file["device"]["name"]) +
+                    ", the files before it are of " + shown_json(all["device"]["name"]) +
                     "; expected samples of one device");
   for (const char* part : {"device", "software"}) {
     const nlohmann::json facts = file.value(part, nlohmann::json::object());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <ostream>
 
@@ -14,6 +13,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/study/policy_run.h"
 #include "sim/workload/model.h"
+#include "traces/json_text.h"
 #include "traces/synth.h"
 
 namespace equipoise {
@@ -72,8 +72,7 @@ void add_recorded(std::vector<Row>& rows) {
     if (entry.path().extension() == ".json") sidecars.push_back(entry.path());
   std::sort(sidecars.begin(), sidecars.end());
   for (const auto& path : sidecars) {
-    std::ifstream file(path);
-    const nlohmann::json about = nlohmann::json::parse(file, nullptr, false);
+    const nlohmann::json about = read_json_file(path.string());
     if (!about.is_object()) continue;
     rows.push_back({"traces/recorded/" + about.value("trace", path.stem().string()), "recorded",
                     about.contains("tokenizer") ? "recorded by this project from Debian packages"

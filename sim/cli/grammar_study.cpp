@@ -11,6 +11,7 @@
 #include "sim/cli/command_study.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -119,10 +120,7 @@ constexpr KeyOption kPackOptions[] = {
 };
 
 nlohmann::json typed_value(const KeyOption& option, const std::string& text) {
-  if (option.kind == KeyKind::number) {
-    const nlohmann::json value = nlohmann::json::parse(text, nullptr, false);
-    return value.is_discarded() ? nlohmann::json(text) : value;
-  }
+  if (option.kind == KeyKind::number) return json_or_word(text, option.flag);
   if (option.kind != KeyKind::list) return text;
   nlohmann::json list = nlohmann::json::array();
   std::string item;

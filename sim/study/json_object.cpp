@@ -4,6 +4,7 @@
 
 #include "policies/error.h"
 #include "policies/policy.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -45,7 +46,7 @@ bool parse_size(const json& node, std::int64_t& value) {
 }
 
 JsonObject::JsonObject(const json& node, std::string where) : node_(node), where_(std::move(where)) {
-  if (!node.is_object()) throw UserError(where_ + ": expected an object, found " + node.dump());
+  if (!node.is_object()) throw UserError(where_ + ": expected an object, found " + shown_json(node));
 }
 
 const json* JsonObject::find(std::string_view key) {
@@ -56,8 +57,7 @@ const json* JsonObject::find(std::string_view key) {
 
 void JsonObject::fail(std::string_view key, const std::string& expected) const {
   const auto it = node_.find(std::string(key));
-  std::string found = it == node_.end() ? "nothing" : it->dump();
-  if (found.size() > 80) found = found.substr(0, 77) + "...";
+  const std::string found = it == node_.end() ? "nothing" : shown_json(*it);
   throw UserError(where_ + "." + std::string(key) + ": expected " + expected + ", found " + found);
 }
 

@@ -9,6 +9,7 @@
 #include "sim/study/json_object.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/study.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -282,9 +283,12 @@ void set_study_key(json& file, const std::string& assignment) {
   const std::size_t equals = assignment.find('=');
   if (equals == std::string::npos || equals == 0)
     throw UserError("--set " + assignment + ": expected key=value, e.g. parallel.context=4");
-  json value = json::parse(assignment.substr(equals + 1), nullptr, false);
-  if (value.is_discarded()) value = assignment.substr(equals + 1);
+  json value = json_or_word(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals));
   json* node = &file;
+  if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >=
+      kMostJsonDepth)
+    throw UserError("--set: expected a key of at most " + std::to_string(kMostJsonDepth) +
+                    " parts, found more: " + assignment.substr(0, 60) + "...");
   std::istringstream path(assignment.substr(0, equals));
   for (std::string key; std::getline(path, key, '.');) {
     if (node->is_array()) {

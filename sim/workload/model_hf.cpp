@@ -3,7 +3,7 @@
 
 #include "policies/error.h"
 #include "sim/workload/model.h"
-#include "traces/text_file.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 namespace {
@@ -21,7 +21,7 @@ std::int64_t positive(const json& config, const std::string& key, const std::str
     if (value > 0 && value <= most) return value;
   }
   throw UserError(path + ": " + key + ": expected an integer in 1.." + std::to_string(most) + ", found " +
-                  (it == config.end() ? "nothing" : it->dump()));
+                  (it == config.end() ? "nothing" : shown_json(*it)));
 }
 
 // A key that may be absent or null.
@@ -34,12 +34,12 @@ std::int64_t positive_or(const json& config, const std::string& key, std::int64_
 bool flag_or(const json& config, const std::string& key, bool fallback, const std::string& path) {
   const auto it = config.find(key);
   if (it == config.end() || it->is_null()) return fallback;
-  if (!it->is_boolean()) throw UserError(path + ": " + key + ": expected true or false, found " + it->dump());
+  if (!it->is_boolean()) throw UserError(path + ": " + key + ": expected true or false, found " + shown_json(*it));
   return it->get<bool>();
 }
 
 json parse(const std::string& path) {
-  json config = json::parse(read_text_file(path), nullptr, false);
+  json config = read_json_file(path);
   if (!config.is_object()) throw UserError(path + ": expected a JSON object (a Hugging Face config.json)");
   return config;
 }
@@ -89,7 +89,7 @@ ModelShape read_hf_config(const std::string& path) {
   m.tied_embeddings = flag_or(config, "tie_word_embeddings", false, path);
   const auto type = config.find("model_type");
   if (type != config.end() && !type->is_string())
-    throw UserError(path + ": model_type: expected a string, found " + type->dump());
+    throw UserError(path + ": model_type: expected a string, found " + shown_json(*type));
   // Qwen2 has biases on Q, K and V that its config.json does not state.
   const bool biased = type != config.end() && *type == "qwen2";
   m.qkv_bias = flag_or(config, "attention_bias", biased, path);

@@ -119,7 +119,8 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
   CHECK(contains(refusal("{\"length\": 4.5}\n", "r.jsonl"), "found '4.5'"));
   CHECK(contains(refusal("{\"length\": -4}\n", "r.jsonl"), "found '-4'"));
   CHECK(contains(refusal("{\"length\": \"4\"}\n", "r.jsonl"), "r.jsonl:1: found"));
-  CHECK(contains(refusal("{\"length\": 4}\n{\"length\": \n", "r.jsonl"), "r.jsonl:2: found '{\"length\":'"));
+  CHECK(contains(refusal("{\"length\": 4}\n{\"length\": \n", "r.jsonl"),
+                 "r.jsonl:2: not JSON, near \"{\"length\":\""));
   CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"), "name it (--column): a, b"));
   CHECK(contains(refusal("{\"input_ids\": []}\n", "r.jsonl"), "an empty array"));
 }

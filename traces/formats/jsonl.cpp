@@ -4,6 +4,7 @@
 
 #include "policies/error.h"
 #include "traces/formats/formats.h"
+#include "traces/json_text.h"
 
 namespace equipoise::formats {
 namespace {
@@ -61,9 +62,7 @@ Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::s
     bytes.remove_prefix(std::min(size + 1, bytes.size()));
     if (text.empty()) continue;
     const std::string where = name + ":" + std::to_string(line);
-    const json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (value.is_discarded())
-      throw UserError(where + ": found " + shown(text) + "; expected one JSON value a line");
+    const json value = parse_json_line(text, where);
     if (!value.is_object()) {
       lengths.push_back(length_of(value, where));
       continue;

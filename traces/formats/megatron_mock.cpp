@@ -12,6 +12,7 @@
 #include "policies/error.h"
 #include "policies/random.h"
 #include "traces/formats/formats.h"
+#include "traces/json_text.h"
 #include "traces/random_normal.h"
 
 namespace equipoise::formats {
@@ -63,7 +64,7 @@ Lengths lognormal(const json& config, const std::string& name, const TraceReadOp
 }  // namespace
 
 Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
-  const json config = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const json config = parse_json(bytes, name);
   if (!config.is_object())
     throw UserError(name +
                     ": expected Megatron-LM's mock lengths, an object with \"mode\"; found no JSON object");
