@@ -96,9 +96,9 @@ TEST_CASE("Experts and latent attention are read as DeepSeek-V2 names them") {
 }
 
 TEST_CASE("A bad config is refused in one line with file, key, what was found and what is allowed") {
-  CHECK(refusal("") == "expected a JSON object (a Hugging Face config.json)");
+  CHECK(refusal("").find("not JSON, near nothing") != std::string::npos);
   CHECK(refusal("[1, 2]") == "expected a JSON object (a Hugging Face config.json)");
-  CHECK(refusal("{\"hidden_size\": 4096") == "expected a JSON object (a Hugging Face config.json)");
+  CHECK(refusal("{\"hidden_size\": 4096").find("not JSON, near") != std::string::npos);
   json missing = kLlama2;
   missing.erase("hidden_size");
   CHECK(refusal(missing.dump()) == "hidden_size: expected an integer in 1..2147483647, found nothing");
