@@ -13,7 +13,9 @@
 #include "policies/error.h"
 #include "sim/cli/staged_folder.h"
 #include "sim/report/csv.h"
+#include "sim/study/json_object.h"
 #include "sim/study/study_report.h"
+#include "sim/study/sweep_table.h"
 #include "traces/atomic_file.h"
 
 namespace equipoise {
@@ -28,8 +30,9 @@ struct Case {
   Study study;
 };
 
-// Lanes and CP ranks may be as many as all DP x CP ranks (hbp), so that is the bound for both.
-void check_timeline(const StudyOptions& options, const Study& study) {
+// What options of the command name must be in the study. Lanes and CP ranks may be as many as all DP x CP
+// ranks (hbp), so that is the bound for both.
+void check_options(const StudyOptions& options, const Study& study) {
   const auto check = [](const char* option, const std::vector<int>& chosen, int count) {
     for (const int item : chosen)
       if (item < 0 || item >= count)
@@ -42,6 +45,9 @@ void check_timeline(const StudyOptions& options, const Study& study) {
   check("--timeline-stages", options.timeline_stages, layout.pipeline);
   check("--timeline-lanes", options.timeline_lanes, layout.data * layout.context);
   check("--timeline-ranks", options.timeline_ranks, layout.data * layout.context);
+  StepSettings settings;
+  settings.op.stragglers = parse_stragglers(options.stragglers);
+  check_stragglers(settings, layout.gpus());
 }
 
 // The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
@@ -67,8 +73,12 @@ std::vector<Case> cases_of(const StudyOptions& options) {
     cases = std::move(product);
   }
   for (Case& c : cases) {
-    c.study = read_study(options.file, c.assignments);
-    check_timeline(options, c.study);
+    const auto read = [&] {
+      c.study = read_study(options.file, c.assignments);
+      check_options(options, c.study);
+      return 0;
+    };
+    (void)(c.name.empty() ? read() : naming(c.name, read));
   }
   return cases;
 }
@@ -123,6 +133,7 @@ RunStudyOptions run_options(const StudyOptions& options, Format format) {
   run.jobs =
       options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   run.keep_plans = !options.out.empty();
+  run.ignore_memory = options.ignore_memory;
   run.record_gpus = !options.out.empty() || format == Format::json;
   run.details.steps = options.timeline_steps;
   run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
@@ -131,15 +142,17 @@ RunStudyOptions run_options(const StudyOptions& options, Format format) {
   return run;
 }
 
-// The results of all cases in one format: tables as they come, JSON and CSV at the end.
+// The results of all cases in one format. A single study is printed at once, a sweep at its end.
 class Printer {
  public:
   Printer(Format format, bool sweep, std::ostream& out) : format_(format), sweep_(sweep), out_(out) {}
 
   void add(const std::string& name, const Study& study, const StudyResult& result) {
     if (format_ == Format::table) {
-      if (!name.empty()) out_ << "== " << name << '\n';
-      out_ << study_table(study, result) << std::flush;
+      if (sweep_)
+        table_.add(name, result);
+      else
+        out_ << study_table(study, result) << std::flush;
     } else if (format_ == Format::json) {
       summaries_.push_back(summary_json(study, result));
       if (!name.empty()) summaries_.back()["case"] = name;
@@ -155,6 +168,7 @@ class Printer {
   void finish() {
     if (sweep_ && format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
     if (!sweep_ && !summaries_.empty()) out_ << summaries_.front().dump(2) << '\n';
+    if (!table_.empty()) out_ << table_.text();
     out_ << csv_;
   }
 
@@ -162,6 +176,7 @@ class Printer {
   Format format_;
   bool sweep_;
   std::ostream& out_;
+  SweepTable table_;
   std::vector<json> summaries_;
   std::string csv_;
 };
@@ -183,6 +198,18 @@ class ProgressLine {
   bool shown_;
 };
 
+// A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
+StudyResult study_of(const Case& c, const RunStudyOptions& run) {
+  std::optional<StudyInputs> inputs;
+  try {
+    inputs = load_inputs(c.study);
+  } catch (const UserError& e) {
+    if (c.name.empty()) throw;
+    return refused_study(c.study, e.what());
+  }
+  return run_study(c.study, *inputs, run);
+}
+
 void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, Printer& printer,
               std::ostream& log) {
   std::optional<StagedFolder> folder;
@@ -195,12 +222,13 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
     run.progress = [&](const std::string& label) {
       progress.show((c.name.empty() ? "" : c.name + ": ") + label);
     };
-    return run_study(c.study, run);
+    return study_of(c, run);
   }();
   if (!options.quiet) {
-    for (const std::string& note : c.study.notes) log << "note: " << note << '\n';
+    const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
+    for (const std::string& note : c.study.notes) log << which << note << '\n';
     for (const PolicyResult& policy : result.policies)
-      for (const std::string& note : policy.notes) log << "note: " << note << '\n';
+      for (const std::string& note : policy.notes) log << which << note << '\n';
   }
   if (folder) {
     write_results(folder->path(), c.study, result);

@@ -26,12 +26,15 @@ struct StudyOptions {
   int timeline_steps = 1;                                            // with out: of every policy
   std::vector<int> timeline_lanes, timeline_stages, timeline_ranks;  // empty: all
   std::string timeline_counters = "memory,tokens";                   // or none
-  bool chakra = false;  // with out, op fidelity: Chakra execution traces of every policy's first step
+  bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
+  bool ignore_memory = false;  // times of rows that do not fit, marked
   std::string format = "table";
   bool quiet = false;
 };
 
-// Prints the comparison (one per sweep case) and writes the results. Once `stop` is set it ends as soon as it
+// Prints the comparison (of a sweep: one table, a line per case and policy) and writes the results. All cases
+// of a sweep are read and checked before any runs; what only running one finds (a trace that is too short)
+// makes its rows refused, and the others run. Once `stop` is set it ends as soon as it
 // can: cases that are finished are printed and written, and the status is 130 instead of 0. Throws UserError.
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);

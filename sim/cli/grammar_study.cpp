@@ -48,6 +48,8 @@ void add_study(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_flag("--chakra", options->chakra,
                     "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
+  command->add_flag("--ignore-memory", options->ignore_memory,
+                    "Times of policies that do not fit into memory, too; their rows stay marked oom");
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options, &status] {

@@ -97,7 +97,7 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
     const std::int64_t fits = models.memory.largest_micro_batch(models.layout.context);
     const std::int64_t wanted = 2 * study.batch.context_window;
     run.pack.max_tokens = std::min(wanted, fits);
-    if (run.pack.max_tokens < 1) return "not even one token fits beside the model's states";
+    if (run.pack.max_tokens < 1) return "not even one token fits";
     if (fits < wanted)
       notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
                       " tokens, what memory allows");
@@ -106,7 +106,7 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
       run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
   if (buckets && !run.has_bucket_size) {
     run.pack.bucket_size = models.memory.bucket_size();
-    if (run.pack.bucket_size < 1) return "no bucket of a token fits beside the model's states";
+    if (run.pack.bucket_size < 1) return "no bucket of a token fits";
     notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
                     " tokens a CP rank, from the memory model");
   }
@@ -117,6 +117,14 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
     if (run.pack.candidates.empty()) return "no pack length fits at any CP degree";
   }
   return "";
+}
+
+void derive_without_memory(const Study& study, PolicyRun& run) {
+  PackOptions& pack = run.pack;
+  if (!run.has_max_tokens) pack.max_tokens = 2 * study.batch.context_window;
+  if (!run.has_bucket_size)
+    pack.bucket_size = (study.batch.context_window + pack.context - 1) / pack.context + 1;
+  run.sharding.bucket_size = pack.bucket_size;
 }
 
 }  // namespace equipoise

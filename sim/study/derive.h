@@ -28,4 +28,7 @@ Layout layout_of(const Study& study, const PolicyRun& run);
 std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
                            std::vector<std::string>& notes);
 
+// Where nothing fits and the user wants times all the same: what the policies take without a memory model.
+void derive_without_memory(const Study& study, PolicyRun& run);
+
 }  // namespace equipoise

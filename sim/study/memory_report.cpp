@@ -55,6 +55,9 @@ PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& 
 }
 
 std::string out_of_memory_text(const OutOfMemory& fault) {
+  if (fault.before_any_plan)
+    return "stage " + std::to_string(fault.stage) + " holds " + gib(fault.need_bytes) + " GiB of " +
+           gib(fault.capacity_bytes) + " before any micro-batch: " + fault.reason;
   std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
                      ", CP rank " + std::to_string(fault.rank) + " in step " + std::to_string(fault.step) +
                      ", micro-batch " + std::to_string(fault.micro_batch);
@@ -95,6 +98,7 @@ std::string peak_text(const PolicyResult& policy) {
 }
 
 json memory_json(const PolicyResult& policy) {
+  if (policy.capacity_bytes == 0) return nullptr;  // nothing was planned
   const MemoryPeak& peak = policy.peak;
   json node = {{"capacity_bytes", policy.capacity_bytes},
                {"peak_bytes", peak.parts.total()},
@@ -114,7 +118,7 @@ json memory_json(const PolicyResult& policy) {
     node["op_start_seconds"] = to_seconds(policy.peak_moment.start);
     node["op_end_seconds"] = to_seconds(policy.peak_moment.end);
   }
-  if (policy.out_of_memory) {
+  if (policy.status == RowStatus::oom) {
     const OutOfMemory& fault = policy.memory_fault;
     node["out_of_memory"] = {{"step", fault.step},
                              {"lane", fault.lane},

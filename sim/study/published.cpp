@@ -124,7 +124,7 @@ std::vector<PublishedRow> beside_published(const StudyResult& result) {
         PublishedRow row;
         row.label = p.run.label;
         row.metric = "status";
-        row.simulated_fits = !p.out_of_memory;
+        row.simulated_status = name_of(p.status);
         row.published_fits = !*published.out_of_memory;
         row.source = published.source;
         rows.push_back(std::move(row));
@@ -151,8 +151,8 @@ std::string published_table(const std::vector<PublishedRow>& rows) {
   for (const std::size_t column : {1U, 5U}) table.align_left(column);
   for (const PublishedRow& row : rows) {
     if (row.metric == "status") {
-      table.add({row.label, "out of memory", row.simulated_fits ? "no" : "yes",
-                 row.published_fits ? "no" : "yes", "-", row.source});
+      table.add(
+          {row.label, "status", row.simulated_status, row.published_fits ? "ok" : "oom", "-", row.source});
       continue;
     }
     table.add({row.label, metric_cell(row), cell(row, row.simulated), cell(row, row.published),
@@ -168,7 +168,7 @@ json published_json(const std::vector<PublishedRow>& rows, const std::string& la
     if (row.label != label) continue;
     json node = {{"metric", row.metric}, {"source", row.source}};
     if (row.metric == "status") {
-      node["simulated"] = row.simulated_fits ? "ok" : "oom";
+      node["simulated"] = row.simulated_status;
       node["published"] = row.published_fits ? "ok" : "oom";
     } else {
       node["simulated"] = value(row.simulated);

@@ -32,8 +32,9 @@ struct PublishedRow {
   std::string label;
   std::string metric;  // "status" where the source says whether the run fits in memory
   std::optional<double> simulated, published;
-  bool simulated_fits = true, published_fits = true;  // of "status"
-  std::string against;                                // of a speed-up: label of the row it is over
+  const char* simulated_status = "ok";  // of "status"
+  bool published_fits = true;
+  std::string against;  // of a speed-up: label of the row it is over
   std::string source;
 
   // Of the published figure; none where one of them is missing or the published one is 0.

@@ -5,9 +5,11 @@
 #include "policies/error.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
+#include "policies/unplaceable.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "sim/study/derive.h"
+#include "sim/study/fit_search.h"
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/parallel.h"
@@ -47,6 +49,10 @@ ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload
   return rule;
 }
 
+bool fits(const StepResult& step, double capacity) {
+  return step.peak.parts.total() <= capacity && !step.bucket_broken;
+}
+
 struct Simulation {
   const Study& file;
   const RunModels& models;
@@ -54,13 +60,16 @@ struct Simulation {
   const PolicyRun& run;
   StepOptions options;
   const RunStudyOptions& study;
+  bool stop_when_full = false;  // end at the first step that does not fit; the others keep an empty result
 
   // Steps are independent: each worker has its own simulator.
   [[nodiscard]] std::vector<StepResult> steps(const ShardRule& rule) const {
     std::vector<StepResult> results(plan.steps.size());
     std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(std::max(1, study.jobs)));
+    std::atomic<bool> full = false;
     parallel_for(std::max(1, study.jobs), plan.steps.size(), [&](int worker, std::size_t i) {
       end_if_stopped(study);
+      if (stop_when_full && full) return;
       auto& simulator = simulators[static_cast<std::size_t>(worker)];
       if (!simulator) {
         StepOptions own = options;
@@ -68,6 +77,7 @@ struct Simulation {
         simulator = std::make_unique<StepRunner>(file, models, rule, own, study.steps);
       }
       results[i] = simulator->run(plan.steps[i], i);
+      if (!fits(results[i], models.memory.capacity_bytes())) full = true;
     });
     return results;
   }
@@ -85,8 +95,8 @@ void judge_memory(PolicyResult& result) {
     const StepResult& step = result.steps[i];
     const double need = step.peak.parts.total();
     if (need > result.peak.parts.total()) result.peak = step.peak;
-    if (result.out_of_memory || (need <= result.capacity_bytes && !step.bucket_broken)) continue;
-    result.out_of_memory = true;
+    if (result.status == RowStatus::oom || fits(step, result.capacity_bytes)) continue;
+    result.status = RowStatus::oom;
     OutOfMemory& fault = result.memory_fault;
     fault.step = static_cast<int>(i);
     fault.lane = step.peak.lane;
@@ -100,6 +110,7 @@ void judge_memory(PolicyResult& result) {
                      std::to_string(result.run.pack.bucket_size) + " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
+  if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);
 }
 
 // Mean over full steps; over all where there are only tails.
@@ -172,12 +183,14 @@ PolicyResult without_plan(const RunModels& models, PolicyRun run, PolicyResult r
     result.peak.parts = held;
     result.peak.stage = s;
   }
-  result.out_of_memory = true;
+  result.status = RowStatus::oom;
   result.capacity_bytes = models.memory.capacity_bytes();
   result.memory_fault.stage = result.peak.stage;
   result.memory_fault.need_bytes = result.peak.parts.total();
   result.memory_fault.capacity_bytes = result.capacity_bytes;
   result.memory_fault.reason = reason;
+  result.memory_fault.before_any_plan = true;
+  result.reason = out_of_memory_text(result.memory_fault);
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   result.plan.policy = run.name;
   result.run = std::move(run);
@@ -212,52 +225,81 @@ Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run
   return plan;
 }
 
-PolicyResult run_policy(const Study& study, const Profile& profile, const DocumentSet& documents,
-                        PolicyRun run, const RunStudyOptions& options) {
-  PolicyResult result;
-  const RunModels models =
-      naming(study.file, [&] { return RunModels(study, layout_of(study, run), profile); });
-  const std::string nothing_fits = derive_options(study, models, run, result.notes);
-  if (!nothing_fits.empty()) return without_plan(models, std::move(run), std::move(result), nothing_fits);
-  const std::unique_ptr<Workload> workload = workload_for(study, models, run);
-  const std::string where = study.file + ": " + run.label;
-  if (run.search && run.name == "wlb")
-    naming(where, [&] {
-      search_thresholds(study, models, {documents.batches, run.pack, *workload}, *workload, run, options,
-                        result.notes);
-    });
-  Plan plan = naming(where, [&] { return pack(documents, *workload, run, result); });
+// A plan, and its steps as they ran.
+struct Ran {
+  Plan plan;
+  std::unique_ptr<Workload> workload;
+  std::string shard;  // the rule that ran
+  StepOptions options;
+  std::vector<StepResult> steps;
+};
 
-  StepOptions step_options;
-  step_options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
-  step_options.keep = run.pack.keep;
-  step_options.strict_keep = run.strict_keep;
-  const Simulation simulation{study, models, plan, run, step_options, options};
-  std::string shard = run.shard;
+StepOptions step_options(const Study& study, const PolicyRun& run) {
+  StepOptions options;
+  options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  options.keep = run.pack.keep;
+  options.strict_keep = run.strict_keep;
+  return options;
+}
+
+bool all_fit(const std::vector<StepResult>& steps, double capacity) {
+  return std::all_of(steps.begin(), steps.end(), [&](const StepResult& s) { return fits(s, capacity); });
+}
+
+// The better of the two static rules: one that fits before one that does not, then the faster.
+void run_static_best(Ran& ran, const std::function<std::vector<StepResult>(const char*)>& simulated,
+                     double capacity) {
+  ran.steps = simulated("per-sequence");
+  ran.shard = "per-sequence";
+  std::vector<StepResult> other = simulated("per-document");
+  const bool fits_first = all_fit(ran.steps, capacity), fits_other = all_fit(other, capacity);
+  if (fits_first != fits_other ? fits_first : total_seconds(other) >= total_seconds(ran.steps)) return;
+  ran.steps = std::move(other);
+  ran.shard = "per-document";
+}
+
+// Packs and simulates. Throws UnplaceableDocument where the policy cannot place a document, UserError where
+// it, the sharding or the schedule refuses what it is given.
+Ran run_steps(const Study& study, const RunModels& models, const DocumentSet& documents, PolicyRun& run,
+              const RunStudyOptions& options, bool stop_when_full, PolicyResult& result) {
+  Ran ran;
+  ran.workload = workload_for(study, models, run);
+  if (run.search && run.name == "wlb")
+    search_thresholds(study, models, {documents.batches, run.pack, *ran.workload}, *ran.workload, run,
+                      options, result.notes);
+  ran.plan = pack(documents, *ran.workload, run, result);
+  ran.options = step_options(study, run);
+  const Simulation simulation{study, models, ran.plan, run, ran.options, options, stop_when_full};
   const auto simulated = [&](std::string_view rule) {
-    return naming(where, [&] { return simulation.steps(shard_rule(run, rule, *workload)); });
+    return simulation.steps(shard_rule(run, rule, *ran.workload));
   };
   if (run.shard == "static-best") {
-    result.steps = simulated("per-sequence");
-    std::vector<StepResult> other = simulated("per-document");
-    const bool better = total_seconds(other) < total_seconds(result.steps);
-    if (better) result.steps = std::move(other);
-    shard = better ? "per-document" : "per-sequence";
-    result.notes.push_back(run.label + ": static-best sharding is " +
-                           (better ? "per-document" : "per-sequence"));
+    run_static_best(ran, simulated, models.memory.capacity_bytes());
+    result.notes.push_back(run.label + ": static-best sharding is " + ran.shard);
   } else {
-    result.steps = simulated(run.shard);
+    ran.shard = run.shard;
+    ran.steps = simulated(run.shard);
   }
+  return ran;
+}
 
-  write_details(options.details, run.label, plan, study, models, shard_rule(run, shard, *workload),
-                step_options, options.steps);
-
+PolicyResult not_run(PolicyRun run, RowStatus status, const std::string& reason) {
+  PolicyResult result;
+  result.status = status;
+  result.reason = reason;
+  result.plan.policy = run.name;
   result.run = std::move(run);
+  return result;
+}
+
+// Metrics, memory and notes of what ran.
+void describe(const Study& study, const RunModels& models, const DocumentSet& documents, const Ran& ran,
+              const RunStudyOptions& options, PolicyResult& result) {
   result.capacity_bytes = models.memory.capacity_bytes();
-  result.metrics = measure({study.model, models.layout, peak_flops(study, profile.device()),
-                            documents.batches, plan, result.steps});
+  result.metrics = measure({study.model, models.layout, peak_flops(study, models.costs.profile().device()),
+                            documents.batches, ran.plan, result.steps});
   for (const StepResult& s : result.steps) result.use += s.use;
-  for (const Step& s : plan.steps) result.tail.push_back(s.tail);
+  for (const Step& s : ran.plan.steps) result.tail.push_back(s.tail);
   if (std::any_of(result.steps.begin(), result.steps.end(),
                   [](const StepResult& s) { return s.lanes_apart; }))
     result.notes.push_back(
@@ -265,43 +307,124 @@ PolicyResult run_policy(const Study& study, const Profile& profile, const Docume
         ": lanes that share experts or gradients order their chunks differently, which no framework can "
         "run: their exchanges do not wait for each other");
   result.layout = models.layout;
-  if (options.record_gpus) average_gpus(plan, result);
+  if (options.record_gpus) average_gpus(ran.plan, result);
   judge_memory(result);
-  result.peak_moment = find_peak(result, plan, study, models, shard_rule(result.run, shard, *workload),
-                                 step_options, options.steps);
-  if (result.out_of_memory) drop_times(result.metrics);
-  if (options.keep_plans) result.plan = std::move(plan);
+  result.peak_moment =
+      find_peak(result, ran.plan, study, models, shard_rule(result.run, ran.shard, *ran.workload),
+                ran.options, options.steps);
+  if (result.status != RowStatus::oom) return;
+  if (options.ignore_memory)
+    result.memory_ignored = true;
+  else
+    drop_times(result.metrics);
+}
+
+PolicyResult run_policy(const Study& study, const StudyInputs& inputs, PolicyRun run,
+                        const RunStudyOptions& options) {
+  PolicyResult result;
+  const RunModels models =
+      naming(study.file, [&] { return RunModels(study, layout_of(study, run), inputs.profile); });
+  Ran ran;
+  try {
+    const std::string nothing_fits = derive_options(study, models, run, result.notes);
+    if (!nothing_fits.empty() && !options.ignore_memory)
+      return without_plan(models, std::move(run), std::move(result), nothing_fits);
+    if (!nothing_fits.empty()) derive_without_memory(study, run);
+    ran = run_steps(study, models, inputs.documents, run, options, false, result);
+  } catch (const UnplaceableDocument& e) {
+    return not_run(std::move(run), RowStatus::unplaceable, e.what());
+  } catch (const UserError& e) {
+    return not_run(std::move(run), RowStatus::refused, e.what());
+  }
+  write_details(options.details, run.label, ran.plan, study, models,
+                shard_rule(run, ran.shard, *ran.workload), ran.options, options.steps);
+  result.run = std::move(run);
+  result.steps = std::move(ran.steps);
+  describe(study, models, inputs.documents, ran, options, result);
+  if (options.keep_plans) result.plan = std::move(ran.plan);
   return result;
 }
 
-}  // namespace
-
-StudyResult run_study(const Study& study, const RunStudyOptions& options) {
-  StudyResult result;
-  const Profile profile =
-      naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
-  result.profile = profile.name();
-  const Trace trace = naming(study.file, [&] { return load_trace(study); });
+DocumentSet documents_of(const Study& study, const Trace& trace) {
   LoadOptions load;
   load.steps = study.steps;
   load.tail = study.loader;
   load.repeat = study.trace.repeat;
-  const DocumentSet documents =
-      naming(study.file, [&] { return load_documents(trace.lengths, study.batch, load); });
-  result.trace_origin = trace.origin;
-  result.documents = documents.documents;
-  result.tokens = documents.tokens;
-  result.dropped_tokens = documents.dropped_tokens;
+  return load_documents(trace.lengths, study.batch, load);
+}
+
+// How a row ends with another study or other options, without what only a row that is shown needs.
+RowStatus try_row(const Study& study, const StudyInputs& inputs, PolicyRun run,
+                  const RunStudyOptions& options, bool same_batches) {
+  const RunModels models(study, layout_of(study, run), inputs.profile);
+  PolicyResult unused;
+  if (!derive_options(study, models, run, unused.notes).empty()) return RowStatus::oom;
+  DocumentSet other;
+  if (!same_batches) other = documents_of(study, load_trace(study));
+  RunStudyOptions quick;
+  quick.jobs = options.jobs;
+  quick.stop = options.stop;
+  const Ran ran = run_steps(study, models, same_batches ? inputs.documents : other, run, quick, true, unused);
+  return all_fit(ran.steps, models.memory.capacity_bytes()) ? RowStatus::ok : RowStatus::oom;
+}
+
+void add_smallest_change(const Study& study, const StudyInputs& inputs, const PolicyRun& run,
+                         const RunStudyOptions& options, PolicyResult& result) {
+  const auto ends = [&](const Study& changed, const PolicyRun& row) {
+    end_if_stopped(options);
+    const bool same = changed.batch.sequences_per_step == study.batch.sequences_per_step;
+    return try_row(changed, inputs, row, options, same);
+  };
+  const std::string change = smallest_change({study, run, result.status, longest_of(inputs.documents)}, ends);
+  if (!change.empty()) result.reason += "; " + change;
+}
+
+}  // namespace
+
+StudyInputs load_inputs(const Study& study) {
+  Profile profile =
+      naming(study.file + ": cluster.profile", [&] { return Profile::load(study.cluster.profile); });
+  (void)naming(study.file, [&] { return RunModels(study, study.layout, profile).layout; });
+  Trace trace = naming(study.file, [&] { return load_trace(study); });
+  DocumentSet documents = naming(study.file, [&] { return documents_of(study, trace); });
+  return {std::move(profile), std::move(trace), std::move(documents)};
+}
+
+StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
+  check_stragglers(options.steps, study.layout.gpus());
+  StudyResult result;
+  result.profile = inputs.profile.name();
+  result.trace_origin = inputs.trace.origin;
+  result.documents = inputs.documents.documents;
+  result.tokens = inputs.documents.tokens;
+  result.dropped_tokens = inputs.documents.dropped_tokens;
 
   for (const PolicyRun& run : study.policies) {
     end_if_stopped(options);
     if (options.progress) options.progress(run.label);
-    result.policies.push_back(run_policy(study, profile, documents, run, options));
+    PolicyResult row = run_policy(study, inputs, run, options);
+    if (row.status != RowStatus::ok && options.find_fits)
+      add_smallest_change(study, inputs, run, options, row);
+    result.policies.push_back(std::move(row));
     if (run.label == study.baseline) result.baseline = result.policies.size() - 1;
   }
-  const Metrics baseline = result.policies[result.baseline].metrics;
+  const PolicyResult& baseline = result.policies[result.baseline];
+  const Metrics reference = baseline.simulated() ? baseline.metrics : Metrics{};
   for (PolicyResult& policy : result.policies)
-    if (!policy.out_of_memory) compare(baseline, policy.steps, policy.tail, policy.metrics);
+    if (policy.simulated()) compare(reference, policy.steps, policy.tail, policy.metrics);
+  return result;
+}
+
+StudyResult run_study(const Study& study, const RunStudyOptions& options) {
+  return run_study(study, load_inputs(study), options);
+}
+
+StudyResult refused_study(const Study& study, const std::string& reason) {
+  StudyResult result;
+  for (const PolicyRun& run : study.policies) {
+    result.policies.push_back(not_run(run, RowStatus::refused, reason));
+    if (run.label == study.baseline) result.baseline = result.policies.size() - 1;
+  }
   return result;
 }
 

@@ -9,13 +9,17 @@
 #include <string>
 #include <vector>
 
+#include "policies/loader.h"
 #include "policies/plan.h"
+#include "profiler/profile/profile.h"
 #include "sim/engine/stage/stage_types.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
 #include "sim/study/memory_report.h"
+#include "sim/study/row_status.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study.h"
+#include "traces/trace.h"
 
 namespace equipoise {
 
@@ -23,8 +27,10 @@ struct RunStudyOptions {
   int jobs = 1;              // threads; results do not depend on it
   bool record_gpus = false;  // keep the compute seconds of every GPU
   bool keep_plans = false;
-  StepSettings steps;                                      // fidelity
-  DetailOptions details;                                   // timelines and critical paths
+  StepSettings steps;          // fidelity
+  DetailOptions details;       // timelines and critical paths
+  bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
+  bool find_fits = true;       // search what would make a row run that does not (fit_search.h)
   std::function<void(const std::string& label)> progress;  // called before each policy
   const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
 };
@@ -43,13 +49,16 @@ struct OutOfMemory {
   int micro_batch = 0;
   double need_bytes = 0;
   double capacity_bytes = 0;
-  std::string reason;  // where it is not the modelled peak (a broken bucket)
+  std::string reason;            // where it is not the modelled peak (a broken bucket)
+  bool before_any_plan = false;  // what the stage holds anyway leaves no room: `reason` says for what
 };
 
 struct PolicyResult {
   PolicyRun run;  // with everything that was derived filled in
-  bool out_of_memory = false;
-  OutOfMemory memory_fault;
+  RowStatus status = RowStatus::ok;
+  std::string reason;           // one line: why it did not run, and what would make it; empty where ok
+  bool memory_ignored = false;  // oom, and yet simulated
+  OutOfMemory memory_fault;     // where oom
   Metrics metrics;
   MemoryPeak peak;
   PeakMoment peak_moment;
@@ -66,6 +75,9 @@ struct PolicyResult {
   int gpu_tensor = 1;
   Layout layout;  // the study's, with what the policy changes
   Plan plan;      // with keep_plans
+
+  // Whether there are times and what follows from them.
+  [[nodiscard]] bool simulated() const { return status == RowStatus::ok || memory_ignored; }
 };
 
 struct StudyResult {
@@ -78,8 +90,21 @@ struct StudyResult {
   std::size_t baseline = 0;
 };
 
-// Throws UserError where the study cannot be run (trace too short, a policy that refuses its input), and
-// Interrupted.
+// What all policies of a study share. Loading it finds what is wrong with the study as a whole.
+struct StudyInputs {
+  Profile profile;
+  Trace trace;
+  DocumentSet documents;
+};
+// Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price.
+StudyInputs load_inputs(const Study& study);
+
+// A policy that cannot run is a row with its reason. Throws Interrupted, and UserError where files of
+// options.details cannot be written.
+StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options);
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
+
+// Every row refused for the same reason: a case of a sweep that cannot run at all.
+StudyResult refused_study(const Study& study, const std::string& reason);
 
 }  // namespace equipoise

@@ -42,9 +42,6 @@ std::vector<double> speeds_of(const OpFidelity& op, const Placement& placement) 
   const int replicas = sizes.context * sizes.data;
   std::vector<double> speed(at(sizes.pipeline * replicas * tensor), 1.0);
   for (const auto& [gpu, factor] : op.stragglers) {
-    if (gpu < 0 || gpu >= placement.gpus())
-      throw UserError("--stragglers: expected GPUs 0 to " + std::to_string(placement.gpus() - 1) +
-                      ", found " + std::to_string(gpu));
     const RankCoordinates where = placement.coordinates(gpu);
     const std::vector<int> group = placement.data_context_group(gpu);
     const auto replica = static_cast<int>(std::find(group.begin(), group.end(), gpu) - group.begin());
@@ -148,6 +145,13 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
     list.emplace_back(gpu, speed);
   }
   return list;
+}
+
+void check_stragglers(const StepSettings& settings, std::int64_t gpus) {
+  for (const auto& [gpu, speed] : settings.op.stragglers)
+    if (gpu < 0 || gpu >= gpus)
+      throw UserError("--stragglers: expected GPUs 0 to " + std::to_string(gpus - 1) + ", found " +
+                      std::to_string(gpu));
 }
 
 StepRunner::StepRunner(const Study& study, const RunModels& models, const ShardRule& shard,

@@ -36,6 +36,9 @@ struct StepSettings {
   OpFidelity op;
 };
 
+// Throws UserError for stragglers that are not among the GPUs.
+void check_stragglers(const StepSettings& settings, std::int64_t gpus);
+
 // What is written of the first steps of every policy.
 struct DetailOptions {
   std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing

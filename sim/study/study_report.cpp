@@ -63,14 +63,15 @@ std::string limits(const PolicyResult& winner, int stages) {
 const PolicyResult* fullest_of(const StudyResult& result) {
   const PolicyResult* most = nullptr;
   for (const PolicyResult& p : result.policies)
-    if (most == nullptr || p.peak.parts.total() > most->peak.parts.total()) most = &p;
+    if (p.capacity_bytes > 0 && (most == nullptr || p.peak.parts.total() > most->peak.parts.total()))
+      most = &p;
   return most;
 }
 
 const PolicyResult* winner_of(const StudyResult& result) {
   const PolicyResult* best = nullptr;
   for (const PolicyResult& p : result.policies)
-    if (p.metrics.tokens_per_second_per_gpu &&
+    if (p.status == RowStatus::ok && p.metrics.tokens_per_second_per_gpu &&
         (best == nullptr || *p.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
       best = &p;
   return best;
@@ -78,31 +79,57 @@ const PolicyResult* winner_of(const StudyResult& result) {
 
 }  // namespace
 
+std::string reason_line(const PolicyResult& row) {
+  constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
+  return row.run.label + ' ' + kHow[static_cast<std::size_t>(row.status)] + ": " + row.reason +
+         (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
+}
+
+bool all_ok(const StudyResult& result) {
+  return std::all_of(result.policies.begin(), result.policies.end(),
+                     [](const PolicyResult& p) { return p.status == RowStatus::ok; });
+}
+
+std::vector<std::string> comparison_header(bool with_status) {
+  std::vector<std::string> header = {
+      "policy",   "tokens/s/GPU", "speed-up (p5-p95)", "MFU %",  "imbalance", "bubble %", "CP imb.",
+      "GPU imb.", "delay",        "mem. free GiB",     "pack ms"};
+  if (with_status) header.insert(header.begin() + 1, "status");
+  return header;
+}
+
+std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_status) {
+  const Metrics& m = p.metrics;
+  const bool planned = p.capacity_bytes > 0;
+  std::vector<std::string> cells = {
+      p.run.label,
+      cell(m.tokens_per_second_per_gpu, 0),
+      speedup_cell(m),
+      cell(m.mfu, 1, 100),
+      cell(m.imbalance_degree, 3),
+      cell(m.bubble_ratio, 1, 100),
+      cell(m.cp_imbalance, 3),
+      cell(m.gpu_compute_imbalance, 3),
+      cell(m.token_delay_mean, 2),
+      planned ? fixed((p.capacity_bytes - p.peak.parts.total()) / kGiB, 1) : "-",
+      planned ? fixed(p.pack_ms, 2) : "-"};
+  if (with_status) cells.insert(cells.begin() + 1, p.memory_ignored ? "oom, ignored" : name_of(p.status));
+  return cells;
+}
+
 std::string study_table(const Study& study, const StudyResult& result) {
   std::ostringstream out;
   const Layout& l = study.layout;
   out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor
       << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
       << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin << '\n';
-  TextTable table({"policy", "tokens/s/GPU", "speed-up (p5-p95)", "MFU %", "imbalance", "bubble %", "CP imb.",
-                   "GPU imb.", "delay", "mem. free GiB", "pack ms"});
-  for (const PolicyResult& p : result.policies) {
-    const Metrics& m = p.metrics;
-    const double headroom = (p.capacity_bytes - p.peak.parts.total()) / kGiB;
-    if (p.out_of_memory) {
-      table.add({p.run.label, "OOM", "-", "-", "-", "-", "-", "-", cell(m.token_delay_mean, 2),
-                 fixed(headroom, 1), fixed(p.pack_ms, 2)});
-      continue;
-    }
-    table.add({p.run.label, cell(m.tokens_per_second_per_gpu, 0), speedup_cell(m), cell(m.mfu, 1, 100),
-               cell(m.imbalance_degree, 3), cell(m.bubble_ratio, 1, 100), cell(m.cp_imbalance, 3),
-               cell(m.gpu_compute_imbalance, 3), cell(m.token_delay_mean, 2), fixed(headroom, 1),
-               fixed(p.pack_ms, 2)});
-  }
+  const bool with_status = !all_ok(result);
+  TextTable table(comparison_header(with_status));
+  if (with_status) table.align_left(1);
+  for (const PolicyResult& p : result.policies) table.add(comparison_cells(p, with_status));
   out << table.text();
   for (const PolicyResult& p : result.policies)
-    if (p.out_of_memory)
-      out << p.run.label << " is out of memory: " << out_of_memory_text(p.memory_fault) << '\n';
+    if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
   if (const PolicyResult* best = winner_of(result); best != nullptr)
     out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline)
         << ".\n";
@@ -137,9 +164,11 @@ json summary_json(const Study& study, const StudyResult& result) {
   const std::vector<PublishedRow> published = beside_published(result);
   for (const PolicyResult& p : result.policies) {
     json node = {{"name", p.run.label},
+                 {"label", p.run.label},
                  {"policy", p.run.name},
                  {"shard", p.run.shard},
-                 {"status", p.out_of_memory ? "oom" : "ok"},
+                 {"status", name_of(p.status)},
+                 {"reason", p.reason.empty() ? json(nullptr) : json(p.reason)},
                  {"metrics", metrics_json(p.metrics)},
                  {"memory", memory_json(p)},
                  {"measured", {{"pack_ms", p.pack_ms}}},
@@ -152,6 +181,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"on_derived_tables", p.use.derived}}}};
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
+    if (p.memory_ignored) node["memory_ignored"] = true;
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
     if (!p.gpu_compute.empty()) node["gpu_compute_seconds"] = p.gpu_compute;
@@ -186,13 +216,14 @@ std::string summary_csv(const Study& study, const StudyResult& result) {
       out << "policy,status";
       for (const auto& [key, value] : p["metrics"].items())
         if (!value.is_object()) out << ',' << key;
-      out << '\n';
+      out << ",reason\n";
       header = true;
     }
     out << csv_cell(p["name"].get<std::string>()) << ',' << p["status"].get<std::string>();
     for (const auto& [key, value] : p["metrics"].items())
       if (!value.is_object()) out << ',' << (value.is_null() ? "" : value.dump());
-    out << '\n';
+    const json& reason = p["reason"];
+    out << ',' << (reason.is_null() ? "" : csv_cell(reason.get<std::string>())) << '\n';
   }
   return out.str();
 }
@@ -203,7 +234,7 @@ std::string steps_csv(const StudyResult& result) {
   out << "policy,step,tail,tokens,step_seconds,pipeline_seconds,optimizer_seconds,exposed_gradient_seconds,"
          "bubble_ratio,cp_imbalance,peak_memory_bytes\n";
   for (const PolicyResult& p : result.policies)
-    for (std::size_t i = 0; i < p.steps.size() && !p.out_of_memory; ++i) {
+    for (std::size_t i = 0; i < p.steps.size() && p.simulated(); ++i) {
       const StepResult& s = p.steps[i];
       out << csv_cell(p.run.label) << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ','
           << to_seconds(s.step) << ',' << to_seconds(s.pipeline) << ',' << to_seconds(s.optimizer) << ','
@@ -218,7 +249,7 @@ std::string gpus_csv(const Study& study, const StudyResult& result) {
   out.precision(12);
   out << "policy,gpu,node,dp,pp,cp,tp,compute_seconds,relative_to_mean\n";
   for (const PolicyResult& p : result.policies) {
-    if (p.gpu_compute.empty() || p.out_of_memory) continue;
+    if (p.gpu_compute.empty() || !p.simulated()) continue;
     const Layout& l = p.layout;
     const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline},
                               study.cluster.gpus_per_node);

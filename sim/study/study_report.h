@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "sim/study/run_study.h"
 
@@ -12,6 +13,11 @@ namespace equipoise {
 std::string study_table(const Study& study, const StudyResult& result);
 
 // equipoise.summary/1.
+// Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
+std::vector<std::string> comparison_header(bool with_status);
+std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
+std::string reason_line(const PolicyResult& row);
+
 nlohmann::json summary_json(const Study& study, const StudyResult& result);
 
 // One line per policy; columns are the metric keys.

@@ -192,8 +192,8 @@ class StudyCommand(Case):
         self.assertEqual(sum(int(r["tokens"]) for r in rows if r["policy"] == "wlb"), summary["study"]["tokens"])
 
     def test_nothing_partial_is_left_behind(self):
-        bad = self.write("study.json", dict(STUDY, policies=["plain", {"name": "plain", "pad": "error"}], baseline="plain"))
-        self.refused("study", bad, "--set", "batch.context_window=16385", "--out", self.folder / "out", says=["study.json"])
+        bad = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 12}))  # found while running
+        self.refused("study", bad, "--out", self.folder / "out", "--set", "batch.steps=99", says=["study.json", "too short"])
         self.assertEqual([p.name for p in self.folder.iterdir()], ["study.json"])
         blocked = self.write("file", "in the way")
         good = self.write("good.json", STUDY)
@@ -202,7 +202,7 @@ class StudyCommand(Case):
         there = self.folder / "there"  # may be a mount: nothing is staged outside it
         there.mkdir()
         (there / "notes.txt").write_text("mine")
-        self.refused("study", bad, "--set", "batch.context_window=16385", "--out", there, says=["study.json"])
+        self.refused("study", bad, "--set", "batch.steps=99", "--out", there, says=["study.json", "too short"])
         self.assertEqual([p.name for p in there.iterdir()], ["notes.txt"])
         self.ok("study", good, "--out", there)
         self.assertLessEqual({"notes.txt", "summary.json"}, {p.name for p in there.iterdir()})
@@ -250,10 +250,41 @@ class StudyCommand(Case):
         self.refused("study", study, "--sweep", "batch.steps=", says=["--sweep"])
         self.refused("study", study, "--set", "batch.step=3", says=["step", "steps"])
 
+    def test_a_sweep_is_one_table_and_no_case_ends_it(self):
+        study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 12}))  # 3 steps of 4 x 8K
+        sweep = ("study", study, "--sweep", "batch.steps=2,400", "--set", "batch.context_window=8K")
+        table = self.ok(*sweep)
+        lines = [line for line in table.splitlines() if line.startswith("batch.steps=")]
+        self.assertEqual([line.split()[:2] for line in lines[:4]],
+                         [[f"batch.steps={n}", policy] for n in (2, 400) for policy in ("plain-4d", "wlb")])
+        self.assertTrue(lines[4].startswith("batch.steps=400: plain-4d is refused: "), lines)
+        self.assertIn("too short", lines[4])
+        cases = json.loads(self.ok(*sweep, "--format", "json"))
+        self.assertEqual([[p["status"] for p in case["policies"]] for case in cases], [["ok", "ok"], ["refused", "refused"]])
+        self.assertEqual([case["case"] for case in cases], ["batch.steps=2", "batch.steps=400"])
+        self.refused("study", study, "--set", "batch.steps=400", says=["study.json", "too short"])  # alone
+        self.refused("study", study, "--sweep", "parallel.tensor=2,5", says=["parallel.tensor=5: ", "12 heads"])  # before any runs
+        notes = run(*sweep, "--set", "policies.0={\"name\": \"plain\", \"label\": \"plain-4d\", \"search\": true}").stderr.splitlines()
+        self.assertTrue(notes and all(line.startswith("note: batch.steps=2: plain-4d: search") for line in notes), notes)
+
+    def test_memory_can_be_ignored(self):
+        study = self.write("study.json", dict(STUDY, model="llama3.1-405b"))
+        rows = json.loads(self.ok("study", study, "--ignore-memory", "--format", "json"))["policies"]
+        for row in rows:
+            self.assertEqual((row["status"], row["memory_ignored"]), ("oom", True))
+            self.assertGreater(row["metrics"]["step_seconds"], 0)
+        self.ok("study", study, "--ignore-memory", "--out", self.folder / "out")
+
     def test_out_of_memory_is_a_row(self):
         study = self.write("study.json", dict(STUDY, model="llama3.1-405b"))
         summary = json.loads(self.ok("study", study, "--format", "json"))
         self.assertEqual({p["status"] for p in summary["policies"]}, {"oom"})
+        for row in summary["policies"]:
+            self.assertIn("GiB", row["reason"])
+            self.assertEqual(row["label"], row["name"])
+        out = self.folder / "out"
+        self.ok("study", study, "--out", out, "--fidelity", "op", "--quiet")
+        self.assertEqual(len((out / "steps.csv").read_text().splitlines()), 1)
         self.assertIn("is out of memory", self.ok("study", study))
 
     def test_bad_input(self):

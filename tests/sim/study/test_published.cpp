@@ -42,7 +42,7 @@ TEST_CASE("The second table shows ratios as they are, memory in GiB and whether 
   rows.push_back(row("speedup", 1.2, 1.5));
   rows.back().against = "plain";
   PublishedRow status = row("status", 0, 0);
-  status.simulated_fits = false;
+  status.simulated_status = "oom";
   rows.push_back(status);
   CHECK(published_table(rows) ==
         "Beside the published figures\n"
@@ -51,7 +51,7 @@ TEST_CASE("The second table shows ratios as they are, memory in GiB and whether 
         "wlb     peak memory GiB                 45.0       40.0         +12.5  a paper, Table 1\n"
         "wlb     bucket_size                   31,612     26,624         +18.7  a paper, Table 1\n"
         "wlb     speedup over plain             1.200      1.500         -20.0  a paper, Table 1\n"
-        "wlb     out of memory                    yes         no             -  a paper, Table 1\n");
+        "wlb     status                           oom         ok             -  a paper, Table 1\n");
   CHECK(published_table({}).empty());
 }
 
@@ -105,7 +105,7 @@ TEST_CASE("A run that does not fit has no figure beside the published one") {
   file.erase("baseline");
   const std::vector<PublishedRow> rows = beside_published(run_study(parse(file), {}));
   REQUIRE(rows.size() == 3);
-  CHECK(!rows[0].simulated_fits);
+  CHECK(std::string(rows[0].simulated_status) == "oom");
   CHECK(!rows[0].published_fits);
   for (const std::size_t i : {1U, 2U}) {
     CHECK(!rows[i].simulated);

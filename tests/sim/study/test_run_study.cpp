@@ -65,7 +65,7 @@ TEST_CASE("Every policy runs all tokens of the study and no others") {
   CHECK(result.tokens == 4 * 4 * 32768);
   for (const PolicyResult& policy : result.policies) {
     CAPTURE(policy.run.label);
-    CHECK(!policy.out_of_memory);
+    CHECK(policy.status == RowStatus::ok);
     std::int64_t tokens = 0;
     for (const StepResult& step : policy.steps) tokens += step.tokens;
     CHECK(tokens == result.tokens);
@@ -149,18 +149,18 @@ TEST_CASE("A study that cannot run says which file and why") {
   says(refused(with("/trace", {{"uniform", 1024}, {"documents", 10}})),
        "trace: too short: it holds 0 full global batches");
   says(refused(with("/parallel/order", "tp-cp-dp")), "order");
-  json odd = with("/schedule", "interleaved-1f1b");  // 3 micro-batches on 2 stages
-  odd["batch"]["sequences_per_step"] = 3;
-  says(refused(odd), "plain-4d: schedule interleaved-1f1b: ");
 }
 
 TEST_CASE(
-    "Padding error: a window that 2 x CP does not divide is refused, with tail it is padded and counted") {
+    "Padding error: a window that 2 x CP does not divide is a refused row, with tail it is padded and counted") {
   json file = small_study();
   file["batch"]["context_window"] = 32769;
   file["policies"] = {{{"name", "plain"}, {"shard", "per-sequence"}, {"pad", "error"}}};
   file["baseline"] = "plain";
-  CHECK(refused(file).find("study.json: plain: per-sequence sharding over 2") == 0);
+  const StudyResult error = run(file);
+  CHECK(error.policies[0].status == RowStatus::refused);
+  CHECK(error.policies[0].reason.find("per-sequence sharding over 2") == 0);
+  CHECK(error.policies[0].reason.find("; runs with pad \"tail\"") != std::string::npos);
   file["policies"][0]["pad"] = "tail";
   const StudyResult result = run(file);
   REQUIRE(result.policies[0].metrics.pr);

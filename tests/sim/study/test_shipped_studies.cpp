@@ -89,8 +89,8 @@ TEST_CASE(
   CHECK(*metrics(result, "skrull").speedup > *metrics(result, "round-robin, as they arrived").speedup);
   // In ascending micro-batches both rules place alike.
   CHECK(metrics(result, "skrull").seconds == metrics(result, "round-robin").seconds);
-  CHECK(row(result, "round-robin, no roll-back").out_of_memory);
-  CHECK(row(result, "skrull, no roll-back").out_of_memory);
+  CHECK(row(result, "round-robin, no roll-back").status == RowStatus::oom);
+  CHECK(row(result, "skrull, no roll-back").status == RowStatus::oom);
 }
 
 TEST_CASE("Skrull's bucket sizes follow from memory: 26K tokens a rank for 0.5B, 13K for 7B, within 25 %") {

@@ -1,0 +1,79 @@
+#include "sim/memory/derived_sizes.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "policies/packing/hbp.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+
+// Largest value in [0, most] for which `fits`, which holds up to some value and not beyond.
+template <class Fits>
+std::int64_t largest(std::int64_t most, const Fits& fits) {
+  if (fits(most)) return most;
+  std::int64_t good = 0, bad = most;
+  while (bad - good > 1) {
+    const std::int64_t middle = good + (bad - good) / 2;
+    (fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+}  // namespace
+
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, int micro_batches) {
+  int count = std::max(1, micro_batches);
+  if (layout.virtual_pipeline > 1) count = (count + layout.pipeline - 1) / layout.pipeline * layout.pipeline;
+  const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
+  return policy.make({layout.pipeline, layout.virtual_pipeline, groups});
+}
+
+double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens, int context,
+                    int recompute_layers) {
+  MicroBatch like;
+  like.recompute_layers = recompute_layers;
+  const auto count = static_cast<std::size_t>(schedule.micro_batches);
+  const std::vector<MicroBatch> micro_batches(count, like);
+  const std::vector<std::int64_t> tokens(count, rank_tokens);
+  const std::vector<std::int64_t> gathered(count, memory.gathered_tokens(rank_tokens, rank_tokens * context));
+  return memory.lane_peak(schedule, {micro_batches, tokens, gathered, context}).parts.total();
+}
+
+std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
+                                 std::int64_t limit) {
+  // Two chunks a rank, the last ones padded: what sharding makes of so many tokens at most.
+  const auto on_a_rank = [context](std::int64_t tokens) {
+    const std::int64_t chunks = std::int64_t{2} * context;
+    return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
+  };
+  return largest(limit, [&](std::int64_t tokens) {
+    return uniform_peak(memory, schedule, on_a_rank(tokens), context) <= memory.capacity_bytes();
+  });
+}
+
+std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context) {
+  return largest(kLongest / context, [&](std::int64_t tokens) {
+    return uniform_peak(memory, schedule, tokens, context) <= memory.capacity_bytes();
+  });
+}
+
+int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
+                         int context) {
+  const auto free_bytes = [&](int layers) {
+    return memory.capacity_bytes() - uniform_peak(memory, schedule, rank_tokens, context, layers);
+  };
+  if (free_bytes(0) >= 0) return 0;
+  // Both probes recompute, so that both hold the layer at work.
+  const int c_min = 1, c_max = memory.model_layers();
+  const double m1 = free_bytes(c_min), m2 = free_bytes(c_max);
+  if (m2 < 0) return -1;
+  if (m1 >= 0) return c_min;
+  int needed = std::max(c_min, checkpointed_layers(c_min, m1, c_max, m2, c_max));
+  while (free_bytes(needed) < 0) ++needed;
+  return needed;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,39 @@
+// Sizes that follow from memory and that nobody types: WLB-LLM's L_max, Skrull's BucketSize, HBP's checkpointed
+// layers.
+//
+// Each asks the peak of a schedule in which every micro-batch is equally large, op by op as for a real step
+// (MemoryModel::lane_peak). So what a schedule keeps in flight, interleaved ones included, is the schedule's own
+// and no formula's: a window that fits as every micro-batch of a plan is never above L_max. The peak grows with
+// the tokens, so a size is found by bisection: O(log(limit) ops of the schedule).
+#pragma once
+
+#include <cstdint>
+
+#include "sim/memory/memory_model.h"
+#include "sim/schedule/schedule.h"
+
+namespace equipoise {
+
+// The schedule of a lane of `micro_batches` standalone micro-batches, as many more as the schedule asks for where
+// it takes whole rounds only.
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, int micro_batches);
+
+// Bytes at the peak if every micro-batch has `rank_tokens` tokens on each of `context` ranks and checkpoints
+// `recompute_layers` of the model (kStudyRecompute: as the layout says).
+double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens, int context,
+                    int recompute_layers = kStudyRecompute);
+
+// WLB-LLM's L_max: most tokens, at most `limit`, of micro-batches on `context` ranks. 0 if nothing fits.
+std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
+                                 std::int64_t limit);
+
+// Skrull's BucketSize: most tokens of a micro-batch that one of `context` ranks can hold.
+std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context);
+
+// HBP Algorithm 4: layers of the model to checkpoint so that micro-batches of `rank_tokens` tokens a rank fit; -1
+// if none suffices. Two probes of the memory and the straight line between them (policies/packing/hbp.h); then
+// more where stages get their next layer late.
+int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
+                         int context);
+
+}  // namespace equipoise

@@ -1,0 +1,235 @@
+#include "sim/study/fit_search.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "policies/error.h"
+
+namespace equipoise {
+namespace {
+
+struct Change {
+  std::string text;
+  std::function<void(Study&, PolicyRun&)> apply;
+};
+
+class Search {
+ public:
+  Search(const FailedRow& row, const TryRow& try_row) : row_(row), try_row_(try_row) {}
+
+  [[nodiscard]] bool runs(const std::vector<Change>& changes) const {
+    Study study = row_.study;
+    PolicyRun run = row_.run;
+    for (const Change& change : changes) change.apply(study, run);
+    try {
+      check_layout(study.model, study.layout, study.file);
+      return try_row_(study, run) == RowStatus::ok;
+    } catch (const UserError&) {
+      return false;  // a layout that the model or the cluster does not allow
+    }
+  }
+
+  // The values of a key from the one that asks least to the one that asks most; what runs with one is taken
+  // to run with all that ask more, and the one named has run itself. Empty if not even the last runs.
+  [[nodiscard]] std::string first_that_runs(std::int64_t least, std::int64_t most,
+                                            const std::function<Change(std::int64_t)>& change) const {
+    if (least > most || !runs({change(most)})) return "";
+    while (least < most) {
+      const std::int64_t middle = least + (most - least) / 2;
+      if (runs({change(middle)}))
+        most = middle;
+      else
+        least = middle + 1;
+    }
+    return change(most).text;
+  }
+
+  [[nodiscard]] std::string first_of(const std::vector<Change>& changes) const {
+    for (const Change& change : changes)
+      if (runs({change})) return change.text;
+    return "";
+  }
+
+  [[nodiscard]] const FailedRow& row() const { return row_; }
+
+ private:
+  const FailedRow& row_;
+  const TryRow& try_row_;
+};
+
+Change recompute_layers(std::int64_t layers) {
+  return {"recompute {\"layers\": " + std::to_string(layers) + "}", [layers](Study&, PolicyRun& run) {
+            run.has_recompute = true;
+            run.recompute = Recompute::layers;
+            run.recompute_layers = static_cast<int>(layers);
+          }};
+}
+
+std::string more_recompute(const Search& search) {
+  const FailedRow& row = search.row();
+  Layout layout = row.study.layout;
+  if (row.run.has_recompute) {
+    layout.recompute = row.run.recompute;
+    layout.recompute_layers = row.run.recompute_layers;
+  }
+  const int layers = row.study.model.layers;
+  return search.first_that_runs(checkpointed_layers(layout, layers) + 1, layers, recompute_layers);
+}
+
+// A smaller value of a key of the policy, the largest that runs of those tried: 15/16, 14/16 .. 1/16 of it.
+std::string smaller_size(const Search& search, const char* key, std::int64_t now,
+                         const std::function<void(PolicyRun&, std::int64_t)>& set) {
+  constexpr std::int64_t kParts = 16;
+  const auto value = [now](std::int64_t less) {
+    return std::max<std::int64_t>(1, now - now * less / kParts);
+  };
+  return search.first_that_runs(1, kParts - 1, [&](std::int64_t less) {
+    const std::int64_t size = value(less);
+    return Change{std::string(key) + ' ' + std::to_string(size),
+                  [&set, size](Study&, PolicyRun& run) { set(run, size); }};
+  });
+}
+
+std::string smaller_policy_sizes(const Search& search) {
+  const PolicyRun& run = search.row().run;
+  if (run.name == "chunkflow") {
+    const int keep = run.pack.keep;
+    std::string found = search.first_that_runs(1, keep - 1, [keep](std::int64_t less) {
+      const auto kept = static_cast<int>(keep - less);
+      return Change{"keep " + std::to_string(kept), [kept](Study&, PolicyRun& r) { r.pack.keep = kept; }};
+    });
+    if (!found.empty()) return found;
+    return smaller_size(search, "chunk_size", run.pack.chunk_size,
+                        [](PolicyRun& r, std::int64_t size) { r.pack.chunk_size = size; });
+  }
+  if (run.has_max_tokens)
+    return smaller_size(search, "max_tokens", run.pack.max_tokens,
+                        [](PolicyRun& r, std::int64_t size) { r.pack.max_tokens = size; });
+  if (run.has_bucket_size)
+    return smaller_size(search, "bucket_size", run.pack.bucket_size,
+                        [](PolicyRun& r, std::int64_t size) { r.pack.bucket_size = size; });
+  return "";
+}
+
+Change zero(int level) {
+  return {"parallel.zero " + std::to_string(level), [level](Study& s, PolicyRun&) { s.layout.zero = level; }};
+}
+
+constexpr int kMostContextFactor = 8;
+
+std::string more_context(const Search& search) {
+  const Study& study = search.row().study;
+  const Change full = recompute_layers(study.model.layers);
+  for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
+    const int context = study.layout.context * factor;
+    const Change wider{"parallel.context " + std::to_string(context) + " (" +
+                           std::to_string(study.layout.gpus() * factor) + " GPUs)",
+                       [context](Study& s, PolicyRun& r) { set_context(s, r, context); }};
+    if (search.runs({wider})) return wider.text;
+    if (search.runs({full, wider})) return wider.text + " and " + full.text;
+  }
+  return "";
+}
+
+std::string when_out_of_memory(const Search& search) {
+  std::string found = more_recompute(search);
+  if (found.empty()) found = smaller_policy_sizes(search);
+  std::vector<Change> sharded;
+  for (int level = search.row().study.layout.zero + 1; level <= 3; ++level) sharded.push_back(zero(level));
+  if (found.empty()) found = search.first_of(sharded);
+  if (found.empty()) found = more_context(search);
+  return found;
+}
+
+// The key that limits the length of a document, with the least value that leaves room for the longest.
+Change room_for(const FailedRow& row) {
+  const std::int64_t longest = row.longest_document;
+  const PolicyRun& run = row.run;
+  const auto change = [](const char* key, std::int64_t value, auto set) {
+    return Change{std::string(key) + ' ' + std::to_string(value),
+                  [set, value](Study&, PolicyRun& r) { set(r, value); }};
+  };
+  if (run.has_max_tokens)
+    return change("max_tokens", longest, [](PolicyRun& r, std::int64_t v) { r.pack.max_tokens = v; });
+  if (run.has_bucket_size)  // fewer than bucket x CP tokens
+    return change("bucket_size", longest / run.pack.context + 1,
+                  [](PolicyRun& r, std::int64_t v) { r.pack.bucket_size = v; });
+  if (run.name == "hybrid-cp" || run.name == "dynamic-cp" || run.name == "flexsp") {
+    const std::int64_t gpus = std::max<std::int64_t>(1, run.pack.gpus);
+    return change("tokens_per_rank", (longest + gpus - 1) / gpus,
+                  [](PolicyRun& r, std::int64_t v) { r.pack.tokens_per_rank = v; });
+  }
+  if (!run.pack.groups.empty())
+    return {"a group of " + std::to_string(longest) + " tokens", [longest](Study&, PolicyRun& r) {
+              const auto last =
+                  std::max_element(r.pack.groups.begin(), r.pack.groups.end(),
+                                   [](const Group& a, const Group& b) { return a.length < b.length; });
+              last->length = std::max(last->length, longest);
+            }};
+  return change("pack_length", longest, [](PolicyRun& r, std::int64_t v) { r.pack.pack_length = v; });
+}
+
+Change oversize(Oversize kind, const char* name) {
+  return {std::string("oversize \"") + name + '"',
+          [kind](Study&, PolicyRun& run) { run.pack.oversize = kind; }};
+}
+
+std::string when_unplaceable(const Search& search) {
+  std::string found = search.first_of({room_for(search.row())});
+  if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
+  if (found.empty()) found = more_context(search);
+  if (found.empty())
+    found = search.first_of({oversize(Oversize::split, "split"), oversize(Oversize::drop, "drop")});
+  return found;
+}
+
+std::string when_refused(const Search& search) {
+  const Study& study = search.row().study;
+  const Layout& layout = study.layout;
+  std::vector<Change> changes;
+  // As many micro-batches a lane as the next multiple of the stages.
+  const std::int64_t per_round = std::int64_t{layout.pipeline} * layout.data * study.batch.micro_batch_size;
+  const std::int64_t sequences = (study.batch.sequences_per_step / per_round + 1) * per_round;
+  if (study.batch.sequences_per_step % per_round != 0)
+    changes.push_back(
+        {"batch.sequences_per_step " + std::to_string(sequences), [sequences](Study& s, PolicyRun& r) {
+           s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
+         }});
+  changes.push_back({"pad \"tail\"", [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; }});
+  for (const char* schedule : {"1f1b", "state-aware-1f1b"}) {
+    const bool interleaved = layout.virtual_pipeline > 1;
+    changes.push_back({std::string("schedule \"") + schedule + '"' +
+                           (interleaved ? " and parallel.virtual_pipeline 1" : ""),
+                       [schedule](Study& s, PolicyRun& r) {
+                         s.layout.virtual_pipeline = 1;
+                         r.schedule = schedule;
+                       }});
+  }
+  changes.push_back({"shard \"per-document\"", [](Study&, PolicyRun& r) { r.shard = "per-document"; }});
+  return search.first_of(changes);
+}
+
+}  // namespace
+
+void set_context(Study& study, PolicyRun& run, int context) {
+  study.layout.context = context;
+  for (PackOptions* options : {&study.batch, &run.pack}) {
+    options->context = context;
+    options->gpus = std::int64_t{study.layout.data} * context;
+  }
+}
+
+std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
+  const Search search(row, try_row);
+  std::string found;
+  if (row.status == RowStatus::oom) found = when_out_of_memory(search);
+  if (row.status == RowStatus::unplaceable) found = when_unplaceable(search);
+  if (row.status == RowStatus::refused) found = when_refused(search);
+  if (!found.empty()) return (row.status == RowStatus::oom ? "fits with " : "runs with ") + found;
+  if (row.status != RowStatus::oom) return "";
+  return "nothing tried fits: recompute of all " + std::to_string(row.study.model.layers) +
+         " layers, parallel.zero 3, parallel.context up to " +
+         std::to_string(row.study.layout.context * kMostContextFactor);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,24 @@
+// The one table at the end of a sweep: a line per case and policy.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/study/run_study.h"
+
+namespace equipoise {
+
+// Keeps text only, so a sweep of many cases holds no results of those that are finished.
+class SweepTable {
+ public:
+  void add(const std::string& name, const StudyResult& result);
+  [[nodiscard]] bool empty() const { return lines_.empty(); }
+  // The table, and below it the reasons of the rows that did not run.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> lines_;
+  std::string reasons_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,168 @@
+// What cannot run is a row: its status, why, and the smallest change that makes it run.
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/study/fit_search.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
+#include "sim/study/sweep_table.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+StudyResult run(const json& file, bool ignore_memory = false) {
+  RunStudyOptions options;
+  options.ignore_memory = ignore_memory;
+  options.record_gpus = true;
+  return run_study(parse(file), options);
+}
+
+// One row of the small study.
+PolicyResult row_of(const json& policy, const json& patch = json::object()) {
+  json file = small_study();
+  file["policies"] = {policy};
+  file.erase("baseline");
+  file.merge_patch(patch);
+  return run(file).policies[0];
+}
+
+// The number after `key` in a reason.
+int number_after(const std::string& reason, const std::string& key) {
+  const std::size_t at = reason.find(key);
+  REQUIRE(at != std::string::npos);
+  return std::stoi(reason.substr(at + key.size()));
+}
+
+// The small study with all its memory but for a little: what it holds without recompute is in the way.
+json short_of_memory() {
+  const double held = row_of("plain").peak.parts.total();
+  json file = small_study();
+  file["policies"] = {"plain"};
+  file.erase("baseline");
+  file["cluster"]["memory_GB"] = 0.9 * held / 1e9;
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
+  const json file = short_of_memory();
+  const PolicyResult row = run(file).policies[0];
+  REQUIRE(row.status == RowStatus::oom);
+  CHECK(!row.metrics.step_seconds);
+  const int layers = number_after(row.reason, "; fits with recompute {\"layers\": ");
+  const auto status = [&](int recomputed) {
+    return row_of({{"name", "plain"}, {"recompute", {{"layers", recomputed}}}},
+                  {{"cluster", file["cluster"]}})
+        .status;
+  };
+  CHECK(status(layers) == RowStatus::ok);
+  CHECK(status(layers - 1) == RowStatus::oom);
+}
+
+TEST_CASE("Where recompute is not enough the search goes on: chunk size, then more GPUs") {
+  const PolicyResult chunks = row_of({{"name", "chunkflow"}, {"chunk_size", "32K"}, {"recompute", "full"}});
+  REQUIRE(chunks.status == RowStatus::ok);
+  const json tight = {{"cluster", {{"memory_GB", 0.97 * chunks.peak.parts.total() / 1e9}}}};
+  const json policy = {{"name", "chunkflow"}, {"chunk_size", "32K"}, {"recompute", "full"}};
+  const PolicyResult row = row_of(policy, tight);
+  REQUIRE(row.status == RowStatus::oom);
+  json smaller = policy;
+  smaller["chunk_size"] = number_after(row.reason, "; fits with chunk_size ");
+  CHECK(row_of(smaller, tight).status == RowStatus::ok);
+
+  // Full recompute, and ZeRO-2 over a pipeline, leave plain nothing but fewer tokens a rank.
+  const json plain = {{"name", "plain"}, {"recompute", "full"}};
+  json less = {{"parallel", {{"zero", 2}}}};
+  less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
+  const PolicyResult full = row_of(plain, less);
+  REQUIRE(full.status == RowStatus::oom);
+  less["parallel"]["context"] = number_after(full.reason, "; fits with parallel.context ");
+  CHECK(row_of(plain, less).status == RowStatus::ok);
+}
+
+TEST_CASE(
+    "A document that a policy cannot place, a schedule and a sharding that refuse: rows beside others") {
+  json file = small_study();
+  file["batch"]["sequences_per_step"] = 3;  // 3 micro-batches on 2 stages
+  file["policies"] = {{{"name", "plain"}, {"schedule", "interleaved-1f1b"}},
+                      {{"name", "ffd"}, {"pack_length", "8K"}},
+                      {{"name", "plain"}, {"label", "runs"}}};
+  file["baseline"] = "ffd";
+  const Study study = parse(file);
+  const StudyResult result = run(file);
+  const json out = summary_json(study, result);
+  const auto& rows = out["policies"];
+  CHECK(rows[0]["status"] == "refused");
+  CHECK(rows[0]["reason"].get<std::string>().find("schedule interleaved-1f1b: ") == 0);
+  CHECK(rows[0]["reason"].get<std::string>().find("; runs with batch.sequences_per_step 4") !=
+        std::string::npos);
+  CHECK(rows[1]["status"] == "unplaceable");
+  const int longest = number_after(rows[1]["reason"], "; runs with pack_length ");
+  CHECK(longest <= 32768);
+  file["policies"][1]["pack_length"] = longest;
+  CHECK(run(file).policies[1].status == RowStatus::ok);
+  file["policies"][1]["pack_length"] = longest - 1;
+  CHECK(run(file).policies[1].status == RowStatus::unplaceable);
+  CHECK(rows[2]["status"] == "ok");
+  CHECK(rows[2]["reason"].is_null());
+  for (const json& row : rows) {
+    CHECK(row["label"] == row["name"]);
+    CHECK(row["metrics"]["speedup"].is_null());  // the baseline did not run
+    CHECK(row["metrics"]["step_seconds"].is_null() == (row["status"] != "ok"));
+    CHECK(row["memory"].is_null() == (row["status"] != "ok"));
+  }
+  const std::string table = study_table(study, result);
+  for (const char* part :
+       {"status", "plain is refused: schedule", "ffd cannot place a document: document ", "runs is fastest"})
+    CHECK_MESSAGE(table.find(part) != std::string::npos, part);
+  // Only the rows that ran have steps and GPUs.
+  CHECK(steps_csv(result).find("\nplain,") == std::string::npos);
+  CHECK(steps_csv(result).find("\nruns,") != std::string::npos);
+  CHECK(gpus_csv(study, result).find("\nffd,") == std::string::npos);
+  CHECK(json::parse(plans_json_text(study, result))["plans"].size() == 3);
+}
+
+TEST_CASE("With ignore_memory a row that does not fit has its times, its status and its mark") {
+  const json file = short_of_memory();
+  const StudyResult marked = run(file, true);
+  CHECK(marked.policies[0].status == RowStatus::oom);
+  CHECK(marked.policies[0].memory_ignored);
+  json roomy = file;
+  roomy.erase("cluster");
+  CHECK(marked.policies[0].metrics.step_seconds == run(roomy).policies[0].metrics.step_seconds);
+  const json out = summary_json(parse(file), marked)["policies"][0];
+  CHECK(out["status"] == "oom");
+  CHECK(out["memory_ignored"] == true);
+  CHECK(out["metrics"]["speedup"] == 1);
+  CHECK(study_table(parse(file), marked).find("oom, ignored") != std::string::npos);
+  CHECK(study_table(parse(file), marked).find("is fastest") == std::string::npos);
+
+  // Also where the model's states leave no room for a plan.
+  json states = small_study();
+  states["model"] = "llama3.1-70b";
+  states["policies"] = {"plain", "wlb", {{"name", "skrull"}}, "hbp"};
+  states["baseline"] = "plain";
+  for (const PolicyResult& row : run(states, true).policies) {
+    CAPTURE(row.run.label);
+    CHECK(row.status == RowStatus::oom);
+    CHECK(row.metrics.step_seconds);
+  }
+}
+
+TEST_CASE("A sweep's table has a line for every case and policy, and the reasons name their case") {
+  const StudyResult ran = run(small_study());
+  const StudyResult refused = refused_study(parse(small_study()), "trace: too short");
+  SweepTable table;
+  table.add("batch.steps=4", ran);
+  table.add("batch.steps=9", refused);
+  const std::string text = table.text();
+  std::size_t lines = 0;
+  for (const char c : text) lines += c == '\n';
+  CHECK(lines == 1 + 3 + 3 + 3);  // header, two cases of three policies, three reasons
+  CHECK(text.find("batch.steps=9: wlb-llm is refused: trace: too short\n") != std::string::npos);
+}
