@@ -103,8 +103,6 @@ def study_of(row, models, recompute):
         "tensor": int(row["tp"]), "context": int(row["cp"]), "pipeline": int(row["pp"]), "data": int(row["dp"]),
         "virtual_pipeline": int(row["vp"] or 1), "zero": zero, "recompute": recompute,
     }
-    if zero == 2:
-        parallel["reduce_each_micro_batch"] = True  # as FSDP does in every backward
     if "ring" in row["notes"]:
         parallel["context_comm"] = "ring"
     cluster = {"profile": profile_of(row), "gpus_per_node": min(8, int(row["n_gpus"]))}

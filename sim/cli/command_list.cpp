@@ -9,6 +9,7 @@
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
+#include "sim/framework/preset.h"
 #include "sim/report/text_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/policy_run.h"
@@ -64,6 +65,16 @@ std::vector<Row> profile_rows() {
   return rows;
 }
 
+std::vector<Row> framework_rows() {
+  std::vector<Row> rows;
+  for (const std::string& name : shipped_frameworks()) {
+    const FrameworkPreset preset = FrameworkPreset::load(name);
+    rows.push_back(
+        {name, name == kDefaultFramework ? "default" : "framework", preset.kernels_text(), preset.summary});
+  }
+  return rows;
+}
+
 // The recorded traces that are shipped: each has a sidecar that says how it was made.
 void add_recorded(std::vector<Row>& rows) {
   std::vector<std::filesystem::path> sidecars;
@@ -103,10 +114,13 @@ void run_list_command(const std::string& what, Format format, std::ostream& out)
     rows = model_rows();
   else if (what == "profiles")
     rows = profile_rows();
+  else if (what == "frameworks")
+    rows = framework_rows();
   else if (what == "traces")
     rows = trace_rows();
   else
-    throw UserError("list: expected policies, schedules, models, profiles or traces, found " + what);
+    throw UserError("list: expected policies, schedules, models, profiles, frameworks or traces, found " +
+                    what);
   if (format == Format::json) {
     nlohmann::json list = nlohmann::json::array();
     for (const Row& r : rows)

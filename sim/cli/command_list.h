@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// `what`: policies, schedules, models, profiles or traces. Throws UserError for anything else.
+// `what`: policies, schedules, models, profiles, frameworks or traces. Throws UserError for anything else.
 void run_list_command(const std::string& what, Format format, std::ostream& out);
 
 }  // namespace equipoise

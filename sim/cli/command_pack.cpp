@@ -36,7 +36,7 @@ Study study_of(const PackCommandOptions& options) {
   study.trace.seed = options.seed;
   study.layout.data = options.lanes;
   study.layout.context = options.context;
-  study.framework = default_framework(study.layout);
+  study.framework = framework_of(kDefaultFramework);
   JsonObject batch(options.batch, "pack");
   PackOptions& b = study.batch;
   b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);

@@ -227,6 +227,7 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
   if (!options.quiet) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
     for (const std::string& note : c.study.notes) log << which << note << '\n';
+    for (const std::string& note : result.notes) log << which << note << '\n';
     for (const PolicyResult& policy : result.policies)
       for (const std::string& note : policy.notes) log << which << note << '\n';
   }

@@ -59,11 +59,11 @@ void add_study(CLI::App& app, int& status) {
 
 void add_list(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("list", "What there is: policies, schedules, models, profiles, traces");
+      app.add_subcommand("list", "What there is: policies, schedules, models, profiles, frameworks, traces");
   command->footer("Example: equipoise list policies");
   const auto what = std::make_shared<std::string>();
   const auto format = std::make_shared<std::string>("table");
-  command->add_option("what", *what, "policies, schedules, models, profiles or traces")->required();
+  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks or traces")->required();
   command->add_option("--format", *format, "table, json or csv")->capture_default_str();
   command->callback([what, format] { run_list_command(*what, parse_format(*format), std::cout); });
 }

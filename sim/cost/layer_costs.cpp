@@ -42,7 +42,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
   kv_bytes_per_token_ = kv_width * 2;
   launch_seconds_ = profile.device().launch_seconds;
-  framework_per_op_ = to_picoseconds(profile.device().framework_seconds_per_op);
+  framework_per_op_ = to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {

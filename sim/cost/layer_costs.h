@@ -7,11 +7,11 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
+#include "sim/framework/framework_options.h"
 #include "sim/topology/placement.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -21,29 +21,6 @@ namespace equipoise {
 
 enum class LayerKind : std::uint8_t { dense, moe };
 inline constexpr int kLayerKinds = 2;
-
-// Options of real frameworks that change what is exposed, not what is computed. Defaults are those of
-// Megatron-based long-context training: TP overlap on, fp32 gradient reduction, parameters gathered after the
-// step.
-struct FrameworkOptions {
-  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
-  bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
-  double gradient_bytes = 4;          // of a gradient element in the reduction
-  // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
-  std::string attention_kernel;  // one of the profile's; empty: its default
-  double gemm_slowdown = 1;
-  double attention_slowdown = 1;
-  double elementwise_slowdown = 1;
-  double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
-  // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
-  // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
-  // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
-  // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits). A study
-  // takes 6 with tensor parallelism and 10 without, unless it says otherwise.
-  double logit_bytes = 6;
-  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
-  bool recompute_ahead = true;
-};
 
 class LayerCosts {
  public:

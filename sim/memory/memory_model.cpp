@@ -11,7 +11,6 @@ namespace {
 
 constexpr double kBf16 = 2;
 constexpr double kFp32 = 4;
-constexpr double kAdamStates = 12;  // fp32 master weight and two moments
 // What the loss keeps of a logit for its backward: the softmax.
 constexpr double kSoftmaxBytes = kFp32;
 
@@ -49,6 +48,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       capacity_(profile.device().memory_bytes),
       reserve_(profile.device().reserve_bytes),
       gradient_bytes_(framework.gradient_bytes),
+      optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
       kept_per_token_(kept_bytes(model, layout.tensor)),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
@@ -87,7 +87,7 @@ MemoryParts MemoryModel::fixed(int stage) const {
   MemoryParts parts;
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
-  parts.optimizer = kAdamStates * (layout_.zero >= 1 ? shard : held);
+  parts.optimizer = optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
   if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
   parts.reserve = reserve_;
   return parts;

@@ -131,6 +131,7 @@ class MemoryModel {
   double capacity_;
   double reserve_;
   double gradient_bytes_;
+  double optimizer_bytes_;
   double logit_bytes_;
   double kept_per_token_ = 0;
   double input_per_token_ = 0;

@@ -76,8 +76,8 @@ RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile
     : layout(l),
       placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
                 study.cluster.gpus_per_node),
-      costs(study.model, layout, profile, placement, study.cluster.network, study.framework),
-      memory(study.model, layout, profile, study.framework) {
+      costs(study.model, layout, profile, placement, study.cluster.network, study.framework.on(profile)),
+      memory(study.model, layout, profile, study.framework.on(profile)) {
   if (study.cluster.memory_GB > 0) memory.set_capacity(study.cluster.memory_GB * 1e9);
 }
 

@@ -17,6 +17,10 @@ using nlohmann::json;
 
 namespace {
 
+constexpr std::string_view kSelectiveNote =
+    "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
+    "forward "
+    "once more, as it does in Megatron-LM";
 constexpr std::int64_t kLongest = std::int64_t{1} << 31;
 constexpr std::int64_t kMostGpus = 1 << 22;
 constexpr std::int64_t kMostSteps = 10'000'000;
@@ -125,10 +129,16 @@ void read_recompute(const json& node, const std::string& where, Recompute& mode,
   }
   const json wrapped = {{"recompute", node}};
   JsonObject object(wrapped, where);
-  mode = static_cast<Recompute>(object.choice("recompute", 1, kModes));
+  mode = static_cast<Recompute>(object.choice("recompute", 0, kModes));
 }
 
-Layout read_layout(const json& node, const std::string& where) {
+// PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
+// the optimizer's states there.
+int default_zero(const Framework& framework, const Layout& layout) {
+  return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
+}
+
+Layout read_layout(const json& node, const std::string& where, const Framework& framework) {
   JsonObject object(node, where);
   Layout layout;
   const auto size = [&](const char* key) { return static_cast<int>(object.integer(key, 1, 1, kMostGpus)); };
@@ -140,10 +150,12 @@ Layout read_layout(const json& node, const std::string& where) {
   layout.expert = size("expert");
   constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
   layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
-  layout.zero = static_cast<int>(object.integer("zero", 1, 0, 3));
-  layout.reduce_each_micro_batch = object.flag("reduce_each_micro_batch", false);
-  if (layout.reduce_each_micro_batch && layout.zero < 2)
-    object.fail("reduce_each_micro_batch", "false unless zero is 2 or 3");
+  layout.zero = static_cast<int>(object.integer("zero", default_zero(framework, layout), 0, 3));
+  layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
+  if (object.has("reduce_each_micro_batch"))
+    throw UserError(where +
+                    ".reduce_each_micro_batch: expected under framework, as "
+                    "framework.reduce_each_micro_batch (default true)");
   if (const json* recompute = object.find("recompute"))
     read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
   layout.order = object.text("order", layout.order);
@@ -156,23 +168,6 @@ Layout read_layout(const json& node, const std::string& where) {
                       std::to_string(kMostGpus) + " GPUs, found more");
   }
   return layout;
-}
-
-FrameworkOptions read_framework(const json& node, const std::string& where, FrameworkOptions options) {
-  JsonObject object(node, where);
-  options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
-  options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
-  options.gradient_bytes = static_cast<double>(object.integer("gradient_bytes", 4, 2, 4));
-  options.attention_kernel = object.text("attention_kernel", "");
-  options.gemm_slowdown = object.number("gemm_slowdown", 1, 0.1, 100);
-  options.attention_slowdown = object.number("attention_slowdown", 1, 0.1, 100);
-  options.elementwise_slowdown = object.number("elementwise_slowdown", 1, 0.1, 100);
-  options.logit_bytes = static_cast<double>(
-      object.integer("logit_bytes", static_cast<std::int64_t>(options.logit_bytes), 4, 16));
-  options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
-  options.expert_imbalance = object.number("expert_imbalance", 1, 1, 1000);
-  object.finish();
-  return options;
 }
 
 void read_batch(const json& node, const std::string& where, Study& study) {
@@ -215,12 +210,29 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
 
 }  // namespace
 
-FrameworkOptions default_framework(const Layout& layout) {
-  constexpr double kInPlace = 6, kPyTorch = 10;
-  FrameworkOptions options;
-  options.logit_bytes = layout.tensor > 1 ? kInPlace : kPyTorch;
-  return options;
+namespace {
+
+// Keys of the framework and the layout that cannot do here what they are known for.
+void note_layout(const json* framework, bool says_zero, Study& study) {
+  const auto says = [&](const char* key) { return framework != nullptr && framework->contains(key); };
+  if (says("recompute_ahead") && study.layout.pipeline > 1)
+    study.notes.emplace_back("framework.recompute_ahead matters only without a pipeline");
+  if (says("reduce_each_micro_batch") && study.layout.zero != 2)
+    study.notes.emplace_back(
+        "framework.reduce_each_micro_batch matters only with zero 2; zero " +
+        std::to_string(study.layout.zero) +
+        (study.layout.zero == 3 ? " always reduces with every micro-batch" : " reduces after the last one"));
+  if (!says_zero && study.layout.zero != study.framework.preset.zero)
+    study.notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
+                             std::to_string(study.layout.zero) +
+                             " with a pipeline, which keeps parameters and gradients whole");
+  const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
+    return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
+  });
+  if (selective) study.notes.emplace_back(kSelectiveNote);
 }
+
+}  // namespace
 
 void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
   run.has_recompute = true;
@@ -245,16 +257,13 @@ Study parse_study(const json& file, const std::string& path) {
   study.model = read_model(*model, inside("model"), path);
   if (const json* node = object.find("cluster"))
     study.cluster = read_cluster(*node, inside("cluster"), study.notes);
-  if (const json* node = object.find("parallel")) study.layout = read_layout(*node, inside("parallel"));
+  static const json kEmpty = json::object();
+  const json* framework = object.find("framework");
+  study.framework = read_framework(framework, inside("framework"), study.directory);
+  const json* parallel = object.find("parallel");
+  study.layout = read_layout(parallel == nullptr ? kEmpty : *parallel, inside("parallel"), study.framework);
   constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
   study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
-  study.framework = default_framework(study.layout);
-  if (const json* node = object.find("framework")) {
-    study.framework = read_framework(*node, inside("framework"), study.framework);
-    if (node->contains("recompute_ahead") && study.layout.pipeline > 1)
-      study.notes.push_back("framework.recompute_ahead matters only without a pipeline");
-  }
-  static const json kEmpty = json::object();
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
@@ -268,6 +277,7 @@ Study parse_study(const json& file, const std::string& path) {
     study.policies.push_back(
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   make_labels_unique(study.policies);
+  note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
   study.baseline = object.text("baseline", study.policies.front().label);
   object.finish();
   study.baseline = label_of(study.policies, study.baseline, path + ".baseline");
@@ -284,6 +294,9 @@ void set_study_key(json& file, const std::string& assignment) {
   if (equals == std::string::npos || equals == 0)
     throw UserError("--set " + assignment + ": expected key=value, e.g. parallel.context=4");
   json value = json_or_word(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals));
+  // "framework": "fsdp" with --set framework.KEY=...: that preset, and what differs from it.
+  if (assignment.starts_with("framework.") && file.contains("framework") && file["framework"].is_string())
+    file["framework"] = json{{"preset", file["framework"]}};
   json* node = &file;
   if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >=
       kMostJsonDepth)

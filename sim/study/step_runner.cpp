@@ -191,7 +191,7 @@ void write_details(const DetailOptions& details, const std::string& label, const
   for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
     const StepResult result = runner.run(plan.steps[i], i);
     const StepLoads loads{&models.memory, &result.lane_tokens,
-                          study.framework.recompute_ahead && !options.strict_keep};
+                          models.costs.framework().recompute_ahead && !options.strict_keep};
     if (runner.op() == nullptr) {
       timeline.add(plan.steps[i], result, loads);
       continue;

@@ -11,7 +11,7 @@
 #include "policies/options.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/cost_models.h"
-#include "sim/cost/layer_costs.h"
+#include "sim/study/framework.h"
 #include "sim/study/published.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -52,7 +52,7 @@ struct PolicyRun {
   ShardOptions sharding;
   std::vector<std::int64_t> candidates;  // hbp: pack lengths to choose groups from; empty: 8K .. the window
   bool has_recompute = false;            // overrides the layout's
-  Recompute recompute = Recompute::selective;
+  Recompute recompute = Recompute::none;
   int recompute_layers = 0;
   std::vector<Published> published;  // a paper's figures for this row
 };
@@ -74,7 +74,7 @@ struct Study {
   ModelShape model;
   Cluster cluster;
   Layout layout;
-  FrameworkOptions framework;
+  Framework framework;
   PackOptions batch;  // the shape of a step, copied into every policy
   std::int64_t steps = 100;
   LoaderTail loader = LoaderTail::carry;
@@ -88,10 +88,6 @@ struct Study {
 // JSON or a bare word.
 Study read_study(const std::string& path, const std::vector<std::string>& overrides);
 Study parse_study(const nlohmann::json& file, const std::string& path);
-
-// What a study's framework does unless told. A loss over a vocabulary that TP splits is Megatron-LM's own and
-// works in place; a whole one is PyTorch's.
-FrameworkOptions default_framework(const Layout& layout);
 
 // Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
 void set_study_key(nlohmann::json& file, const std::string& assignment);

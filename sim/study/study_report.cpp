@@ -122,7 +122,8 @@ std::string study_table(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor
       << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
-      << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin << '\n';
+      << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin
+      << ", framework " << study.framework.preset.name << '\n';
   const bool with_status = !all_ok(result);
   TextTable table(comparison_header(with_status));
   if (with_status) table.align_left(1);
@@ -135,7 +136,8 @@ std::string study_table(const Study& study, const StudyResult& result) {
         << ".\n";
   if (const PolicyResult* most = fullest_of(result); most != nullptr)
     out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
-  out << "(simulated; kernels and collectives from profile " << result.profile
+  out << "(simulated; kernels and collectives from profile " << result.profile << "; framework "
+      << study.framework.preset.name << ": " << study.framework.preset.kernels_text()
       << "; pack ms measured on this machine)\n"
       << published_table(beside_published(result));
   return out.str();
@@ -175,6 +177,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                  {"provenance",
                   {{"times", "simulated"},
                    {"profile", result.profile},
+                   {"framework", study.framework.preset.name},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},
@@ -189,10 +192,12 @@ json summary_json(const Study& study, const StudyResult& result) {
   }
   const Layout& l = study.layout;
   json notes = study.notes;
+  for (const std::string& note : result.notes) notes.push_back(note);
   return {{"schema", "equipoise.summary/1"},
           {"study",
            {{"name", study.name},
             {"model", study.model.name},
+            {"framework", study.framework.preset.name},
             {"gpus", l.gpus()},
             {"tensor", l.tensor},
             {"context", l.context},

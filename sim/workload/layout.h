@@ -22,11 +22,13 @@ struct Layout {
   int expert = 1;
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
-  // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed does because a rank keeps
-  // a shard of them only, or after the last backward of a layer. The memory model counts a shard in both
-  // cases, so without this a step has DeepSpeed's memory and the least communication there can be.
-  bool reduce_each_micro_batch = false;
-  Recompute recompute = Recompute::selective;
+  // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed and FSDP do because a
+  // rank keeps a shard of them only, or after the last backward of a layer. The memory model counts a shard
+  // in both cases. A study says so under `framework`.
+  bool reduce_each_micro_batch = true;
+  // Selective: attention's forward runs again in the backward, as Megatron-LM's core_attn recomputation does.
+  // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
+  Recompute recompute = Recompute::none;
   int recompute_layers = 0;  // with Recompute::layers: of the whole model, spread over the stages
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first

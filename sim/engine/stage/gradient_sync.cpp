@@ -9,10 +9,13 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// Bytes that Adam moves per parameter: gradient, master weight and two moments read (fp32), the last three
-// and the bf16 weight written.
-constexpr double kAdamBytes = 4 * 4 + 3 * 4 + 2;
 constexpr double kParameterBytes = 2;
+
+// Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
+// bf16 weight written.
+double update_bytes(const FrameworkOptions& framework) {
+  return 4 + 2 * framework.optimizer_bytes + kParameterBytes;
+}
 
 }  // namespace
 
@@ -57,8 +60,8 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     const double expert_shards = layout.zero >= 1 ? replicas_ / layout.expert : 1;
     const double updated = held[s].dense / shards + held[s].experts / expert_shards;
-    parts_[s].optimizer =
-        to_picoseconds(costs.elementwise().seconds(Elementwise::optimizer, updated * kAdamBytes, use_));
+    parts_[s].optimizer = to_picoseconds(
+        costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs.framework()), use_));
     if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather) {
       const Op gathered = gather(held[s]);
       parts_[s].gather_bytes = gathered.bytes;

@@ -243,7 +243,7 @@ TEST_CASE("ZeRO-2 reduces the gradients of every micro-batch, so a step is as lo
   CHECK(steps(2, 1, rounds) == expected);
   CHECK(steps(2, 1, {step_of({a, b})}) == expected);
   CHECK(steps(1, 1, {step_of({a, b})}) < expected);
-  // By default gradients wait for the last backward of their layer, as with ZeRO-1.
+  // Where the study says so, gradients wait for the last backward of their layer, as with ZeRO-1.
   CHECK(steps(2, 1, {step_of({a, b})}, false) == steps(1, 1, {step_of({a, b})}));
   // Lanes with a barrier between them do not go in step.
   Lane later = b;

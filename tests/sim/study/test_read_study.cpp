@@ -43,7 +43,8 @@ TEST_CASE("A study says only what differs from the defaults") {
   CHECK(study.name == "study");
   CHECK(study.layout.gpus() == 1);
   CHECK(study.layout.zero == 1);
-  CHECK(study.layout.recompute == Recompute::selective);
+  CHECK(study.layout.recompute == Recompute::none);
+  CHECK(study.framework.preset.name == "megatron");
   CHECK(study.batch.context_window == 131072);
   CHECK(study.batch.sequences_per_step == 1);  // pipeline x data
   CHECK(study.steps == 100);
@@ -108,6 +109,17 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/policies/1/queue", 1, "study.json: policies[1]: unknown key \"queue\", did you mean \"queues\"?"},
       {"/trace/flie", "x", "study.json: trace: unknown key \"flie\", did you mean \"file\"?"},
       {"/framework", json{{"tp_overlapp", true}}, "study.json: framework: unknown key \"tp_overlapp\""},
+      {"/framework", "megatronn",
+       "study.json: framework: unknown framework \"megatronn\", did you mean \"megatron\"?"},
+      {"/framework", 7, "study.json: framework: expected a preset's name, a file or an object, found 7"},
+      {"/framework", json{{"preset", "fsdpp"}},
+       "study.json: framework: unknown framework \"fsdpp\", did you mean \"fsdp\"?"},
+      {"/framework", "no/such.json", "study.json: framework: no/such.json: no such file"},
+      {"/framework", json{{"preset", 3}}, "study.json: framework.preset: expected a string, found 3"},
+      {"/framework", json{{"reduce_each_micro_batch", 1}},
+       "study.json: framework.reduce_each_micro_batch: expected true or false, found 1"},
+      {"/framework", json{{"seconds_per_op", -1}}, "study.json: framework.seconds_per_op: expected"},
+      {"/framework", json{{"optimizer_bytes", 0}}, "study.json: framework.optimizer_bytes: expected"},
       {"/framework", json{{"logit_bytes", 3}}, "study.json: framework.logit_bytes: expected"},
       {"/framework", json{{"recompute_ahead", 1}}, "study.json: framework.recompute_ahead: expected"},
       {"/name", 3, "study.json.name: expected a string, found 3"},
@@ -136,7 +148,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 16 layers"},
       {"/parallel/zero", 4, "study.json: parallel.zero: expected an integer in 0..3, found 4"},
       {"/parallel/reduce_each_micro_batch", true,
-       "study.json: parallel.reduce_each_micro_batch: expected false unless zero is 2 or 3, found true"},
+       "study.json: parallel.reduce_each_micro_batch: expected under framework"},
       {"/parallel/context_comm", "tree",
        "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, found \"tree\""},
       {"/parallel/recompute", "some",

@@ -1,0 +1,34 @@
+// What a training framework does with a layout: what it overlaps, in what types it keeps and reduces, how
+// much slower its kernels run in long training than alone. A study gets these from a preset (preset.h).
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace equipoise {
+
+// Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
+// no framework is meant: kernels run at their benchmark speed.
+struct FrameworkOptions {
+  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
+  bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
+  double gradient_bytes = 4;          // of a gradient element in the reduction
+  double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
+  // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
+  std::string attention_kernel;  // one of the profile's; empty: its default
+  double gemm_slowdown = 1;
+  double attention_slowdown = 1;
+  double elementwise_slowdown = 1;
+  double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
+  // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
+  std::optional<double> seconds_per_op;
+  // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
+  // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
+  // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
+  // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
+  double logit_bytes = 6;
+  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
+  bool recompute_ahead = true;
+};
+
+}  // namespace equipoise

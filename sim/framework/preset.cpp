@@ -1,0 +1,172 @@
+#include "sim/framework/preset.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// In this order: the user's own directory, beside an installed program, the source tree.
+std::vector<fs::path> preset_directories() {
+  std::vector<fs::path> found;
+  if (const char* own = std::getenv("EQUIPOISE_FRAMEWORKS")) found.emplace_back(own);
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise/frameworks");
+  found.emplace_back(EQUIPOISE_FRAMEWORK_DIR);
+  return found;
+}
+
+fs::path file_of(std::string_view name_or_path) {
+  fs::path as_file{std::string(name_or_path)};
+  if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
+    if (fs::is_regular_file(as_file)) return as_file;
+    throw UserError(as_file.string() + ": no such file of a framework preset");
+  }
+  for (const fs::path& directory : preset_directories()) {
+    fs::path candidate = directory / (std::string(name_or_path) + ".json");
+    if (fs::is_regular_file(candidate)) return candidate;
+  }
+  const std::vector<std::string> known = shipped_frameworks();
+  const std::string near(nearest_name(name_or_path, known));
+  throw UserError("unknown framework \"" + std::string(name_or_path) + "\"" +
+                  (near.empty() ? "" : ", did you mean \"" + near + "\"?") + " (known: " + joined(known) +
+                  ", or the path of a .json file made by `equipoise fit --steps`)");
+}
+
+bool flag_field(const json& node, const char* key, const std::string& where) {
+  if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
+  throw UserError(where + "." + key + ": expected true or false, found " +
+                  (node.contains(key) ? node[key].dump() : "nothing"));
+}
+
+double number_within(const json& node, const char* key, double least, double most, const std::string& where) {
+  const double value = number_field(node, key, where);
+  if (value >= least && value <= most) return value;
+  throw UserError(where + "." + key + ": expected a number in " + short_number(least) + ".." +
+                  short_number(most) + ", found " + short_number(value));
+}
+
+void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
+  const std::string where = origin + ": defaults";
+  const json& node = object_field(file, "defaults", origin + ": file");
+  refuse_unknown_keys(
+      node,
+      {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
+       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel"},
+      where);
+  preset.zero = static_cast<int>(number_within(node, "zero", 0, 3, where));
+  preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
+  FrameworkOptions& o = preset.options;
+  o.tp_overlap_forward = flag_field(node, "tp_overlap", where);
+  o.overlap_param_gather = flag_field(node, "overlap_param_gather", where);
+  o.gradient_bytes = number_within(node, "gradient_bytes", 2, 4, where);
+  o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
+  o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
+  if (node.contains("seconds_per_op")) o.seconds_per_op = number_within(node, "seconds_per_op", 0, 1, where);
+  if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
+  const json& sources = object_field(file, "sources", origin + ": file");
+  for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");
+}
+
+void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
+  if (!file.contains("kernels")) return;
+  const std::string where = origin + ": kernels";
+  const json& node = object_field(file, "kernels", origin + ": file");
+  refuse_unknown_keys(node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out"}, where);
+  const std::string kind = text_field(node, "kind", where);
+  if (kind != "fitted" && kind != "borrowed")
+    throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
+  preset.kernels = kind == "fitted" ? KernelTimes::fitted : KernelTimes::borrowed;
+  if (preset.kernels == KernelTimes::borrowed) preset.borrowed_from = text_field(node, "from", where);
+  const json& slowdowns = object_field(node, "slowdowns", where);
+  refuse_unknown_keys(slowdowns, {"gemm", "attention", "elementwise"}, where + ".slowdowns");
+  FrameworkOptions& o = preset.options;
+  o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
+  o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
+  o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");
+  if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
+    throw UserError(where + ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
+  for (const json& family : node["gpu_families"]) {
+    if (!family.is_string() || family.get_ref<const std::string&>().empty())
+      throw UserError(where + ".gpu_families: expected words of GPU names, found " + family.dump());
+    preset.gpu_families.push_back(family.get<std::string>());
+  }
+  if (node.contains("left_out") && !node["left_out"].is_null())
+    preset.error =
+        non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
+}
+
+}  // namespace
+
+FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
+  if (!file.is_object())
+    throw UserError(origin + ": expected an object, found " + std::string(file.type_name()));
+  refuse_unknown_keys(file, {"schema", "name", "summary", "defaults", "sources", "kernels"},
+                      origin + ": file");
+  const std::string schema = text_field(file, "schema", origin + ": file");
+  if (schema != "equipoise.framework/1")
+    throw UserError(origin + ": schema: expected equipoise.framework/1, found \"" + schema + "\"");
+  FrameworkPreset preset;
+  preset.origin = origin;
+  preset.name = text_field(file, "name", origin + ": file");
+  preset.summary = text_field(file, "summary", origin + ": file");
+  read_defaults(file, origin, preset);
+  read_kernels(file, origin, preset);
+  return preset;
+}
+
+FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
+  const std::string path = file_of(name_or_path).string();
+  return read(read_json_file(path), path);
+}
+
+FrameworkOptions FrameworkPreset::elsewhere() const {
+  FrameworkOptions o = options;
+  o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = 1;
+  o.attention_kernel.clear();
+  o.seconds_per_op.reset();
+  return o;
+}
+
+bool FrameworkPreset::fitted_on(const DeviceFacts& device) const {
+  return std::any_of(gpu_families.begin(), gpu_families.end(), [&](const std::string& family) {
+    return device.name.find(family) != std::string::npos;
+  });
+}
+
+std::string FrameworkPreset::kernels_text() const {
+  if (kernels == KernelTimes::benchmark) return "kernels at their benchmark speed";
+  char text[120];
+  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f, ", options.gemm_slowdown,
+                options.attention_slowdown, options.elementwise_slowdown);
+  std::string line = text;
+  if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
+  if (!error) return line + "fitted, error unknown";
+  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
+                100 * *error);
+  return line + text;
+}
+
+std::vector<std::string> shipped_frameworks() {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::path& directory : preset_directories())
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,312 @@
+// Framework presets: what a study gets from one, on which GPUs, and what is said of it.
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "sim/framework/preset.h"
+#include "sim/study/derive.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+Profile shipped(const std::string& name) {
+  return Profile::load(std::string(EQUIPOISE_SOURCE_DIR) + "/profiler/profiles/" + name + ".json");
+}
+
+Framework framework_in(const json& says) {
+  json file = small_study();
+  if (!says.is_null()) file["framework"] = says;
+  return parse(file).framework;
+}
+
+// A preset in which every value differs from those of the shipped ones.
+json own_preset() {
+  return json::parse(R"({
+    "schema": "equipoise.framework/1", "name": "mine", "summary": "a cluster of ours",
+    "defaults": {"zero": 2, "tp_overlap": false, "overlap_param_gather": false, "reduce_each_micro_batch": false,
+                 "gradient_bytes": 3, "optimizer_bytes": 8, "logit_bytes": 14, "seconds_per_op": 1e-5,
+                 "attention_kernel": "pytorch-sdpa"},
+    "sources": {"zero": "us", "tp_overlap": "us", "overlap_param_gather": "us", "reduce_each_micro_batch": "us",
+                "gradient_bytes": "us", "optimizer_bytes": "us", "logit_bytes": "us", "seconds_per_op": "us",
+                "attention_kernel": "us"},
+    "kernels": {"kind": "fitted", "gpu_families": ["H100"],
+                "slowdowns": {"gemm": 1.5, "attention": 1.25, "elementwise": 2.5},
+                "left_out": {"mean_abs_error": 0.031}}
+  })");
+}
+
+}  // namespace
+
+TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
+  const std::vector<std::string> names = shipped_frameworks();
+  CHECK(names == std::vector<std::string>{"deepspeed", "fsdp", "megatron", "none", "torchtitan"});
+  for (const std::string& name : names) {
+    CAPTURE(name);
+    const FrameworkPreset preset = FrameworkPreset::load(name);
+    CHECK(preset.name == name);
+    CHECK(!preset.summary.empty());
+    CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none"));
+    CHECK((preset.kernels == KernelTimes::borrowed) == (name == "deepspeed"));
+    CHECK(preset.fitted_on(shipped("h100-sxm").device()) == (name != "none"));
+    CHECK(!preset.fitted_on(shipped("cpu").device()));
+  }
+  CHECK(framework_in(nullptr).preset.name == "megatron");
+  // deepspeed has no rows of its own.
+  const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed"), fsdp = FrameworkPreset::load("fsdp");
+  CHECK(deepspeed.borrowed_from == "fsdp");
+  CHECK(!deepspeed.error);
+  CHECK(deepspeed.options.gemm_slowdown == fsdp.options.gemm_slowdown);
+  CHECK(deepspeed.options.attention_slowdown == fsdp.options.attention_slowdown);
+  CHECK(deepspeed.options.elementwise_slowdown == fsdp.options.elementwise_slowdown);
+  CHECK(deepspeed.kernels_text().find("borrowed from fsdp, error unknown") != std::string::npos);
+}
+
+TEST_CASE("A study names a preset, a file of its own, or a preset and what differs from it") {
+  const test::Scratch folder;
+  folder.write("mine.json", own_preset().dump());
+  json file = small_study();
+  file["framework"] = "mine.json";  // relative to the study
+  const Study study = parse_study(file, folder.path("study.json"));
+  CHECK(study.framework.preset.name == "mine");
+  CHECK(study.layout.zero == 2);
+  CHECK(!study.layout.reduce_each_micro_batch);
+  const FrameworkOptions options = study.framework.on(shipped("h100-sxm"));
+  CHECK(!options.tp_overlap_forward);
+  CHECK(options.gradient_bytes == 3);
+  CHECK(options.optimizer_bytes == 8);
+  CHECK(options.logit_bytes == 14);
+  CHECK(*options.seconds_per_op == 1e-5);
+  CHECK(options.attention_kernel == "pytorch-sdpa");
+  CHECK(options.gemm_slowdown == 1.5);
+  CHECK(options.attention_slowdown == 1.25);
+  CHECK(options.elementwise_slowdown == 2.5);
+  CHECK(study.framework.preset.kernels_text() ==
+        "GEMM x1.50, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that the fit did "
+        "not see");
+
+  file["framework"] = {{"preset", "mine.json"}, {"gemm_slowdown", 1.1}, {"reduce_each_micro_batch", true}};
+  file["parallel"]["zero"] = 1;
+  const Study other = parse_study(file, folder.path("study.json"));
+  CHECK(other.layout.zero == 1);
+  CHECK(other.layout.reduce_each_micro_batch);
+  CHECK(other.framework.on(shipped("h100-sxm")).gemm_slowdown == 1.1);
+  CHECK(other.framework.on(shipped("h100-sxm")).elementwise_slowdown == 2.5);
+}
+
+TEST_CASE("A preset shards as its framework does: FSDP by ZeRO-3, DeepSpeed by ZeRO-2, reduced each time") {
+  const auto layout_of_preset = [](const char* name) {
+    json file = small_study();
+    file["framework"] = name;
+    file["parallel"]["pipeline"] = 1;
+    return parse(file).layout;
+  };
+  CHECK(layout_of_preset("megatron").zero == 1);
+  CHECK(layout_of_preset("fsdp").zero == 3);
+  CHECK(layout_of_preset("deepspeed").zero == 2);
+  CHECK(layout_of_preset("deepspeed").reduces_each_micro_batch());
+  // On a pipeline PyTorch shards optimizer states only; a study that asks for more is refused.
+  json file = small_study();
+  file["framework"] = "fsdp";
+  CHECK(parse(file).layout.zero == 1);
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("zero 1 with a pipeline") != std::string::npos);
+  file["parallel"]["zero"] = 3;
+  CHECK(refusal(file).find("parallel.zero: 3 (FSDP) with a pipeline") != std::string::npos);
+}
+
+TEST_CASE("--set framework.KEY reaches a preset that the study gives by name, or not at all") {
+  for (const json& says : {json(), json("fsdp"), json{{"preset", "fsdp"}}}) {
+    json file = small_study();
+    if (!says.is_null()) file["framework"] = says;
+    set_study_key(file, "framework.logit_bytes=14");
+    set_study_key(file, "framework.seconds_per_op=2e-6");
+    const Study study = parse(file);
+    CHECK(study.framework.preset.name == (says.is_null() ? "megatron" : "fsdp"));
+    CHECK(study.framework.on(shipped("h100-sxm")).logit_bytes == 14);
+    CHECK(*study.framework.on(shipped("h100-sxm")).seconds_per_op == 2e-6);
+    CHECK(study.framework.on(shipped("h100-sxm")).gemm_slowdown ==
+          study.framework.preset.options.gemm_slowdown);
+  }
+  json file = small_study();
+  set_study_key(file, "framework=torchtitan");
+  CHECK(parse(file).framework.preset.name == "torchtitan");
+}
+
+TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and loses its slowdowns") {
+  const test::Scratch folder;
+  folder.write("mine.json", own_preset().dump());
+  json file = small_study();
+  file["framework"] = {{"preset", "mine.json"}, {"attention_slowdown", 1.75}};
+  const Study study = parse_study(file, folder.path("study.json"));
+  for (const char* name : {"cpu", "h200-sxm"}) {  // the file names H100 only
+    CAPTURE(name);
+    const FrameworkOptions options = study.framework.on(shipped(name));
+    CHECK(options.gemm_slowdown == 1);
+    CHECK(options.elementwise_slowdown == 1);
+    CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
+    CHECK(options.attention_kernel.empty());
+    CHECK(!options.seconds_per_op);
+    CHECK(!options.tp_overlap_forward);
+    CHECK(options.gradient_bytes == 3);
+    const std::vector<std::string> notes = study.framework.notes_on(shipped(name));
+    REQUIRE(notes.size() == 1);
+    CHECK(notes[0].find("fitted on H100; on ") != std::string::npos);
+  }
+  CHECK(study.framework.notes_on(shipped("h100-sxm")).empty());
+}
+
+TEST_CASE(
+    "A preset's attention kernel gives way where the profile has none of the name, a study's does not") {
+  const test::Scratch folder;
+  json preset = own_preset();
+  preset["defaults"]["attention_kernel"] = "flash-attention-9";
+  folder.write("mine.json", preset.dump());
+  json file = small_study();
+  file["framework"] = "mine.json";
+  const Framework framework = parse_study(file, folder.path("study.json")).framework;
+  CHECK(framework.on(shipped("h100-sxm")).attention_kernel.empty());
+  REQUIRE(framework.notes_on(shipped("h100-sxm")).size() == 1);
+  CHECK(framework.notes_on(shipped("h100-sxm"))[0].find("has no attention kernel flash-attention-9") !=
+        std::string::npos);
+  CHECK(framework_in({{"attention_kernel", "flash-attention-9"}}).on(shipped("h100-sxm")).attention_kernel ==
+        "flash-attention-9");
+}
+
+TEST_CASE("The host time of an op: the study's, else the preset's on its GPUs, else the profile's") {
+  const Profile h100 = shipped("h100-sxm");
+  const auto stall = [&](const json& says) {
+    json file = small_study();
+    file["framework"] = says;
+    const Study study = parse(file);
+    return RunModels(study, study.layout, h100).costs.host_stall(1000, 0);
+  };
+  CHECK(stall({{"preset", "none"}}) == 1000 * to_picoseconds(h100.device().framework_seconds_per_op));
+  CHECK(stall("megatron") ==
+        1000 * to_picoseconds(*FrameworkPreset::load("megatron").options.seconds_per_op));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 3e-6}}) == 1000 * to_picoseconds(3e-6));
+}
+
+TEST_CASE("Every result names the framework, and `none` says that kernels run at their benchmark speed") {
+  json file = small_study();
+  file["batch"]["steps"] = 1;
+  file["policies"] = {"plain"};
+  file.erase("baseline");
+  file["framework"] = "none";
+  const Study study = parse(file);
+  const StudyResult result = run_study(study, {});
+  const json summary = summary_json(study, result);
+  CHECK(summary["study"]["framework"] == "none");
+  CHECK(summary["policies"][0]["provenance"]["framework"] == "none");
+  CHECK(summary["study"]["notes"].dump().find("benchmark speed") != std::string::npos);
+  const std::string table = study_table(study, result);
+  CHECK(table.substr(0, table.find('\n')).find("framework none") != std::string::npos);
+  CHECK(table.find("kernels at their benchmark speed") != std::string::npos);
+}
+
+TEST_CASE("Slower kernels take longer: a step by a factor between the smallest and the largest slowdown") {
+  json file = small_study();
+  file["policies"] = {"plain"};
+  file["batch"]["steps"] = 1;
+  file.erase("baseline");
+  const auto seconds = [&](double gemm, double attention, double elementwise) {
+    file["framework"] = {{"preset", "none"},
+                         {"gemm_slowdown", gemm},
+                         {"attention_slowdown", attention},
+                         {"elementwise_slowdown", elementwise}};
+    return *run_study(parse(file), {}).policies[0].metrics.step_seconds;
+  };
+  const double alone = seconds(1, 1, 1);
+  CHECK(seconds(2, 1, 1) > alone);
+  CHECK(seconds(1, 2, 1) > alone);
+  CHECK(seconds(1, 1, 2) > alone);
+  CHECK(seconds(2, 2, 2) < 2 * alone * 1.0000001);
+}
+
+TEST_CASE("Optimizer states of 8 bytes take two thirds of the room of 12, and less time") {
+  const Profile h100 = shipped("h100-sxm");
+  json file = small_study();
+  const auto models = [&](double bytes) {
+    file["framework"] = {{"optimizer_bytes", bytes}};
+    const Study study = parse(file);
+    return std::make_pair(RunModels(study, study.layout, h100).memory.fixed(0).optimizer, study);
+  };
+  const auto [full, wide] = models(12);
+  const auto [two_thirds, narrow] = models(8);
+  CHECK(two_thirds == doctest::Approx(full * 8 / 12));
+  // Gradient (4) and states read, states and the bf16 weight (2) written: 30 bytes and 22.
+  const auto seconds = [&](const Study& study) {
+    const RunModels at(study, study.layout, h100);
+    return GradientSync(at.costs).stages()[0].optimizer;
+  };
+  RangeUse use;
+  const auto [small, large] = std::make_pair(seconds(narrow), seconds(wide));
+  CHECK(small < large);
+  const RunModels at(wide, wide.layout, h100);
+  const double parameters = full / 12;
+  CHECK(large ==
+        to_picoseconds(at.costs.elementwise().seconds(Elementwise::optimizer, parameters * 30, use)));
+  CHECK(small ==
+        to_picoseconds(at.costs.elementwise().seconds(Elementwise::optimizer, parameters * 22, use)));
+}
+
+TEST_CASE("What cannot matter or frees nothing is noted: the reduction without ZeRO-2, selective recompute") {
+  json file = small_study();
+  CHECK(parse(file).notes.empty());
+  file["framework"] = {{"reduce_each_micro_batch", false}};
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("matters only with zero 2") != std::string::npos);
+  file["parallel"]["zero"] = 2;
+  CHECK(parse(file).notes.empty());
+  file["policies"][1]["recompute"] = "selective";
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("frees no memory") != std::string::npos);
+}
+
+TEST_CASE("A bad preset file is refused in one line with file, key, what was found and what is allowed") {
+  const struct {
+    const char* pointer;
+    json value;  // null: the key goes
+    const char* says;
+  } cases[] = {
+      {"/schema", "equipoise.profile/1", "schema: expected equipoise.framework/1"},
+      {"/nmae", "x", "unknown key"},
+      {"/defaults/zero", 4, "defaults.zero: expected a number in 0..3, found 4"},
+      {"/defaults/tp_overlap", "yes", "defaults.tp_overlap: expected true or false, found \"yes\""},
+      {"/defaults/tp_overlap", nullptr, "defaults.tp_overlap: expected true or false, found nothing"},
+      {"/defaults/logit_byte", 6, "unknown key"},
+      {"/sources/zero", nullptr, "sources.zero"},
+      {"/kernels/kind", "guessed", "kernels.kind: expected fitted or borrowed, found \"guessed\""},
+      {"/kernels/slowdowns/gemm", 0, "kernels.slowdowns.gemm: expected a number in 0.1..100, found 0"},
+      {"/kernels/slowdowns/gemm", "fast", "kernels.slowdowns.gemm"},
+      {"/kernels/gpu_families", json::array(), "kernels.gpu_families: expected a list"},
+      {"/kernels/gpu_families", json{7}, "kernels.gpu_families: expected words of GPU names, found 7"},
+      {"/kernels/left_out/mean_abs_error", -1, "kernels.left_out.mean_abs_error"},
+  };
+  CHECK(FrameworkPreset::read(own_preset(), "mine.json").name == "mine");
+  for (const auto& c : cases) {
+    CAPTURE(c.pointer);
+    json file = own_preset();
+    const json::json_pointer pointer(c.pointer);
+    if (c.value.is_null())
+      file[pointer.parent_pointer()].erase(pointer.back());
+    else
+      file[pointer] = c.value;
+    std::string message;
+    try {
+      (void)FrameworkPreset::read(file, "mine.json");
+    } catch (const UserError& e) {
+      message = e.what();
+    }
+    CAPTURE(message);
+    CHECK(message.starts_with("mine.json: "));
+    CHECK(message.find(c.says) != std::string::npos);
+    CHECK(message.find('\n') == std::string::npos);
+  }
+  CHECK_THROWS_AS(FrameworkPreset::read(json::array(), "mine.json"), UserError);
+}
