@@ -133,3 +133,10 @@ TEST_CASE("Every impossible layout is refused, naming the key, what was found an
   CHECK(refusal(narrow, layout) ==
         "study.json: parallel.tensor: expected a divisor of the expert FFN size 1500, found 64");
 }
+
+TEST_CASE("Shares of checkpointed layers do not overflow: 60,000 of 60,000 layers are all of each stage's") {
+  // 60,000 x 60,000 = 3.6e9, beyond 2^31.
+  for (int begin = 0; begin < 60000; begin += 15000)
+    CHECK(checkpointed_between(60000, 60000, begin, begin + 15000) == 15000);
+  CHECK(checkpointed_between(30000, 60000, 45000, 60000) == 7500);
+}
