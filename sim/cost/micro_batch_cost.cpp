@@ -28,13 +28,6 @@ const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Shardi
   return sharding.placement.empty() ? micro_batch.placement : sharding.placement;
 }
 
-// Longest time of the group from the start of the layers' first op, all ranks starting together.
-Picoseconds alone(const LayerTimeline& layer, std::vector<Picoseconds>& clock) {
-  clock.assign(at(layer.ranks), 0);
-  advance(layer, 1, clock);
-  return *std::max_element(clock.begin(), clock.end());
-}
-
 }  // namespace
 
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
@@ -56,6 +49,47 @@ void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
   busy.assign(at(ranks), 0);
 }
 
+void MicroBatchCost::begin(int context) {
+  ranks = context;
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    for (LayerTimeline* layer : {&forward[k], &backward[k], &full[k], &input_gradient[k]})
+      layer->reset(context);
+    for (auto* of_rank : {&weight_gradient[k], &compute_forward[k], &compute_backward[k]})
+      of_rank->assign(at(context), 0);
+    exposed_forward[k].fill(0);
+    exposed_backward[k].fill(0);
+  }
+  attention_forward.assign(at(context), 0);
+  attention_backward.assign(at(context), 0);
+  recomputed.fill(0);
+  kv_sent_tokens = kv_useful_tokens = 0;
+  use = {};
+}
+
+Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const {
+  const ModelShape& model = costs_.model();
+  const int dense = model.moe ? std::min(model.moe->dense_layers, model.layers) : model.layers;
+  const std::array<int, kLayerKinds> layers = {dense, model.layers - dense};
+  int recomputed = micro_batch.recompute_layers != kStudyRecompute
+                       ? micro_batch.recompute_layers
+                       : checkpointed_layers(costs_.layout(), model.layers);
+  std::vector<Picoseconds> clock = cost.embed_forward.total;
+  const auto add = [&clock](const EndCost& end) {
+    for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += end.total[r];
+  };
+  for (std::size_t k = 0; k < kLayerKinds; ++k) advance(cost.forward[k], layers[k], clock);
+  add(cost.head_forward);
+  add(cost.head_backward);
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    const int again = std::min(recomputed, layers[k]);
+    recomputed -= again;
+    advance(cost.full[k], again, clock);
+    advance(cost.backward[k], layers[k] - again, clock);
+  }
+  add(cost.embed_backward);
+  return *std::max_element(clock.begin(), clock.end());
+}
+
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const ProfiledAttentionCost attention(costs_);
   if (rule_.choice != ShardChoice::optimal) {
@@ -71,16 +105,11 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
   if (context == 1) return;
   sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention, other_.sharding);
   cost_sharded(micro_batch, context, other_);
-  std::vector<Picoseconds> clock;
-  const auto total = [&clock](const MicroBatchCost& c) {
-    return alone(c.forward[0], clock) + alone(c.backward[0], clock);
-  };
-  if (total(other_) < total(out)) std::swap(out, other_);
+  if (model_time(micro_batch, other_) < model_time(micro_batch, out)) std::swap(out, other_);
 }
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
-  out.ranks = context;
-  out.use = {};
+  out.begin(context);
   if (context > 1 && costs_.layout().context_comm == ContextComm::ring)
     cost_ring_attention(micro_batch, context, out);
   else
@@ -88,8 +117,6 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, 
   const ModelShape& model = costs_.model();
   if (!model.moe || model.moe->dense_layers > 0) build_layer(LayerKind::dense, out);
   if (model.moe) build_layer(LayerKind::moe, out);
-  if (!model.moe) return build_ends(out);
-  if (model.moe->dense_layers == 0) out.forward[0].reset(context), out.backward[0].reset(context);
   build_ends(out);
 }
 
@@ -110,7 +137,6 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   forward_.reset(context, ulysses ? 2 : exchanges ? 1 : 0);
   backward_.reset(context, exchanges ? 2 : 0);
   recompute_.assign(at(context), 0);
-  out.attention_forward.assign(at(context), 0);
   const auto c = at(context);
 
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
@@ -145,7 +171,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
     }
     out.attention_forward[r] = forward_.busy[r] = run_forward + under_forward;
     recompute_[r] = costs_.layout().recompute == Recompute::selective ? run_forward + under_forward : 0;
-    backward_.busy[r] = run_backward + under_backward + recompute_[r];
+    out.attention_backward[r] = backward_.busy[r] = run_backward + under_backward + recompute_[r];
     if (!exchanges) {
       forward_.run[r] = run_forward + under_forward;
       backward_.run[r] = backward_.busy[r];
@@ -177,7 +203,6 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
   forward_.reset(context, c - 1);
   backward_.reset(context, c - 1);
   recompute_.assign(c, 0);
-  out.attention_forward.assign(c, 0);
   const bool selective = costs_.layout().recompute == Recompute::selective;
   std::int64_t most = 0;
   for (std::size_t r = 0; r < c; ++r) {
@@ -202,6 +227,7 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
       out.attention_forward[r] += f;
       forward_.busy[r] += f;
       backward_.busy[r] += b;
+      out.attention_backward[r] += b;
       if (selective) recompute_[r] += f;
       (step + 1 < c ? forward_.under[step * c + r] : forward_.run[(c - 1) * c + r]) = f;
       (step + 1 < c ? backward_.under[step * c + r] : backward_.run[(c - 1) * c + r]) = b;
@@ -218,8 +244,6 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
 // group also exchanges the rows of the chunks before it, of which every rank holds its share.
 void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
-  out.kv_sent_tokens = 0;
-  out.kv_useful_tokens = 0;
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
   std::int64_t all = 0;
   for (std::size_t r = 0; r < at(context); ++r)

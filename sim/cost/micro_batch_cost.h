@@ -25,9 +25,14 @@ struct ShardRule {
 // The embedding on the first stage or the head on the last: per rank, all of it and its compute alone.
 struct EndCost {
   std::vector<Picoseconds> total, compute;
+  std::array<Picoseconds, kStreams> exposed{};  // mean of ranks
 };
 
 struct MicroBatchCost {
+  // Makes it that of a micro-batch that does nothing. A result is used again and again, and not every
+  // micro-batch fills all of it (one without CP exchange sends no K and V).
+  void begin(int context);
+
   int ranks = 1;
   Sharding sharding;
 
@@ -47,6 +52,7 @@ struct MicroBatchCost {
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward,
       compute_backward;                               // compute stream, busy
   std::vector<Picoseconds> attention_forward;         // one layer
+  std::vector<Picoseconds> attention_backward;        // with the forward that selective recompute repeats
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{},
       exposed_backward{};       // mean of ranks
@@ -91,6 +97,8 @@ class MicroBatchCoster {
   void add_layer_exchanges(MicroBatchCost& out);
   void finish_layer(LayerKind kind, MicroBatchCost& out);
   void build_ends(MicroBatchCost& out);
+  // Forward and backward of the whole model, all ranks starting together: what `optimal` compares.
+  [[nodiscard]] Picoseconds model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;
   void count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
 
   const LayerCosts& costs_;

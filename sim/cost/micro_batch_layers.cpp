@@ -94,14 +94,6 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   LayerTimeline& forward = out.forward[k];
   LayerTimeline& backward = out.backward[k];
   LayerTimeline& input = out.input_gradient[k];
-  forward.reset(ranks);
-  backward.reset(ranks);
-  input.reset(ranks);
-  out.compute_forward[k].assign(c, 0);
-  out.compute_backward[k].assign(c, 0);
-  out.weight_gradient[k].assign(c, 0);
-  out.exposed_forward[k].fill(0);
-  out.exposed_backward[k].fill(0);
   out.recomputed[k] = selective ? *std::max_element(recompute_.begin(), recompute_.end()) : 0;
 
   const auto weave = [&](const ContextPart& part, LayerTimeline& timeline, std::size_t run) {
@@ -206,41 +198,42 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
 
 void MicroBatchCoster::build_ends(MicroBatchCost& out) {
   const auto c = at(out.ranks);
-  EndCost* const ends[] = {&out.embed_forward, &out.embed_backward, &out.head_forward, &out.head_backward};
+  const std::array<EndCost*, 4> ends = {&out.embed_forward, &out.embed_backward, &out.head_forward,
+                                        &out.head_backward};
   for (EndCost* end : ends) {
     end->total.assign(c, 0);
     end->compute.assign(c, 0);
+    end->exposed.fill(0);
   }
   for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) send->assign(c, 0);
   const int stages = costs_.layout().pipeline;
+  std::array<RunTime, 4> times;
+  Picoseconds hop = 0, wrap = 0;
   for (std::size_t r = 0; r < c; ++r) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
-    if (r > 0 && tokens == out.sharding.rank_tokens[r - 1]) {  // ranks mostly hold the same number
-      for (EndCost* end : ends) {
-        end->total[r] = end->total[r - 1];
-        end->compute[r] = end->compute[r - 1];
-      }
-      for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) (*send)[r] = (*send)[r - 1];
-      continue;
+    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) {  // ranks mostly hold the same number
+      costs_.embedding_ops(tokens, false, before_, out.use);
+      times[0] = run_time(before_.ops());
+      costs_.embedding_ops(tokens, true, before_, out.use);
+      times[1] = run_time(before_.ops());
+      costs_.head_forward_ops(tokens, before_, out.use);
+      times[2] = run_time(before_.ops());
+      costs_.head_backward_ops(tokens, before_, out.use);
+      times[3] = run_time(before_.ops());
+      const bool sends = stages > 1 && tokens > 0;
+      hop = sends ? costs_.pipeline_send(tokens, 0, 1, out.use).duration : 0;
+      wrap = sends ? costs_.pipeline_send(tokens, stages - 1, 0, out.use).duration : 0;
     }
-    const auto keep = [&](EndCost& end) {
-      const RunTime time = run_time(before_.ops());
-      end.total[r] = time.total;
-      end.compute[r] = time.busy[kCompute];
-    };
-    costs_.embedding_ops(tokens, false, before_, out.use);
-    keep(out.embed_forward);
-    costs_.embedding_ops(tokens, true, before_, out.use);
-    keep(out.embed_backward);
-    costs_.head_forward_ops(tokens, before_, out.use);
-    keep(out.head_forward);
-    costs_.head_backward_ops(tokens, before_, out.use);
-    keep(out.head_backward);
-    if (stages > 1 && tokens > 0) {
-      out.send_next[r] = out.send_previous[r] = costs_.pipeline_send(tokens, 0, 1, out.use).duration;
-      out.send_wrap[r] = costs_.pipeline_send(tokens, stages - 1, 0, out.use).duration;
+    for (std::size_t e = 0; e < ends.size(); ++e) {
+      ends[e]->total[r] = times[e].total;
+      ends[e]->compute[r] = times[e].busy[kCompute];
+      for (std::size_t s = 0; s < kStreams; ++s) ends[e]->exposed[s] += times[e].exposed[s];
     }
+    out.send_next[r] = out.send_previous[r] = hop;
+    out.send_wrap[r] = wrap;
   }
+  for (EndCost* end : ends)
+    for (Picoseconds& exposed : end->exposed) exposed /= out.ranks;
 }
 
 }  // namespace equipoise

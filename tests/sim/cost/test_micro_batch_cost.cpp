@@ -160,7 +160,20 @@ TEST_CASE("Optimal sharding is never slower than per-sequence or per-document; a
     MicroBatchCost a, b;
     best.cost(micro_batch, 4, a);
     chosen.cost(micro_batch, 4, b);
-    const auto total = [](const MicroBatchCost& c) { return once(c.forward[0]) + once(c.backward[0]); };
+    // The model's way forward and back, all ranks starting together.
+    const int layers = models.costs.model().layers;
+    const auto total = [&](const MicroBatchCost& c) {
+      std::vector<Picoseconds> clock = c.embed_forward.total;
+      const auto add = [&clock](const EndCost& end) {
+        for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += end.total[r];
+      };
+      advance(c.forward[0], layers, clock);
+      add(c.head_forward);
+      add(c.head_backward);
+      advance(c.backward[0], layers, clock);
+      add(c.embed_backward);
+      return *std::max_element(clock.begin(), clock.end());
+    };
     const Picoseconds sequence = total(cost_of(models, micro_batch, "per-sequence"));
     const Picoseconds document = total(cost_of(models, micro_batch, "per-document"));
     REQUIRE(total(a) == std::min(sequence, document));

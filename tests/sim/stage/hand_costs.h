@@ -48,6 +48,7 @@ inline MicroBatchCost hand_cost(Picoseconds forward, Picoseconds backward, int r
   }
   for (auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap}) send->assign(c, hop);
   cost.attention_forward.assign(c, forward);
+  cost.attention_backward.assign(c, backward);
   return cost;
 }
 
