@@ -55,7 +55,6 @@ class EventLoop {
       for (TaskId t = 0; t < graph_.tasks(); ++t) pending_[t] = std::min<std::uint32_t>(pending_[t], 1);
       throw EngineError(describe_stall(graph_, pending_));
     }
-    result_.makespan = now_;
     return std::move(result_);
   }
 
@@ -111,6 +110,7 @@ class EventLoop {
 
   void finish(TaskId task) {
     result_.end[task] = now_;
+    result_.makespan = now_;  // not the last event, which may be an end that was predicted and is void
     ++ended_;
     if (const std::uint32_t f = flow_of_[task]; f != kNoFlow) {
       ++flows_[f].version;

@@ -33,6 +33,8 @@ TEST_CASE("two flows on one link take turns in rate, a third has its own") {
   CHECK(r.end[flow[0]] == 6 * kSecond);
   CHECK(r.end[flow[1]] == 4 * kSecond);
   CHECK(r.end[flow[2]] == 3 * kSecond);
+  // At first A, sharing, was to end at 8 s: what was only predicted is no end of the run.
+  CHECK(r.makespan == 6 * kSecond);
 }
 
 TEST_CASE("a flow that joins later slows the first from then on") {
