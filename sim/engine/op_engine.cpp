@@ -4,11 +4,13 @@
 #include <atomic>
 #include <exception>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "sim/engine/op_crew.h"
 #include "sim/engine/op_lane_run.h"
+#include "sim/engine/op_recorded.h"
 
 namespace equipoise {
 namespace {
@@ -219,7 +221,10 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
 }
 
 void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                 int stage, int cell, OpSink& sink) {
+                 int stage, int cell, OpSink& listener) {
+  std::optional<RecordedSink> recorded;
+  if (result.recorded != nullptr) recorded.emplace(program, result, lane, stage, cell, listener);
+  OpSink& sink = recorded ? *recorded : listener;
   if (program.lanes[at(lane)].crew != kNoCrew)
     return op_rows::replay_crew_cell(program, options, result, lane, stage, cell, sink);
   std::vector<double> speed;

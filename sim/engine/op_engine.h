@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -27,6 +28,17 @@ struct OpOptions {
   std::span<const double> speed;
   Jitter jitter;  // on every op and collective
   int threads = 1;
+};
+
+// When every op ran, where its duration does not say so because flows shared links (op/contended_step.h).
+struct RecordedTimes {
+  struct Stage {
+    std::vector<std::size_t> first;  // [cell]: of its rows, see LoweredProgram
+    std::vector<SimTime> input_end;  // [cell * ranks + rank]: its transfer arrives
+  };
+  std::vector<std::vector<Stage>> lanes;        // [lane][stage]
+  std::vector<SimTime> start, end;              // [first + row * ranks + rank]
+  std::vector<std::vector<SimTime>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
 };
 
 // Times of a cell on every rank of its stage, indexed by rank_in_lane.
@@ -66,6 +78,7 @@ struct OpResult {
   };
   std::vector<Crew> crews;
   std::int64_t tasks = 0;
+  std::shared_ptr<const RecordedTimes> recorded;  // null without contention
 };
 
 // One op of one rank, in the terms of its cell: op number `step` of the block that run number `run` repeats.
@@ -95,7 +108,7 @@ class OpSink {
 OpResult run(const OpProgram& program, const OpOptions& options = {});
 
 // Runs one cell again from its recorded start and tells `sink` of every op of every rank: for timelines and
-// critical paths, which need the ops of few cells.
+// critical paths, which need the ops of few cells. With RecordedTimes, the ops are told at those times.
 void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
                  int stage, int cell, OpSink& sink);
 

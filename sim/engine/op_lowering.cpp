@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "sim/engine/op_rows.h"
@@ -28,6 +29,8 @@ class Lowering final : public OpSink {
     begin_of_.resize(program_.lanes.size());
     end_of_.resize(program_.lanes.size());
     filled_.resize(program_.lanes.size());
+    out_.lanes.resize(program_.lanes.size());
+    out_.ends.resize(program_.ends.size() * at(program_.tensor));
     for (std::size_t l = 0; l < program_.lanes.size(); ++l) lower_lane(l);
     join_barrier_groups();
     for (std::size_t s = 0; s < program_.ends.size(); ++s) lower_stage_end(s);
@@ -36,21 +39,28 @@ class Lowering final : public OpSink {
       return std::string(o.marker ? "border" : name_of(o.name)) + " of rank " + std::to_string(o.rank) +
              ", stage " + std::to_string(o.stage) + ", lane " + std::to_string(o.lane);
     });
-    return {builder_.build(), std::move(origin_)};
+    for (std::size_t l = 0; l < program_.lanes.size(); ++l)
+      for (std::size_t s = 0; s < out_.lanes[l].size(); ++s) {
+        out_.lanes[l][s].begin = std::move(begin_of_[l][s]);
+        out_.lanes[l][s].end = std::move(end_of_[l][s]);
+      }
+    out_.graph = builder_.build();
+    out_.origin = std::move(origin_);
+    return std::move(out_);
   }
 
   void on_op(const OpEvent& op) override {
     const OpLane& lane = program_.lanes[lane_];
     const OpBlock& block = lane.blocks[lane.runs[cell_->first_run + op.run].block];
     const std::uint32_t step = op.step;
-    if (block.steps[step].waits) return wait(at(op.rank));
+    if (block.steps[step].waits) return wait(op);
     if (op.meeting >= 0) return meet(block.steps[step], op);
     const bool second = step > 0 && block.steps[step - 1].with_next;
     (second ? beside_ : row_)[at(op.rank)] = op.end - op.start;
     const bool pair = second || block.steps[step].with_next;
     if (at(op.rank) + 1 < ranks_ || (pair && !second)) return;  // the row goes on
     const std::uint32_t first = second ? step - 1 : step;
-    finish_row(block, first, pair);
+    finish_row(block, op, first, pair);
   }
 
   void on_repetition(std::uint32_t run, std::uint32_t repetition) override {
@@ -93,6 +103,12 @@ class Lowering final : public OpSink {
     return add(task, OpName::host_stall, Stream::compute, rank, true);
   }
 
+  // Notes which task an op of a rank is.
+  void note(const OpEvent& op, std::uint32_t step, std::size_t rank, TaskId task) {
+    out_.op_tasks[out_.lanes[lane_][stage_].first.back() + rows_->of(op.run, op.repetition, step) * ranks_ +
+                  rank] = task;
+  }
+
   // An op that meets lanes is one task, made when the first of them comes to it.
   void meet(const OpStep& step, const OpEvent& op) {
     const auto [known, is_new] = meetings_.try_emplace(
@@ -104,15 +120,18 @@ class Lowering final : public OpSink {
       add(known->second, step, at(op.rank));
       if (step.background && latest != kNoTask) builder_.add_dependency(latest, known->second);
     }
+    note(op, op.step, at(op.rank), known->second);
     depend(tail_[at(op.rank)], known->second);
     if (step.background)
       latest = known->second;
     else
       tail_[at(op.rank)] = {{known->second, kNoTask}};
   }
-  void wait(std::size_t rank) {
+  void wait(const OpEvent& op) {
+    const std::size_t rank = at(op.rank);
     const TaskId latest = background_[rank % at(program_.tensor)];
     const TaskId task = marker(rank);
+    note(op, op.step, rank, task);
     if (latest != kNoTask) builder_.add_dependency(latest, task);
   }
 
@@ -126,6 +145,7 @@ class Lowering final : public OpSink {
     begin_of_[number].resize(lane.stages.size());
     end_of_[number].resize(lane.stages.size());
     filled_[number].resize(lane.stages.size());
+    out_.lanes[number].resize(lane.stages.size());
     for (stage_ = 0; stage_ < lane.stages.size(); ++stage_) {
       for (std::size_t r = 0; r < ranks_ * kStreams; ++r)
         streams_[stage_].push_back(builder_.add_stream(static_cast<int>(r / kStreams)));
@@ -134,6 +154,9 @@ class Lowering final : public OpSink {
       if (!program_.ends.empty()) filled_[number][stage_].assign(program_.ends[stage_].buckets.size(), tail_);
       for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
         cell_ = &lane.stages[stage_][cell_number_];
+        rows_.emplace(lane, *cell_);
+        out_.lanes[number][stage_].first.push_back(out_.op_tasks.size());
+        out_.op_tasks.resize(out_.op_tasks.size() + rows_->rows() * ranks_, kNoTask);
         for (std::size_t r = 0; r < ranks_; ++r) begin_of_[number][stage_].push_back(marker(r));
         replay_cell(program_, options_, result_, static_cast<int>(lane_), static_cast<int>(stage_),
                     static_cast<int>(cell_number_), *this);
@@ -144,7 +167,7 @@ class Lowering final : public OpSink {
   }
 
   // A row: one step (and the one beside it) on every rank.
-  void finish_row(const OpBlock& block, std::uint32_t s, bool pair) {
+  void finish_row(const OpBlock& block, const OpEvent& op, std::uint32_t s, bool pair) {
     const OpStep& step = block.steps[s];
     const bool alone = step.meets == Meets::nobody || (step.meets == Meets::tensor && program_.tensor == 1) ||
                        (step.meets == Meets::context && program_.lanes[lane_].context == 1);
@@ -173,18 +196,22 @@ class Lowering final : public OpSink {
     for (std::size_t r = 0; r < ranks_; ++r) {
       if (alone) add(task_of[r], step, r);
       depend(tail_[r], task_of[r]);
+      note(op, s, r, task_of[r]);
       Tail next{{task_of[r], kNoTask}};
       if (pair) {
         next.tasks[1] = builder_.add_task(stream(r, block.steps[s + 1].stream), beside_[r]);
         add(next.tasks[1], block.steps[s + 1], r);
         depend(tail_[r], next.tasks[1]);
+        note(op, s + 1, r, next.tasks[1]);
       }
       tail_[r] = next;
     }
   }
 
   void connect_stages(const OpLane& lane) {
-    for (stage_ = 0; stage_ < lane.stages.size(); ++stage_)
+    for (stage_ = 0; stage_ < lane.stages.size(); ++stage_) {
+      std::vector<TaskId>& inputs = out_.lanes[lane_][stage_].input;
+      inputs.assign(lane.stages[stage_].size() * ranks_, kNoTask);
       for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
         const OpCell& cell = lane.stages[stage_][cell_number_];
         if (cell.input_stage == kNoCell || at(cell.input_stage) == stage_) continue;
@@ -194,6 +221,7 @@ class Lowering final : public OpSink {
           const SimTime duration =
               lane.transfers[static_cast<std::size_t>(cell.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
+          inputs[cell_number_ * ranks_ + r] = transfer;
           add(transfer, OpName::pp_send, Stream::pp, r);
           origin_[transfer].from_stage = cell.input_stage;
           if (!lane.transfer_bytes.empty())
@@ -207,6 +235,7 @@ class Lowering final : public OpSink {
             builder_.add_dependency(transfer, begins[next]);
         }
       }
+    }
   }
 
   void join_barrier_groups() {
@@ -252,10 +281,13 @@ class Lowering final : public OpSink {
           for (std::size_t r = t; r < ranks; r += at(program_.tensor)) tails_of(l, r, ranks, task);
         }
       };
+      LoweredProgram::End& of_end = out_.ends[stage * at(program_.tensor) + t];
+      of_end.buckets.assign(result_.buckets[stage * at(program_.tensor) + t].size(), kNoTask);
       for (const std::size_t k : bucket_order(stage, t)) {
         const OpResult::Bucket& bucket_run = result_.buckets[stage * at(program_.tensor) + t][k];
         const TaskId task =
             builder_.add_task(stream, bucket_run.end - bucket_run.start, TaskKind::collective);
+        of_end.buckets[k] = task;
         add(task, OpName::dp_reduce, Stream::dp, t);
         if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
         depend_on_lanes(task, [&](std::size_t l, std::size_t r, std::size_t, TaskId bucket) {
@@ -263,12 +295,15 @@ class Lowering final : public OpSink {
         });
       }
       const TaskId border = builder_.add_task(stream, 0);
+      of_end.border = border;
       add(border, OpName::optimizer, Stream::compute, t, true);
       depend_on_lanes(border, [&](std::size_t l, std::size_t r, std::size_t ranks, TaskId task) {
         builder_.add_dependency(end_of_[l][stage][end_of_[l][stage].size() - ranks + r], task);
       });
-      for (std::size_t i = 0; i < end.steps.size(); ++i)
-        add(builder_.add_task(stream, end.durations[i], TaskKind::collective), end.steps[i], t);
+      for (std::size_t i = 0; i < end.steps.size(); ++i) {
+        of_end.steps.push_back(builder_.add_task(stream, end.durations[i], TaskKind::collective));
+        add(of_end.steps.back(), end.steps[i], t);
+      }
     }
   }
 
@@ -277,11 +312,13 @@ class Lowering final : public OpSink {
   const OpResult& result_;
   TaskGraphBuilder builder_;
   std::vector<LoweredTask> origin_;
+  LoweredProgram out_;
   // Of the lane, stage and cell being lowered.
   std::size_t lane_ = 0;
   std::size_t stage_ = 0;
   std::size_t cell_number_ = 0;
   const OpCell* cell_ = nullptr;
+  std::optional<RowNumber> rows_;  // of the cell
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;     // [stage][rank * kStreams + stream]
   std::vector<Tail> tail_;                         // by rank
@@ -294,6 +331,14 @@ class Lowering final : public OpSink {
 };
 
 }  // namespace
+
+RowNumber::RowNumber(const OpLane& lane, const OpCell& cell) : before_run_(1, 0) {
+  for (std::uint32_t r = 0; r < cell.run_count; ++r) {
+    const BlockRun& run = lane.runs[cell.first_run + r];
+    steps_.push_back(lane.blocks[run.block].steps.size());
+    before_run_.push_back(before_run_.back() + run.repeat * steps_.back());
+  }
+}
 
 LoweredProgram lower(const OpProgram& program, const OpOptions& options, const OpResult& result) {
   return Lowering(program, options, result).lower();

@@ -28,6 +28,33 @@ struct LoweredTask {
 struct LoweredProgram {
   TaskGraph graph;
   std::vector<LoweredTask> origin;  // by task
+
+  // From ops to tasks. A row is one op of a cell on every rank of its stage, in the order of replay_cell.
+  struct Stage {
+    std::vector<TaskId> begin, end;  // [cell * ranks + rank]: the cell's borders
+    std::vector<TaskId> input;       // [cell * ranks + rank]: its transfer, or kNoTask
+    std::vector<std::size_t> first;  // [cell]: of its rows in op_tasks
+  };
+  std::vector<std::vector<Stage>> lanes;  // [lane][stage]
+  std::vector<TaskId> op_tasks;           // [first + row * ranks + rank]
+  struct End {
+    std::vector<TaskId> buckets, steps;
+    TaskId border = kNoTask;  // the steps begin
+  };
+  std::vector<End> ends;  // [stage * tensor + TP coordinate]
+};
+
+// Which row of its cell an op is.
+class RowNumber {
+ public:
+  RowNumber(const OpLane& lane, const OpCell& cell);
+  [[nodiscard]] std::size_t of(std::uint32_t run, std::uint32_t repetition, std::uint32_t step) const {
+    return before_run_[run] + repetition * steps_[run] + step;
+  }
+  [[nodiscard]] std::size_t rows() const { return before_run_.back(); }
+
+ private:
+  std::vector<std::size_t> before_run_, steps_;
 };
 
 LoweredProgram lower(const OpProgram& program, const OpOptions& options, const OpResult& result);

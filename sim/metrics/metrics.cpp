@@ -5,6 +5,8 @@
 namespace equipoise {
 namespace {
 
+constexpr double kSecondsPerHour = 3600;
+
 // Mean over full steps of a value that some steps may lack.
 class Mean {
  public:
@@ -19,6 +21,22 @@ class Mean {
   double sum_ = 0;
   int count_ = 0;
 };
+
+struct Spread {
+  Mean over_mean, over_fastest;
+  void add(const GpuSpread& of_step) {
+    if (of_step.mean > 0) over_mean.add(of_step.max / of_step.mean);
+    if (of_step.min > 0) over_fastest.add(of_step.max / of_step.min);
+  }
+};
+
+// Idle time of a lane's stages, less what has a name: transfers between stages, and ZeRO's collectives inside
+// the pipeline (exposed_seconds[dp] holds those and what follows the pipeline).
+double waiting_seconds(const StepResult& r) {
+  const double transfers = r.exposed_seconds[static_cast<std::size_t>(Stream::pp)];
+  const double inside = r.exposed_seconds[static_cast<std::size_t>(Stream::dp)] - to_seconds(r.gradient_wait);
+  return std::max(0.0, r.idle_seconds - transfers - std::max(0.0, inside));
+}
 
 Metric latency_imbalance(const Step& step, const StepResult& result) {
   std::vector<double> latencies;
@@ -46,7 +64,9 @@ Metrics measure(const MetricInputs& in) {
 
   const bool any_full =
       std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
-  Mean step_seconds, bubble, imbalance, gpu, cp, kv, recompute, padding, cr;
+  Mean step_seconds, bubble, imbalance, cp, kv, recompute, padding, cr;
+  Spread compute, attention;
+  Mean waiting, lanes_wait, recompute_alone;
   std::array<Mean, kStreams> exposed;
   double flops = 0;
   for (std::size_t i = 0; i < in.steps.size(); ++i) {
@@ -62,10 +82,14 @@ Metrics measure(const MetricInputs& in) {
     step_seconds.add(seconds);
     bubble.add(r.bubble_ratio);
     imbalance.add(latency_imbalance(in.plan.steps[i], r));
-    if (r.compute_mean > 0) gpu.add(r.compute_max / r.compute_mean);
+    compute.add(r.compute);
+    attention.add(r.attention);
     cp.add(r.cp_imbalance);
     if (r.kv_sent_tokens > 0) kv.add(r.kv_useful_tokens / r.kv_sent_tokens);
     recompute.add(r.recompute_seconds / seconds);
+    recompute_alone.add(std::max(0.0, r.recompute_seconds - r.recompute_exposed_seconds) / seconds);
+    waiting.add(waiting_seconds(r) / seconds);
+    lanes_wait.add(r.lanes_wait_seconds / seconds);
     if (r.computed_tokens > 0)
       padding.add(1.0 - static_cast<double>(r.tokens) / static_cast<double>(r.computed_tokens));
     if (r.tokens > 0) cr.add(static_cast<double>(r.distributed_tokens) / static_cast<double>(r.tokens));
@@ -74,10 +98,14 @@ Metrics measure(const MetricInputs& in) {
   m.step_seconds = step_seconds.value();
   m.bubble_ratio = bubble.value();
   m.imbalance_degree = imbalance.value();
-  m.gpu_compute_imbalance = gpu.value();
+  m.gpu_compute_imbalance = compute.over_mean.value();
+  m.gpu_compute_slowest_over_fastest = compute.over_fastest.value();
+  m.gpu_attention_imbalance = attention.over_mean.value();
+  m.gpu_attention_slowest_over_fastest = attention.over_fastest.value();
   m.cp_imbalance = cp.value();
   m.kv_useful_ratio = kv.value();
   m.recompute_ratio = recompute.value();
+  m.losses = {waiting.value(), lanes_wait.value(), recompute_alone.value()};
   m.cr = cr.value();  // from what ran: dacp decides placements while sharding
   // Packs count padding to their pack length (the plan's own figure), other runs what was computed.
   m.pr = plan.pr ? plan.pr : padding.value();
@@ -85,27 +113,10 @@ Metrics measure(const MetricInputs& in) {
   if (m.seconds > 0) {
     const double gpus = static_cast<double>(in.layout.gpus());
     m.tokens_per_second_per_gpu = m.tokens / m.seconds / gpus;
+    if (m.tokens > 0) m.gpu_hours_per_billion_tokens = m.seconds * gpus / kSecondsPerHour / (m.tokens / 1e9);
     m.mfu = flops / (m.seconds * gpus * in.peak_flops);
   }
   return m;
-}
-
-void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail,
-             Metrics& metrics) {
-  if (metrics.tokens <= 0 || baseline.tokens <= 0 || metrics.seconds <= 0) return;
-  const double per_token = baseline.seconds / baseline.tokens;
-  metrics.speedup = per_token / (metrics.seconds / metrics.tokens);
-  std::vector<double> each;
-  for (std::size_t i = 0; i < steps.size(); ++i)
-    if (!tail[i] && steps[i].tokens > 0)
-      each.push_back(per_token / (to_seconds(steps[i].step) / static_cast<double>(steps[i].tokens)));
-  if (each.size() < 2) return;
-  std::sort(each.begin(), each.end());
-  const auto quantile = [&each](double p) {
-    return each[static_cast<std::size_t>(p * static_cast<double>(each.size() - 1) + 0.5)];
-  };
-  metrics.speedup_low = quantile(0.05);
-  metrics.speedup_high = quantile(0.95);
 }
 
 }  // namespace equipoise

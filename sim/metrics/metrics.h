@@ -20,12 +20,22 @@ using Metric = std::optional<double>;
 
 struct Metrics {
   Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree,
-      attention_imbalance, gpu_compute_imbalance, abr, dbr, pr, cr, ave_t, cp_imbalance, kv_useful_ratio,
-      token_delay_mean, token_delay_max, carried_tokens, peak_memory_bytes;
+      attention_imbalance, abr, dbr, pr, cr, ave_t, cp_imbalance, kv_useful_ratio, token_delay_mean,
+      token_delay_max, carried_tokens, peak_memory_bytes;
+  // Over all GPUs: slowest / mean, and slowest / fastest (null where the fastest has nothing to do).
+  Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
+      gpu_attention_slowest_over_fastest;
+  Metric gpu_hours_per_billion_tokens;
   std::array<Metric, kStreams> exposed_comm_ratio;  // by Stream; compute is unused
   Metric recompute_ratio;                           // recompute / step time
-  Metric speedup_low, speedup_high;                 // 5th and 95th percentile over full steps
-  double seconds = 0;                               // all steps
+  // What the blame line names: shares of a step in which each second of a GPU counts once.
+  struct Losses {
+    Metric waiting;     // for other stages and ranks of the own lane, transfers and recompute apart
+    Metric lanes_wait;  // for the slowest lane
+    Metric recompute;   // its communication apart, which is in exposed_comm_ratio
+  } losses;
+  Metric speedup_low, speedup_high;  // 95% interval of `speedup` (speedup.h)
+  double seconds = 0;                // all steps
   double tokens = 0;
   int steps = 0;
   int tail_steps = 0;
@@ -40,12 +50,8 @@ struct MetricInputs {
   std::span<const StepResult> steps;  // by step of the plan
 };
 
-// Everything but the comparison with a baseline and memory. Means over full steps; time and tokens over all.
+// Everything but the comparison with a baseline (speedup.h) and memory. Means over full steps; time and
+// tokens over all.
 Metrics measure(const MetricInputs& inputs);
-
-// Fills speedup and its spread: baseline seconds per token over this run's, whole runs; the spread is that of
-// this policy's full steps against the baseline's mean.
-void compare(const Metrics& baseline, std::span<const StepResult> steps, std::span<const char> tail,
-             Metrics& metrics);
 
 }  // namespace equipoise

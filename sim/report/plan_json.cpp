@@ -40,7 +40,8 @@ json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
     for (std::size_t l = 0; l < step.lanes.size(); ++l) {
       const Lane& lane = step.lanes[l];
       json micro_batches = json::array();
-      for (const MicroBatch& m : lane.micro_batches) micro_batches.push_back(micro_batch_json(m, layout_layers));
+      for (const MicroBatch& m : lane.micro_batches)
+        micro_batches.push_back(micro_batch_json(m, layout_layers));
       json node = {{"lane", l}, {"context", lane.context}, {"micro_batches", std::move(micro_batches)}};
       if (lane.barrier_group != 0) node["barrier_group"] = lane.barrier_group;
       lanes.push_back(std::move(node));
@@ -76,14 +77,18 @@ json metrics_json(const Metrics& m) {
     exposed[name_of(s)] = value(m.exposed_comm_ratio[static_cast<std::size_t>(s)]);
   return {{"step_seconds", value(m.step_seconds)},
           {"speedup", value(m.speedup)},
-          {"speedup_p5", value(m.speedup_low)},
-          {"speedup_p95", value(m.speedup_high)},
+          {"speedup_low", value(m.speedup_low)},
+          {"speedup_high", value(m.speedup_high)},
           {"tokens_per_second_per_gpu", value(m.tokens_per_second_per_gpu)},
+          {"gpu_hours_per_billion_tokens", value(m.gpu_hours_per_billion_tokens)},
           {"mfu", value(m.mfu)},
           {"bubble_ratio", value(m.bubble_ratio)},
           {"imbalance_degree", value(m.imbalance_degree)},
           {"attention_imbalance", value(m.attention_imbalance)},
           {"gpu_compute_imbalance", value(m.gpu_compute_imbalance)},
+          {"gpu_compute_slowest_over_fastest", value(m.gpu_compute_slowest_over_fastest)},
+          {"gpu_attention_imbalance", value(m.gpu_attention_imbalance)},
+          {"gpu_attention_slowest_over_fastest", value(m.gpu_attention_slowest_over_fastest)},
           {"abr", value(m.abr)},
           {"dbr", value(m.dbr)},
           {"pr", value(m.pr)},

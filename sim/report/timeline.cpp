@@ -250,7 +250,10 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
     const int t = static_cast<int>(r) % program.tensor;
     if (!selects(selection_.ranks, c) || (t > 0 && !selection_.all_tensor_ranks)) continue;
     const SimTime start = result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_cell) * ranks + r];
-    const SimTime duration = l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
+    const SimTime duration =
+        result.recorded != nullptr
+            ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
+            : l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
     if (duration == 0) continue;
     const TrackId parent = rank_track(lane, stage, c, t);
     auto& rows = transfer_rows_[{parent, what.op.kind == OpKind::B ? 1 : 0}];
@@ -284,11 +287,14 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
   }
   SimTime time = result.end_begins[at(stage) * at(program.tensor)];
   for (std::size_t i = 0; i < end.steps.size(); ++i) {
-    if (end.durations[i] > 0) {
+    const SimTime ends = result.recorded != nullptr
+                             ? result.recorded->steps_end[at(stage) * at(program.tensor)][i]
+                             : time + end.durations[i];
+    if (ends > time) {
       writer_.begin(row, offset_ + time, writer_.slice_name(name_of(end.steps[i].name)));
-      end_slice(row, time + end.durations[i]);
+      end_slice(row, ends);
     }
-    time += end.durations[i];
+    time = ends;
   }
 }
 

@@ -8,6 +8,7 @@
 #include "policies/unplaceable.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
+#include "sim/metrics/speedup.h"
 #include "sim/study/derive.h"
 #include "sim/study/fit_search.h"
 #include "sim/study/json_object.h"
@@ -412,7 +413,8 @@ StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunSt
   const PolicyResult& baseline = result.policies[result.baseline];
   const Metrics reference = baseline.simulated() ? baseline.metrics : Metrics{};
   for (PolicyResult& policy : result.policies)
-    if (policy.simulated()) compare(reference, policy.steps, policy.tail, policy.metrics);
+    if (policy.simulated())
+      compare(reference, baseline.steps, inputs.documents.batches.size(), policy.steps, policy.metrics);
   return result;
 }
 

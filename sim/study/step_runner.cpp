@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 
 #include "policies/error.h"
@@ -63,34 +64,55 @@ double seconds(SimTime time) {
   return static_cast<double>(time) / kPicosecondsPerSecond;
 }
 
-// What sets one step's time, and what it would take if something were free.
-ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulator& op) {
-  const std::vector<PathSegment> path = op.critical_path();
-  const PathShares shares = share_path(op.program(), path);
-  const SimTime makespan = op.result().makespan;
-  ordered_json out = {{"step", number}, {"step_seconds", seconds(makespan)}};
-  ordered_json by_axis, if_free;
+// What the step would take if an axis, a stage or the heaviest micro-batch were free. Under contention each
+// of these would be another run of the event loop: there it is contention alone.
+ordered_json if_free_json(const OpStepSimulator& op, const PathShares& shares,
+                          std::optional<std::pair<std::size_t, std::size_t>> heaviest) {
+  ordered_json if_free = ordered_json::object();
+  const auto add = [&](const std::string& name, SimTime without) {
+    const double all = seconds(op.result().makespan);
+    if_free[name] = {{"step_seconds", seconds(without)},
+                     {"speedup", all / std::max(seconds(without), 1e-12)}};
+  };
+  if (op.contention()) {
+    add("contention", op.makespan_without_contention());
+    return if_free;
+  }
+  const auto add_free = [&](const std::string& name, const Free& free) {
+    add(name, makespan_without(op.program(), op.op_options(), free));
+  };
   for (std::size_t s = 0; s < kStreams; ++s) {
     const auto stream = static_cast<Stream>(s);
-    by_axis[name_of(stream)] = seconds(shares.by_stream[s]);
     if (stream == Stream::compute || shares.by_stream[s] == 0) continue;
     Free free;
     free.streams[s] = true;
-    const SimTime without = makespan_without(op.program(), op.op_options(), free);
-    if_free[name_of(stream)] = {{"step_seconds", seconds(without)},
-                                {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
+    add_free(name_of(stream), free);
   }
-  out["by_axis"] = by_axis;
   for (std::size_t s = 0; s < shares.by_stage.size(); ++s) {
-    out["by_stage"].push_back(seconds(shares.by_stage[s]));
     if (shares.by_stage[s] == 0 || shares.by_stage.size() == 1) continue;
     Free free;
     free.stage = static_cast<std::int32_t>(s);
-    const SimTime without = makespan_without(op.program(), op.op_options(), free);
-    if_free["stage " + std::to_string(s)] = {
-        {"step_seconds", seconds(without)},
-        {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
+    add_free("stage " + std::to_string(s), free);
   }
+  if (heaviest) {
+    Free free;
+    free.lane = static_cast<std::int32_t>(heaviest->first);
+    free.micro_batch = static_cast<std::int32_t>(heaviest->second);
+    add_free("heaviest_micro_batch", free);
+  }
+  return if_free;
+}
+
+// What sets one step's time.
+ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulator& op) {
+  const std::vector<PathSegment> path = op.critical_path();
+  const PathShares shares = share_path(op.program(), path);
+  ordered_json out = {{"step", number}, {"step_seconds", seconds(op.result().makespan)}};
+  ordered_json by_axis;
+  for (std::size_t s = 0; s < kStreams; ++s)
+    by_axis[name_of(static_cast<Stream>(s))] = seconds(shares.by_stream[s]);
+  out["by_axis"] = by_axis;
+  for (const SimTime time : shares.by_stage) out["by_stage"].push_back(seconds(time));
   out["after_pipeline_seconds"] = seconds(shares.after_pipeline);
   struct Entry {
     SimTime time;
@@ -111,15 +133,9 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   out["documents"] = ordered_json::array();
   for (std::size_t i = 0; i < std::min(kListed, documents.size()); ++i)
     out["documents"].push_back({{"document", documents[i].document}, {"seconds", documents[i].seconds}});
-  if (!entries.empty()) {
-    Free free;
-    free.lane = static_cast<std::int32_t>(entries.front().lane);
-    free.micro_batch = static_cast<std::int32_t>(entries.front().micro_batch);
-    const SimTime without = makespan_without(op.program(), op.op_options(), free);
-    if_free["heaviest_micro_batch"] = {{"step_seconds", seconds(without)},
-                                       {"speedup", seconds(makespan) / std::max(seconds(without), 1e-12)}};
-  }
-  out["if_free"] = if_free;
+  std::optional<std::pair<std::size_t, std::size_t>> heaviest;
+  if (!entries.empty()) heaviest = {entries.front().lane, entries.front().micro_batch};
+  out["if_free"] = if_free_json(op, shares, heaviest);
   return out;
 }
 
@@ -142,6 +158,9 @@ std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
     if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
         in.peek() != EOF)
       throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found " + item);
+    for (const auto& [known, its_speed] : list)
+      if (known == gpu)
+        throw UserError("--stragglers: expected each GPU once, found GPU " + std::to_string(gpu) + " twice");
     list.emplace_back(gpu, speed);
   }
   return list;

@@ -8,6 +8,7 @@
 #include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
+#include "sim/study/blame.h"
 #include "sim/study/derive.h"
 
 namespace equipoise {
@@ -30,33 +31,13 @@ std::string speedup_cell(const Metrics& m) {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
-// What a step of the winner is lost to, largest first.
-std::string limits(const PolicyResult& winner, int stages) {
-  const Metrics& m = winner.metrics;
-  struct Loss {
-    double share;
-    const char* name;
-  };
-  std::vector<Loss> losses;
-  const auto add = [&losses](const Metric& share, const char* name) {
-    if (share && *share > 0.001) losses.push_back({*share, name});
-  };
-  // The bubble ratio counts recompute, which has a line of its own. Without a pipeline the rest of it is time
-  // in which lanes and collectives wait for others.
-  if (m.bubble_ratio)
-    add(*m.bubble_ratio - m.recompute_ratio.value_or(0),
-        stages > 1 ? "pipeline bubble" : "waiting for others");
-  add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::tp)], "TP communication");
-  add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::cp)], "CP communication");
-  add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::ep)], "EP communication");
-  add(m.exposed_comm_ratio[static_cast<std::size_t>(Stream::dp)], "gradient and parameter exchange");
-  add(m.recompute_ratio, "recompute");
-  std::stable_sort(losses.begin(), losses.end(),
-                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
-  std::string text;
-  for (std::size_t i = 0; i < losses.size() && i < 3; ++i)
-    text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
-  return text.empty() ? "computation" : text + " of a step";
+// The slowest GPU beside the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
+std::string spread_text(const Metrics& m) {
+  if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return "";
+  return "Its slowest GPU has " + cell(m.gpu_attention_slowest_over_fastest, 2) +
+         "x the attention time of the fastest and " + cell(m.gpu_attention_imbalance, 2) +
+         "x the mean (all compute: " + cell(m.gpu_compute_slowest_over_fastest, 2) + "x, " +
+         cell(m.gpu_compute_imbalance, 2) + "x).\n";
 }
 
 // The policy that needs the most memory; ties go to the first.
@@ -91,9 +72,10 @@ bool all_ok(const StudyResult& result) {
 }
 
 std::vector<std::string> comparison_header(bool with_status) {
-  std::vector<std::string> header = {
-      "policy",   "tokens/s/GPU", "speed-up (p5-p95)", "MFU %",  "imbalance", "bubble %", "CP imb.",
-      "GPU imb.", "delay",        "mem. free GiB",     "pack ms"};
+  std::vector<std::string> header = {"policy",  "tokens/s/GPU",   "step s",    "speed-up (95 %)",
+                                     "MFU %",   "GPU h/B tokens", "imbalance", "bubble %",
+                                     "CP imb.", "GPU imb.",       "delay",     "mem. free GiB",
+                                     "pack ms"};
   if (with_status) header.insert(header.begin() + 1, "status");
   return header;
 }
@@ -104,8 +86,10 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
   std::vector<std::string> cells = {
       p.run.label,
       cell(m.tokens_per_second_per_gpu, 0),
+      cell(m.step_seconds, 3),
       speedup_cell(m),
       cell(m.mfu, 1, 100),
+      cell(m.gpu_hours_per_billion_tokens, 1),
       cell(m.imbalance_degree, 3),
       cell(m.bubble_ratio, 1, 100),
       cell(m.cp_imbalance, 3),
@@ -132,8 +116,9 @@ std::string study_table(const Study& study, const StudyResult& result) {
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
   if (const PolicyResult* best = winner_of(result); best != nullptr)
-    out << best->run.label << " is fastest; it is limited by " << limits(*best, study.layout.pipeline)
-        << ".\n";
+    out << best->run.label << " is fastest; it is limited by "
+        << blame_text(best->metrics, study.layout.pipeline) << ".\n";
+  if (const PolicyResult* best = winner_of(result); best != nullptr) out << spread_text(best->metrics);
   if (const PolicyResult* most = fullest_of(result); most != nullptr)
     out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile << "; framework "

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "sim/engine/op/contention.h"
-
 namespace equipoise {
 namespace {
 
@@ -32,12 +30,14 @@ StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
   StepResult out = stage_.run(step);
   op_options_.jitter.seed = op_.jitter.seed + static_cast<std::uint64_t>(number);
   program_ = expander_.expand(step);
+  contended_.reset();
   result_ = equipoise::run(program_, op_options_);
-  take_times(step, out);
   if (op_.fabric != nullptr)
-    take_contention(out);
-  else
-    time_peak(out);
+    contended_.emplace(program_, op_options_, result_, costs_.placement(), *op_.fabric);
+  take_times(step, out);
+  if (contended_) take_contention(out);
+  sum_lanes(out, costs_.layout());
+  time_peak(out);
   return out;
 }
 
@@ -49,7 +49,7 @@ void OpStepSimulator::time_peak(StepResult& out) const {
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto cell = std::find_if(cells.begin(), cells.end(), [&](const OpCell& c) { return c.op == op; });
   if (cell == cells.end()) return;
-  const OpResult::Lane& lane = result_.lanes[at(peak.lane)];
+  const OpResult::Lane& lane = result().lanes[at(peak.lane)];
   const std::size_t ranks = at(program_.lanes[at(peak.lane)].context) * at(program_.tensor);
   const auto first = (cell - cells.begin()) * static_cast<std::ptrdiff_t>(ranks);
   const auto last = first + static_cast<std::ptrdiff_t>(ranks);
@@ -59,33 +59,43 @@ void OpStepSimulator::time_peak(StepResult& out) const {
   out.peak_end = *std::max_element(end.begin() + first, end.begin() + last);
 }
 
+// Communication that takes longer is still work of its ops, exposed where nothing hides it.
 void OpStepSimulator::take_contention(StepResult& out) const {
-  const LoweredProgram lowered = lower(program_, op_options_, result_);
-  const LinkTraffic traffic = traffic_of(lowered, program_, costs_.placement(), *op_.fabric);
-  const EngineResult shared = run_with_contention(lowered.graph, traffic);
-  out.step = shared.makespan;
-  out.pipeline = 0;
-  for (TaskId t = 0; t < lowered.origin.size(); ++t)
-    if (lowered.origin[t].lane >= 0) out.pipeline = std::max(out.pipeline, shared.end[t]);
-  out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
+  const ExposedTime added = contended_->added();
+  const double gpus = static_cast<double>(costs_.layout().gpus());
+  for (std::size_t s = 0; s < kStreams; ++s)
+    out.exposed_seconds[s] += static_cast<double>(added.by_stream[s]) * kSecondsPerPicosecond / gpus;
+  std::size_t ran = 0;
+  for (std::size_t l = 0; l < program_.lanes.size() && ran < out.lanes.size(); ++l) {
+    if (lane_is_empty_[l] != 0) continue;
+    const SimTime ranks = SimTime{program_.lanes[l].context} * program_.tensor;
+    out.lanes[ran].useful += added.in_ops[l] / ranks;
+    out.lanes[ran++].recompute += added.in_recompute[l] / ranks;
+    const double of_recompute = static_cast<double>(added.in_recompute[l]) * kSecondsPerPicosecond / gpus;
+    out.recompute_seconds += of_recompute;
+    out.recompute_exposed_seconds += of_recompute;
+  }
 }
 
 void OpStepSimulator::take_times(const Step& step, StepResult& out) {
   const Picoseconds gradient_wait = out.gradient_wait;
-  out.step = result_.makespan;
-  out.pipeline = result_.pipeline_end;
+  const OpResult& run = result();
+  out.step = run.makespan;
+  out.pipeline = run.pipeline_end;
   out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
   // What the stage engine found inside the pipeline (ZeRO-3), and what follows it.
   out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
       static_cast<double>(out.gradient_wait - gradient_wait) * kSecondsPerPicosecond;
   out.ops.clear();
   gpu_compute_.begin_step(step, costs_.layout(), program_.tensor);
+  lane_is_empty_.assign(step.lanes.size(), 0);
   std::size_t ran = 0;  // among the lanes that have micro-batches
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
-    const OpResult::Lane& lane = result_.lanes[l];
+    const OpResult::Lane& lane = run.lanes[l];
     const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
-    if (step.lanes[l].micro_batches.empty()) continue;
-    Picoseconds begin = result_.makespan, end = 0;
+    lane_is_empty_[l] = step.lanes[l].micro_batches.empty();
+    if (lane_is_empty_[l] != 0) continue;
+    Picoseconds begin = run.makespan, end = 0;
     for (int s = 0; s < program_.stages; ++s) {
       for (std::size_t r = 0; r < ranks; ++r)
         gpu_compute_.add(l, s, r, static_cast<double>(lane.compute[at(s)][r]) * kSecondsPerPicosecond);
@@ -104,18 +114,27 @@ void OpStepSimulator::take_times(const Step& step, StepResult& out) {
           out.ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, starts, ends});
       }
     }
-    if (ran < out.lanes.size()) {
-      // Useful time is the stage engine's: what the ops take without waiting for each other.
-      const double before = out.lanes[ran].bubble(program_.stages);
-      out.lanes[ran].makespan = end - begin;
-      out.bubble_ratio +=
-          (out.lanes[ran].bubble(program_.stages) - before) / static_cast<double>(out.lanes.size());
-    }
+    // Useful time is the stage engine's: what the ops take without waiting for each other.
+    if (ran < out.lanes.size()) out.lanes[ran].makespan = end - begin;
     ++ran;
   }
-  out.compute_max = gpu_compute_.largest();
-  out.compute_mean = gpu_compute_.mean();
+  out.compute = gpu_compute_.spread();
+  spread_attention(out);
   if (options_.record_gpus) out.gpu_compute = gpu_compute_.seconds();
+}
+
+// The stage engine's attention times, slower on slow GPUs; jitter is left out.
+void OpStepSimulator::spread_attention(StepResult& out) const {
+  if (op_.speed.empty()) return;
+  const std::vector<double>& folded = stage_.gpu_attention().seconds();
+  const std::size_t tensor = op_.speed.size() / folded.size();
+  out.attention = {0, 0, folded.front() / op_.speed.front()};
+  for (std::size_t gpu = 0; gpu < op_.speed.size(); ++gpu) {
+    const double seconds = folded[gpu / tensor] / op_.speed[gpu];
+    out.attention.max = std::max(out.attention.max, seconds);
+    out.attention.min = std::min(out.attention.min, seconds);
+    out.attention.mean += seconds / static_cast<double>(op_.speed.size());
+  }
 }
 
 }  // namespace equipoise

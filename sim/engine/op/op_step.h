@@ -5,9 +5,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/engine/critical_path.h"
+#include "sim/engine/op/contended_step.h"
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op_engine.h"
 #include "sim/engine/stage/step_simulator.h"
@@ -35,17 +37,22 @@ class OpStepSimulator {
   // EngineError.
   StepResult run(const Step& step, std::int64_t number = 0);
 
-  // Of the latest step, without contention.
+  // Of the latest step, with its contention.
   [[nodiscard]] const OpProgram& program() const { return program_; }
-  [[nodiscard]] const OpResult& result() const { return result_; }
+  [[nodiscard]] const OpResult& result() const { return contended_ ? contended_->result() : result_; }
   [[nodiscard]] const OpOptions& op_options() const { return op_options_; }
   [[nodiscard]] std::vector<PathSegment> critical_path() const {
-    return equipoise::critical_path(program_, op_options_, result_);
+    return contended_ ? contended_->critical_path()
+                      : equipoise::critical_path(program_, op_options_, result_);
   }
+  [[nodiscard]] bool contention() const { return contended_.has_value(); }
+  // Of the same step, had every op the network to itself.
+  [[nodiscard]] SimTime makespan_without_contention() const { return result_.makespan; }
 
  private:
   void take_times(const Step& step, StepResult& out);
   void take_contention(StepResult& out) const;
+  void spread_attention(StepResult& out) const;
   void time_peak(StepResult& out) const;
 
   const LayerCosts& costs_;
@@ -55,8 +62,10 @@ class OpStepSimulator {
   StepSimulator stage_;
   StepExpander expander_;
   GpuCompute gpu_compute_;
+  std::vector<char> lane_is_empty_;
   OpProgram program_;
-  OpResult result_;
+  OpResult result_;  // without contention
+  std::optional<ContendedStep> contended_;
 };
 
 }  // namespace equipoise

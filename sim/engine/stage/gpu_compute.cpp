@@ -21,14 +21,12 @@ void GpuCompute::begin_step(const Step& step, const Layout& layout, int tensor) 
   seconds_.assign(static_cast<std::size_t>(layout.pipeline) * replicas_ * tensor_, 0);
 }
 
-double GpuCompute::largest() const {
-  return seconds_.empty() ? 0 : *std::max_element(seconds_.begin(), seconds_.end());
-}
-
-double GpuCompute::mean() const {
-  return seconds_.empty()
-             ? 0
-             : std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
+GpuSpread GpuCompute::spread() const {
+  if (seconds_.empty()) return {};
+  const auto [least, most] = std::minmax_element(seconds_.begin(), seconds_.end());
+  return {*most,
+          std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size()),
+          *least};
 }
 
 }  // namespace equipoise

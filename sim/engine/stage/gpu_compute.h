@@ -1,4 +1,4 @@
-// Compute seconds of every GPU in a step.
+// Compute seconds (or those of attention alone) of every GPU in a step.
 //
 // Lanes take the stage's data x context ranks in plan order, as many as their CP degree; lanes of a later
 // barrier group start over on the same GPUs, whose times then add up. GPUs that no lane takes computed
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policies/plan.h"
+#include "sim/engine/stage/stage_types.h"
 #include "sim/workload/layout.h"
 
 namespace equipoise {
@@ -23,8 +24,7 @@ class GpuCompute {
     seconds_[(static_cast<std::size_t>(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
   }
 
-  [[nodiscard]] double largest() const;
-  [[nodiscard]] double mean() const;
+  [[nodiscard]] GpuSpread spread() const;
   // [(stage * replicas + replica) * tensor + TP rank]
   [[nodiscard]] const std::vector<double>& seconds() const { return seconds_; }
 

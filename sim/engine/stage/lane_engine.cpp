@@ -51,6 +51,8 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   split_backward_ = splits_backward(run.schedule);
   run.gradient_op = split_backward_ ? OpKind::W : OpKind::B;
   run.accounts.compute.assign(at(stages_) * c, 0);
+  run.accounts.attention.assign(at(stages_) * c, 0);
+  run.accounts.recompute_exposed = 0;
   run.accounts.recompute.assign(at(stages_), 0);
   run.accounts.exposed.fill(0);
   last_gradient_.assign(virtual_stages, -1);
@@ -121,7 +123,24 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
   for (std::size_t r = 0; r < run.ranks; ++r)
     clock_[r] = arrived == nullptr ? free[r] : std::max(free[r], arrived[r]);
   run.opened = *std::min_element(clock_.begin(), clock_.end());
+  if (arrived != nullptr) account_transfer(run, op, s, arrived);
   return op;
+}
+
+void LaneEngine::account_transfer(Run& run, const ScheduleOp& op, int s, const Picoseconds* arrived) const {
+  const int v = virtual_stage(op, s);
+  const bool from_next = op.kind == OpKind::B;
+  if (from_next ? v == last_virtual() : v == 0) return;  // its own forward, or the step's input
+  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
+  const bool wraps = from_next ? s + 1 == stages_ : s == 0;
+  const std::vector<Picoseconds>& sent = wraps       ? cost.send_wrap
+                                         : from_next ? cost.send_previous
+                                                     : cost.send_next;
+  const Picoseconds* const free = free_.data() + at(s) * run.ranks;
+  Picoseconds waited = 0;
+  for (std::size_t r = 0; r < run.ranks; ++r)
+    waited += std::clamp<Picoseconds>(arrived[r] - free[r], 0, sent[r]);
+  run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
 std::vector<Picoseconds>* LaneEngine::releases(const Run& run, const ScheduleOp& op, int s) {
@@ -187,7 +206,9 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
   for (const auto& stage_ops : schedule.ops) total += stage_ops.size();
   if (run.executed != total) report_stall(schedule);
   // Recompute is not useful time.
-  for (const Picoseconds t : accounts.recompute) run.result.useful -= t;
+  for (const Picoseconds t : accounts.recompute) run.result.recompute += t;
+  run.result.useful -= run.result.recompute;
+  run.result.context = static_cast<int>(run.ranks);
   run.result.makespan = end_ - start;
   return run.result;
 }

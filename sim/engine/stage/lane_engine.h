@@ -26,8 +26,10 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 // Accumulated on every (stage, rank) of a lane.
 struct LaneAccounts {
   std::vector<Picoseconds> compute;             // stage x rank
+  std::vector<Picoseconds> attention;           // of it, the same
   std::vector<Picoseconds> recompute;           // stage: recomputing time, slowest rank
-  std::array<Picoseconds, kStreams> exposed{};  // summed over stages
+  std::array<Picoseconds, kStreams> exposed{};  // mean of ranks, summed over stages
+  Picoseconds recompute_exposed = 0;            // the part of it that is in `recompute`, too
 };
 
 class LaneEngine {
@@ -92,6 +94,8 @@ class LaneEngine {
 
  private:
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage);
+  // Transfers between stages that nothing hid: what ranks waited for an input that was on its way.
+  void account_transfer(Run& run, const ScheduleOp& op, int stage, const Picoseconds* arrived) const;
   void wake(int stage);
   [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.

@@ -1,6 +1,7 @@
 // The time of one op of a virtual stage: its layers, and the model's ends on the first and last stage.
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 
 #include "sim/engine/stage/lane_engine.h"
 
@@ -124,15 +125,23 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
                          int stage, LaneAccounts& accounts) {
   const StageLayers& layers = layers_[at(v)];
   const auto c = at(cost.ranks);
-  Picoseconds* compute = accounts.compute.data() + at(stage) * c;
+  Picoseconds* const compute = accounts.compute.data() + at(stage) * c;
+  Picoseconds* const attention = accounts.attention.data() + at(stage) * c;
   const auto count_end = [&](bool has, const EndCost& end) {
     for (std::size_t r = 0; r < c && has; ++r) compute[r] += end.compute[r];
+    for (std::size_t s = 0; s < kStreams && has; ++s) accounts.exposed[s] += end.exposed[s];
   };
-  const auto count = [&](const auto& per_layer, const auto& exposed, std::size_t k, int times) {
+  const auto count = [&](const auto& per_layer, const auto& attention_of, const auto& exposed, std::size_t k,
+                         int times) {
     if (times == 0) return;
     for (std::size_t r = 0; r < c; ++r) compute[r] += times * per_layer[k][r];
+    for (std::size_t r = 0; r < c; ++r) attention[r] += times * attention_of[r];
     for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += times * exposed[k][s];
   };
+  const auto exposed_so_far = [&accounts] {
+    return std::accumulate(accounts.exposed.begin(), accounts.exposed.end(), Picoseconds{0});
+  };
+  const Picoseconds before = exposed_so_far();
   if (kind == OpKind::W) {
     for (std::size_t k = 0; k < kLayerKinds; ++k)
       for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
@@ -141,26 +150,30 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
   }
   if (kind != OpKind::B) {
     for (std::size_t k = 0; k < kLayerKinds; ++k)
-      count(cost.compute_forward, cost.exposed_forward, k, layers.count[k]);
+      count(cost.compute_forward, cost.attention_forward, cost.exposed_forward, k, layers.count[k]);
     count_end(v == 0, cost.embed_forward);
     count_end(v == last_virtual(), cost.head_forward);
+    if (kind == OpKind::R) accounts.recompute_exposed += exposed_so_far() - before;
     return;
   }
   int recomputed = recomputed_layers(v, micro_batch);
+  std::array<int, kLayerKinds> full{};
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    const int full = std::min(recomputed, layers.count[k]);
-    recomputed -= full;
-    count(cost.compute_backward, cost.exposed_backward, k, layers.count[k]);
-    count(cost.compute_forward, cost.exposed_forward, k, full);
+    full[k] = std::min(recomputed, layers.count[k]);
+    recomputed -= full[k];
+    count(cost.compute_forward, cost.attention_forward, cost.exposed_forward, k, full[k]);
+    if (full[k] == 0) continue;
+    zero_.assign(c, 0);
+    advance(cost.forward[k], full[k], zero_);
+    accounts.recompute[at(stage)] += *std::max_element(zero_.begin(), zero_.end());
+  }
+  accounts.recompute_exposed += exposed_so_far() - before;
+  for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    count(cost.compute_backward, cost.attention_backward, cost.exposed_backward, k, layers.count[k]);
     if (split_backward_)
       for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
         compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
     if (layers.count[k] > 0) accounts.recompute[at(stage)] += layers.count[k] * cost.recomputed[k];
-    if (full > 0) {
-      zero_.assign(c, 0);
-      advance(cost.forward[k], full, zero_);
-      accounts.recompute[at(stage)] += *std::max_element(zero_.begin(), zero_.end());
-    }
   }
   count_end(v == 0, cost.embed_backward);
   count_end(v == last_virtual(), cost.head_backward);

@@ -57,7 +57,9 @@ std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     for (int s = 0; s < first.stages; ++s)
       if (position_[at(s)] < first.ops[at(s)].size()) lanes_[l].engine->report_stall(runs_[l].schedule);
-    for (const Picoseconds t : lanes_[l].accounts->recompute) runs_[l].result.useful -= t;
+    for (const Picoseconds t : lanes_[l].accounts->recompute) runs_[l].result.recompute += t;
+    runs_[l].result.useful -= runs_[l].result.recompute;
+    runs_[l].result.context = static_cast<int>(runs_[l].ranks);
     runs_[l].result.makespan = lanes_[l].engine->end() - start;
     results.push_back(runs_[l].result);
   }

@@ -39,8 +39,10 @@ struct LaneTokens {
 };
 
 struct LaneResult {
-  Picoseconds makespan = 0;  // first op to last backward, from the lane's own start
-  Picoseconds useful = 0;    // sum over stages, recompute excluded
+  Picoseconds makespan = 0;   // first op to last backward, from the lane's own start
+  Picoseconds useful = 0;     // sum over stages, recompute excluded
+  Picoseconds recompute = 0;  // sum over stages
+  int context = 1;
 
   // Useful time counts each op at its slowest rank. Ranks that do not meet (Skrull's whole documents need no
   // exchange) run ahead of each other, so that ops overlap and may sum to more than the makespan: no bubble.
@@ -48,6 +50,11 @@ struct LaneResult {
     if (makespan <= 0) return 0;
     return std::max(0.0, 1.0 - to_seconds(useful) / (stages * to_seconds(makespan)));
   }
+};
+
+// A quantity of every GPU: what is needed of it.
+struct GpuSpread {
+  double max = 0, mean = 0, min = 0;
 };
 
 struct StepResult {
@@ -58,12 +65,17 @@ struct StepResult {
   std::vector<LaneResult> lanes;
   std::vector<Picoseconds> forward_latency;  // per micro-batch, all lanes in order: through all stages
   double bubble_ratio = 0;                   // mean over lanes
-  double compute_max = 0;                    // seconds, over all GPUs
-  double compute_mean = 0;
-  std::vector<double> gpu_compute;  // GpuCompute::seconds; of one TP rank where all do the same
-  double cp_imbalance = 1;          // max / mean of attention over ranks, weighted by micro-batch
-  double recompute_seconds = 0;     // mean over GPUs
-  std::array<double, kStreams> exposed_seconds{};  // mean over GPUs
+  GpuSpread compute;                         // seconds of each GPU
+  GpuSpread attention;                       // of them, in attention kernels
+  std::vector<double> gpu_compute;           // GpuCompute::seconds; of one TP rank where all do the same
+  double cp_imbalance = 1;                   // max / mean of attention over ranks, weighted by micro-batch
+  // Where time goes, means over GPUs. A lane's pipeline is useful time, recompute and idle time (bubbles,
+  // transfers between stages that nothing hides, ZeRO-3's waits); lanes_wait: until the slowest lane ends.
+  double recompute_seconds = 0;
+  double idle_seconds = 0;  // 0 where ops of ranks that drift apart overlap (LaneResult::bubble)
+  double lanes_wait_seconds = 0;
+  std::array<double, kStreams> exposed_seconds{};
+  double recompute_exposed_seconds = 0;  // of exposed_seconds, the part that is in recompute_seconds, too
   double kv_sent_tokens = 0;
   double kv_useful_tokens = 0;
   std::int64_t tokens = 0;              // real
@@ -79,5 +91,8 @@ struct StepResult {
   std::vector<StageOp> ops;
   std::vector<LaneTokens> lane_tokens;  // by lane
 };
+
+// Fills what follows from `lanes` and `pipeline`: bubbles, idle time, waiting for the slowest lane.
+void sum_lanes(StepResult& result, const Layout& layout);
 
 }  // namespace equipoise

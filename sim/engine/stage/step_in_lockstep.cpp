@@ -42,7 +42,6 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       gradients_.add_lane(member.engine->grad_ready());
       result.lanes.push_back(member.timing);
       result.pipeline = std::max(result.pipeline, member.engine->end());
-      result.bubble_ratio += member.timing.bubble(costs_.layout().pipeline);
       micro_batches_ = std::move(member.costs);
       std::swap(accounts_, member.accounts);
       micro_batch_count_ = plan.real;

@@ -36,6 +36,20 @@ double causal_pairs(const MicroBatch& micro_batch) {
 
 }  // namespace
 
+void sum_lanes(StepResult& result, const Layout& layout) {
+  double idle = 0, ran = 0;  // summed over ranks
+  result.bubble_ratio = 0;
+  for (const LaneResult& lane : result.lanes) {
+    const Picoseconds all = layout.pipeline * lane.makespan;
+    ran += to_seconds(all) * lane.context;
+    idle += to_seconds(std::max<Picoseconds>(0, all - lane.useful - lane.recompute)) * lane.context;
+    result.bubble_ratio += lane.bubble(layout.pipeline) / static_cast<double>(result.lanes.size());
+  }
+  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
+  result.idle_seconds = idle / gpus;
+  result.lanes_wait_seconds = std::max(0.0, to_seconds(result.pipeline) - ran / gpus);
+}
+
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                              const MemoryModel* memory)
     : costs_(costs),
@@ -76,11 +90,14 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
   const auto c = at(lane.context);
   const auto stages = at(costs_.layout().pipeline);
   for (std::size_t s = 0; s < stages; ++s)
-    for (std::size_t r = 0; r < c; ++r)
+    for (std::size_t r = 0; r < c; ++r) {
       gpu_compute_.add(index, static_cast<int>(s), r, to_seconds(accounts_.compute[s * c + r]));
+      gpu_attention_.add(index, static_cast<int>(s), r, to_seconds(accounts_.attention[s * c + r]));
+    }
   for (std::size_t s = 0; s < kStreams; ++s)
     exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
-  for (const Picoseconds t : accounts_.recompute) recompute_sum_ += to_seconds(t) * static_cast<double>(c);
+  recompute_sum_ += to_seconds(result.lanes.back().recompute) * static_cast<double>(c);
+  recompute_exposed_sum_ += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
     const MicroBatch& micro_batch = lane.micro_batches[j];
     const MicroBatchCost& cost = micro_batches_[j];
@@ -157,16 +174,16 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   gradients_.add_lane(engine_.grad_ready());
   result.lanes.push_back(done);
   result.pipeline = std::max(result.pipeline, engine_.end());
-  result.bubble_ratio += done.bubble(costs_.layout().pipeline);
   account_lane(lane, at(index), result);
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule, result);
 }
 
 StepResult StepSimulator::run(const Step& step) {
   StepResult result;
-  attention_max_ = attention_mean_ = recompute_sum_ = 0;
+  attention_max_ = attention_mean_ = recompute_sum_ = recompute_exposed_sum_ = 0;
   exposed_sum_.fill(0);
   gpu_compute_.begin_step(step, costs_.layout(), 1);
+  gpu_attention_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
   if (lanes_meet(costs_.layout())) {
     run_in_lockstep(step, result);
@@ -192,13 +209,14 @@ void StepSimulator::finish(StepResult& result) {
   result.optimizer = end.optimizer;
   result.gradient_wait = end.step - result.pipeline - end.optimizer;
   if (result.gradient_wait < 0) result.gradient_wait = 0;
-  if (!result.lanes.empty()) result.bubble_ratio /= static_cast<double>(result.lanes.size());
+  sum_lanes(result, costs_.layout());
   const Layout& layout = costs_.layout();
   const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  result.compute_max = gpu_compute_.largest();
-  result.compute_mean = gpu_compute_.mean();
+  result.compute = gpu_compute_.spread();
+  result.attention = gpu_attention_.spread();
   if (options_.record_gpus) result.gpu_compute = gpu_compute_.seconds();
   result.recompute_seconds = recompute_sum_ / gpus;
+  result.recompute_exposed_seconds = recompute_exposed_sum_ / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;
   result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] += to_seconds(result.gradient_wait);
   result.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;

@@ -25,6 +25,8 @@ class StepSimulator {
 
   // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches.
   StepResult run(const Step& step);
+  // Of the latest step: attention seconds of every GPU, TP folded.
+  [[nodiscard]] const GpuCompute& gpu_attention() const { return gpu_attention_; }
 
  private:
   void run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result);
@@ -60,10 +62,10 @@ class StepSimulator {
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
   // Sums over the lanes of the step.
-  GpuCompute gpu_compute_;
+  GpuCompute gpu_compute_, gpu_attention_;
   double attention_max_ = 0, attention_mean_ = 0;
   std::array<double, kStreams> exposed_sum_{};
-  double recompute_sum_ = 0;
+  double recompute_sum_ = 0, recompute_exposed_sum_ = 0;
 };
 
 }  // namespace equipoise

@@ -25,10 +25,11 @@ TEST_CASE("a GPU's time is the sum over the lanes that it serves, group after gr
   gpus.add(3, 0, 0, 20);
   gpus.add(3, 0, 1, 40);
   CHECK(gpus.seconds() == std::vector<double>{11, 22, 44, 0});
-  CHECK(gpus.largest() == 44);
-  CHECK(gpus.mean() == 77.0 / 4);
+  CHECK(gpus.spread().max == 44);
+  CHECK(gpus.spread().mean == 77.0 / 4);
+  CHECK(gpus.spread().min == 0);
   gpus.begin_step(step, layout, 1);
-  CHECK(gpus.largest() == 0);
+  CHECK(gpus.spread().max == 0);
 }
 
 TEST_CASE("stages and TP ranks are GPUs of their own") {
@@ -42,5 +43,5 @@ TEST_CASE("stages and TP ranks are GPUs of their own") {
   gpus.add(1, 1, 1, 8);  // lane 1, stage 1, TP rank 1: the last of 2 x 2 x 2
   REQUIRE(gpus.seconds().size() == 8);
   CHECK(gpus.seconds()[7] == 8);
-  CHECK(gpus.mean() == 1);
+  CHECK(gpus.spread().mean == 1);
 }

@@ -52,8 +52,13 @@ void check_same(const StepResult& a, const StepResult& b) {
   CHECK(a.optimizer == b.optimizer);
   CHECK(a.forward_latency == b.forward_latency);
   CHECK(same_bits(a.bubble_ratio, b.bubble_ratio));
-  CHECK(same_bits(a.compute_max, b.compute_max));
-  CHECK(same_bits(a.compute_mean, b.compute_mean));
+  for (const auto of : {&StepResult::compute, &StepResult::attention}) {
+    CHECK(same_bits((a.*of).max, (b.*of).max));
+    CHECK(same_bits((a.*of).mean, (b.*of).mean));
+    CHECK(same_bits((a.*of).min, (b.*of).min));
+  }
+  CHECK(same_bits(a.idle_seconds, b.idle_seconds));
+  CHECK(same_bits(a.lanes_wait_seconds, b.lanes_wait_seconds));
   CHECK(same_bits(a.cp_imbalance, b.cp_imbalance));
   CHECK(same_bits(a.recompute_seconds, b.recompute_seconds));
   for (std::size_t s = 0; s < kStreams; ++s) CHECK(same_bits(a.exposed_seconds[s], b.exposed_seconds[s]));
@@ -131,7 +136,7 @@ TEST_CASE("A step ends with the last backward, the exposed gradients and the opt
   CHECK(r.step == r.pipeline + r.gradient_wait + r.optimizer);
   CHECK(r.gradient_wait > 0);  // at least the last bucket and the gathering of parameters
   CHECK(r.optimizer > 0);
-  CHECK(r.compute_max >= r.compute_mean);
+  CHECK(r.compute.max >= r.compute.mean);
 }
 
 TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with the gathers it cannot hide") {

@@ -41,10 +41,16 @@ StepResult result_of(double seconds) {
   r.step = static_cast<Picoseconds>(seconds * kSecond);
   r.forward_latency = {3 * kSecond / 10, kSecond / 10};
   r.bubble_ratio = 0.25;
-  r.compute_max = 3;
-  r.compute_mean = 2;
+  r.compute = {3, 2, 1};
+  r.attention = {1.8, 1.5, 1.25};
   r.cp_imbalance = 1.5;
   r.recompute_seconds = 0.5;
+  r.recompute_exposed_seconds = 0.05;
+  r.idle_seconds = 0.4;
+  r.lanes_wait_seconds = 0.06;
+  r.gradient_wait = kSecond / 10;
+  r.exposed_seconds[static_cast<std::size_t>(Stream::pp)] = 0.08;
+  r.exposed_seconds[static_cast<std::size_t>(Stream::dp)] = 0.12;  // 0.1 follows the pipeline
   r.exposed_seconds[static_cast<std::size_t>(Stream::cp)] = 0.2;
   r.kv_sent_tokens = 1000;
   r.kv_useful_tokens = 250;
@@ -87,6 +93,10 @@ TEST_CASE("Every metric of one step") {
   CHECK(*m.imbalance_degree == doctest::Approx(0.3 * 2 / 0.4));  // max x count / sum
   CHECK(*m.attention_imbalance == doctest::Approx(4.0 / 3));     // 4e6 over the mean of 4e6 and 2e6
   CHECK(m.gpu_compute_imbalance == 1.5);
+  CHECK(m.gpu_compute_slowest_over_fastest == 3.0);
+  CHECK(*m.gpu_attention_imbalance == doctest::Approx(1.2));              // 1.8 / 1.5
+  CHECK(*m.gpu_attention_slowest_over_fastest == doctest::Approx(1.44));  // 1.8 / 1.25
+  CHECK(*m.gpu_hours_per_billion_tokens == doctest::Approx(2.0 * 4 / 3600 / 4000 * 1e9));
   CHECK(m.cp_imbalance == 1.5);
   CHECK(m.kv_useful_ratio == 0.25);
   CHECK(m.recompute_ratio == 0.25);
@@ -94,6 +104,11 @@ TEST_CASE("Every metric of one step") {
   CHECK(m.cr == 0.25);
   CHECK(m.ave_t == 4000.0);
   CHECK(*m.exposed_comm_ratio[static_cast<std::size_t>(Stream::cp)] == doctest::Approx(0.1));
+  CHECK(*m.exposed_comm_ratio[static_cast<std::size_t>(Stream::pp)] == doctest::Approx(0.04));
+  // Idle 0.4 of 2 s, of it 0.08 for transfers and 0.02 for collectives inside the pipeline.
+  CHECK(*m.losses.waiting == doctest::Approx(0.15));
+  CHECK(*m.losses.lanes_wait == doctest::Approx(0.03));
+  CHECK(*m.losses.recompute == doctest::Approx(0.225));  // 0.05 of it is communication
   CHECK(m.token_delay_mean == 0.0);
   CHECK(m.carried_tokens == 0.0);
   CHECK(!m.speedup);  // nothing to compare with yet
@@ -112,28 +127,26 @@ TEST_CASE("Tail steps count in time and tokens, not in means") {
   CHECK(m.tail_steps == 1);
 }
 
-TEST_CASE("Speed-up compares whole runs by time per token, never step times of unequal steps") {
-  const std::vector<char> tail = {0, 0, 1};
-  std::vector<StepResult> results = {result_of(2), result_of(4), result_of(2)};
-  Metrics baseline;
-  baseline.seconds = 24;
-  baseline.tokens = 12000;  // 2 ms a token
-  Metrics m;
-  m.seconds = 8;
-  m.tokens = 12000;
-  compare(baseline, results, tail, m);
-  CHECK(m.speedup == 3.0);
-  // Full steps: 4000 tokens in 2 and in 4 seconds against 8 of the baseline.
-  CHECK(*m.speedup_low == doctest::Approx(2));
-  CHECK(*m.speedup_high == doctest::Approx(4));
-  Metrics self = baseline;
-  compare(baseline, {}, {}, self);
-  CHECK(self.speedup == 1.0);
-  Metrics failed;  // out of memory
-  compare(baseline, {}, {}, failed);
-  CHECK(!failed.speedup);
-  Metrics against_failed = m;
-  against_failed.speedup.reset();
-  compare(failed, results, tail, against_failed);
-  CHECK(!against_failed.speedup);
+TEST_CASE("An empty micro-batch counts in the imbalance degree with latency 0") {
+  // Two lanes of two: 0.3 and 0.1 s on the first, nothing at all on the second. 0.3 x 4 / 0.4 = 3.
+  Plan plan = two_micro_batches(1, false);
+  plan.steps[0].lanes.resize(2);
+  plan.steps[0].lanes[1].micro_batches.resize(2);
+  const std::vector<GlobalBatch> batches = batches_of(plan);
+  const std::vector<StepResult> results = {result_of(2)};
+  const ModelShape shape = model();
+  CHECK(*measure({shape, Layout{}, 1e9, batches, plan, results}).imbalance_degree == doctest::Approx(3));
+}
+
+TEST_CASE("Delays and what is carried are null for a policy that sees the whole set first") {
+  Plan plan = two_micro_batches(2, false);
+  const std::vector<GlobalBatch> batches = batches_of(plan);
+  const std::vector<StepResult> results = {result_of(2), result_of(2)};
+  const ModelShape shape = model();
+  CHECK(measure({shape, Layout{}, 1e9, batches, plan, results}).token_delay_mean == 0.0);
+  plan.sees_whole_set = true;
+  const Metrics m = measure({shape, Layout{}, 1e9, batches, plan, results});
+  CHECK(!m.token_delay_mean);
+  CHECK(!m.token_delay_max);
+  CHECK(!m.carried_tokens);
 }

@@ -13,14 +13,17 @@ using nlohmann::json;
 
 namespace {
 
-Study small_study() {
-  return parse_study(json::parse(R"({
+json study_json() {
+  return json::parse(R"({
     "name": "small", "trace": {"distribution": "wlb-128k", "documents": 4000, "seed": 1}, "model": "wlb-550m",
     "cluster": {"profile": "h100-sxm"},
     "parallel": {"tensor": 2, "context": 2, "pipeline": 4, "data": 2},
     "batch": {"context_window": 65536, "sequences_per_step": 8, "steps": 4},
-    "policies": ["plain", {"name": "wlb", "queues": 2, "shard": "adaptive"}], "baseline": "plain"})"),
-                     "test.json");
+    "policies": ["plain", {"name": "wlb", "queues": 2, "shard": "adaptive"}], "baseline": "plain"})");
+}
+
+Study small_study() {
+  return parse_study(study_json(), "test.json");
 }
 
 StudyResult run_with(const StepSettings& settings, const DetailOptions& details = {}) {
@@ -94,10 +97,49 @@ TEST_CASE("details are written for every policy") {
   }
 }
 
+TEST_CASE("critical paths are of the steps that steps.csv has, contention or not") {
+  json file = study_json();
+  file["cluster"]["network"] = {{"nic_GBps", 2}, {"topology", "rail"}, {"oversubscription", 4}};
+  file["cluster"]["gpus_per_node"] = 4;
+  file["batch"]["steps"] = 2;
+  double alone = 0;
+  for (const bool contention : {false, true}) {
+    const test::Scratch scratch;
+    RunStudyOptions options;
+    options.steps.fidelity = Fidelity::op;
+    options.steps.op.contention = contention;
+    options.details.directory = scratch.folder().string();
+    options.details.steps = 2;
+    const StudyResult result = run_study(parse_study(file, "test.json"), options);
+    for (const PolicyResult& policy : result.policies) {
+      std::ifstream in(scratch.folder() / "critical_path" / (policy.run.label + ".json"));
+      const json path = json::parse(in);
+      REQUIRE(path["steps"].size() == 2);
+      for (std::size_t i = 0; i < 2; ++i) {
+        const json& step = path["steps"][i];
+        CHECK(step["step"] == i);
+        CHECK(step["step_seconds"].get<double>() == to_seconds(policy.steps[i].step));
+        double sum = 0;
+        for (const auto& [axis, seconds] : step["by_axis"].items()) sum += seconds.get<double>();
+        CHECK(sum == doctest::Approx(step["step_seconds"].get<double>()).epsilon(1e-9));
+        CHECK(step["if_free"].contains("contention") == contention);
+        // When the fullest stage's op ran, in the same step.
+        CHECK(policy.steps[i].peak_start >= 0);
+        CHECK(policy.steps[i].peak_end <= policy.steps[i].step);
+      }
+    }
+    const double seconds = to_seconds(result.policies[0].steps[0].step);
+    if (contention) CHECK(seconds > alone);
+    alone = seconds;
+  }
+}
+
 TEST_CASE("fidelity and stragglers are read as typed or refused") {
   CHECK(parse_fidelity("op") == Fidelity::op);
   CHECK_THROWS_WITH_AS(parse_fidelity("kernel"), "--fidelity: expected stage or op, found kernel", UserError);
   CHECK(parse_stragglers("3:0.5,10:0.9") == std::vector<std::pair<int, double>>{{3, 0.5}, {10, 0.9}});
   for (const char* bad : {"3", "3:0", "a:0.5", "3:0.5x", "-1:0.5"})
     CHECK_THROWS_AS(parse_stragglers(bad), UserError);
+  CHECK_THROWS_WITH_AS(parse_stragglers("3:0.5,10:0.9,3:0.8"),
+                       "--stragglers: expected each GPU once, found GPU 3 twice", UserError);
 }

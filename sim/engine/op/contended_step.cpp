@@ -1,0 +1,162 @@
+#include "sim/engine/op/contended_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "sim/engine/op/contention.h"
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+std::vector<SimTime> times_of(const std::vector<TaskId>& tasks, const std::vector<SimTime>& of_task) {
+  std::vector<SimTime> times;
+  times.reserve(tasks.size());
+  for (const TaskId task : tasks) times.push_back(task == kNoTask ? 0 : of_task[task]);
+  return times;
+}
+
+}  // namespace
+
+ContendedStep::ContendedStep(const OpProgram& program, const OpOptions& options, const OpResult& alone,
+                             const Placement& placement, const Fabric& fabric)
+    : program_(program),
+      lowered_(lower(program, options, alone)),
+      alone_(run(lowered_.graph)),
+      shared_(run_with_contention(lowered_.graph, traffic_of(lowered_, program, placement, fabric))) {
+  make_result(alone);
+}
+
+void ContendedStep::make_result(const OpResult& alone) {
+  result_ = alone;
+  result_.makespan = shared_.makespan;
+  result_.pipeline_end = 0;
+  RecordedTimes recorded;
+  recorded.start = times_of(lowered_.op_tasks, shared_.start);
+  recorded.end = times_of(lowered_.op_tasks, shared_.end);
+  recorded.lanes.resize(lowered_.lanes.size());
+  for (std::size_t l = 0; l < lowered_.lanes.size(); ++l)
+    for (std::size_t s = 0; s < lowered_.lanes[l].size(); ++s) {
+      const LoweredProgram::Stage& stage = lowered_.lanes[l][s];
+      result_.lanes[l].start[s] = times_of(stage.begin, shared_.end);
+      result_.lanes[l].end[s] = times_of(stage.end, shared_.end);
+      for (const SimTime end : result_.lanes[l].end[s])
+        result_.pipeline_end = std::max(result_.pipeline_end, end);
+      recorded.lanes[l].push_back({stage.first, times_of(stage.input, shared_.end)});
+    }
+  for (std::size_t e = 0; e < lowered_.ends.size(); ++e) {
+    const LoweredProgram::End& end = lowered_.ends[e];
+    for (std::size_t k = 0; k < end.buckets.size(); ++k) {
+      result_.buckets[e][k].start = shared_.start[end.buckets[k]];
+      result_.buckets[e][k].end = shared_.end[end.buckets[k]];
+    }
+    result_.end_begins[e] = shared_.end[end.border];
+    recorded.steps_end.push_back(times_of(end.steps, shared_.end));
+  }
+  result_.recorded = std::make_shared<const RecordedTimes>(std::move(recorded));
+}
+
+std::vector<PathSegment> ContendedStep::critical_path() const {
+  const TaskGraph& graph = lowered_.graph;
+  // Who ends when a task starts, among those that it waits for.
+  std::vector<TaskId> cause(graph.tasks(), kNoTask);
+  const auto is_compute = [&](TaskId t) { return lowered_.origin[t].stream == Stream::compute; };
+  for (TaskId before = 0; before < graph.tasks(); ++before)
+    for (const TaskId after : graph.successors(before)) {
+      if (shared_.end[before] != shared_.start[after]) continue;
+      TaskId& known = cause[after];
+      if (known == kNoTask || (is_compute(before) && !is_compute(known))) known = before;
+    }
+  TaskId task = kNoTask;
+  for (TaskId t = 0; t < graph.tasks(); ++t)
+    if (shared_.end[t] == shared_.makespan && (task == kNoTask || (is_compute(t) && !is_compute(task))))
+      task = t;
+  std::vector<PathSegment> path;
+  for (; task != kNoTask; task = cause[task]) {
+    const LoweredTask& what = lowered_.origin[task];
+    if (shared_.start[task] == shared_.end[task]) continue;
+    PathSegment& segment = path.emplace_back();
+    segment.start = shared_.start[task];
+    segment.end = shared_.end[task];
+    segment.name = what.name;
+    segment.stream = what.stream;
+    segment.lane = what.lane;
+    segment.stage = what.stage;
+    segment.rank = what.rank;
+    if (what.lane < 0) continue;
+    const ScheduleOp& op = program_.lanes[at(what.lane)].stages[at(what.stage)][at(what.cell)].op;
+    segment.micro_batch = op.micro_batch;
+    segment.kind = op.kind;
+  }
+  std::reverse(path.begin(), path.end());
+  return path;
+}
+
+ExposedTime ContendedStep::added() const {
+  ExposedTime more = exposed(shared_);
+  const ExposedTime less = exposed(alone_);
+  for (std::size_t s = 0; s < kStreams; ++s) more.by_stream[s] -= less.by_stream[s];
+  for (std::size_t l = 0; l < more.in_ops.size(); ++l) {
+    more.in_ops[l] -= less.in_ops[l];
+    more.in_recompute[l] -= less.in_recompute[l];
+  }
+  return more;
+}
+
+ExposedTime ContendedStep::exposed(const EngineResult& times) const {
+  ExposedTime out;
+  out.in_ops.assign(program_.lanes.size(), 0);
+  out.in_recompute = out.in_ops;
+  const auto count = [&out](Stream stream, SimTime time) {
+    out.by_stream[static_cast<std::size_t>(stream)] += time;
+  };
+  std::vector<SimTime> free;  // by rank: its latest op ends
+  for (std::size_t l = 0; l < program_.lanes.size(); ++l) {
+    const OpLane& lane = program_.lanes[l];
+    const std::size_t ranks = at(lane.context) * at(program_.tensor);
+    for (std::size_t s = 0; s < lane.stages.size(); ++s) {
+      const LoweredProgram::Stage& stage = lowered_.lanes[l][s];
+      free.assign(ranks, 0);
+      for (std::size_t c = 0; c < lane.stages[s].size(); ++c) {
+        const OpCell& cell = lane.stages[s][c];
+        SimTime inside = 0;
+        for (std::size_t r = 0; r < ranks; ++r) {
+          if (const TaskId input = stage.input[c * ranks + r]; input != kNoTask)
+            count(Stream::pp, std::max<SimTime>(0, times.end[input] - std::max(times.start[input], free[r])));
+          free[r] = times.end[stage.begin[c * ranks + r]];
+        }
+        std::size_t row = stage.first[c];
+        for (std::uint32_t n = 0; n < cell.run_count; ++n) {
+          const BlockRun& run = lane.runs[cell.first_run + n];
+          const std::vector<OpStep>& steps = lane.blocks[run.block].steps;
+          for (std::uint32_t repetition = 0; repetition < run.repeat; ++repetition)
+            for (std::size_t i = 0; i < steps.size(); ++i, row += ranks)
+              for (std::size_t r = 0; r < ranks; ++r) {
+                const auto lasts = [&](std::size_t of_row) {
+                  const TaskId task = lowered_.op_tasks[of_row + r];
+                  return times.end[task] - times.start[task];
+                };
+                const SimTime end = times.end[lowered_.op_tasks[row + r]];
+                const OpStep& step = steps[i];
+                if (step.waits) count(Stream::dp, std::max<SimTime>(0, end - free[r]));
+                const bool second = i > 0 && steps[i - 1].with_next;
+                if (step.stream != Stream::compute && !step.background && !step.waits) {
+                  const SimTime under = step.with_next ? lasts(row + ranks) : second ? lasts(row - ranks) : 0;
+                  const SimTime exposed = std::max<SimTime>(0, lasts(row) - under);
+                  count(step.stream, exposed);
+                  inside += exposed;
+                }
+                if (!step.background) free[r] = std::max(free[r], end);
+              }
+        }
+        (cell.op.kind == OpKind::R ? out.in_recompute : out.in_ops)[l] += inside;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace equipoise
