@@ -1,0 +1,103 @@
+// A better device is never slower: laws of the shipped profiles, shape by shape. Simulations inherit them.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/profile.h"
+
+using namespace equipoise;
+
+namespace {
+
+constexpr double kSlack = 1.0005;
+
+const Profile& shipped(const char* name) {
+  static const Profile h100 = Profile::load("h100-sxm"), h200 = Profile::load("h200-sxm");
+  return std::string_view(name) == "h100-sxm" ? h100 : h200;
+}
+
+// The largest ratio of `now` to `before` over a grid.
+struct Worst {
+  double ratio = 0;
+  void add(double now, double before) {
+    if (before > 0) ratio = std::max(ratio, now / before);
+  }
+};
+
+Worst attention(const Profile& now, const Profile& before) {
+  Worst worst;
+  RangeUse use;
+  for (const int head_dim : {64, 128})
+    for (const int heads : {1, 8, 32}) {
+      const AttentionModel a(now, {head_dim, heads, std::min(heads, 8)}),
+          b(before, {head_dim, heads, std::min(heads, 8)});
+      for (std::int64_t q = 1; q <= 131072; q = q * 3 / 2 + 1)
+        for (std::int64_t k = q; k <= 262144; k = k * 2 + 1)
+          for (const std::size_t documents : {1U, 16U}) {
+            const std::vector<QueryKeys> pieces(documents, {q, k});
+            worst.add(a.forward_seconds(pieces, use), b.forward_seconds(pieces, use));
+            worst.add(a.backward_seconds(pieces, use), b.backward_seconds(pieces, use));
+          }
+    }
+  return worst;
+}
+
+Worst gemms(const Profile& now, const Profile& before) {
+  Worst worst;
+  RangeUse use;
+  for (const Precision precision : {Precision::bf16, Precision::fp8}) {
+    const GemmModel a(now, precision), b(before, precision);
+    for (std::int64_t m = 16; m <= 65536; m = m * 5 / 4 + 1)
+      for (std::int64_t n = 128; n <= 65536; n *= 4)
+        for (std::int64_t k = 128; k <= 65536; k *= 4)
+          worst.add(a.seconds(m, n, k, use), b.seconds(m, n, k, use));
+  }
+  return worst;
+}
+
+Worst elementwise(const Profile& now, const Profile& before) {
+  Worst worst;
+  RangeUse use;
+  const ElementwiseModel a(now), b(before);
+  for (int op = 0; op < 7; ++op)
+    for (const ElementwisePass pass : {ElementwisePass::forward, ElementwisePass::backward})
+      for (double bytes = 1e3; bytes < 1e10; bytes *= 1.3)
+        worst.add(a.seconds(static_cast<Elementwise>(op), bytes, use, pass),
+                  b.seconds(static_cast<Elementwise>(op), bytes, use, pass));
+  return worst;
+}
+
+Worst collectives(const Profile& now, double nic_now, const Profile& before, double nic_before) {
+  Worst worst;
+  RangeUse use;
+  const CollectiveModel a(now, {nic_now, ""}), b(before, {nic_before, ""});
+  for (int kind = 0; kind < 5; ++kind)
+    for (const GroupShape group : {GroupShape{2, 2}, GroupShape{2, 1}, GroupShape{8, 8}, GroupShape{16, 8},
+                                   GroupShape{64, 8}, GroupShape{16, 1}})
+      for (double bytes = 8; bytes < 1e10; bytes *= 1.5)
+        worst.add(a.seconds(static_cast<Collective>(kind), bytes, group, use),
+                  b.seconds(static_cast<Collective>(kind), bytes, group, use));
+  return worst;
+}
+
+}  // namespace
+
+TEST_CASE("An H200 has an H100's SMs and clock and more bandwidth: no kernel of the defaults is slower") {
+  const Profile &h200 = shipped("h200-sxm"), &h100 = shipped("h100-sxm");
+  CHECK(attention(h200, h100).ratio <= kSlack);
+  CHECK(gemms(h200, h100).ratio <= kSlack);
+  CHECK(elementwise(h200, h100).ratio <= kSlack);
+  CHECK(collectives(h200, 0, h100, 0).ratio <= kSlack);
+}
+
+TEST_CASE("A faster NIC and faster NVLink make no collective slower") {
+  for (const char* name : {"h100-sxm", "h200-sxm"})
+    for (const double nic : {12.5, 25.0, 50.0})
+      CHECK(collectives(shipped(name), 2 * nic, shipped(name), nic).ratio <= kSlack);
+  nlohmann::json faster = shipped("h100-sxm").json();
+  faster["device"]["nvlink_GBps"] = 1.5 * faster["device"]["nvlink_GBps"].get<double>();
+  CHECK(collectives(Profile(faster, "faster"), 50, shipped("h100-sxm"), 50).ratio <= kSlack);
+}
