@@ -61,7 +61,7 @@ std::string file_name(const std::string& label) {
 }
 
 double seconds(SimTime time) {
-  return static_cast<double>(time) / kPicosecondsPerSecond;
+  return to_seconds(time);  // as steps.csv
 }
 
 // What the step would take if an axis, a stage or the heaviest micro-batch were free. Under contention each

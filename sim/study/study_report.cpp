@@ -227,9 +227,9 @@ std::string steps_csv(const StudyResult& result) {
     for (std::size_t i = 0; i < p.steps.size() && p.simulated(); ++i) {
       const StepResult& s = p.steps[i];
       out << csv_cell(p.run.label) << ',' << i << ',' << (p.tail[i] ? 1 : 0) << ',' << s.tokens << ','
-          << to_seconds(s.step) << ',' << to_seconds(s.pipeline) << ',' << to_seconds(s.optimizer) << ','
-          << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ',' << s.cp_imbalance << ','
-          << s.peak.parts.total() << '\n';
+          << json(to_seconds(s.step)).dump() << ',' << to_seconds(s.pipeline) << ','
+          << to_seconds(s.optimizer) << ',' << to_seconds(s.gradient_wait) << ',' << s.bubble_ratio << ','
+          << s.cp_imbalance << ',' << s.peak.parts.total() << '\n';
     }
   return out.str();
 }

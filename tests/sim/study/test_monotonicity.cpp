@@ -1,0 +1,92 @@
+// Better hardware never makes a policy slower where its plan stays the same: random studies, both fidelities.
+// (The laws of single steps and of profiles are in tests/sim/engine/op and tests/profiler.)
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "policies/random.h"
+#include "sim/study/run_study.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+constexpr double kSlack = 1.001;
+
+bool same_plan(const Plan& a, const Plan& b) {
+  if (a.steps.size() != b.steps.size()) return false;
+  for (std::size_t s = 0; s < a.steps.size(); ++s) {
+    if (a.steps[s].lanes.size() != b.steps[s].lanes.size()) return false;
+    for (std::size_t l = 0; l < a.steps[s].lanes.size(); ++l) {
+      const Lane &x = a.steps[s].lanes[l], &y = b.steps[s].lanes[l];
+      if (x.context != y.context || x.micro_batches.size() != y.micro_batches.size()) return false;
+      for (std::size_t m = 0; m < x.micro_batches.size(); ++m) {
+        const MicroBatch &p = x.micro_batches[m], &q = y.micro_batches[m];
+        if (p.slices != q.slices || p.placement != q.placement || p.recompute_layers != q.recompute_layers)
+          return false;
+      }
+    }
+  }
+  return true;
+}
+
+json random_study(SplitMix64& random) {
+  const auto pick = [&random](const std::vector<json>& values) {
+    return values[random.next() % values.size()];
+  };
+  json file = small_study();
+  file["trace"]["seed"] = random.next() % 1000;
+  file["parallel"] = {{"tensor", pick({1, 2, 4})},   {"context", pick({1, 2, 4})},
+                      {"pipeline", pick({1, 2, 4})}, {"data", pick({1, 2})},
+                      {"zero", pick({0, 1, 2})},     {"recompute", pick({"none", "full"})}};
+  file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 8}, {"steps", 3}};
+  file["cluster"] = {{"profile", "h100-sxm"}, {"memory_GB", 400}, {"network", {{"nic_GBps", 12.5}}}};
+  // Limits are typed in: those that memory gives would make other plans.
+  file["policies"] = {"plain",
+                      {{"name", "fixed-greedy"}, {"shard", "per-document"}},
+                      {{"name", "wlb"}, {"shard", "optimal"}, {"max_tokens", "36K"}},
+                      {{"name", "chunkflow"}, {"chunk_size", 8192}, {"schedule", "state-aware-1f1b"}},
+                      {{"name", "skrull"}, {"shard", "dacp"}, {"bucket_size", 40000}}};
+  file["baseline"] = "plain";
+  return file;
+}
+
+StudyResult run_at(const json& file, Fidelity fidelity) {
+  RunStudyOptions options;
+  options.keep_plans = true;
+  options.steps.fidelity = fidelity;
+  return run_study(parse(file), options);
+}
+
+}  // namespace
+
+TEST_CASE("More bandwidth, more memory and an H200 make no policy slower that plans the same") {
+  const std::vector<std::pair<const char*, json>> better = {
+      {"NIC x 4", json::parse(R"([{"op": "replace", "path": "/cluster/network/nic_GBps", "value": 50}])")},
+      {"memory x 2", json::parse(R"([{"op": "replace", "path": "/cluster/memory_GB", "value": 800}])")},
+      {"H200", json::parse(R"([{"op": "replace", "path": "/cluster/profile", "value": "h200-sxm"}])")}};
+  SplitMix64 random(77);
+  int compared = 0, rows = 0;
+  for (int round = 0; round < 8; ++round) {
+    const json file = random_study(random);
+    CAPTURE(file["parallel"].dump());
+    const Fidelity fidelity = round % 4 == 3 ? Fidelity::op : Fidelity::stage;
+    const StudyResult before = run_at(file, fidelity);
+    for (const auto& [name, change] : better) {
+      CAPTURE(name);
+      const StudyResult now = run_at(file.patch(change), fidelity);
+      for (std::size_t p = 0; p < now.policies.size(); ++p) {
+        ++rows;
+        const PolicyResult &a = before.policies[p], &b = now.policies[p];
+        CAPTURE(a.run.label);
+        if (!a.simulated() || !b.simulated() || !same_plan(a.plan, b.plan)) continue;
+        ++compared;
+        CHECK(b.metrics.seconds <= a.metrics.seconds * kSlack);
+      }
+    }
+  }
+  CHECK(compared > rows * 2 / 3);  // the law speaks of most rows
+}
