@@ -273,6 +273,8 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, Micr
     }
     if (any && before > 0) out.kv_useful_tokens -= before / (context - 1);  // its own share of them
   }
+  // Ulysses: a rank has all queries of its heads, each key is seen at least by its own.
+  if (costs_.layout().context_comm == ContextComm::ulysses) out.kv_useful_tokens = out.kv_sent_tokens;
 }
 
 }  // namespace equipoise

@@ -103,6 +103,8 @@ TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before
   const MicroBatchCost spread = cost_of(ulysses, micro_batch, "per-document");
   CHECK(spread.forward[0].syncs() == 2);
   CHECK(spread.backward[0].syncs() == 2);
+  CHECK(spread.kv_sent_tokens > 0);
+  CHECK(spread.kv_useful_tokens == spread.kv_sent_tokens);  // every rank has all queries of its heads
   // All ranks attend to all tokens with their share of the heads: no rank is slower.
   CHECK(*std::max_element(spread.attention_forward.begin(), spread.attention_forward.end()) ==
         *std::min_element(spread.attention_forward.begin(), spread.attention_forward.end()));

@@ -34,13 +34,12 @@ void check_same(const EndCost& a, const EndCost& b) {
 }
 
 void check_same(const Sharding& a, const Sharding& b) {
-  REQUIRE(a.segments.size() == b.segments.size());
-  for (std::size_t i = 0; i < a.segments.size(); ++i) {
-    REQUIRE(a.segments[i].slice == b.segments[i].slice);
-    REQUIRE(a.segments[i].q_begin == b.segments[i].q_begin);
-    REQUIRE(a.segments[i].q_end == b.segments[i].q_end);
-    REQUIRE(a.segments[i].kv_begin == b.segments[i].kv_begin);
-  }
+  const bool same_segments = std::equal(a.segments.begin(), a.segments.end(), b.segments.begin(),
+                                        b.segments.end(), [](const Segment& x, const Segment& y) {
+                                          return x.slice == y.slice && x.q_begin == y.q_begin &&
+                                                 x.q_end == y.q_end && x.kv_begin == y.kv_begin;
+                                        });
+  REQUIRE(same_segments);
   REQUIRE(a.rank_begin == b.rank_begin);
   REQUIRE(a.rank_tokens == b.rank_tokens);
   REQUIRE(a.rank_local_tokens == b.rank_local_tokens);
@@ -87,12 +86,12 @@ MicroBatch random_micro_batch(SplitMix64& random, int context) {
   };
   const std::uint64_t kind = random.next() % 4;
   if (kind == 0) {
-    micro_batch.slices = {{0, 2048, 4096}};
+    micro_batch.slices = {{0, 512, 1024}};
     micro_batch.chunk = {0, 1, 3, 0};
     return micro_batch;
   }
   for (std::int64_t n = 1 + below(5); n > 0; --n) {
-    micro_batch.slices.push_back({n, 0, 1 + below(3000)});
+    micro_batch.slices.push_back({n, 0, 1 + below(600)});
     if (kind == 1) micro_batch.placement.push_back(static_cast<int>(below(context)));
     if (kind == 2) micro_batch.placement.push_back(static_cast<int>(below(context + 1)) - 1);
   }
@@ -120,7 +119,7 @@ TEST_CASE("A reused result equals a fresh one, whatever micro-batch was there be
       for (const ShardPolicy& policy : sharding_policies()) {
         CAPTURE(policy.name);
         ShardRule rule = shard_by(std::string(policy.name).c_str());
-        rule.options.bucket_size = 2500;
+        rule.options.bucket_size = 500;
         rule.options.workload = &workload;
         if (policy.name == "adaptive") rule.choice = ShardChoice::adaptive;
         if (policy.name == "optimal") rule.choice = ShardChoice::optimal;
