@@ -25,8 +25,8 @@ ContendedStep::ContendedStep(const OpProgram& program, const OpOptions& options,
                              const Placement& placement, const Fabric& fabric)
     : program_(program),
       lowered_(lower(program, options, alone)),
-      alone_(run(lowered_.graph)),
       shared_(run_with_contention(lowered_.graph, traffic_of(lowered_, program, placement, fabric))) {
+  count_added();
   make_result(alone);
 }
 
@@ -95,15 +95,14 @@ std::vector<PathSegment> ContendedStep::critical_path() const {
   return path;
 }
 
-ExposedTime ContendedStep::added() const {
-  ExposedTime more = exposed(shared_);
-  const ExposedTime less = exposed(alone_);
-  for (std::size_t s = 0; s < kStreams; ++s) more.by_stream[s] -= less.by_stream[s];
-  for (std::size_t l = 0; l < more.in_ops.size(); ++l) {
-    more.in_ops[l] -= less.in_ops[l];
-    more.in_recompute[l] -= less.in_recompute[l];
+void ContendedStep::count_added() {
+  added_ = exposed(shared_);
+  const ExposedTime alone = exposed(run(lowered_.graph));
+  for (std::size_t s = 0; s < kStreams; ++s) added_.by_stream[s] -= alone.by_stream[s];
+  for (std::size_t l = 0; l < added_.in_ops.size(); ++l) {
+    added_.in_ops[l] -= alone.in_ops[l];
+    added_.in_recompute[l] -= alone.in_recompute[l];
   }
-  return more;
 }
 
 ExposedTime ContendedStep::exposed(const EngineResult& times) const {

@@ -32,15 +32,17 @@ class ContendedStep {
   // own compute before what it waited for, then the lowest task.
   [[nodiscard]] std::vector<PathSegment> critical_path() const;
   // What contention adds to exposed communication.
-  [[nodiscard]] ExposedTime added() const;
+  [[nodiscard]] const ExposedTime& added() const { return added_; }
 
  private:
   [[nodiscard]] ExposedTime exposed(const EngineResult& times) const;
+  void count_added();
   void make_result(const OpResult& alone);
 
   const OpProgram& program_;
   LoweredProgram lowered_;
-  EngineResult alone_, shared_;
+  EngineResult shared_;
+  ExposedTime added_;
   OpResult result_;
 };
 

@@ -61,7 +61,7 @@ void OpStepSimulator::time_peak(StepResult& out) const {
 
 // Communication that takes longer is still work of its ops, exposed where nothing hides it.
 void OpStepSimulator::take_contention(StepResult& out) const {
-  const ExposedTime added = contended_->added();
+  const ExposedTime& added = contended_->added();
   const double gpus = static_cast<double>(costs_.layout().gpus());
   for (std::size_t s = 0; s < kStreams; ++s)
     out.exposed_seconds[s] += static_cast<double>(added.by_stream[s]) * kSecondsPerPicosecond / gpus;
