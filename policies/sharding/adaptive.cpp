@@ -1,7 +1,8 @@
 // Adaptive (WLB-LLM section 5.3): per-document evens out the pairs but makes more and shorter segments, whose
 // queries fill the kernel's tiles badly; per-sequence is the other way round. Per micro-batch, both are laid
-// out and the one whose slowest rank is predicted faster is taken; a tie takes per-sequence.
-// Cost: both rules and one cost prediction a rank for each.
+// out and the one whose slowest rank is predicted faster is taken; a tie takes per-sequence. Where 2c does
+// not divide the length, per-sequence is what would run: padded at its tail. Cost: both rules and one cost
+// prediction a rank for each.
 #include <algorithm>
 #include <utility>
 
@@ -31,7 +32,9 @@ void shard_adaptive(const MicroBatch& micro_batch, int ranks, const ShardOptions
                     const AttentionCost& cost, Sharding& out) {
   if (out.alternative.empty()) out.alternative.resize(1);
   Sharding& other = out.alternative.front();
-  shard_per_sequence(micro_batch, ranks, options, cost, out);
+  ShardOptions padded = options;
+  padded.pad = Pad::tail;
+  shard_per_sequence(micro_batch, ranks, padded, cost, out);
   shard_per_document(micro_batch, ranks, options, cost, other);
   if (slowest_rank_seconds(other, cost) < slowest_rank_seconds(out, cost)) swap_result(out, other);
 }

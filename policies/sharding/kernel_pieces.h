@@ -1,9 +1,9 @@
 // What an attention kernel is called with for a rank's segments: queries and keys, bottom-right causal.
 //
-// A segment is one piece, except that striped sharding gives a rank every c-th token of a document: those
-// queries lie next to each other in the rank's memory and go through the kernel as one block with a strided
-// mask, not as one tile each. A run of single tokens of a slice at an even distance is therefore one piece;
-// its keys are such that queries and causal pairs stay what they are.
+// A segment is one piece. Only striped sharding (Sharding::strided) gives a rank every c-th token of a
+// document: those queries lie next to each other in the rank's memory and go through the kernel as one block
+// with a strided mask, not as one tile each. There a run of single tokens of a slice at an even distance is
+// one piece; its keys are such that queries and causal pairs stay what they are, up to a half key.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,11 @@ namespace equipoise {
 
 // add(queries, keys) for every piece, in order. O(segments).
 template <class Add>
-void for_each_kernel_piece(std::span<const Segment> segments, const Add& add) {
+void for_each_kernel_piece(std::span<const Segment> segments, bool strided, const Add& add) {
+  if (!strided) {
+    for (const Segment& s : segments) add(s.queries(), s.keys());
+    return;
+  }
   for (std::size_t i = 0; i < segments.size();) {
     const Segment& first = segments[i];
     std::size_t end = i + 1;

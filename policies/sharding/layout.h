@@ -84,6 +84,7 @@ void lay_out(const View& view, int runs, Sharding& out, const Walk& walk) {
   out.padding_tokens = view.batch_padding();
   out.placement.clear();
   out.fits = true;
+  out.strided = false;
   walk_all([&](int rank, int run, const Segment& s) {
     if (s.q_begin == s.q_end) return;
     assert(rank >= 0 && rank < view.ranks() && run < runs);

@@ -38,6 +38,7 @@ struct Sharding {
   std::string_view chosen;     // the rule that made it: per-sequence or per-document for adaptive
   std::vector<int> placement;  // dacp: what it decided, per slice; empty for every other rule
   bool fits = true;            // dacp with a bucket size: no rank holds more than its bucket
+  bool strided = false;        // a rank's single tokens of a document form one kernel call (striped)
 
   // Work space of the rules, kept from one micro-batch to the next; of no meaning to a reader.
   std::vector<std::uint32_t> cursor;
@@ -54,7 +55,8 @@ struct Sharding {
 class Workload;
 
 enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
-enum class Pad { error, tail };             // per-sequence: a length that 2c does not divide
+// per-sequence: a length that 2c does not divide. adaptive always compares with `tail`, which could run.
+enum class Pad { error, tail };
 
 struct ShardOptions {
   Remainder remainder = Remainder::slots;
@@ -77,9 +79,10 @@ class AttentionCost {
   [[nodiscard]] virtual double seconds(std::span<const Segment> segments) const = 0;
 };
 
-// Prices a segment without any profile, in units of query-key pairs: queries rounded up to the kernel's
-// tile, times the keys that a query of the segment sees on average. A kernel computes whole tiles, so this
-// is what makes many short segments dearer than one long one of the same pairs.
+// Prices a segment without any profile (WLB-LLM 5.3), in units of query-key pairs: its queries rounded up to
+// the kernel's tile, under their causal mask. Q padded queries behind p visible keys have Q p + Q (Q + 1) / 2
+// pairs. A kernel computes whole tiles, so this is what makes many short segments dearer than one long one of
+// the same pairs. Each segment counts for itself; none are merged.
 class TileAttentionCost final : public AttentionCost {
  public:
   explicit TileAttentionCost(std::int64_t tile = 128) : tile_(tile) {}

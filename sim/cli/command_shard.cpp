@@ -26,8 +26,11 @@ class ModelAttentionCost final : public AttentionCost {
   ModelAttentionCost(const Profile& profile, const ModelShape& model)
       : attention_(profile, {model.head_dim, model.heads, model.kv_heads}) {}
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
+    return seconds_of_calls(segments, false);
+  }
+  [[nodiscard]] double seconds_of_calls(std::span<const Segment> segments, bool strided) const {
     std::vector<QueryKeys> pieces;
-    for_each_kernel_piece(segments, [&](std::int64_t queries, std::int64_t keys) {
+    for_each_kernel_piece(segments, strided, [&](std::int64_t queries, std::int64_t keys) {
       pieces.push_back({queries, keys});
     });
     RangeUse use;
@@ -43,8 +46,9 @@ struct Pricing {
   std::optional<ModelShape> model;
   std::unique_ptr<Profile> profile;
   std::unique_ptr<Placement> placement;
-  std::unique_ptr<Workload> workload;   // of a document, for dacp
-  std::unique_ptr<AttentionCost> cost;  // of segments
+  std::unique_ptr<Workload> workload;             // of a document, for dacp
+  std::unique_ptr<AttentionCost> cost;            // of segments
+  const ModelAttentionCost* predicted = nullptr;  // the same where a profile is named
 };
 
 std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pricing& pricing) {
@@ -77,7 +81,9 @@ Pricing load_pricing(const ShardCommandOptions& options) {
     if (!pricing.model)
       throw UserError("--profile: needs --model for the number and size of heads, found none");
     pricing.profile = std::make_unique<Profile>(Profile::load(options.profile));
-    pricing.cost = std::make_unique<ModelAttentionCost>(*pricing.profile, *pricing.model);
+    auto cost = std::make_unique<ModelAttentionCost>(*pricing.profile, *pricing.model);
+    pricing.predicted = cost.get();
+    pricing.cost = std::move(cost);
   } else {
     pricing.cost = std::make_unique<TileAttentionCost>(options.tile);
   }
@@ -124,8 +130,8 @@ std::int64_t pairs_of(std::span<const Segment> segments) {
 
 // Null without a profile.
 std::optional<double> seconds_of(const Sharding& sharding, int rank, const Pricing& pricing) {
-  if (!pricing.profile) return std::nullopt;
-  return pricing.cost->seconds(sharding.of_rank(rank));
+  if (pricing.predicted == nullptr) return std::nullopt;
+  return pricing.predicted->seconds_of_calls(sharding.of_rank(rank), sharding.strided);
 }
 
 void print_json(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {

@@ -16,9 +16,9 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-void to_pieces(std::span<const Segment> segments, std::vector<QueryKeys>& pieces) {
+void to_pieces(std::span<const Segment> segments, bool strided, std::vector<QueryKeys>& pieces) {
   pieces.clear();
-  for_each_kernel_piece(segments, [&pieces](std::int64_t queries, std::int64_t keys) {
+  for_each_kernel_piece(segments, strided, [&pieces](std::int64_t queries, std::int64_t keys) {
     pieces.push_back({queries, keys});
   });
 }
@@ -32,7 +32,7 @@ const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Shardi
 
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   thread_local std::vector<QueryKeys> pieces;
-  to_pieces(segments, pieces);
+  to_pieces(segments, false, pieces);
   RangeUse use;  // a decision, not a prediction of the run
   return to_seconds(costs_.attention_forward(pieces, use).duration);
 }
@@ -145,7 +145,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   };
   Picoseconds ulysses_forward = 0, ulysses_backward = 0;
   if (ulysses) {  // every rank sees all queries of its share of the heads
-    to_pieces(sharding.segments, pieces_);
+    to_pieces(sharding.segments, sharding.strided, pieces_);
     ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use).duration;
     ulysses_backward = costs_.ulysses_attention(pieces_, context, true, out.use).duration;
   }
@@ -164,7 +164,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
         for (const Segment& s : segments)
           if (!placed(s)) pieces_.push_back({s.queries(), s.keys()});
       } else {
-        to_pieces(segments, pieces_);
+        to_pieces(segments, sharding.strided, pieces_);
       }
       run_forward = costs_.attention_forward(pieces_, out.use).duration;
       run_backward = costs_.attention_backward(pieces_, out.use).duration;

@@ -167,42 +167,75 @@ TEST_CASE("a placed slice stays whole on its rank, ahead of the others") {
 TEST_CASE("adaptive takes per-sequence on a tie and the faster rule otherwise") {
   CHECK(shard("adaptive", micro_batch_of({4096}), 2).chosen == "per-sequence");
 
+  // {2, 3, 3}, c = 2, tile 1. Per-sequence: rank 0 has 1 + 2 and 2 + 3 = 8 pairs, rank 1 has 1 + 2, 3 and 1.
+  // Per-document: rank 0 has 1, 1, 3 and 3 = 8 pairs in single tokens, rank 1 has 2, 2 and 1 + 2. Both 8.
+  ShardOptions single;
+  single.tile = 1;
+  CHECK(shard("adaptive", micro_batch_of({2, 3, 3}), 2, single, TileAttentionCost(1)).chosen ==
+        "per-sequence");
+
   // {512, 7680}, c = 2, tile 128. Per-sequence, chunks of 2048: the long document's chunks hold its tokens
   // [0, 1536), [1536, 3584), [3584, 5632), [5632, 7680). Per-document halves every document's pairs, and its
   // chunks of 128 and 1920 are whole tiles: 0.5 * total, which is the least there can be. Chunk pairs grow
   // along the document, so per-sequence cannot be equal: rank 0 has 512 tokens less of the long document.
   CHECK(shard("adaptive", micro_batch_of({512, 7680}), 2).chosen == "per-document");
 
-  // 64 documents of 64 tokens, c = 2: per-sequence keeps them whole: 32 segments a rank, each one tile of 128
-  // rows over 32.5 keys. Per-document cuts each into 4 of 16 tokens: twice the segments at one tile each.
+  // 64 documents of 64 tokens, c = 2. Per-sequence keeps them whole: 32 segments a rank, each one tile of 128
+  // queries, 128 * 129 / 2 pairs. Per-document cuts each into 4 of 16 tokens: twice the segments, each at
+  // least as dear.
   CHECK(shard("adaptive", micro_batch_of(std::vector<std::int64_t>(64, 64)), 2).chosen == "per-sequence");
 }
 
-TEST_CASE("the tile cost rounds queries up and counts the keys that a query sees on average") {
-  const TileAttentionCost cost(4);
-  // 4 queries from the start: 1+2+3+4 = 10. 2 queries behind 6 keys see 7 and 8: 4 rows * 7.5 = 30.
-  const std::vector<Segment> two = {{0, 0, 4, 0}, {0, 6, 8, 0}};
-  CHECK(cost.seconds(two) == 40);
-  CHECK(cost.seconds({}) == 0);
+TEST_CASE("adaptive compares with the padded sequence, whatever --pad says") {
+  // 5 tokens, c = 2, tile 1: per-sequence would run 8, the last document as 6. Rank 0: d0[0,2) and d1[4,6) =
+  // 3 + 5 + 6 = 14 pairs; rank 1: d1[0,2) and d1[2,4) = 3 + 3 + 4 = 10. Per-document: d0 fills slots 0 and 1,
+  // d1 slots 2, 3 and 0: rank 0 has 1 + 1 + 3, rank 1 has 2 + 2.
+  const Sharding s = shard("adaptive", micro_batch_of({2, 3}), 2, {}, TileAttentionCost(1));
+  CHECK(s.chosen == "per-document");
+  CHECK(s.padding_tokens == 0);
+  // One document of 6, c = 2: as 8, both ranks have 18 pairs. Per-document, chunks of 2, 2, 1, 1: rank 0 has
+  // 1 + 2 + 6 = 9, rank 1 has 3 + 4 + 5 = 12.
+  CHECK(shard("adaptive", micro_batch_of({6}), 2, {}, TileAttentionCost(1)).chosen == "per-document");
+  // With a tile of 4, c = 2, {1, 1, 1, 1, 1}: padded to 8, four chunks of 2. Rank 0 has tokens 0, 1 and the
+  // last two of d4's padding, 4 queries behind 2: 10 + 10 + 18 = 38. Per-document, rank 0 has d0, d3 and d4:
+  // 30.
+  CHECK(shard("adaptive", micro_batch_of({1, 1, 1, 1, 1}), 2, {}, TileAttentionCost(4)).chosen ==
+        "per-document");
 }
 
-TEST_CASE("every c-th token of a document is one kernel piece with the same pairs") {
-  // Striped, 8 tokens, c = 2: rank 1 has queries 1, 3, 5, 7 with 2, 4, 6, 8 keys, 5 on average. A block of 4
-  // that ends at K keys sees K - 1.5 on average: K = 6.5, and the pieces of both ranks are rounded down to
-  // whole keys.
+TEST_CASE("the tile cost: pairs of the padded queries under their causal mask, segment by segment") {
+  const TileAttentionCost cost(4);
+  // 4 queries from the start: 4 * 5 / 2 = 10. 2 queries behind 6 keys are padded to 4: 4 * 6 + 10 = 34.
+  const std::vector<Segment> two = {{0, 0, 4, 0}, {0, 6, 8, 0}};
+  CHECK(cost.seconds(two) == 44);
+  CHECK(cost.seconds({}) == 0);
+  // Single tokens of one document are not merged: 4 * 0 + 10, 4 * 2 + 10, 4 * 4 + 10.
+  const std::vector<Segment> single = {{0, 0, 1, 0}, {0, 2, 3, 0}, {0, 4, 5, 0}};
+  CHECK(cost.seconds(single) == 54);
+}
+
+TEST_CASE("striped: every c-th token of a document is one kernel piece with the same pairs") {
+  // 8 tokens, c = 2: rank 1 has queries 1, 3, 5, 7 with 2, 4, 6, 8 keys, 5 on average. A block of 4 that ends
+  // at K keys sees K - 1.5 on average: K = 6.5, and the pieces of both ranks are rounded down to whole keys.
   using Piece = std::pair<std::int64_t, std::int64_t>;
   std::vector<Piece> pieces;
   const auto add = [&](std::int64_t queries, std::int64_t keys) { pieces.emplace_back(queries, keys); };
-  for_each_kernel_piece(shard("striped", micro_batch_of({8}), 2).of_rank(1), add);
+  const Sharding striped = shard("striped", micro_batch_of({8}), 2);
+  CHECK(striped.strided);
+  for_each_kernel_piece(striped.of_rank(1), striped.strided, add);
   CHECK(pieces == std::vector<Piece>{{4, 6}});
   // c = 3, 9 tokens: rank 0 has queries 0, 3, 6 with 1, 4, 7 keys: 12 pairs; K - 1 = 4: 3 + 4 + 5 = 12.
   pieces.clear();
-  for_each_kernel_piece(shard("striped", micro_batch_of({9}), 3).of_rank(0), add);
+  for_each_kernel_piece(shard("striped", micro_batch_of({9}), 3).of_rank(0), true, add);
   CHECK(pieces == std::vector<Piece>{{3, 5}});
-  // Ordinary segments are pieces as they are, and so is a lone token.
+  // Segments of every other rule are pieces as they are, tail tokens (every second one here) included.
   pieces.clear();
-  for_each_kernel_piece(shard("per-sequence", micro_batch_of({1, 7}), 2).of_rank(0), add);
-  CHECK(pieces == std::vector<Piece>{{1, 1}, {1, 1}, {2, 7}});
+  ShardOptions tail;
+  tail.remainder = Remainder::tail;
+  const Sharding by_document = shard("per-document", micro_batch_of({7}), 2, tail);
+  CHECK_FALSE(by_document.strided);
+  for_each_kernel_piece(by_document.of_rank(0), by_document.strided, add);
+  CHECK(pieces == std::vector<Piece>{{1, 1}, {1, 4}, {1, 5}, {1, 7}});
 }
 
 TEST_CASE("heap-dispatch gives the largest block to the least loaded rank with a free slot") {
