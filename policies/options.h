@@ -12,6 +12,7 @@ enum class Oversize { error, drop, truncate, split };      // what happens above
 enum class Order { as_packed, descending, bell };          // of the micro-batches in a lane
 enum class LoaderTail { carry, drop };                     // the rest of a document cut at a window border
 enum class MilpSolver { automatic, cbc, highs };           // automatic: CBC if it is there, else HiGHS
+enum class PackOrder { shuffled, created };                // of finished packs, before iterations are cut
 enum class PlacementOrder { as_grouped, arrival };         // of a micro-batch's documents (round-robin)
 
 // HBP: a pack length with the CP degree and the checkpointed layers it runs with.
@@ -50,6 +51,7 @@ struct PackOptions {
   std::uint64_t seed = 0;
   bool shuffle = true;
   double time_limit_seconds = 10;       // of a solver, a step
+  std::int64_t node_limit = 0;          // of a solver, a step; > 0: instead of the time limit
   MilpSolver solver = MilpSolver::automatic;  // fixed-solver, varlen-solver
   const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
   bool verify = false;                  // run the validator on the finished plan
@@ -66,6 +68,7 @@ struct PackOptions {
   std::vector<Group> groups;              // given: no selection
   std::vector<GroupCandidate> candidates; // for the selection
   std::int64_t global_tokens = 0;         // tokens of an iteration; 0: context_window * sequences_per_step
+  PackOrder pack_order = PackOrder::shuffled;  // ffd, ffs, bfd, bfs, spfhp, isf; `shuffle` false: created
   int rounds = 10;                        // isf
   std::int64_t threshold = -1;            // isf; -1: pack length - 128
   std::int64_t curriculum_steps = 0;

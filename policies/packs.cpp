@@ -53,21 +53,41 @@ Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<
   return step;
 }
 
-Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options) {
+namespace {
+
+std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
+  std::vector<std::uint32_t> ids(packs.size());
+  std::iota(ids.begin(), ids.end(), 0U);
+  return ids;
+}
+
+Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
+                  const PackOptions& options) {
   const std::int64_t length = pack_length(options);
   const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
                        length};
   const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length));
-  std::vector<std::uint32_t> ids(packs.size());
-  std::iota(ids.begin(), ids.end(), 0U);
   Plan plan;
   plan.steps.reserve(packs.size() / per_step + 1);
   for (std::size_t first = 0; first < ids.size(); first += per_step) {
     const std::size_t count = std::min(per_step, ids.size() - first);
-    plan.steps.push_back(step_of_packs(slices, packs, std::span(ids).subspan(first, count), shape));
+    plan.steps.push_back(step_of_packs(slices, packs, ids.subspan(first, count), shape));
     plan.steps.back().tail = count < per_step;
   }
   return plan;
+}
+
+}  // namespace
+
+Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options) {
+  return plan_of_list(slices, packs, in_creation_order(packs), options);
+}
+
+Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
+                         SplitMix64& random) {
+  std::vector<std::uint32_t> ids = in_creation_order(packs);
+  if (options.shuffle && options.pack_order == PackOrder::shuffled) shuffle(ids, random);
+  return plan_of_list(slices, packs, ids, options);
 }
 
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {

@@ -10,6 +10,7 @@
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "policies/random.h"
 
 namespace equipoise {
 
@@ -51,6 +52,13 @@ Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<
 
 // Steps of consecutive packs, as many as fill the tokens of an iteration; a short last one is a tail.
 Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options);
+
+// The same of packs that are mixed first, as training mixes them before it batches: one shuffle of the list,
+// drawn from the packer's own stream after its last draw. Packs of decreasing documents stand in order of
+// their longest, so iterations of neighbours would be balanced by accident. options.pack_order `created` and
+// options.shuffle = false leave them as they were made.
+Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
+                         SplitMix64& random);
 
 // A step of N bins in the study's lanes: bin j goes to lane j mod lanes.
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options);

@@ -35,7 +35,7 @@ Plan plan_bfs(const PackingProblem& problem) {
   SplitMix64 random(problem.options.seed);
   const Packs packs =
       pack_bfs(set.lengths, pack_length(problem.options), problem.options.shuffle ? &random : nullptr);
-  return plan_of_packs(set.slices, packs, problem.options);
+  return plan_of_mixed_packs(set.slices, packs, problem.options, random);
 }
 
 }  // namespace equipoise

@@ -62,7 +62,7 @@ Plan plan_isf(const PackingProblem& problem) {
   SplitMix64 random(options.seed);
   const Packs packs = pack_isf(set.lengths, length, options.rounds, isf_threshold(options.threshold, length),
                                options.shuffle ? &random : nullptr);
-  return plan_of_packs(set.slices, packs, options);
+  return plan_of_mixed_packs(set.slices, packs, options, random);
 }
 
 }  // namespace equipoise

@@ -49,7 +49,9 @@ Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
 
 Plan plan_spfhp(const PackingProblem& problem) {
   const SliceList set = whole_set(problem);
-  return plan_of_packs(set.slices, pack_spfhp(set.lengths, pack_length(problem.options)), problem.options);
+  SplitMix64 random(problem.options.seed);
+  return plan_of_mixed_packs(set.slices, pack_spfhp(set.lengths, pack_length(problem.options)),
+                             problem.options, random);
 }
 
 }  // namespace equipoise

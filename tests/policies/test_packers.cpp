@@ -129,7 +129,7 @@ TEST_CASE("every packer makes exactly what its plain O(n^2) form makes") {
   }
 }
 
-TEST_CASE("iterations take packs in creation order, dealt to the lanes in turn") {
+TEST_CASE("longalign-packing: iterations take packs in creation order, dealt to the lanes in turn") {
   // Pack length 4, 8 tokens an iteration: 2 packs a step, over 2 lanes. Five documents of 4: steps 2, 2, 1.
   PackOptions options;
   options.pack_length = 4;
@@ -144,4 +144,88 @@ TEST_CASE("iterations take packs in creation order, dealt to the lanes in turn")
   CHECK(plan.steps[2].tail);  // a short iteration
   CHECK(plan.sees_whole_set);
   CHECK(plan.steps[0].lanes[0].micro_batches[0].pack_length == 4);
+}
+
+TEST_CASE("finished packs are mixed once before iterations are cut, from the packer's own stream") {
+  // Five documents of 4 make five packs of one, 0 .. 4 in creation order; one pack a step. Fisher-Yates from
+  // SplitMix64 seeded 0, whose first outputs modulo 5, 4, 3 and 2 are
+  //   16294208416658607535 mod 5 = 0: 4 1 2 3 0,   7960286522194355700 mod 4 = 0: 3 1 2 4 0,
+  //   487617019471545679 mod 3 = 1: 3 2 1 4 0,     17909611376780542444 mod 2 = 0: 2 3 1 4 0.
+  PackOptions options;
+  options.pack_length = 4;
+  options.global_tokens = 4;
+  options.verify = true;
+  const auto order = [](const Plan& plan) {
+    Ids ids;
+    for (const Step& step : plan.steps)
+      for (const Ids& pack : ids_of(step)) ids.insert(ids.end(), pack.begin(), pack.end());
+    return ids;
+  };
+  const std::vector<GlobalBatch> batches = document_batches({{4, 4, 4, 4, 4}});
+  for (const char* name : {"ffd", "bfd", "spfhp"}) {
+    CAPTURE(name);
+    CHECK(order(plan_of(name, batches, options)) == Ids{2, 3, 1, 4, 0});
+    PackOptions created = options;
+    created.pack_order = PackOrder::created;
+    CHECK(order(plan_of(name, batches, created)) == Ids{0, 1, 2, 3, 4});
+    PackOptions unshuffled = options;
+    unshuffled.shuffle = false;
+    CHECK(order(plan_of(name, batches, unshuffled)) == Ids{0, 1, 2, 3, 4});
+  }
+  // The shuffling packers go on with the stream that ordered their documents; isf has shuffled every round.
+  // random, longalign-packing, multipack and dp-balanced stay as they are made.
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 draws(seed);
+    const std::vector<std::int64_t> lengths = random_lengths(draws, 40, 100);
+    options.pack_length = options.global_tokens = 100;
+    options.seed = seed;
+    options.threshold = 95;
+    for (const char* name : {"ffs", "bfs", "isf", "random"}) {
+      CAPTURE(name);
+      SplitMix64 random(seed);
+      Packs packs;
+      if (*name == 'f') packs = pack_ffs(lengths, 100, &random);
+      if (*name == 'b') packs = pack_bfs(lengths, 100, &random);
+      if (*name == 'i') packs = pack_isf(lengths, 100, options.rounds, options.threshold, &random);
+      if (*name == 'r') packs = pack_random(lengths, 100, &random);
+      std::vector<naive::Pack> expected = listed(packs);
+      for (std::size_t i = expected.size(); *name != 'r' && i-- > 1;)
+        std::swap(expected[i], expected[static_cast<std::size_t>(random.next() % (i + 1))]);
+      Ids ids;
+      for (const naive::Pack& pack : expected) ids.insert(ids.end(), pack.begin(), pack.end());
+      REQUIRE(order(plan_of(name, document_batches({lengths}), options)) == ids);
+    }
+  }
+}
+
+TEST_CASE("mixing changes neither the packs nor how many iterations there are") {
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    CAPTURE(seed);
+    SplitMix64 draws(seed);
+    PackOptions options;
+    options.pack_length = 64;
+    options.global_tokens = 64 * (1 + below(draws, 4));
+    options.lanes = static_cast<int>(1 + below(draws, 3));
+    options.seed = seed;
+    options.verify = true;
+    const std::vector<GlobalBatch> batches = document_batches({random_lengths(draws, 60, 64)});
+    PackOptions created = options;
+    created.pack_order = PackOrder::created;
+    for (const char* name : {"ffd", "ffs", "bfd", "bfs", "spfhp", "isf"}) {
+      CAPTURE(name);
+      std::vector<Ids> mixed;
+      std::vector<Ids> made;
+      const Plan a = plan_of(name, batches, options);
+      const Plan b = plan_of(name, batches, created);
+      REQUIRE(a.steps.size() == b.steps.size());
+      for (const Step& step : a.steps)
+        for (Ids& ids : ids_of(step)) mixed.push_back(std::move(ids));
+      for (const Step& step : b.steps)
+        for (Ids& ids : ids_of(step)) made.push_back(std::move(ids));
+      std::sort(mixed.begin(), mixed.end());
+      std::sort(made.begin(), made.end());
+      REQUIRE(mixed == made);
+    }
+  }
 }
