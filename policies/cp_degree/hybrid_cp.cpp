@@ -4,9 +4,11 @@
 //   A round: documents longest first. Each opens a group of its degree while that many GPUs are free, else it
 //   goes to the least loaded group of exactly its degree; where there is none it is passed over, and the next
 //   shorter degree has its turn. From the moment when a document of a smaller degree than the round's first
-//   was placed, the round ends as soon as the least loaded GPU is within 5% of the most loaded. What is left
-//   goes to the next round. If GPUs stay empty, the first of the smallest groups is doubled, again and again,
-//   while there are enough of them.
+//   was placed, the round ends as soon as the least loaded GPU is within 5% of the most loaded. A round that
+//   ends further apart, with work on every GPU, is trimmed: the last document of the most loaded group is
+//   taken back while that lowers the spread and leaves the group one. What is left goes to the next round,
+//   what was taken back behind it. If GPUs stay empty, the first of the smallest groups is doubled, again and
+//   again, while there are enough of them.
 // A group's documents run one after the other, each a micro-batch of its own.
 // The cost counts attention only, as the original's does. Groups of equal len^2 / degree hold very unequal
 // tokens where documents are short (a document of 100K on four ranks weighs as much as 160 of 4K on one: 25K
@@ -61,9 +63,30 @@ class Round {
       used_ += degree;
     }
     groups_[g].documents.push_back(document);
-    const auto tokens = static_cast<double>(documents_[document].tokens());
-    sum_[g] += tokens * tokens / degree;
-    largest_[g] = std::max(largest_[g], tokens * tokens / degree);
+    sum_[g] += cost(document, degree);
+    largest_[g] = std::max(largest_[g], cost(document, degree));
+  }
+
+  // Takes the last document of the most loaded group back into `left`, again and again while that lowers the
+  // spread. Not below 5%, and not while GPUs are empty: those get work of their own.
+  void trim_overload(std::vector<std::uint32_t>& left) {
+    while (free_gpus() == 0 && !balanced()) {
+      std::size_t most = 0;
+      for (std::size_t g = 1; g < groups_.size(); ++g)
+        if (load(g) > load(most)) most = g;
+      std::vector<std::uint32_t>& documents = groups_[most].documents;
+      if (documents.size() < 2) return;
+      const double before = spread();
+      const std::uint32_t last = documents.back();
+      documents.pop_back();
+      recount(most);
+      if (!(spread() < before)) {
+        documents.push_back(last);
+        recount(most);
+        return;
+      }
+      left.push_back(last);
+    }
   }
 
   // Within 5%, GPUs without work counting as zero.
@@ -93,6 +116,31 @@ class Round {
  private:
   [[nodiscard]] double load(std::size_t g) const { return grid_.lane_time(sum_[g], largest_[g]); }
 
+  // Of a document on each of its ranks.
+  [[nodiscard]] double cost(std::uint32_t document, int degree) const {
+    const auto tokens = static_cast<double>(documents_[document].tokens());
+    return tokens * tokens / degree;
+  }
+
+  void recount(std::size_t g) {
+    sum_[g] = largest_[g] = 0;
+    for (const std::uint32_t document : groups_[g].documents) {
+      sum_[g] += cost(document, groups_[g].degree);
+      largest_[g] = std::max(largest_[g], cost(document, groups_[g].degree));
+    }
+  }
+
+  // Most loaded GPU minus the least loaded.
+  [[nodiscard]] double spread() const {
+    double least = load(0);
+    double most = load(0);
+    for (std::size_t g = 1; g < groups_.size(); ++g) {
+      least = std::min(least, load(g));
+      most = std::max(most, load(g));
+    }
+    return most - least;
+  }
+
   const CpGrid& grid_;
   const std::vector<Slice>& documents_;
   std::vector<CpGroup> groups_;
@@ -101,7 +149,7 @@ class Round {
   int used_ = 0;
 };
 
-// Fills one round from `waiting` (longest first) and removes what it placed.
+// Fills one round from `waiting` (longest first, but for what was taken back) and removes what it placed.
 Round fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
                  std::vector<std::uint32_t>& waiting) {
   Round round(grid, documents);
@@ -127,6 +175,7 @@ Round fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
   }
   assert(waiting.empty() || first_degree != 0);  // the hard limit lets every document fit an empty round
   left.insert(left.end(), waiting.begin() + static_cast<std::ptrdiff_t>(at), waiting.end());
+  round.trim_overload(left);
   waiting = std::move(left);
   round.fill_empty_gpus();
   return round;
