@@ -30,17 +30,17 @@ struct Chunk {
   friend constexpr bool operator==(const Chunk&, const Chunk&) = default;
 };
 
-inline constexpr int kDistributed = -1;         // placement of a slice spread over the whole CP group
-inline constexpr int kStudyRecompute = -1;      // recompute_layers: what the study's layout says
+inline constexpr int kDistributed = -1;     // placement of a slice spread over the whole CP group
+inline constexpr int kStudyRecompute = -1;  // recompute_layers: what the study's layout says
 
 // What one pipeline pass processes: an ordered list of slices.
 struct MicroBatch {
   std::vector<Slice> slices;
-  std::vector<int> placement;           // per slice: kDistributed or a CP rank; empty = all distributed
+  std::vector<int> placement;  // per slice: kDistributed or a CP rank; empty = all distributed
   Chunk chunk;
   int recompute_layers = kStudyRecompute;  // HBP: checkpointed layers of the whole model
-  std::int64_t pad_each_to = 0;         // padded batches: every slice is computed as this many tokens; 0 = no
-  std::int64_t pack_length = 0;         // pack-length packers: the length `pr` counts padding against; 0 = none
+  std::int64_t pad_each_to = 0;  // padded batches: every slice is computed as this many tokens; 0 = no
+  std::int64_t pack_length = 0;  // pack-length packers: the length `pr` counts padding against; 0 = none
 
   [[nodiscard]] std::int64_t tokens() const {
     std::int64_t sum = 0;
@@ -64,16 +64,19 @@ struct Step {
   // Made after the end of the data to empty what was held, or a short last iteration of a policy that sees
   // the whole set: counts in time and tokens, not in means over steps.
   bool tail = false;
-  double pack_ms = 0;          // measured wall time of the policy for this step
+  double pack_ms = 0;  // measured wall time of the policy for this step
 };
 
 // Where a policy that uses a solver ended: printed beside its result.
 struct SolverReport {
   int step = 0;
-  double incumbent = 0;  // objective of the plan used
-  double bound = 0;      // proven lower bound
-  double seconds = 0;    // measured
+  bool over_steps = false;  // the sum over steps of each step's largest bin; else the largest bin
+  double incumbent = 0;     // objective of the plan used
+  double bound = 0;         // proven lower bound
+  double seconds = 0;       // measured
   bool optimal = false;
+
+  [[nodiscard]] double gap() const { return incumbent > 0 ? (incumbent - bound) / incumbent : 0; }
 };
 
 struct Plan {

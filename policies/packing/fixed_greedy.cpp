@@ -10,6 +10,8 @@
 //
 // O(n log(bins)) while the least loaded bin has room, which is nearly always; a document that finds it full
 // looks at every bin. The paper gives no rule for what fits nowhere: ours is the specified one above.
+#include "policies/packing/fixed_greedy.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,42 +31,22 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
-
 struct Held {
   Slice slice;
   std::size_t arrived = 0;  // global batch
 };
 
-// Bin of each document of `sorted`, or kNowhere. Documents come longest first.
-std::vector<std::size_t> place(std::span<const Held> sorted, std::size_t bins, std::int64_t capacity) {
-  LeastLoaded<double> load(bins);
-  std::vector<std::int64_t> room(bins, capacity);
-  std::vector<std::size_t> bin_of(sorted.size(), kNowhere);
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const std::int64_t tokens = sorted[i].slice.tokens();
-    std::size_t best = load.least();
-    if (room[best] < tokens) {
-      best = kNowhere;
-      for (std::size_t b = 0; b < bins; ++b) {
-        if (room[b] >= tokens && (best == kNowhere || load.load(b) < load.load(best))) best = b;
-      }
-      if (best == kNowhere) continue;
-    }
-    bin_of[i] = best;
-    room[best] -= tokens;
-    load.add(best, static_cast<double>(tokens) * static_cast<double>(tokens));
-  }
-  return bin_of;
-}
-
-std::vector<Held> longest_first_of(std::vector<Held> documents) {
+std::vector<std::int64_t> lengths_of(std::span<const Held> documents) {
   std::vector<std::int64_t> lengths;
   lengths.reserve(documents.size());
   for (const Held& d : documents) lengths.push_back(d.slice.tokens());
+  return lengths;
+}
+
+std::vector<Held> longest_first_of(const std::vector<Held>& documents) {
   std::vector<Held> sorted;
   sorted.reserve(documents.size());
-  for (const std::uint32_t i : longest_first(lengths)) sorted.push_back(documents[i]);
+  for (const std::uint32_t i : longest_first(lengths_of(documents))) sorted.push_back(documents[i]);
   return sorted;
 }
 
@@ -79,8 +61,9 @@ class FixedGreedy {
   void pack(std::vector<Held> arriving, std::size_t steps, bool tail) {
     std::vector<Held> documents = std::exchange(held_, {});
     documents.insert(documents.end(), arriving.begin(), arriving.end());
-    const std::vector<Held> sorted = longest_first_of(std::move(documents));
-    const std::vector<std::size_t> bin_of = place(sorted, steps * micro_batches_, capacity_);
+    const std::vector<Held> sorted = longest_first_of(documents);
+    const std::vector<std::size_t> bin_of =
+        place_by_attention(lengths_of(sorted), steps * micro_batches_, capacity_);
 
     const std::size_t first = plan_.steps.size();
     append_steps(sorted, bin_of, steps, tail);
@@ -121,6 +104,28 @@ class FixedGreedy {
 };
 
 }  // namespace
+
+std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> lengths, std::size_t bins,
+                                            std::int64_t capacity) {
+  LeastLoaded<double> load(bins);
+  std::vector<std::int64_t> room(bins, capacity);
+  std::vector<std::size_t> bin_of(lengths.size(), kNowhere);
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    const std::int64_t tokens = lengths[i];
+    std::size_t best = load.least();
+    if (room[best] < tokens) {
+      best = kNowhere;
+      for (std::size_t b = 0; b < bins; ++b) {
+        if (room[b] >= tokens && (best == kNowhere || load.load(b) < load.load(best))) best = b;
+      }
+      if (best == kNowhere) continue;
+    }
+    bin_of[i] = best;
+    room[best] -= tokens;
+    load.add(best, static_cast<double>(tokens) * static_cast<double>(tokens));
+  }
+  return bin_of;
+}
 
 Plan plan_fixed_greedy(const PackingProblem& problem) {
   FixedGreedy packer(problem.options);

@@ -1,12 +1,16 @@
-// The integer program behind the solver baselines: every document to one bin, least heaviest bin.
+// The integer program behind the solver baselines: every document to one bin, the heaviest bin as light as
+// can be. With several steps the bins are dealt to them heaviest first, `bins_a_step` each, and what counts
+// is the sum over steps of each step's heaviest bin:
 //
-//   min z   such that   sum_j x_ij = 1 for every document i,
-//                       sum_i weight_i x_ij <= z   and   sum_i tokens_i x_ij <= capacity for every bin j.
+//   min sum_s z_s   such that   sum_j x_ij = 1 for every document i,
+//                               sum_i weight_i x_ij <= z_s   for every bin j of step s,
+//                               sum_i tokens_i x_ij <= capacity for every bin j,   z_s <= heaviest_allowed.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -19,15 +23,28 @@ struct AssignmentProblem {
   std::vector<double> weight;        // per document, >= 0
   std::vector<std::int64_t> tokens;  // per document
   std::size_t bins = 1;
-  std::int64_t capacity = 0;  // tokens of a bin
+  std::int64_t capacity = 0;    // tokens of a bin
+  std::size_t bins_a_step = 0;  // 0: all bins are one step
+  double heaviest_allowed = std::numeric_limits<double>::infinity();
+
+  [[nodiscard]] std::size_t step_bins() const { return bins_a_step == 0 ? bins : bins_a_step; }
+  [[nodiscard]] std::size_t steps() const { return (bins + step_bins() - 1) / step_bins(); }
 };
 
 using BinOf = std::vector<std::uint32_t>;  // bin of each document
 
-// Weight of the heaviest bin; sums in document order, so equal assignments have equal bits.
+// Weight of each bin; sums in document order, so equal assignments have equal bits.
+std::vector<double> bin_weights(const AssignmentProblem&, const BinOf&);
+std::vector<std::int64_t> bin_tokens(const AssignmentProblem&, const BinOf&);
+
+// Weight of the heaviest bin.
 double heaviest_bin(const AssignmentProblem&, const BinOf&);
 
-// No assignment is lighter than the mean bin or than the heaviest document.
+// What is minimised: with the bins dealt to steps heaviest first, the sum of each step's heaviest. With one
+// step that is the heaviest bin.
+double sum_over_steps(const AssignmentProblem&, const BinOf&);
+
+// No assignment has a smaller sum over steps.
 double lower_bound(const AssignmentProblem&);
 
 bool within_capacity(const AssignmentProblem&, const BinOf&);
@@ -37,19 +54,25 @@ bool within_capacity(const AssignmentProblem&, const BinOf&);
 // O(documents) a candidate bin, a few dozen rounds in practice, at most 10,000.
 void improve_by_swaps(const AssignmentProblem&, BinOf&);
 
+// The same for the sum over steps, from the heaviest bin of every step: best improvement first, no bin above
+// heaviest_allowed. O(documents * bins) a document of those bins and round; a fixed number of evaluations in
+// all, so that it depends on nothing but its input.
+void improve_steps_by_swaps(const AssignmentProblem&, BinOf&);
+
 // Each document, heaviest first, to the lightest bin with room. False if one finds none.
 bool assign_greedily(const AssignmentProblem&, BinOf&);
 
 struct SolverLimits {
-  double seconds = 10;                        // wall time
+  double seconds = 10;                        // wall time, where there is no limit on nodes
   const std::atomic<bool>* cancel = nullptr;  // set by another thread: stop soon and keep what is found
   MilpSolver solver = MilpSolver::automatic;
+  std::int64_t nodes = 0;  // > 0: of branch and bound, instead of the time
 };
 
 struct AssignmentResult {
   BinOf bin_of;  // the best found; never worse than the start
   double objective = 0;
-  double bound = 0;      // proven: no assignment is lighter
+  double bound = 0;      // proven: no assignment is better
   double seconds = 0;    // measured
   bool optimal = false;  // objective == bound within 1e-9
 };

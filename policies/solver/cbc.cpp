@@ -7,6 +7,8 @@
 #include <CglProbing.hpp>
 #include <CoinPackedMatrix.hpp>
 #include <OsiClpSolverInterface.hpp>
+#include <algorithm>
+#include <cstdint>
 
 #include "policies/solver/assignment_program.h"
 
@@ -37,7 +39,7 @@ void load(const AssignmentProgram& program, OsiClpSolverInterface& solver) {
   solver.messageHandler()->setLogLevel(0);
   solver.loadProblem(matrix, program.column_lower.data(), program.column_upper.data(),
                      program.column_cost.data(), program.row_lower.data(), program.row_upper.data());
-  for (int c = 1; c < program.columns(); ++c) solver.setInteger(c);
+  for (int c = program.steps(); c < program.columns(); ++c) solver.setInteger(c);
 }
 
 }  // namespace
@@ -50,13 +52,17 @@ void search_with_cbc(const AssignmentProblem& problem, const SolverLimits& limit
   const AssignmentProgram program(problem);
   OsiClpSolverInterface solver;
   load(program, solver);
-  solver.getModelPtr()->setMaximumWallSeconds(limits.seconds);
+  if (limits.nodes == 0) solver.getModelPtr()->setMaximumWallSeconds(limits.seconds);
   CbcModel model(solver);
   model.setLogLevel(0);
   model.solver()->messageHandler()->setLogLevel(0);
   model.messageHandler()->setLogLevel(0);
-  model.setUseElapsedTime(true);
-  model.setMaximumSeconds(limits.seconds);
+  if (limits.nodes > 0) {
+    model.setMaximumNodes(static_cast<int>(std::min<std::int64_t>(limits.nodes, INT32_MAX)));
+  } else {
+    model.setUseElapsedTime(true);
+    model.setMaximumSeconds(limits.seconds);
+  }
   model.setAllowableGap(0);
   model.setAllowableFractionGap(0);
   const StopOnRequest stop(limits.cancel);
@@ -72,15 +78,16 @@ void search_with_cbc(const AssignmentProblem& problem, const SolverLimits& limit
   CbcHeuristicLocal local(model);
   model.addHeuristic(&local);
 
-  const std::vector<double> start = program.columns_of(result.bin_of, result.objective);
-  model.setBestSolution(start.data(), static_cast<int>(start.size()), start[0], true);
+  const std::vector<double> start = program.columns_of(result.bin_of);
+  model.setBestSolution(start.data(), static_cast<int>(start.size()), result.objective * program.scale, true);
   model.branchAndBound(0);
 
+  bool legal = true;
   if (model.bestSolution() != nullptr)
-    take_found(problem, program.assignment_of(model.bestSolution()), result);
+    legal = take_found(problem, program.assignment_of(model.bestSolution()), result);
   // A completed search proves the incumbent; one that was cut short proves its best open node.
-  take_bound(model.isProvenOptimal() ? result.objective : model.getBestPossibleObjValue() / program.scale,
-             result);
+  const bool proven = legal && model.isProvenOptimal();
+  take_bound(proven ? result.objective : model.getBestPossibleObjValue() / program.scale, result);
 }
 
 }  // namespace equipoise

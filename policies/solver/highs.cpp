@@ -5,6 +5,8 @@
 // names a file, that one and no other, since a wish that is silently not met is worse than an error.
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -29,6 +31,7 @@ struct Highs {
   void* (*create)() = nullptr;
   void (*destroy)(void*) = nullptr;
   int (*set_bool)(void*, const char*, int) = nullptr;
+  int (*set_int)(void*, const char*, int) = nullptr;
   int (*set_double)(void*, const char*, double) = nullptr;
   int (*pass_mip)(void*, int columns, int rows, int nonzeros, int format, int sense, double offset,
                   const double* cost, const double* lower, const double* upper, const double* row_lower,
@@ -70,6 +73,7 @@ Highs load_highs() {
   if (library == nullptr) return h;
   h.complete = look_up(library, "Highs_create", h.create) && look_up(library, "Highs_destroy", h.destroy) &&
                look_up(library, "Highs_setBoolOptionValue", h.set_bool) &&
+               look_up(library, "Highs_setIntOptionValue", h.set_int) &&
                look_up(library, "Highs_setDoubleOptionValue", h.set_double) &&
                look_up(library, "Highs_passMip", h.pass_mip) &&
                look_up(library, "Highs_setSolution", h.set_solution) &&
@@ -116,7 +120,7 @@ class Model {
 
 void pass(const AssignmentProgram& program, void* model) {
   std::vector<int> integrality(program.column_cost.size(), kInteger);
-  integrality[0] = kContinuous;
+  std::fill_n(integrality.begin(), program.steps(), kContinuous);
   highs().pass_mip(model, program.columns(), program.rows(), static_cast<int>(program.value.size()), kRowWise,
                    kMinimise, 0, program.column_cost.data(), program.column_lower.data(),
                    program.column_upper.data(), program.row_lower.data(), program.row_upper.data(),
@@ -139,7 +143,11 @@ void search_with_highs(const AssignmentProblem& problem, const SolverLimits& lim
   const AssignmentProgram program(problem);
   const Model model;
   h.set_bool(model.get(), "output_flag", 0);
-  h.set_double(model.get(), "time_limit", limits.seconds);
+  if (limits.nodes > 0)
+    h.set_int(model.get(), "mip_max_nodes",
+              static_cast<int>(std::min<std::int64_t>(limits.nodes, INT32_MAX)));
+  else
+    h.set_double(model.get(), "time_limit", limits.seconds);
   h.set_double(model.get(), "mip_rel_gap", 0);
   h.set_double(model.get(), "mip_abs_gap", 1e-9);
   pass(program, model.get());
@@ -147,20 +155,21 @@ void search_with_highs(const AssignmentProblem& problem, const SolverLimits& lim
     h.set_callback(model.get(), stop_on_request, const_cast<std::atomic<bool>*>(limits.cancel));
     for (const int type : {kMipInterrupt, kSimplexInterrupt}) h.start_callback(model.get(), type);
   }
-  std::vector<double> columns = program.columns_of(result.bin_of, result.objective);
+  std::vector<double> columns = program.columns_of(result.bin_of);
   h.set_solution(model.get(), columns.data(), nullptr, nullptr, nullptr);
   h.run(model.get());
 
+  bool legal = true;
   int feasible = 0;
   h.get_int(model.get(), "primal_solution_status", &feasible);
   if (feasible == kFeasible) {
     std::vector<double> rows(static_cast<std::size_t>(program.rows()));
     std::vector<double> column_dual(columns.size()), row_dual(rows.size());
     h.solution(model.get(), columns.data(), column_dual.data(), rows.data(), row_dual.data());
-    take_found(problem, program.assignment_of(columns.data()), result);
+    legal = take_found(problem, program.assignment_of(columns.data()), result);
   }
   double bound = 0;
-  if (h.status(model.get()) == kOptimal)
+  if (legal && h.status(model.get()) == kOptimal)
     take_bound(result.objective, result);
   else if (h.get_double(model.get(), "mip_dual_bound", &bound) == 0)
     take_bound(bound / program.scale, result);

@@ -27,10 +27,11 @@ bool solver_available(MilpSolver solver) {
 AssignmentResult solve_assignment(const AssignmentProblem& problem, const BinOf& start,
                                   const SolverLimits& limits) {
   const auto begin = std::chrono::steady_clock::now();
-  AssignmentResult result{start, heaviest_bin(problem, start), lower_bound(problem), 0, false};
+  AssignmentResult result{start, sum_over_steps(problem, start), lower_bound(problem), 0, false};
   const auto closed = [&] { return result.objective <= result.bound * (1 + kOptimalGap); };
   const bool cancelled = limits.cancel != nullptr && limits.cancel->load(std::memory_order_relaxed);
-  if (!solver_available(limits.solver) || (!closed() && !cancelled && limits.seconds > 0))
+  if (!solver_available(limits.solver) ||
+      (!closed() && !cancelled && (limits.nodes > 0 || limits.seconds > 0)))
     search(problem, limits, result);
   result.optimal = closed();
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

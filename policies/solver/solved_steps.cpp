@@ -6,26 +6,64 @@
 #include <utility>
 
 namespace equipoise {
+namespace {
 
-Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem, BinOf start,
-                const PackOptions& options, std::size_t step, Plan& plan) {
+// Maximum first, then the sum over steps.
+bool better(const AssignmentProblem& problem, const BinOf& a, const BinOf& b) {
+  const double most_a = heaviest_bin(problem, a);
+  const double most_b = heaviest_bin(problem, b);
+  return most_a != most_b ? most_a < most_b : sum_over_steps(problem, a) < sum_over_steps(problem, b);
+}
+
+SolverReport report_of(const AssignmentResult& result, std::size_t step, bool over_steps) {
+  return {static_cast<int>(step), over_steps, result.objective, result.bound, result.seconds, result.optimal};
+}
+
+BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, const PackOptions& options,
+            std::size_t step, Plan& plan) {
+  BinOf best = starts.front();
+  for (const BinOf& start : starts.subspan(1))
+    if (better(problem, start, best)) best = start;
+  improve_by_swaps(problem, best);  // changes nothing unless the maximum falls
+
+  AssignmentProblem largest = problem;
+  largest.bins_a_step = 0;
+  SolverLimits limits{options.time_limit_seconds, options.cancel, options.solver, options.node_limit};
+  const bool second = problem.steps() > 1;
+  if (second) limits.seconds /= 2;
+  const AssignmentResult first = solve_assignment(largest, best, limits);
+  plan.solver.push_back(report_of(first, step, false));
+  if (better(problem, first.bin_of, best)) best = first.bin_of;
+  if (!second) return best;
+
+  AssignmentProblem over_steps = problem;
+  over_steps.heaviest_allowed = heaviest_bin(problem, best);
+  improve_steps_by_swaps(over_steps, best);
+  limits.seconds = std::max(0.0, options.time_limit_seconds - first.seconds);
+  AssignmentResult result = solve_assignment(over_steps, best, limits);
+  plan.solver.push_back(report_of(result, step, true));
+  return std::move(result.bin_of);
+}
+
+}  // namespace
+
+Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
+                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {
   Bins bins(problem.bins);
   if (documents.empty()) return bins;
-  improve_by_swaps(problem, start);
-  const AssignmentResult result =
-      solve_assignment(problem, start, {options.time_limit_seconds, options.cancel, options.solver});
-  plan.solver.push_back(
-      {static_cast<int>(step), result.objective, result.bound, result.seconds, result.optimal});
+  const BinOf bin_of = solve(problem, starts, options, step, plan);
 
   std::vector<std::size_t> first(problem.bins, std::numeric_limits<std::size_t>::max());
-  for (std::size_t i = documents.size(); i-- > 0;) first[result.bin_of[i]] = i;
+  for (std::size_t i = documents.size(); i-- > 0;) first[bin_of[i]] = i;
+  const std::vector<double> weights = bin_weights(problem, bin_of);
   std::vector<std::size_t> order(problem.bins);
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return first[a] < first[b]; });
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : first[a] < first[b];
+  });
   std::vector<std::size_t> place(problem.bins);
   for (std::size_t p = 0; p < order.size(); ++p) place[order[p]] = p;
-  for (std::size_t i = 0; i < documents.size(); ++i) bins[place[result.bin_of[i]]].push_back(documents[i]);
+  for (std::size_t i = 0; i < documents.size(); ++i) bins[place[bin_of[i]]].push_back(documents[i]);
   return bins;
 }
 

@@ -1,4 +1,5 @@
-// What the two solver policies share: one integer program for one set of bins, and its report in the plan.
+// What the two solver policies share: the integer programs for one set of bins, and their reports in the
+// plan.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,16 @@ namespace equipoise {
 
 using Bins = std::vector<std::vector<Slice>>;
 
-// Improves `start` by swaps, then by the solver within options.time_limit_seconds, and reports into `plan` as
-// `step`. Bins come back ordered by their first document, documents in a bin in the order given.
-Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem, BinOf start,
-                const PackOptions& options, std::size_t step, Plan& plan);
+// Solves twice, within the limits of `options` together: first the lightest heaviest bin; then, where the
+// bins belong to several steps (problem.bins_a_step), the least sum over steps of each step's heaviest bin
+// among the assignments with that maximum. Both start from the best of `starts` (maximum first, then the
+// sum), improved by swaps, and never return anything worse. One full-window document fixes the maximum and
+// makes every assignment optimal for the first; the second tells them apart.
+//
+// Bins come back heaviest first, stable in the order of their first document, so bin j belongs to step
+// j div bins_a_step; documents in a bin in the order given. Reports into `plan` as `step`.
+Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
+                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan);
 
 Plan plan_fixed_solver(const PackingProblem& problem);
 Plan plan_varlen_solver(const PackingProblem& problem);

@@ -2,12 +2,13 @@
 // W(d) in place of len^2 and L_max in place of the window.
 //
 // wlb decides which documents a step holds (its queues and what it carries are the same), and its packing is
-// the start; the solver then looks for a better assignment of those documents to the step's N micro-batches.
+// the start; the solver then looks for a better assignment of those documents to the step's N micro-batches,
+// and never returns a worse one. A step is one set of bins here, so its largest is all there is to minimise.
 // The bins go to lanes as wlb's do: largest W first, to the least loaded lane with a free place.
 //
 // Cost: wlb, and one integer program a step; see SolverReport.
-#include <algorithm>
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -58,7 +59,7 @@ void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Pl
   }
   for (const Slice& slice : documents) program.tokens.push_back(slice.tokens());
   program.weight = work_of(documents, problem.workload);
-  Bins bins = solve_bins(documents, program, std::move(start), problem.options, index, plan);
+  Bins bins = solve_bins(documents, program, std::span(&start, 1), problem.options, index, plan);
 
   std::vector<double> weights;
   for (const std::vector<Slice>& bin : bins) {

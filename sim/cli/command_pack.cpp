@@ -152,8 +152,10 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   for (const Step& step : packed.plan.steps) packed.pack_ms += step.pack_ms;
   packed.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
   for (const SolverReport& r : packed.plan.solver)
-    log << "note: " << run.label << ", step " << r.step << ": incumbent " << r.incumbent << ", bound "
-        << r.bound << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s\n";
+    log << "note: " << run.label << ", step " << r.step << ", "
+        << (r.over_steps ? "sum over steps of the largest" : "largest") << ": incumbent " << r.incumbent
+        << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2) << "%"
+        << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s\n";
   if (!packed.plan.dropped.empty())
     log << "note: " << packed.plan.dropped.size() << " slices dropped (--oversize)\n";
   return packed;

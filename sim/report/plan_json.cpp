@@ -62,8 +62,10 @@ json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
     json reports = json::array();
     for (const SolverReport& r : plan.solver)
       reports.push_back({{"step", r.step},
+                         {"objective", r.over_steps ? "sum over steps" : "largest"},
                          {"incumbent", r.incumbent},
                          {"bound", r.bound},
+                         {"gap", r.gap()},
                          {"optimal", r.optimal},
                          {"measured", {{"seconds", r.seconds}}}});
     node["solver"] = std::move(reports);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "policies/error.h"
@@ -294,7 +295,7 @@ TEST_CASE("wlb is never better than varlen-solver on the same documents") {
 TEST_CASE("with a pack window the solver moves documents between steps and reports who waits") {
   if (!solver_available()) return;
   // Two steps of one window of 8. Plain has {8} and {2, 2, 2, 2}: 64 and 16. Two bins of 8 tokens cannot do
-  // better: the document of 8 fills one. Bins are ordered by their first document, so nothing waits.
+  // better: the document of 8 fills one. The heavier bin runs first, so nothing waits.
   const std::vector<GlobalBatch> batches = {{{{0, 0, 8}}, {0, 1}},
                                             {{{1, 0, 2}, {2, 0, 2}, {3, 0, 2}, {4, 0, 2}}, {0, 4}}};
   PackOptions options;
@@ -319,4 +320,147 @@ TEST_CASE("with a pack window the solver moves documents between steps and repor
   CHECK(carried_of(mixed.steps[0]) == Ids{1});
   CHECK(carried_of(mixed.steps[1]).empty());
   CHECK(mixed.solver.at(0).optimal);
+}
+
+TEST_CASE("with the maximum fixed by one document, the second solve lightens the other steps") {
+  if (!solver_available()) return;
+  // Two steps of two windows of 8: {8} {4 4} and {4 4} {2 2 2 2}. The document of 8 fixes the maximum at 64.
+  // Plain's bins of 64, 32, 32, 16 cost 64 + 32 = 96 over two steps. With {8} and {4 4} in the first step the
+  // rest makes two bins of 4 2 2, 24 each: 64 + 24 = 88, and no two bins of the rest are lighter.
+  const std::vector<GlobalBatch> batches = {
+      {{{0, 0, 8}, {1, 0, 4}, {2, 0, 4}}, {0, 1, 3}},
+      {{{3, 0, 4}, {4, 0, 4}, {5, 0, 2}, {6, 0, 2}, {7, 0, 2}, {8, 0, 2}}, {0, 2, 6}}};
+  PackOptions options;
+  options.context_window = 8;
+  options.sequences_per_step = 2;
+  options.pack_window = 2;
+  options.verify = true;
+  const Plan plan = plan_of("fixed-solver", batches, options);
+  CHECK(ids_of(plan.steps.at(0))[0] == Ids{0});
+  CHECK(ids_of(plan.steps.at(0))[1].size() == 2);
+  CHECK(largest(plan.steps.at(0)) == 64);
+  CHECK(largest(plan.steps.at(1)) == 24);
+  REQUIRE(plan.solver.size() == 2);
+  CHECK_FALSE(plan.solver[0].over_steps);
+  CHECK(plan.solver[0].incumbent == 64);
+  CHECK(plan.solver[1].over_steps);
+  CHECK(plan.solver[1].incumbent == 88);
+  CHECK(plan.solver[1].optimal);
+  CHECK(plan.solver[1].gap() == doctest::Approx(0));
+}
+
+TEST_CASE("fixed-solver is never worse than plain or fixed-greedy over the same pack window") {
+  if (!solver_available()) return;
+  SplitMix64 random(11);
+  int compared = 0;
+  for (int i = 0; i < 25; ++i) {
+    CAPTURE(i);
+    PackOptions options;
+    options.context_window = 64;
+    options.sequences_per_step = 1 + below(random, 3);
+    options.pack_window = 1 + below(random, 4);
+    options.lanes = static_cast<int>(1 + below(random, 2));
+    options.node_limit = 2;
+    options.verify = true;
+    std::vector<GlobalBatch> batches;
+    for (std::int64_t k = 0; k < options.pack_window; ++k)
+      batches.push_back(random_windows(random, options.sequences_per_step, 64, 1000 * k));
+    const Plan solved = plan_of("fixed-solver", batches, options);
+    const auto score = [](const Plan& plan) {  // maximum first, then the sum over steps of the largest
+      std::pair<double, double> pair{0, 0};
+      for (const Step& step : plan.steps) {
+        pair.first = std::max(pair.first, largest(step));
+        pair.second += largest(step);
+      }
+      return pair;
+    };
+    // Bins stand in the steps heaviest first.
+    for (std::size_t s = 1; s < solved.steps.size(); ++s)
+      CHECK(largest(solved.steps[s]) <= largest(solved.steps[s - 1]));
+    CHECK(score(solved) <= score(plan_of("plain", batches, options)));
+    const Plan greedy = plan_of("fixed-greedy", batches, options);
+    if (greedy.steps.size() > batches.size()) continue;  // it did not place everything
+    CHECK(score(solved) <= score(greedy));
+    ++compared;
+  }
+  CHECK(compared > 5);
+}
+
+TEST_CASE("the second solve finds the brute-force optimum under the first one's maximum") {
+  if (!solver_available()) return;
+  SplitMix64 random(12);
+  int tight = 0;
+  for (int i = 0; i < 40; ++i) {
+    CAPTURE(i);
+    std::vector<std::int64_t> tokens;
+    for (std::int64_t k = 4 + below(random, 3); k > 0; --k) tokens.push_back(1 + below(random, 30));
+    AssignmentProblem problem = squares(tokens, 4, 45);
+    problem.bins_a_step = 2;
+    BinOf start;
+    if (!assign_greedily(problem, start)) continue;
+    AssignmentProblem largest_only = problem;
+    largest_only.bins_a_step = 0;
+    const AssignmentResult first = solve_assignment(largest_only, start, {60, nullptr});
+    REQUIRE(first.optimal);
+    problem.heaviest_allowed = first.objective;
+
+    double optimum = std::numeric_limits<double>::infinity();
+    for (BinOf bin_of(tokens.size(), 0);;) {
+      if (within_capacity(problem, bin_of) && heaviest_bin(problem, bin_of) <= first.objective) {
+        std::vector<double> weights = bin_weights(problem, bin_of);
+        std::sort(weights.rbegin(), weights.rend());
+        optimum = std::min(optimum, weights[0] + weights[2]);
+      }
+      std::size_t at = 0;
+      while (at < bin_of.size() && ++bin_of[at] == problem.bins) bin_of[at++] = 0;
+      if (at == bin_of.size()) break;
+    }
+    for (const MilpSolver solver : {MilpSolver::cbc, MilpSolver::highs}) {
+      if (!solver_available(solver)) continue;
+      const AssignmentResult second = solve_assignment(problem, first.bin_of, {60, nullptr, solver});
+      CHECK(second.optimal);
+      CHECK(second.objective == doctest::Approx(optimum).epsilon(1e-7));
+      CHECK(heaviest_bin(problem, second.bin_of) <= first.objective);
+      CHECK(within_capacity(problem, second.bin_of));
+    }
+    CHECK(lower_bound(problem) <= optimum);
+    tight += optimum > lower_bound(problem) * 1.001 ? 1 : 0;
+
+    // The swaps that start it never worsen anything.
+    BinOf swapped = first.bin_of;
+    improve_steps_by_swaps(problem, swapped);
+    CHECK(sum_over_steps(problem, swapped) <= sum_over_steps(problem, first.bin_of));
+    CHECK(sum_over_steps(problem, swapped) >= optimum);
+    CHECK(heaviest_bin(problem, swapped) <= first.objective);
+    CHECK(within_capacity(problem, swapped));
+  }
+  CHECK(tight > 10);  // not all were solved by the trivial bound
+}
+
+TEST_CASE("a limit on nodes stands in place of the time: the clock changes nothing") {
+  if (!solver_available()) return;
+  SplitMix64 random(13);
+  std::vector<GlobalBatch> batches;
+  for (std::int64_t k = 0; k < 3; ++k) batches.push_back(random_windows(random, 3, 256, 1000 * k));
+  PackOptions options;
+  options.context_window = 256;
+  options.sequences_per_step = 3;
+  options.pack_window = 3;
+  options.node_limit = 5;
+  for (const MilpSolver solver : {MilpSolver::cbc, MilpSolver::highs}) {
+    if (!solver_available(solver)) continue;
+    options.solver = solver;
+    options.time_limit_seconds = 1e-6;
+    const Plan hurried = plan_of("fixed-solver", batches, options);
+    options.time_limit_seconds = 1e6;
+    const Plan patient = plan_of("fixed-solver", batches, options);
+    REQUIRE(hurried.steps.size() == patient.steps.size());
+    for (std::size_t s = 0; s < patient.steps.size(); ++s)
+      CHECK(ids_of(hurried.steps[s]) == ids_of(patient.steps[s]));
+    REQUIRE(hurried.solver.size() == patient.solver.size());
+    for (std::size_t r = 0; r < patient.solver.size(); ++r) {
+      CHECK(hurried.solver[r].incumbent == patient.solver[r].incumbent);
+      CHECK(hurried.solver[r].bound == patient.solver[r].bound);
+    }
+  }
 }
