@@ -34,6 +34,9 @@ struct Policy {
   BatchKind batches;
   bool sees_whole_set;                  // packs the whole document set at once: token delay is null
   Plan (*plan)(const PackingProblem&);  // the bare algorithm; call make_plan, which adds what all share
+  // Keys of a study's entry that mean something to it, beside those that concern every policy; and of
+  // `batch`: context_window and sequences_per_step where global batches are of documents.
+  std::span<const std::string_view> keys;
   // Most tokens of one document that the policy can place, for --oversize; null or 0: any length.
   std::int64_t (*hard_limit)(const PackOptions&) = nullptr;
 };

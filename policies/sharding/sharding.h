@@ -105,6 +105,7 @@ struct ShardPolicy {
   // Here their function decides like `adaptive`.
   bool decided_by_simulation;
   ShardFn shard;
+  std::span<const std::string_view> keys;  // of a study's entry that mean something to it
 };
 
 std::span<const ShardPolicy> sharding_policies();

@@ -14,6 +14,7 @@
 #include "sim/report/text_table.h"
 #include "sim/study/derive.h"
 #include "sim/study/json_object.h"
+#include "sim/study/key_notes.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/policy_run.h"
 
@@ -116,12 +117,29 @@ double step_work(const Plan& plan, const Workload& workload) {
   return total;
 }
 
-Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
-            const std::string& name, std::ostream& log) {
+PolicyRun run_of(const PackCommandOptions& options, const Study& study, const std::string& name) {
   json entry = options.policy;
   entry["name"] = name;
   PolicyRun run = read_policy_run(entry, "pack", study);
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
+  return run;
+}
+
+// Keys that none of the policies uses: of several, one may be meant for one.
+void note_idle_keys(const PackCommandOptions& options, const Study& study, std::ostream& log) {
+  const std::vector<PolicyRun>& runs = study.policies;
+  for (const std::string& key : runs.front().idle_keys) {
+    const auto idle = [&](const PolicyRun& run) {
+      return std::find(run.idle_keys.begin(), run.idle_keys.end(), key) != run.idle_keys.end();
+    };
+    if (!std::all_of(runs.begin(), runs.end(), idle)) continue;
+    for (const PolicyRun& run : runs) log << "note: " << idle_key_note(run, key) << '\n';
+  }
+  for (const std::string& note : idle_batch_notes(options.batch, study)) log << "note: " << note << '\n';
+}
+
+Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
+            PolicyRun run, std::ostream& log) {
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
   // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
@@ -156,8 +174,11 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
         << (r.over_steps ? "sum over steps of the largest" : "largest") << ": incumbent " << r.incumbent
         << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2) << "%"
         << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s\n";
-  if (!packed.plan.dropped.empty())
-    log << "note: " << packed.plan.dropped.size() << " slices dropped (--oversize)\n";
+  std::int64_t dropped = 0;
+  for (const Slice& slice : packed.plan.dropped) dropped += slice.tokens();
+  if (dropped > 0)
+    log << "note: " << run.label << ": " << packed.plan.dropped.size() << " slices with " << dropped
+        << " tokens dropped (--oversize)\n";
   return packed;
 }
 
@@ -201,14 +222,16 @@ void print_table(const std::vector<Packed>& all, const DocumentSet& documents, s
 
 void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log) {
   Study study = study_of(options);
+  for (const std::string& name : options.policies) study.policies.push_back(run_of(options, study, name));
   if (!study.trace.distribution.empty() && study.steps == 0) study.steps = 100;
   const Trace trace = load_trace(study);
   LoadOptions load;
   load.steps = study.steps;
   load.tail = study.loader;
   const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  note_idle_keys(options, study, log);
   std::vector<Packed> all;
-  for (const std::string& name : options.policies) all.push_back(pack(options, study, documents, name, log));
+  for (const PolicyRun& run : study.policies) all.push_back(pack(options, study, documents, run, log));
   if (options.format == Format::json) {
     if (!options.compare) {
       out << packed_json(all.front()).dump() << '\n';

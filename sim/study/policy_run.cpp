@@ -1,5 +1,6 @@
 #include "sim/study/policy_run.h"
 
+#include <cstdint>
 #include <set>
 #include <sstream>
 
@@ -7,6 +8,7 @@
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
+#include "sim/study/key_notes.h"
 
 namespace equipoise {
 
@@ -25,6 +27,7 @@ constexpr Preset kPresets[] = {
 };
 
 constexpr std::string_view kOversize[] = {"error", "drop", "truncate", "split"};
+constexpr std::string_view kPackOrders[] = {"shuffled", "created"};
 constexpr std::string_view kOrders[] = {"as-packed", "descending", "bell"};
 constexpr std::string_view kPlacementOrders[] = {"as-grouped", "arrival"};
 constexpr std::string_view kSolvers[] = {"auto", "cbc", "highs"};
@@ -66,7 +69,12 @@ void read_pack_options(JsonObject& object, PackOptions& o) {
   o.seed =
       static_cast<std::uint64_t>(object.integer("seed", static_cast<std::int64_t>(o.seed), 0, INT64_MAX));
   o.shuffle = object.flag("shuffle", o.shuffle);
+  o.pack_order = static_cast<PackOrder>(
+      object.choice("pack_order", static_cast<std::size_t>(o.pack_order), kPackOrders));
   o.time_limit_seconds = object.number("time_limit", o.time_limit_seconds, 0.001, 1e6);
+  o.node_limit = object.integer("node_limit", o.node_limit, 1, INT32_MAX);
+  if (object.has("time_limit") && object.has("node_limit"))
+    object.fail("node_limit", "one of time_limit and node_limit, not both");
   o.solver = static_cast<MilpSolver>(object.choice("solver", static_cast<std::size_t>(o.solver), kSolvers));
   o.verify = object.flag("verify", o.verify);
   o.pack_window = object.integer("pack_window", o.pack_window, 1, 1 << 20);
@@ -142,6 +150,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   if (const json* published = object.find("published"))
     run.published = read_published(*published, where + ".published");
   object.finish();
+  run.idle_keys = idle_keys(named, run);
   return run;
 }
 

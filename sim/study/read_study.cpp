@@ -7,6 +7,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
+#include "sim/study/key_notes.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/study.h"
 #include "traces/json_text.h"
@@ -278,6 +279,7 @@ Study parse_study(const json& file, const std::string& path) {
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
   make_labels_unique(study.policies);
   note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
+  note_idle_keys(batch == nullptr ? kEmpty : *batch, study);
   study.baseline = object.text("baseline", study.policies.front().label);
   object.finish();
   study.baseline = label_of(study.policies, study.baseline, path + ".baseline");

@@ -208,7 +208,6 @@ std::int64_t longest_of(const DocumentSet& documents) {
 // Packs, and notes in `result` how long that took and what the user should know.
 Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run, PolicyResult& result) {
   const auto note = [&](const std::string& text) { result.notes.push_back(run.label + ": " + text); };
-  if (run.search && run.name != "wlb") note("search has no effect (only wlb)");
   Plan plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, workload});
   for (const Step& step : plan.steps) result.pack_ms += step.pack_ms;
   result.pack_ms /= static_cast<double>(documents.batches.size());

@@ -54,7 +54,8 @@ struct PolicyRun {
   bool has_recompute = false;            // overrides the layout's
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
-  std::vector<Published> published;  // a paper's figures for this row
+  std::vector<Published> published;    // a paper's figures for this row
+  std::vector<std::string> idle_keys;  // of its entry, without effect
 };
 
 struct Cluster {

@@ -94,6 +94,52 @@ TEST_CASE("Rows of one name are told apart, the baseline may be a name or a labe
   CHECK(study.baseline == "wlb");
 }
 
+namespace {
+
+std::vector<std::string> notes_of_no_effect(const json& file) {
+  std::vector<std::string> notes;
+  for (const std::string& note : parse(file).notes)
+    if (holds(note, " has no effect")) notes.push_back(note);
+  return notes;
+}
+
+}  // namespace
+
+TEST_CASE("Keys that a policy or its sharding rule does not use are noted") {
+  json file = small_study();
+  file["policies"] = {
+      {{"name", "plain"}, {"chunk_size", 8192}, {"remainder", "tail"}, {"order", "bell"}},
+      {{"name", "ffd"}, {"queues", 2}, {"pack_order", "created"}, {"seed", 3}},
+      {{"name", "plain"}, {"cost", "quadratic"}, {"search", true}},
+      {{"name", "plain"}, {"cost", "quadratic"}, {"shard", "dacp"}, {"bucket_size", "32K"}},
+      {{"name", "wlb"}, {"search", true}, {"shard", "adaptive"}, {"pad", "error"}, {"tile", 64}}};
+  file["baseline"] = "ffd";
+  CHECK(notes_of_no_effect(file) ==
+        std::vector<std::string>{"plain: chunk_size has no effect on plain",
+                                 "plain: remainder has no effect on per-sequence sharding",
+                                 "ffd: queues has no effect on ffd", "plain #2: cost has no effect on plain",
+                                 "plain #2: search has no effect on plain",
+                                 "wlb: pad has no effect on adaptive sharding",
+                                 "wlb: tile has no effect: the profile says what its kernels' tiles cost"});
+  CHECK(notes_of_no_effect(small_study()).empty());
+}
+
+TEST_CASE("With whole documents, keys that shape windows are noted for the policies without use for them") {
+  json file = with("/policies", {"padded", "isf", {{"name", "chunkflow"}, {"oversize", "split"}}, "padded"});
+  file["baseline"] = "isf";
+  file["batch"]["loader"] = "drop";
+  file["batch"]["documents_per_step"] = 16;
+  CHECK(notes_of_no_effect(file) ==
+        std::vector<std::string>{
+            "chunkflow: oversize has no effect on chunkflow",
+            "batch.context_window has no effect with documents_per_step on padded, chunkflow: documents come "
+            "whole",
+            "batch.sequences_per_step has no effect with documents_per_step on padded, chunkflow: documents "
+            "come whole",
+            "batch.loader has no effect with documents_per_step on padded, isf, chunkflow: documents come "
+            "whole"});
+}
+
 TEST_CASE("A bad study is refused in one line: file, key, what was found, what is allowed") {
   const struct {
     const char* pointer;
@@ -181,6 +227,12 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: policies[1].groups: expected length:degree pairs such as 16K:1,128K:8, found 16K"},
       {"/policies/1/oversize", "skip",
        "study.json: policies[1].oversize: expected one of error, drop, truncate, split, found \"skip\""},
+      {"/policies/1/pack_order", "random",
+       "study.json: policies[1].pack_order: expected one of shuffled, created, found \"random\""},
+      {"/policies/1/node_limit", 0,
+       "study.json: policies[1].node_limit: expected an integer in 1..2147483647"},
+      {"/policies/1", json{{"name", "fixed-solver"}, {"node_limit", 10}, {"time_limit", 1}},
+       "study.json: policies[1].node_limit: expected one of time_limit and node_limit, not both, found 10"},
       {"/policies/1/schedule", "1f1c", "study.json: policies[1]: schedule: unknown name \"1f1c\""},
       {"/policies/1/published", json{{"metrics", {{"abr", 1}}}},
        "study.json: policies[1].published.source: expected where the figures stand"},

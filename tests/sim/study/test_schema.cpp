@@ -3,6 +3,7 @@
 #include <set>
 #include <sstream>
 
+#include "policies/policy_keys.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -74,4 +75,22 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
   CHECK(schema_keys(top["model"]["anyOf"][1]) == read_keys(file, "/model"));
   file["model"] = {{"layers", 1}, {"hidden", 64}, {"heads", 1}, {"ffn", 64}, {"vocab", 64}};
   CHECK(schema_keys(top["model"]["anyOf"][2]) == read_keys(file, "/model"));
+}
+
+TEST_CASE("Every policy key of the schema stands in some policy's row, or concerns all") {
+  const std::set<std::string> of_all = {"name",      "label", "shard",  "schedule", "recompute",
+                                        "published", "order", "verify"};
+  const json all = schema();
+  const json& entry = all["definitions"]["policy"]["properties"];
+  for (const auto& [key, value] : entry.items()) {
+    CAPTURE(key);
+    CHECK(is_policy_key(key) != of_all.contains(key));
+  }
+  const json& batch = all["properties"]["batch"]["properties"];
+  for (const Policy& policy : packing_policies())
+    for (const std::string_view key : policy.keys) {
+      CAPTURE(policy.name);
+      CAPTURE(key);
+      CHECK((entry.contains(std::string(key)) || batch.contains(std::string(key))));
+    }
 }

@@ -1,0 +1,172 @@
+// A policy's row says which keys it uses. Changing any other key must not change a plan; changing one of its
+// own must, in some case.
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "policies/error.h"
+#include "policies/policy_keys.h"
+#include "policies/solver/assignment.h"
+#include "tests/policies/packing_cases.h"
+#include "tests/policies/random_documents.h"
+
+using namespace equipoise;
+
+namespace {
+
+struct Case {
+  PackOptions options;
+  bool flops = false;  // the cost, else quadratic
+};
+
+struct Change {
+  std::string_view key;
+  std::function<void(Case&)> apply;
+};
+
+const std::vector<Change>& changes() {
+  static const std::vector<Change> all = {
+      {"context_window", [](Case& c) { c.options.context_window = 96; }},
+      {"sequences_per_step", [](Case& c) { c.options.sequences_per_step = 6; }},
+      {"pack_length", [](Case& c) { c.options.pack_length = 80; }},
+      {"micro_batches", [](Case& c) { c.options.micro_batches = 3; }},
+      {"oversize", [](Case& c) { c.options.oversize = Oversize::drop; }},
+      {"seed", [](Case& c) { c.options.seed = 12345; }},
+      {"shuffle", [](Case& c) { c.options.shuffle = false; }},
+      {"pack_order", [](Case& c) { c.options.pack_order = PackOrder::created; }},
+      {"pack_window", [](Case& c) { c.options.pack_window = 2; }},
+      {"queues", [](Case& c) { c.options.queues = 2; }},
+      {"thresholds", [](Case& c) { c.options.thresholds = {20}; }},
+      {"max_tokens", [](Case& c) { c.options.max_tokens = 70; }},
+      {"chunk_size", [](Case& c) { c.options.chunk_size = 11; }},
+      {"groups",
+       [](Case& c) {
+         c.options.groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};
+       }},
+      {"candidates",
+       [](Case& c) {
+         c.options.candidates = {{32, 1, 0, 0, 1.0}, {64, 2, 0, 0, 2.0}};
+       }},
+      {"rounds", [](Case& c) { c.options.rounds = 1; }},
+      {"threshold", [](Case& c) { c.options.threshold = 30; }},
+      {"curriculum_steps", [](Case& c) { c.options.curriculum_steps = 2; }},
+      {"balance_batching", [](Case& c) { c.options.balance_batching = false; }},
+      {"bucket_size", [](Case& c) { c.options.bucket_size = 50; }},
+      {"rollback", [](Case& c) { c.options.rollback = false; }},
+      {"placement_order", [](Case& c) { c.options.placement_order = PlacementOrder::arrival; }},
+      {"tokens_per_rank", [](Case& c) { c.options.tokens_per_rank = 24; }},
+      {"exact", [](Case& c) { c.options.exact = true; }},
+      {"equal_size", [](Case& c) { c.options.equal_size = true; }},
+      {"cost", [](Case& c) { c.flops = true; }},
+  };
+  return all;
+}
+
+// Options from which some change of every key shows: with and without groups and buckets.
+std::vector<Case> bases() {
+  Case plain;
+  PackOptions& o = plain.options;
+  o.context_window = 64;
+  o.sequences_per_step = 4;
+  o.lanes = 2;
+  o.context = 2;
+  o.documents_per_step = 12;
+  o.oversize = Oversize::split;
+  o.chunk_size = 20;
+  o.threshold = 60;
+  o.node_limit = 1;
+  Case buckets = plain;
+  buckets.options.bucket_size = 40;
+  Case groups = buckets;
+  groups.options.groups = {{16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
+  return {plain, buckets, groups};
+}
+
+std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& batches, const Case& c) {
+  const QuadraticWorkload quadratic;
+  const FlopsWorkload flops(64, 64);
+  const Workload& workload = c.flops ? static_cast<const Workload&>(flops) : quadratic;
+  std::string text;
+  const auto add = [&text](std::int64_t number) { text.append(std::to_string(number)).append(" "); };
+  Plan plan;
+  try {
+    plan = make_plan(policy, {batches, c.options, workload});
+  } catch (const UserError&) {
+    return "refused";
+  }
+  for (const Step& step : plan.steps) {
+    text += step.tail ? "\ntail " : "\n";
+    for (const Lane& lane : step.lanes) {
+      text += "| ";
+      add(lane.context);
+      add(lane.barrier_group);
+      for (const MicroBatch& m : lane.micro_batches) {
+        text += "( ";
+        for (const Slice& s : m.slices)
+          for (const std::int64_t n : {s.document, s.begin, s.end}) add(n);
+        for (const int rank : m.placement) add(rank);
+        for (const std::int64_t n : {std::int64_t{m.chunk.count}, m.pad_each_to, m.pack_length}) add(n);
+      }
+    }
+  }
+  text += "\n";
+  for (const Slice& s : plan.dropped) add(s.document);
+  return text;
+}
+
+bool solves(const Policy& policy) {
+  return uses_key(policy, "solver");
+}
+
+}  // namespace
+
+TEST_CASE("a key that a policy's row does not name changes no plan, and each that it names changes some") {
+  std::set<std::pair<std::string_view, std::string_view>> seen;  // policy, key
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SplitMix64 random(seed);
+    std::vector<std::vector<std::int64_t>> lengths(4);
+    for (std::vector<std::int64_t>& batch : lengths) batch = random_lengths(random, 12, 50);
+    lengths[1][3] = 150;  // above every limit here
+    const std::vector<GlobalBatch> batches = document_batches(lengths);
+    for (const Policy& policy : packing_policies()) {
+      if (solves(policy) && (seed > 3 || !solver_available())) continue;
+      for (const Case& base : bases()) {
+        const std::string before = fingerprint(policy, batches, base);
+        for (const Change& change : changes()) {
+          CAPTURE(seed);
+          CAPTURE(policy.name);
+          CAPTURE(change.key);
+          Case changed = base;
+          change.apply(changed);
+          const bool differs = fingerprint(policy, batches, changed) != before;
+          if (differs) seen.insert({policy.name, change.key});
+          REQUIRE((!differs || uses_key(policy, change.key)));
+        }
+      }
+    }
+  }
+  for (const Policy& policy : packing_policies()) {
+    if (solves(policy)) continue;
+    for (const Change& change : changes()) {
+      CAPTURE(policy.name);
+      CAPTURE(change.key);
+      CHECK(seen.contains({policy.name, change.key}) == uses_key(policy, change.key));
+    }
+  }
+}
+
+TEST_CASE("keys of no row concern every policy, keys of sharding rules only their rules") {
+  const Policy& plain = packing_policy("plain");
+  CHECK(uses_key(plain, "order"));
+  CHECK_FALSE(is_policy_key("order"));
+  CHECK_FALSE(uses_key(plain, "chunk_size"));
+  CHECK_FALSE(uses_key(plain, "block"));
+  CHECK(is_shard_key("block"));
+  CHECK_FALSE(is_shard_key("bucket_size"));  // of skrull, too
+  CHECK(uses_key(sharding_policy("dacp"), "bucket_size"));
+  CHECK(uses_key(sharding_policy("snake"), "block"));
+  CHECK_FALSE(uses_key(sharding_policy("adaptive"), "pad"));
+}
