@@ -146,6 +146,7 @@ Plan plan_fixed_solver(const PackingProblem& problem) {
     append_steps(bins, micro_batches, options, plan);
     note_carried(batches, plan.steps.size() - batches.size(), plan);
   }
+  note_programs(plan);
   return plan;
 }
 

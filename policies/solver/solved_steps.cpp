@@ -1,8 +1,10 @@
 #include "policies/solver/solved_steps.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <utility>
 
 namespace equipoise {
@@ -46,6 +48,19 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
 }
 
 }  // namespace
+
+void note_programs(Plan& plan) {
+  std::size_t optimal = 0;
+  double gap = 0;
+  for (const SolverReport& report : plan.solver) {
+    optimal += report.optimal ? 1 : 0;
+    gap = std::max(gap, report.gap());
+  }
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
+  plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
+                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
+}
 
 Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
                 std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {

@@ -26,6 +26,9 @@ using Bins = std::vector<std::vector<Slice>>;
 Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
                 std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan);
 
+// Notes how many of the programs were proven optimal, and the largest gap left.
+void note_programs(Plan& plan);
+
 Plan plan_fixed_solver(const PackingProblem& problem);
 Plan plan_varlen_solver(const PackingProblem& problem);
 

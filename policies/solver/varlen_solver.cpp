@@ -74,6 +74,7 @@ void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Pl
 Plan plan_varlen_solver(const PackingProblem& problem) {
   Plan plan = plan_wlb(problem);
   for (std::size_t s = 0; s < plan.steps.size(); ++s) solve_step(plan.steps[s], s, problem, plan);
+  note_programs(plan);
   return plan;
 }
 

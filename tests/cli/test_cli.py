@@ -403,6 +403,40 @@ class PackCommand(Case):
                 ranges.sort()
                 self.assertTrue(all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:])), policy)
 
+    def test_options_without_effect_are_noted_and_dropped_tokens_counted(self):
+        # Windows of 10 tokens, one a step: the document of 12 is above the pack length.
+        trace = self.write("trace.txt", "4\n12\n4\n")
+        shape = ("--context-window", 10, "--documents-per-step", 3, "--sequences-per-step", 1)
+        def notes(*more):
+            result = run("pack", trace, *shape, *more)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stderr.splitlines()
+        self.assertEqual(notes("--policy", "ffd", "--oversize", "drop"), ["note: ffd: 1 slices with 12 tokens dropped (--oversize)"])
+        self.assertEqual(notes("--policy", "isf", "--oversize", "truncate", "--chunk-size", 4), [
+            "note: chunk_size has no effect on isf", "note: isf: 1 slices with 2 tokens dropped (--oversize)"])
+        self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [])
+        # Of several policies, one may be meant.
+        self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [
+            "note: batch.context_window has no effect with documents_per_step on lpt: documents come whole"])
+        self.refused("pack", trace, *shape, "--policy", "isf", says=["document 1", "12", "10", "drop"])
+
+    def test_pack_order_and_node_limit(self):
+        def documents(*more):
+            plan = json.loads(self.ok("pack", trace, "--context-window", 4, "--sequences-per-step", 1, "--documents-per-step", 5,
+                                      "--format", "json", *more))
+            return [m["slices"][0][0] for step in plan["steps"] for lane in step["lanes"] for m in lane["micro_batches"]]
+        trace = self.write("trace.txt", "4\n" * 5)
+        # The shuffle is derived in tests/policies/test_packers.cpp.
+        self.assertEqual(documents("--policy", "ffd"), [2, 3, 1, 4, 0])
+        self.assertEqual(documents("--policy", "ffd", "--pack-order", "created"), [0, 1, 2, 3, 4])
+        self.assertEqual(documents("--policy", "ffd", "--no-shuffle"), [0, 1, 2, 3, 4])
+        self.refused("pack", trace, "--policy", "ffd", "--pack-order", "sorted", says=["pack_order", "shuffled, created", "sorted"])
+        self.refused("pack", trace, "--policy", "fixed-solver", "--node-limit", 3, "--time-limit", 1, says=["node_limit", "not both"])
+
+    def test_loader_drop_draws_enough(self):
+        plan = json.loads(self.ok("pack", "wlb-128k", "--policy", "plain", "--loader", "drop", "--steps", 3, "--format", "json"))
+        self.assertEqual(len(plan["steps"]), 3)
+
     def test_compare_and_csv(self):
         text = self.ok("pack", "wlb-128k", "--compare", "plain,wlb", "--steps", 3)
         self.assertIn("plain", text)
@@ -433,6 +467,9 @@ class OtherCommands(Case):
         self.assertEqual(sum(rank["tokens"] for rank in chosen["ranks"]), 8000)
         pairs = 5000 * 5001 // 2 + 3000 * 3001 // 2
         self.assertEqual(sum(rank["pairs"] for rank in chosen["ranks"]), pairs)
+        # 8 pairs on the slowest rank either way (tests/policies/test_sharding.cpp): a tie takes per-sequence.
+        tie = self.ok("shard", "--lengths", "2,3,3", "--cp", 2, "--policy", "adaptive", "--tile", 1, "--format", "json")
+        self.assertEqual(json.loads(tie)["chosen"], "per-sequence")
         self.refused("shard", "--lengths", "5,4", "--cp", 4, "--policy", "per-sequence", says=["8", "9"])
         self.refused("shard", "--lengths", "5,x", "--cp", 4, "--policy", "per-sequence", says=["--lengths", "x"])
 

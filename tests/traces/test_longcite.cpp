@@ -84,6 +84,23 @@ TEST_CASE("openhermes-longcite: abr 0.513 -> 0.269 -> 0.004") {
   CHECK(chain.balanced.abr <= 0.02);
 }
 
+TEST_CASE("sorted packers are as uneven as isf once their packs are mixed, and even by accident if not") {
+  // HBP's tables have about 0.51 for every packer of one length.
+  const std::vector<std::int64_t> lengths = synthesize("tulu3-longcite", 200000, 0).lengths;
+  PackOptions options;
+  options.documents_per_step = static_cast<std::int64_t>(lengths.size());
+  options.lanes = 4;
+  options.context = 8;
+  const DocumentSet set = load_documents(lengths, options, {});
+  for (const char* name : {"ffd", "bfd", "spfhp"}) {
+    CAPTURE(name);
+    options.pack_order = PackOrder::shuffled;
+    CHECK(std::abs(ratios(name, options, set).abr - 0.51) <= 0.1);
+    options.pack_order = PackOrder::created;
+    CHECK(ratios(name, options, set).abr <= 0.05);
+  }
+}
+
 TEST_CASE("tulu3-longcite averages 0.9K tokens, its body alone 0.8K") {
   CHECK(mean_of("tulu3-longcite") == doctest::Approx(0.9 * 1024).epsilon(0.06));
 }
