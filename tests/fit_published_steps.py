@@ -1,107 +1,180 @@
 #!/usr/bin/env python3
-"""Fits the slowdowns of each framework family to published steps and says how wrong they are on groups left out.
+"""Fits the slowdowns of the shipped framework presets to published steps, and writes them with their error.
+
+  tests/fit_published_steps.py --rows ROWS.csv --models MODELS.csv [--program P] [--write]
 
 A slowdown is how much slower a kind of kernel runs in a long training than alone: one for GEMM, attention and
-elementwise kernels of a family, never of a row or model. Least squares on logarithms of predicted over published,
-beyond 8 % linear (one misprinted row must not bend the rest), with a weak prior on "no slowdown" where the rows do
-not say. Only bf16 rows are fitted. Groups that are versions of one benchmark belong together (`stem`); each stem is
-left out in its turn, the others are fitted, and the rows left out are predicted: those errors are the result.
+elementwise kernels of a framework, never of a row or model. The cost that is minimised stands in
+sim/calibration/slowdown_fit.h, whose C++ fit (`equipoise fit --steps`) is for one's own runs and finds the same; here
+SciPy does it (python3-scipy). Only bf16 rows are fitted. A row's seconds do not depend on which rows are fitted, so each
+row is simulated once on a grid of slowdowns; every fit starts from several points on the interpolant and is then
+polished in a small box around its optimum, whose corners are simulated. Rows of versions of one benchmark differ
+little: each benchmark is left out in its turn, the others are fitted from independent starts, and the rows left out are
+predicted by the simulator itself. Those errors are the result. Fewer than four benchmarks cannot tell three numbers
+apart: then one number is fitted for all kinds.
 
-  tests/fit_published_steps.py --rows ROWS.csv --models MODELS.csv [--program P] [--write families.json]
-
-Columns as in published_steps.py, whose --families takes what --write wrote.
+--write puts slowdowns, rows, date, sources and errors into sim/framework/presets/.
 """
 import argparse
-import csv
+import datetime
+import itertools
 import json
-import math
 import statistics
 import sys
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import published_steps as steps
 
-SLOWDOWNS = ("gemm_slowdown", "attention_slowdown", "elementwise_slowdown")
-ROBUST = 0.08  # of a logarithm
-PRIOR = 0.5    # standard deviation of a slowdown's logarithm around 0, beside residuals of ROBUST
-DIFFERENCE = 0.02
-STEPS = 6
+try:
+    import numpy as np
+    from scipy.interpolate import RegularGridInterpolator
+    from scipy.optimize import least_squares
+except ImportError:
+    sys.exit("error: this program needs SciPy: install python3-scipy, or pip install scipy")
 
-
-def solve(matrix, right):
-    """Gaussian elimination with pivoting of a small system."""
-    n = len(right)
-    rows = [list(matrix[i]) + [right[i]] for i in range(n)]
-    for i in range(n):
-        pivot = max(range(i, n), key=lambda r: abs(rows[r][i]))
-        rows[i], rows[pivot] = rows[pivot], rows[i]
-        for r in range(i + 1, n):
-            factor = rows[r][i] / rows[i][i]
-            rows[r] = [a - factor * b for a, b in zip(rows[r], rows[i])]
-    answer = [0.0] * n
-    for i in reversed(range(n)):
-        answer[i] = (rows[i][n] - sum(rows[i][j] * answer[j] for j in range(i + 1, n))) / rows[i][i]
-    return answer
+KINDS = ("gemm", "attention", "elementwise")
+PRESETS = steps.ROOT / "sim/framework/presets"
+LEAST, MOST = 1.0, 3.0            # a kernel in training is not faster than alone
+ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
+PRIOR = 0.5                       # standard deviation of a slowdown's logarithm around 0
+LEAST_BENCHMARKS = 4              # for three numbers
+GRID = (1.0, 1.25, 1.6, 2.2, 3.0)
+STARTS = ((1.1, 1.1, 1.1), (1.7, 1.1, 1.1), (1.1, 1.7, 1.1), (1.1, 1.1, 1.7), (1.7, 1.7, 1.7))
+BOX = 0.03                        # half the width of the last search, of a logarithm
+SAME_CHIP = {"H100": ("H800",)}   # H800: the H100's chip with a narrower NVLink
 
 
 class Family:
-    def __init__(self, name, rows, models, program, pool):
-        self.name, self.rows, self.models, self.program, self.pool = name, rows, models, program, pool
-        self.published = [float(row["step_time_s"]) for row in rows]
+    """The rows of one preset and their simulated seconds."""
+
+    def __init__(self, name, rows, args):
+        self.name = name
+        self.simulator = steps.Simulator(args.program, rows, args.models, name, args.jobs)
         self.known = {}
+        first = self.simulator.predict("1,1,1")
+        self.ids = [row["row_id"] for row in first]
+        self.benchmarks = [row["benchmark"] for row in first]
+        self.published = np.array([float(row["published_seconds"]) for row in first])
+        self.numbers = 3 if len(set(self.benchmarks)) >= LEAST_BENCHMARKS else 1
+        points = list(itertools.product(GRID, repeat=3))
+        self.simulate(points)
+        table = np.array([self.known[p] for p in points]).reshape([len(GRID)] * 3 + [len(self.ids)])
+        self.interpolant = RegularGridInterpolator([GRID] * 3, table)
 
-    def errors(self, theta):
-        """ln(predicted / published) of every row; None where a row cannot be simulated."""
-        theta = tuple(round(t, 9) for t in theta)
-        if theta not in self.known:
-            framework = steps.FAMILIES[self.name]["framework"]
-            framework.update({key: math.exp(t) for key, t in zip(SLOWDOWNS, theta)})
-            predicted = list(self.pool.map(lambda row: steps.predict(self.program, row, self.models)[0], self.rows))
-            self.known[theta] = [p and math.log(p / q) for p, q in zip(predicted, self.published)]
-        return self.known[theta]
+    def simulate(self, points):
+        """Seconds of every row at every point; what is known is not simulated again."""
+        points = [tuple(float(x) for x in p) for p in points]
+        fresh = list(dict.fromkeys(p for p in points if p not in self.known))
+        if fresh:
+            rows = self.simulator.predict(*(",".join(f"{x:.9g}" for x in p) for p in fresh))
+            for i, point in enumerate(fresh):
+                seconds = rows[i * len(rows) // len(fresh):(i + 1) * len(rows) // len(fresh)]
+                self.known[point] = [float(row["predicted_seconds"]) for row in seconds]
+        return np.array([self.known[p] for p in points])
 
-    def cost(self, theta, seen):
-        errors = self.errors(theta)
-        data = sum(2 * ROBUST**2 * (math.sqrt(1 + (errors[i] / ROBUST) ** 2) - 1) for i in seen)
-        return data + sum((ROBUST * t / PRIOR) ** 2 for t in theta)
-
-    def fit(self, seen, start):
-        """Gauss-Newton with halving; slowdowns stay at 1 or above."""
-        theta = list(start)
-        for _ in range(STEPS):
-            here = self.errors(theta)
-            slopes = []
-            for k in range(len(theta)):
-                moved = [t + (DIFFERENCE if j == k else 0) for j, t in enumerate(theta)]
-                there = self.errors(moved)
-                slopes.append([there[i] - here[i] if i in seen else 0 for i in range(len(here))])
-            weight = {i: 1 / math.sqrt(1 + (here[i] / ROBUST) ** 2) for i in seen}
-            scale = (ROBUST / PRIOR) ** 2
-            matrix = [[sum(weight[i] * a[i] * b[i] for i in seen) / DIFFERENCE**2 + (scale if a is b else 0)
-                       for b in slopes] for a in slopes]
-            right = [-sum(weight[i] * a[i] * here[i] for i in seen) / DIFFERENCE - scale * theta[k]
-                     for k, a in enumerate(slopes)]
-            step = solve(matrix, right)
-            for halving in range(5):
-                near = [max(0.0, t + s / 2**halving) for t, s in zip(theta, step)]
-                if self.cost(near, seen) < self.cost(theta, seen):
-                    break
-            else:
-                break
-            theta = near
-        return theta
+    def errors(self, slowdowns):
+        """predicted / published - 1 of every row, by the simulator."""
+        return self.simulate([slowdowns])[0] / self.published - 1
 
 
-def stem_of(row):
-    return steps.stem(row["group"])
+def spread(theta):
+    """Three slowdowns from the numbers that are fitted."""
+    return np.exp(theta if len(theta) == 3 else np.repeat(theta, 3))
+
+
+def residuals(theta, seconds, published):
+    """Whose squares add up to the cost: robust ones of rows, and the prior."""
+    error = np.log(seconds(spread(theta)) / published)
+    robust = np.sign(error) * ROBUST * np.sqrt(2 * (np.sqrt(1 + (error / ROBUST) ** 2) - 1))
+    return np.concatenate([robust, ROBUST / PRIOR * np.log(spread(theta))])
+
+
+def search(seconds, published, start, low, high):
+    found = least_squares(residuals, np.clip(start, low, high), bounds=(low, high), args=(seconds, published),
+                          x_scale=0.1, ftol=1e-12, xtol=1e-12, gtol=1e-12)
+    return found.x, 2 * found.cost
+
+
+def fit(family, seen):
+    """Slowdowns and cost of the rows `seen`, from starts that know nothing of other fits."""
+    published = family.published[seen]
+    low, high = np.full(family.numbers, np.log(LEAST)), np.full(family.numbers, np.log(MOST))
+    edge = 1e-9  # starts lie inside the bounds
+
+    def on_grid(slowdowns):
+        return family.interpolant(np.clip(slowdowns, LEAST, MOST))[0][seen]
+
+    best = min((search(on_grid, published, np.log(start[:family.numbers]), low, high + edge) for start in STARTS),
+               key=lambda found: found[1])
+    theta = best[0]
+    for _ in range(10):
+        box = np.maximum(low, theta - BOX), np.minimum(high, theta + BOX)
+        axes = [np.exp([a, b]) for a, b in zip(spread_log(box[0]), spread_log(box[1]))]
+        corners = list(itertools.product(*axes))
+        table = family.simulate(corners)[:, seen].reshape(2, 2, 2, len(seen))
+        near = RegularGridInterpolator(axes, table, bounds_error=False, fill_value=None)
+        found, cost = search(lambda s: near(s)[0], published, theta, box[0], box[1] + edge)
+        at_edge = ((np.abs(found - box[0]) < 1e-6) & (box[0] > low)) | ((np.abs(found - box[1]) < 1e-6) & (box[1] < high))
+        theta = np.clip(found, low, high)
+        if not at_edge.any():
+            break
+    return spread(theta), cost
+
+
+def spread_log(theta):
+    return theta if len(theta) == 3 else np.repeat(theta, 3)
+
+
+def summary(errors):
+    return {"rows": len(errors), "mean_abs_error": round(statistics.mean(map(abs, errors)), 4),
+            "mean_error": round(statistics.mean(errors), 4), "worst": round(max(errors, key=abs), 4)}
 
 
 def print_errors(title, errors):
-    worst = max(errors, key=abs)
-    print(f"{title:44} {len(errors):4d} {100 * statistics.mean(map(abs, errors)):12.1f} "
-          f"{100 * statistics.mean(errors):11.1f} {100 * worst:8.1f}")
+    s = summary(errors)
+    print(f"{title:44} {s['rows']:4d} {100 * s['mean_abs_error']:12.1f} {100 * s['mean_error']:11.1f} "
+          f"{100 * s['worst']:8.1f}", flush=True)
+
+
+def fit_family(name, rows, args):
+    """The `kernels` part of a preset, from its rows; prints its errors."""
+    family = Family(name, rows, args)
+    everything = np.arange(len(family.ids))
+    by_benchmark = defaultdict(list)
+    for i in everything:
+        by_benchmark[family.benchmarks[i]].append(i)
+    of_benchmark, left_out = {}, []
+    for benchmark, members in sorted(by_benchmark.items()):
+        slowdowns, _ = fit(family, np.setdiff1d(everything, members))
+        errors = [float(e) for e in family.errors(np.round(slowdowns, 3))[members]]
+        print_errors(f"{name}: {benchmark}", errors)
+        of_benchmark[benchmark] = summary(errors)
+        left_out += errors
+    print_errors(f"{name}, all", left_out)
+    slowdowns, cost = fit(family, everything)
+    slowdowns = np.round(slowdowns, 3)
+    in_sample = [float(e) for e in family.errors(slowdowns)]
+    print_errors(f"{name}, in sample", in_sample)
+    print(f"  fitted to all of them: {dict(zip(KINDS, slowdowns.tolist()))}, cost {cost:.4f}"
+          + (", one number for all kinds" if family.numbers == 1 else ""), flush=True)
+    used = [row for row in rows if (row.get("row_id") or "") in family.ids]
+    families = sorted({word for row in used for word in ("H100", "H200") if word in row["gpu"]})
+    sources = sorted({row.get("source", "").split("@")[0] for row in used} - {""})
+    return {
+        "kind": "fitted",
+        "gpu_families": families + [alike for word in families for alike in SAME_CHIP.get(word, ())],
+        "slowdowns": dict(zip(KINDS, slowdowns.tolist())),
+        "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": family.numbers,
+                "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
+        "left_out": {**summary(left_out), "benchmarks": of_benchmark},
+    }
+
+
+def write_preset(name, kernels):
+    path = PRESETS / f"{name}.json"
+    preset = json.loads(path.read_text())
+    preset["kernels"] = kernels
+    path.write_text(json.dumps(preset, indent=1) + "\n")
 
 
 def main():
@@ -109,36 +182,24 @@ def main():
     parser.add_argument("--rows", required=True)
     parser.add_argument("--models", required=True)
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
-    parser.add_argument("--write", help="write the families with their fitted slowdowns to this file")
+    parser.add_argument("--write", action="store_true", help="write the shipped presets")
+    parser.add_argument("--only", choices=steps.FAMILIES, help="only this preset")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    models, rows, _ = steps.read_rows(args.rows, args.models)
-    rows = [row for row in rows if row["precision"] == "bf16"]
-    left_out = []
+    rows = [row for row in steps.read_table(args.rows, ("gpu", "model_id", "step_time_s"))
+            if (row.get("precision") or "bf16") == "bf16"]
     print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8}")
-    with ThreadPoolExecutor(args.jobs) as pool:
-        for name in steps.FAMILIES:
-            family = Family(name, [row for row in rows if steps.family_of(row) == name], models, args.program, pool)
-            usable = [i for i, error in enumerate(family.errors([0.0] * len(SLOWDOWNS))) if error is not None]
-            best = family.fit(usable, [math.log(1.1)] * len(SLOWDOWNS))
-            stems = defaultdict(list)
-            for i in usable:
-                stems[stem_of(family.rows[i])].append(i)
-            of_family = []
-            for stem, members in sorted(stems.items()):
-                others = [i for i in usable if i not in members]
-                theta = family.fit(others, best)
-                errors = [math.expm1(family.errors(theta)[i]) for i in members]
-                print_errors(f"{name}: {stem}", errors)
-                of_family += errors
-            print_errors(f"{name}, all", of_family)
-            left_out += of_family
-            fitted = {key: round(math.exp(t), 3) for key, t in zip(SLOWDOWNS, best)}
-            steps.FAMILIES[name]["framework"].update(fitted)
-            print(f"  fitted to all of them: {fitted}")
-    print_errors("all", left_out)
-    if args.write:
-        Path(args.write).write_text(json.dumps(steps.FAMILIES, indent=1) + "\n")
+    for name in steps.FAMILIES:
+        of_family = [row for row in rows if steps.family_of(row) == name]
+        if not of_family or args.only not in (None, name):
+            continue
+        kernels = fit_family(name, of_family, args)
+        if not args.write:
+            continue
+        write_preset(name, kernels)
+        if name == "fsdp":  # DeepSpeed has no rows of its own: the nearest framework's, error unknown
+            write_preset("deepspeed", {"kind": "borrowed", "from": name, "gpu_families": kernels["gpu_families"],
+                                       "slowdowns": kernels["slowdowns"]})
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@
 #include <memory>
 #include <string>
 
+#include "policies/error.h"
 #include "sim/cli/command_fit.h"
+#include "sim/cli/command_fit_steps.h"
 #include "sim/cli/command_predict.h"
 #include "sim/cli/command_profiles.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/framework/preset.h"
 
 namespace equipoise {
 
@@ -33,16 +36,47 @@ void add_profiles(CLI::App& app) {
 }
 
 void add_fit(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("fit", "Fit a profile to samples and say how wrong it is");
-  command->footer("Example: equipoise fit --samples cpu.samples.json --out cpu.json");
+  CLI::App* command = app.add_subcommand(
+      "fit", "Fit a profile to samples, or a framework preset to measured steps, and say how wrong it is");
+  command->footer(
+      "Examples: equipoise fit --samples cpu.samples.json --out cpu.json\n"
+      "          equipoise fit --steps my_runs.csv --preset megatron --out mine.json");
   const auto options = std::make_shared<FitCommandOptions>();
   command->add_option("--samples,samples", options->samples,
                       "Samples that `profile` wrote (.json; default samples.json), or tables (.csv)");
   command->add_option("--recipe", options->recipe, "Which rows make which table; needed for .csv");
   command->add_option("--document-histogram", options->document_histogram,
                       "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
-  command->add_option("--out", options->out, "The profile to write")->capture_default_str();
-  command->callback([options] {
+  CLI::Option* out = command->add_option("--out", options->out,
+                                         "The file to write; profile.json, with --steps framework.json");
+  const auto steps = std::make_shared<FitStepsOptions>();
+  steps->tables.preset = kDefaultFramework;
+  CLI::Option* rows =
+      command->add_option("--steps", steps->tables.rows,
+                          "Measured training steps (.csv), one a row: gpu, model_id, seq_len, tp, "
+                          "cp, pp, dp, mbs, gbs_seqs, step_time_s; see sim/calibration/README.md");
+  const auto with_steps = [&](CLI::Option* option) { option->needs(rows); };
+  with_steps(
+      command->add_option("--models", steps->tables.models,
+                          "With --steps: shapes of the rows' model_id (.csv); built-in models otherwise"));
+  with_steps(command->add_option("--preset", steps->tables.preset,
+                                 "With --steps: the framework that ran; see `equipoise list frameworks`"));
+  with_steps(command->add_option(
+      "--profile", steps->tables.profile,
+      "With --steps: the GPU of all rows; h100-sxm or h200-sxm by the gpu column otherwise"));
+  with_steps(
+      command->add_option("--slowdowns", steps->slowdowns,
+                          "With --steps: no fit, print the rows as G,A,E (slowdowns of GEMM, attention, "
+                          "elementwise) or `preset` predict them"));
+  with_steps(command->add_option("--jobs", steps->jobs, "With --steps: threads; all cores by default")
+                 ->check(CLI::Range(0, 4096)));
+  command->callback([options, steps, out] {
+    if (!steps->tables.rows.empty()) {
+      if (!options->samples.empty()) throw UserError("--steps: expected without --samples, found both");
+      if (out->count() > 0) steps->out = options->out;
+      fit_steps_command(*steps, std::cout, std::cerr);
+      return;
+    }
     if (options->samples.empty()) options->samples = {"samples.json"};
     fit_command(*options, std::cout, std::cerr);
   });

@@ -1,0 +1,61 @@
+// Measured training steps, in the columns of the public table of published runs, as studies to simulate.
+//
+// A row says what ran: GPU, model, layout, batch, precision and the seconds of a step. It becomes a study of
+// documents of one length, as benchmarks train; what the row does not say is the framework preset's. An empty
+// `act_recompute` means the cheaper of none and full that fits in memory; where it is given, the run existed
+// and its time is asked, not whether it fits.
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "profiler/fit/csv.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study.h"
+
+namespace equipoise {
+
+// How much slower kernels run than alone: GEMM, attention, elementwise.
+using Slowdowns = std::array<double, 3>;
+
+struct StepTables {
+  std::string rows;     // files
+  std::string models;   // empty: model_id names built-in models
+  std::string preset;   // name or file of a framework preset
+  std::string profile;  // of every row; empty: by the row's gpu (H100 or H200)
+};
+
+// One row, ready to be simulated at any slowdowns.
+struct StepRow {
+  std::string id;
+  std::string group;
+  std::string benchmark;  // the group without its version and precision: such rows differ little
+  std::string precision;
+  std::string recompute;  // stated, or the cheapest that fits
+  double published = 0;   // seconds
+  Study study;
+  StudyInputs inputs;
+
+  [[nodiscard]] double seconds(const Slowdowns& slowdowns) const;
+  [[nodiscard]] double seconds_as_preset() const;  // with the preset's own slowdowns
+};
+
+struct StepRows {
+  std::vector<StepRow> rows;
+  struct LeftOut {
+    std::string id, why;
+  };
+  std::vector<LeftOut> left_out;
+};
+
+// Columns needed: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s. Known beside them:
+// row_id, group, n_gpus, layers_run, vp, precision, act_recompute, notes, attention_impl,
+// optimizer_state_dtype. Throws UserError where a file is unreadable or lacks a column; a row that cannot be
+// simulated is left out with its reason. Independent of `jobs`.
+StepRows read_step_rows(const StepTables& tables, int jobs);
+
+// "dgxc_llama3.1-8b_bf16_v25.04.02" -> "dgxc_llama3.1-8b".
+std::string benchmark_of(const std::string& group);
+
+}  // namespace equipoise

@@ -1,0 +1,153 @@
+"""`equipoise fit --steps`: measured steps in, a framework preset out, and the same numbers as SciPy finds.
+
+EQUIPOISE names the program; ctest sets it.
+"""
+
+import argparse
+import csv
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.path.abspath(os.environ.get("EQUIPOISE", "build/release/bin/equipoise"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+
+COLUMNS = "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,mbs,gbs_seqs,precision,act_recompute,step_time_s".split(",")
+# Five benchmarks with unlike shares of GEMMs, attention and elementwise kernels.
+ROWS = [
+    ("a", "small_v1", 2048, 1, 1, 1, 2, 4, 16),
+    ("b", "small_v2", 2048, 2, 1, 1, 2, 4, 16),
+    ("c", "long_v1", 32768, 1, 1, 1, 2, 1, 4),
+    ("d", "long_v2", 65536, 2, 1, 1, 1, 1, 2),
+    ("e", "split", 4096, 4, 1, 1, 2, 2, 16),
+    ("f", "staged", 8192, 1, 1, 2, 2, 1, 16),
+    ("g", "spread", 16384, 1, 2, 1, 1, 1, 4),
+]
+TRUTH = (1.3, 1.6, 1.9)
+
+
+def run(*arguments, cwd=None):
+    environment = dict(os.environ, NO_COLOR="1")
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, env=environment, check=False
+    )
+
+
+class FitSteps(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def table(self, rows):
+        path = self.folder / "runs.csv"
+        with open(path, "w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(COLUMNS)
+            writer.writerows(rows)
+        return path
+
+    def rows(self, times):
+        return [(i, g, "H100", "wlb-550m", seq, tp, cp, pp, dp, mbs, gbs, "bf16", "none", time)
+                for (i, g, seq, tp, cp, pp, dp, mbs, gbs), time in zip(ROWS, times)]
+
+    def predict(self, path, slowdowns):
+        result = run("fit", "--steps", path, "--slowdowns", slowdowns)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [float(row["predicted_seconds"]) for row in csv.DictReader(io.StringIO(result.stdout))]
+
+    def made_up(self):
+        """Rows as long as TRUTH makes them, give or take 2 percent."""
+        seconds = self.predict(self.table(self.rows([1] * len(ROWS))), ",".join(map(str, TRUTH)))
+        return self.table(self.rows([s * (1 + 0.02 * (-1) ** i) for i, s in enumerate(seconds)]))
+
+    def refused(self, *arguments):
+        result = run("fit", *arguments)
+        self.assertEqual(result.returncode, 2, (arguments, result.stdout, result.stderr))
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        return result.stderr
+
+    def test_a_preset_from_made_up_runs_predicts_them_and_serves_a_study(self):
+        rows = self.made_up()
+        mine = self.folder / "mine.json"
+        result = run("fit", "--steps", rows, "--preset", "megatron", "--out", mine)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        preset = json.loads(mine.read_text())
+        kernels = preset["kernels"]
+        self.assertEqual(preset["name"], "mine")
+        self.assertEqual(kernels["gpu_families"], ["H100"])
+        self.assertEqual(kernels["fit"]["rows"], len(ROWS))
+        self.assertEqual(sorted(kernels["left_out"]["benchmarks"]), ["long", "spread", "small", "split", "staged"])
+        self.assertLess(kernels["fit"]["error_in_sample"]["mean_abs_error"], 0.03)
+        self.assertIn("all left out", result.stdout)
+        study = {"trace": {"uniform": 4096}, "model": "wlb-550m", "batch": {"context_window": 4096, "steps": 1},
+                 "policies": ["plain"], "framework": "mine.json"}
+        (self.folder / "study.json").write_text(json.dumps(study))
+        summary = run("study", self.folder / "study.json", "--format", "json")
+        self.assertEqual(summary.returncode, 0, summary.stderr)
+        self.assertEqual(json.loads(summary.stdout)["study"]["framework"], "mine")
+        # The preset written predicts as its own numbers do.
+        by_hand = ",".join(str(kernels["slowdowns"][k]) for k in ("gemm", "attention", "elementwise"))
+        as_preset = run("fit", "--steps", rows, "--preset", mine, "--slowdowns", "preset")
+        self.assertEqual([float(r["predicted_seconds"]) for r in csv.DictReader(io.StringIO(as_preset.stdout))],
+                         self.predict(rows, by_hand))
+
+    def test_the_fit_does_not_depend_on_threads(self):
+        rows = self.made_up()
+        files = []
+        for jobs in ("1", "3"):
+            out = self.folder / "x.json"
+            self.assertEqual(run("fit", "--steps", rows, "--out", out, "--jobs", jobs).returncode, 0)
+            files.append(out.read_text())
+        self.assertEqual(*files)
+
+    def test_scipy_finds_the_same(self):
+        try:
+            import scipy  # noqa: F401
+        except ImportError:
+            self.skipTest("SciPy is not installed")
+        import fit_published_steps
+        import published_steps
+
+        path = self.made_up()
+        out = self.folder / "x.json"
+        self.assertEqual(run("fit", "--steps", path, "--out", out).returncode, 0)
+        ours = json.loads(out.read_text())["kernels"]["slowdowns"]
+        args = argparse.Namespace(program=PROGRAM, models="", jobs=2)
+        family = fit_published_steps.Family("megatron", published_steps.read_table(path, ("gpu",)), args)
+        theirs, _ = fit_published_steps.fit(family, fit_published_steps.np.arange(len(family.ids)))
+        for kind, value in zip(fit_published_steps.KINDS, theirs):
+            self.assertAlmostEqual(ours[kind] / value, 1, delta=0.01, msg=(kind, ours, theirs))
+
+    def test_rows_of_another_precision_are_left_out_and_named(self):
+        rows = self.rows([1] * len(ROWS))
+        rows[0] = rows[0][:11] + ("fp8",) + rows[0][12:]
+        out = self.folder / "x.json"
+        result = run("fit", "--steps", self.table(rows), "--out", out)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("left out: a: precision fp8", result.stderr)
+        self.assertEqual(json.loads(out.read_text())["kernels"]["fit"]["rows"], len(ROWS) - 1)
+
+    def test_errors_are_one_line(self):
+        rows = self.table(self.rows([1] * len(ROWS)))
+        self.assertIn("no/such.csv", self.refused("--steps", "no/such.csv"))
+        self.assertIn('did you mean "megatron"', self.refused("--steps", rows, "--preset", "megatronn"))
+        self.assertIn("--slowdowns: expected preset, or three numbers", self.refused("--steps", rows, "--slowdowns", "1,2"))
+        self.assertIn("--slowdowns", self.refused("--steps", rows, "--slowdowns", "1,2,x"))
+        self.assertIn("--steps", self.refused("--models", rows))
+        self.assertIn("found both", self.refused("--steps", rows, "--samples", "x.json"))
+        empty = self.folder / "empty.csv"
+        empty.write_text("gpu,model_id\n")
+        self.assertIn("expected a column called seq_len", self.refused("--steps", empty))
+        none = self.folder / "none.csv"
+        none.write_text(",".join(COLUMNS) + "\n")
+        self.assertIn("expected at least one row that can be simulated", self.refused("--steps", none))
+
+
+if __name__ == "__main__":
+    unittest.main()
