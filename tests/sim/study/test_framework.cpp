@@ -55,7 +55,10 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK((preset.kernels == KernelTimes::borrowed) == (name == "deepspeed"));
     CHECK(preset.fitted_on(shipped("h100-sxm").device()) == (name != "none"));
     CHECK(!preset.fitted_on(shipped("cpu").device()));
+    // What was fitted says how wrong it is on benchmarks that the fit did not see.
+    CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
   }
+  CHECK(*FrameworkPreset::load("megatron").error <= 0.06);
   CHECK(framework_in(nullptr).preset.name == "megatron");
   // deepspeed has no rows of its own.
   const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed"), fsdp = FrameworkPreset::load("fsdp");
