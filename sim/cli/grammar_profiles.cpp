@@ -39,8 +39,8 @@ void add_fit(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "fit", "Fit a profile to samples, or a framework preset to measured steps, and say how wrong it is");
   command->footer(
-      "Examples: equipoise fit --samples cpu.samples.json --out cpu.json\n"
-      "          equipoise fit --steps my_runs.csv --preset megatron --out mine.json");
+      "Example: equipoise fit --samples cpu.samples.json --out cpu.json\n"
+      "         equipoise fit --steps my_runs.csv --preset megatron --out mine.json");
   const auto options = std::make_shared<FitCommandOptions>();
   command->add_option("--samples,samples", options->samples,
                       "Samples that `profile` wrote (.json; default samples.json), or tables (.csv)");
