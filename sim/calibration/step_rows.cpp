@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 #include <span>
 
 #include "policies/error.h"
@@ -176,8 +175,20 @@ StepRow make_row(const RowReader& reader, const std::string& where) {
 }  // namespace
 
 std::string benchmark_of(const std::string& group) {
-  static const std::regex version("_(bf16|fp8|fp8-linear)?_?(v?[0-9.]+)?$");
-  return std::regex_replace(group, version, "");
+  std::string_view name = group;
+  const size_t version = name.find_last_not_of("0123456789.");
+  if (version != name.npos && version + 1 < name.size()) {
+    if (name[version] == '_')
+      name = name.substr(0, version);
+    else if (version > 0 && name[version] == 'v' && name[version - 1] == '_')
+      name = name.substr(0, version - 1);
+  }
+  for (const std::string_view precision : {"_bf16", "_fp8-linear", "_fp8"})
+    if (name.ends_with(precision)) {
+      name.remove_suffix(precision.size());
+      break;
+    }
+  return std::string(name);
 }
 
 double StepRow::seconds(const Slowdowns& slowdowns) const {
