@@ -145,14 +145,19 @@ bool FrameworkPreset::fitted_on(const DeviceFacts& device) const {
   });
 }
 
+std::string slowdowns_text(const FrameworkOptions& options) {
+  char text[120];
+  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
+                options.attention_slowdown, options.elementwise_slowdown);
+  return text;
+}
+
 std::string FrameworkPreset::kernels_text() const {
   if (kernels == KernelTimes::benchmark) return "kernels at their benchmark speed";
-  char text[120];
-  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f, ", options.gemm_slowdown,
-                options.attention_slowdown, options.elementwise_slowdown);
-  std::string line = text;
+  const std::string line = slowdowns_text(options) + ", ";
   if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
   if (!error) return line + "fitted, error unknown";
+  char text[80];
   std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
                 100 * *error);
   return line + text;

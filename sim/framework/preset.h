@@ -45,6 +45,9 @@ struct FrameworkPreset {
   [[nodiscard]] std::string kernels_text() const;
 };
 
+// "GEMM x1.21, attention x1.00, elementwise x1.44".
+std::string slowdowns_text(const FrameworkOptions& options);
+
 inline constexpr std::string_view kDefaultFramework = "megatron";
 
 // Names of the presets that are found beside the program or in the source tree, sorted.

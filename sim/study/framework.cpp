@@ -73,6 +73,13 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
   return found;
 }
 
+std::string Framework::kernels_text_on(const Profile& profile) const {
+  const bool fitted = preset.fitted_on(profile.device());
+  if (says_slowdowns) return slowdowns_text(fitted ? on_fitted_gpus : elsewhere) + ", as the study says";
+  if (fitted || preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
+  return "kernels at their benchmark speed, its slowdowns were fitted on other GPUs";
+}
+
 Framework framework_of(std::string_view preset) {
   Framework framework;
   framework.preset = FrameworkPreset::load(preset);

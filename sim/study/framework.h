@@ -25,6 +25,8 @@ struct Framework {
   [[nodiscard]] FrameworkOptions on(const Profile& profile) const;
   // What a user must know of them there; nothing if the preset applies as it is.
   [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
+  // How much slower than alone kernels run there, and how well that is known.
+  [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
 };
 
 // A preset and nothing beside it.

@@ -394,6 +394,7 @@ StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunSt
   check_stragglers(options.steps, study.layout.gpus());
   StudyResult result;
   result.profile = inputs.profile.name();
+  result.kernels = study.framework.kernels_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;

@@ -86,6 +86,7 @@ struct StudyResult {
   std::int64_t tokens = 0;
   std::int64_t dropped_tokens = 0;
   std::string profile;
+  std::string kernels;  // how much slower the framework runs them on the profile's GPU than alone
   std::vector<std::string> notes;  // of the framework on the profile's GPU
   std::vector<PolicyResult> policies;
   std::size_t baseline = 0;

@@ -122,7 +122,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
   if (const PolicyResult* most = fullest_of(result); most != nullptr)
     out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
   out << "(simulated; kernels and collectives from profile " << result.profile << "; framework "
-      << study.framework.preset.name << ": " << study.framework.preset.kernels_text()
+      << study.framework.preset.name << ": " << result.kernels
       << "; pack ms measured on this machine)\n"
       << published_table(beside_published(result));
   return out.str();
@@ -163,6 +163,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                   {{"times", "simulated"},
                    {"profile", result.profile},
                    {"framework", study.framework.preset.name},
+                   {"kernels", result.kernels},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},

@@ -100,6 +100,15 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(other.layout.reduce_each_micro_batch);
   CHECK(other.framework.on(shipped("h100-sxm")).gemm_slowdown == 1.1);
   CHECK(other.framework.on(shipped("h100-sxm")).elementwise_slowdown == 2.5);
+
+  // What a result says of kernels is what its GPU's kernels were priced with.
+  CHECK(study.framework.kernels_text_on(shipped("h100-sxm")) == study.framework.preset.kernels_text());
+  CHECK(study.framework.kernels_text_on(shipped("cpu")) ==
+        "kernels at their benchmark speed, its slowdowns were fitted on other GPUs");
+  CHECK(other.framework.kernels_text_on(shipped("h100-sxm")) ==
+        "GEMM x1.10, attention x1.25, elementwise x2.50, as the study says");
+  CHECK(other.framework.kernels_text_on(shipped("cpu")) ==
+        "GEMM x1.10, attention x1.00, elementwise x1.00, as the study says");
 }
 
 TEST_CASE("A preset shards as its framework does: FSDP by ZeRO-3, DeepSpeed by ZeRO-2, reduced each time") {
