@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <ostream>
 
@@ -10,9 +12,11 @@
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
 #include "sim/cost/profiled_workload.h"
+#include "sim/engine/stage/step_simulator.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/derive.h"
+#include "sim/study/group_search.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
 #include "sim/study/load_trace.h"
@@ -117,6 +121,27 @@ double step_work(const Plan& plan, const Workload& workload) {
   return total;
 }
 
+// What HBP's choice of groups minimises: step times at stage fidelity, as in a study.
+std::function<double(const Plan&)> simulated_seconds(const Study& study, const RunModels& models,
+                                                     const PolicyRun& run) {
+  ShardRule rule;
+  rule.fixed = &sharding_policy(run.shard);
+  rule.options = run.sharding;
+  StepOptions steps;
+  steps.schedule = &schedule_policy(study.schedule);
+  const auto simulator = std::make_shared<StepSimulator>(models.costs, rule, steps, &models.memory);
+  return [simulator, &models](const Plan& plan) {
+    double sum = 0;
+    for (const Step& step : plan.steps) {
+      const StepResult result = simulator->run(step);
+      if (result.peak.parts.total() > models.memory.capacity_bytes())
+        return std::numeric_limits<double>::infinity();
+      sum += to_seconds(result.step);
+    }
+    return sum;
+  };
+}
+
 PolicyRun run_of(const PackCommandOptions& options, const Study& study, const std::string& name) {
   json entry = options.policy;
   entry["name"] = name;
@@ -149,6 +174,9 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
     if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
         !nothing_fits.empty())
       throw UserError(run.label + ": " + nothing_fits);
+  if (pricing.models && run.name == "hbp" && run.pack.groups.empty())
+    choose_groups(study, *pricing.models, {documents.batches, run.pack, *pricing.workload},
+                  simulated_seconds(study, *pricing.models, run), run, notes);
   if (run.search && run.name == "wlb") {
     const PackingProblem problem{documents.batches, run.pack, *pricing.workload};
     const auto work = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };

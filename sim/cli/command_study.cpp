@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -50,8 +51,19 @@ void check_options(const StudyOptions& options, const Study& study) {
   check_stragglers(settings, layout.gpus());
 }
 
+// Each profile once: a wrong name is wrong in every case that has it.
+void check_profiles(const std::vector<Case>& cases) {
+  std::set<std::string> known;
+  for (const Case& c : cases) {
+    if (c.name.empty() || !known.insert(c.study.cluster.profile).second) continue;
+    (void)naming(c.name + ": " + c.study.file + ": cluster.profile",
+                 [&] { return Profile::load(c.study.cluster.profile); });
+  }
+}
+
 // The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
-// last should not be found after hours.
+// last should not be found after hours. Values that are right and do not go together in one case (a TP degree that
+// does not divide the heads) leave the other cases alone, unless no case is left.
 std::vector<Case> cases_of(const StudyOptions& options) {
   std::vector<Case> cases(1);
   cases.front().assignments = options.set;
@@ -74,12 +86,17 @@ std::vector<Case> cases_of(const StudyOptions& options) {
   }
   for (Case& c : cases) {
     const auto read = [&] {
-      c.study = read_study(options.file, c.assignments);
-      check_options(options, c.study);
+      c.study = c.name.empty() ? read_study(options.file, c.assignments)
+                               : read_case(options.file, c.assignments);
+      if (c.study.impossible.empty()) check_options(options, c.study);
       return 0;
     };
     (void)(c.name.empty() ? read() : naming(c.name, read));
   }
+  check_profiles(cases);
+  const bool any_possible =
+      std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.study.impossible.empty(); });
+  if (!any_possible) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
   return cases;
 }
 
@@ -150,7 +167,7 @@ class Printer {
   void add(const std::string& name, const Study& study, const StudyResult& result) {
     if (format_ == Format::table) {
       if (sweep_)
-        table_.add(name, result);
+        table_.add(name, study, result);
       else
         out_ << study_table(study, result) << std::flush;
     } else if (format_ == Format::json) {
@@ -200,6 +217,7 @@ class ProgressLine {
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
 StudyResult study_of(const Case& c, const RunStudyOptions& run) {
+  if (!c.study.impossible.empty()) return refused_study(c.study, c.study.impossible);
   std::optional<StudyInputs> inputs;
   try {
     inputs = load_inputs(c.study);
@@ -250,7 +268,11 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   std::size_t finished = 0;
   try {
     for (const Case& c : cases) {
-      run_case(c, options, run, printer, log);
+      const auto ran = [&] {
+        run_case(c, options, run, printer, log);
+        return 0;
+      };
+      (void)(c.name.empty() ? ran() : naming(c.name, ran));
       ++finished;
     }
   } catch (const Interrupted&) {

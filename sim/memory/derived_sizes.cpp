@@ -1,6 +1,7 @@
 #include "sim/memory/derived_sizes.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "policies/packing/hbp.h"
@@ -24,11 +25,27 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
 
 }  // namespace
 
-Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, int micro_batches) {
-  int count = std::max(1, micro_batches);
-  if (layout.virtual_pipeline > 1) count = (count + layout.pipeline - 1) / layout.pipeline * layout.pipeline;
-  const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
-  return policy.make({layout.pipeline, layout.virtual_pipeline, groups});
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches) {
+  const std::int64_t round = layout.virtual_pipeline > 1 ? layout.pipeline : 1;
+  const std::int64_t wanted = (std::max<std::int64_t>(1, micro_batches) + round - 1) / round * round;
+  const auto of = [&](std::int64_t count) {
+    const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
+    return policy.make({layout.pipeline, layout.virtual_pipeline, groups});
+  };
+  std::int64_t count = std::min<std::int64_t>(wanted, std::int64_t{2} * layout.pipeline);
+  Schedule schedule = of(count);
+  while (count < wanted) {
+    count = std::min(wanted, 2 * count);
+    Schedule longer = of(count);
+    if (longer.kept_bound == schedule.kept_bound) break;
+    schedule = std::move(longer);
+  }
+  return schedule;
+}
+
+std::int64_t tokens_of_rank(std::int64_t tokens, int context) {
+  const std::int64_t chunks = std::int64_t{2} * context;
+  return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
 }
 
 double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens, int context,
@@ -44,13 +61,8 @@ double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::in
 
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
                                  std::int64_t limit) {
-  // Two chunks a rank, the last ones padded: what sharding makes of so many tokens at most.
-  const auto on_a_rank = [context](std::int64_t tokens) {
-    const std::int64_t chunks = std::int64_t{2} * context;
-    return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
-  };
   return largest(limit, [&](std::int64_t tokens) {
-    return uniform_peak(memory, schedule, on_a_rank(tokens), context) <= memory.capacity_bytes();
+    return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <= memory.capacity_bytes();
   });
 }
 
@@ -73,6 +85,7 @@ int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, st
   if (m1 >= 0) return c_min;
   int needed = std::max(c_min, checkpointed_layers(c_min, m1, c_max, m2, c_max));
   while (free_bytes(needed) < 0) ++needed;
+  while (free_bytes(needed - 1) >= 0) --needed;
   return needed;
 }
 

@@ -15,8 +15,11 @@
 namespace equipoise {
 
 // The schedule of a lane of `micro_batches` standalone micro-batches, as many more as the schedule asks for where
-// it takes whole rounds only.
-Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, int micro_batches);
+// it takes whole rounds only; fewer where more would keep no more in flight.
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches);
+
+// Tokens of a micro-batch on the fullest of `context` ranks: two chunks a rank, the last ones padded.
+std::int64_t tokens_of_rank(std::int64_t tokens, int context);
 
 // Bytes at the peak if every micro-batch has `rank_tokens` tokens on each of `context` ranks and checkpoints
 // `recompute_layers` of the model (kStudyRecompute: as the layout says).
@@ -31,8 +34,8 @@ std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& sche
 std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context);
 
 // HBP Algorithm 4: layers of the model to checkpoint so that micro-batches of `rank_tokens` tokens a rank fit; -1
-// if none suffices. Two probes of the memory and the straight line between them (policies/packing/hbp.h); then
-// more where stages get their next layer late.
+// if none suffices. Two probes of the memory and the straight line between them (policies/packing/hbp.h), then
+// fewer or more where stages get their next layer early or late.
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context);
 

@@ -1,7 +1,6 @@
 #include "sim/memory/memory_model.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "sim/memory/stage_memory.h"
 #include "sim/schedule/timing.h"
@@ -140,10 +139,8 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   return out;
 }
 
-double MemoryModel::transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
-                                    bool recomputes) const {
-  const Footprint op = transient(stage == layout_.pipeline - 1, rank_tokens, gathered, recomputes);
-  return op.gathered_kv + op.logits + op.buffers;
+std::int64_t MemoryModel::gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const {
+  return layout_.context_comm == ContextComm::all_gather ? group_tokens : 2 * rank_tokens;
 }
 
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
@@ -182,64 +179,6 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, const LaneLoad& load
     }
   }
   return peak;
-}
-
-// Activations of a micro-batch of `rank_tokens` tokens times what a pipeline keeps on the stage: P - s of
-// them with 1F1B; with virtual stages, of one virtual stage each, the warm-up of interleaved 1F1B and one
-// more.
-double MemoryModel::in_flight_bytes(int stage, std::int64_t rank_tokens, const MicroBatch& like) const {
-  double largest = 0;
-  for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
-    largest = std::max(largest, activation_bytes(v, rank_tokens, recomputed_layers(v, like)));
-  const int after = layout_.pipeline - 1 - stage;
-  const int kept = layout_.virtual_pipeline == 1
-                       ? after + 1
-                       : 2 * after + (layout_.virtual_pipeline - 1) * layout_.pipeline + 1;
-  return kept * largest;
-}
-
-std::int64_t MemoryModel::largest_micro_batch(int context) const {
-  double best = 1e300;
-  for (int s = 0; s < layout_.pipeline; ++s) {
-    bool recomputes = false;
-    for (int v = s; v < layout_.virtual_stages(); v += layout_.pipeline)
-      recomputes = recomputes || recomputed_layers(v, MicroBatch{}) > 0;
-    // Any of the micro-batches in flight may be the largest.
-    const double per_token =
-        in_flight_bytes(s, 1, MicroBatch{}) + transient_bytes(s, 1, context > 1 ? context : 0, recomputes);
-    best = std::min(best, (capacity_ - fixed(s).total()) / per_token);
-  }
-  return best <= 0 ? 0 : static_cast<std::int64_t>(best) * context;
-}
-
-std::int64_t MemoryModel::bucket_size() const {
-  return largest_micro_batch(layout_.context) / layout_.context;
-}
-
-int MemoryModel::checkpointed_layers(std::int64_t rank_tokens, int context) const {
-  const auto free_bytes = [&](int layers) {
-    double least = 1e300;
-    MicroBatch probe;
-    probe.recompute_layers = layers;
-    for (int s = 0; s < layout_.pipeline; ++s) {
-      const double transient =
-          transient_bytes(s, rank_tokens, context > 1 ? rank_tokens * context : 0, layers > 0);
-      least =
-          std::min(least, capacity_ - fixed(s).total() - transient - in_flight_bytes(s, rank_tokens, probe));
-    }
-    return least;
-  };
-  // Two probes, as the paper takes them on the hardware; both recompute, so that both hold the layer at work.
-  const int c_min = 1, c_max = model_.layers;
-  if (free_bytes(0) >= 0) return 0;
-  const double m1 = free_bytes(c_min), m2 = free_bytes(c_max);
-  if (m2 < 0) return -1;
-  if (m1 >= 0) return c_min;
-  const double per_layer = (m2 - m1) / (c_max - c_min);
-  int needed = std::clamp(static_cast<int>(std::ceil(c_max - m2 / per_layer)), c_min, c_max);
-  // The straight line between the probes passes over stages that get their next layer late.
-  while (free_bytes(needed) < 0) ++needed;
-  return needed;
 }
 
 }  // namespace equipoise

@@ -103,26 +103,18 @@ class MemoryModel {
   // What micro-batch `index` of the load adds to a virtual stage.
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
+  [[nodiscard]] int model_layers() const { return model_.layers; }
+  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of its CP group's `group_tokens`: all
+  // with an all-gather, its own and the block that arrives with the other forms.
+  [[nodiscard]] std::int64_t gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const;
   [[nodiscard]] int layers(int virtual_stage) const {
     return layers_[static_cast<std::size_t>(virtual_stage)];
   }
 
-  // WLB-LLM's L_max: most tokens of a micro-batch on `context` ranks if all that 1F1B keeps in flight are as
-  // large. 0 if nothing fits.
-  [[nodiscard]] std::int64_t largest_micro_batch(int context) const;
-  // Skrull's BucketSize: most tokens of a micro-batch that one CP rank can hold.
-  [[nodiscard]] std::int64_t bucket_size() const;
-  // HBP Algorithm 4: layers of the model to checkpoint so that a micro-batch of `rank_tokens` tokens a rank
-  // fits; -1 if none suffices.
-  [[nodiscard]] int checkpointed_layers(std::int64_t rank_tokens, int context) const;
-
  private:
-  [[nodiscard]] double in_flight_bytes(int stage, std::int64_t rank_tokens, const MicroBatch& like) const;
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
   [[nodiscard]] Footprint transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                     bool recomputes) const;
-  [[nodiscard]] double transient_bytes(int stage, std::int64_t rank_tokens, std::int64_t gathered,
-                                       bool recomputes) const;
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
   [[nodiscard]] double most_gathered() const;
 

@@ -3,71 +3,47 @@
 #include <algorithm>
 
 #include "policies/error.h"
-#include "sim/engine/stage/lane_engine.h"
+#include "policies/step_shape.h"
+#include "sim/memory/derived_sizes.h"
+#include "sim/study/group_search.h"
 
 namespace equipoise {
 namespace {
 
-// Time of one micro-batch of one document of `length` tokens on `degree` ranks, forward and backward through
-// all stages, with `recompute_layers` of the model checkpointed.
-double micro_batch_seconds(const RunModels& models, std::int64_t length, int degree, int recompute_layers) {
-  ShardRule rule;
-  rule.fixed = &sharding_policy("per-document");
-  rule.options.pad = Pad::tail;
-  MicroBatchCoster coster(models.costs, rule);
-  MicroBatch micro_batch;
-  micro_batch.slices.push_back({0, 0, length});
-  micro_batch.recompute_layers = recompute_layers;
-  MicroBatchCost cost;
-  coster.cost(micro_batch, degree, cost);
-  LaneEngine engine(models.costs.model(), models.layout);
-  Picoseconds total = 0;
-  for (int v = 0; v < models.layout.virtual_stages(); ++v)
-    total += engine.alone(OpKind::F, v, micro_batch, cost) + engine.alone(OpKind::B, v, micro_batch, cost);
-  return to_seconds(total) / models.layout.pipeline;
+// The schedule of a row's lane of `micro_batches` micro-batches.
+Schedule schedule_of(const Study& study, const RunModels& models, const PolicyRun& run,
+                     std::int64_t micro_batches) {
+  return lane_schedule(schedule_policy(run.schedule.empty() ? study.schedule : run.schedule), models.layout,
+                       micro_batches);
 }
 
-// The best strategy of one pack length (HBP Algorithm 1, inner loop), at equal global tokens.
-bool best_candidate(const RunModels& models, std::int64_t length, std::int64_t global_tokens,
-                    GroupCandidate& best) {
-  const int replicas = models.layout.data * models.layout.context;
-  best = GroupCandidate{};
-  best.length = length;
-  for (int degree = 1; degree <= replicas; degree *= 2) {
-    if (replicas % degree != 0) continue;
-    if (models.layout.context_comm == ContextComm::ulysses &&
-        (models.costs.model().heads / models.layout.tensor) % degree != 0)
-      continue;
-    const std::int64_t rank_tokens = (length + degree - 1) / degree;
-    const int layers = models.memory.checkpointed_layers(rank_tokens, degree);
-    if (layers < 0) continue;
-    const double packs = static_cast<double>(global_tokens) / static_cast<double>(length);
-    const double seconds = micro_batch_seconds(models, length, degree, layers) * packs * degree / replicas;
-    if (best.seconds > 0 && seconds >= best.seconds) continue;
-    best.context = degree;
-    best.recompute_layers = layers;
-    best.recompute_layers_alone = std::max(0, models.memory.checkpointed_layers(rank_tokens, 1));
-    best.seconds = seconds;
-  }
-  return best.seconds > 0;
+std::int64_t micro_batches_of_lane(const PackOptions& pack) {
+  return (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
 }
 
-void derive_candidates(const Study& study, const RunModels& models, PolicyRun& run,
-                       std::vector<std::string>& notes) {
-  std::vector<std::int64_t> lengths = run.candidates;
-  if (lengths.empty())
-    for (std::int64_t l = 8192; l <= study.batch.context_window; l *= 2) lengths.push_back(l);
-  const std::int64_t global = run.pack.global_tokens > 0
-                                  ? run.pack.global_tokens
-                                  : study.batch.context_window * study.batch.sequences_per_step;
-  for (const std::int64_t length : lengths) {
-    GroupCandidate candidate;
-    if (!best_candidate(models, length, global, candidate)) {
-      notes.push_back("hbp: no CP degree fits packs of " + std::to_string(length) + " tokens into memory");
-      continue;
-    }
-    run.pack.candidates.push_back(candidate);
-  }
+std::string derive_max_tokens(const Study& study, const RunModels& models, PolicyRun& run,
+                              std::vector<std::string>& notes) {
+  run.pack.max_tokens = 0;
+  const std::int64_t wanted = max_tokens(run.pack);
+  run.pack.max_tokens = largest_micro_batch(
+      models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)), models.layout.context,
+      wanted);
+  if (run.pack.max_tokens < 1) return "not even one token fits";
+  if (run.pack.max_tokens < wanted)
+    notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
+                    " tokens, what memory allows");
+  return "";
+}
+
+// Skrull's micro-batches are as many as its buckets ask for: enough of them to fill the pipeline.
+std::string derive_bucket(const Study& study, const RunModels& models, PolicyRun& run,
+                          std::vector<std::string>& notes) {
+  const Schedule schedule = schedule_of(study, models, run, std::int64_t{2} * models.layout.pipeline);
+  run.pack.bucket_size = largest_bucket(models.memory, schedule, models.layout.context);
+  if (run.pack.bucket_size < 1) return "no bucket of a token fits";
+  notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
+                  " tokens a CP rank, from the memory model");
+  return "";
 }
 
 }  // namespace
@@ -90,32 +66,27 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
   return layout;
 }
 
+int layers_of_group(const Study& study, const RunModels& models, const PolicyRun& run, std::int64_t length,
+                    int degree) {
+  const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(run.pack) / degree);
+  const std::int64_t packs = packs_of_iteration(run.pack, length);
+  return layers_to_checkpoint(models.memory, schedule_of(study, models, run, (packs + lanes - 1) / lanes),
+                              tokens_of_rank(length, degree), degree);
+}
+
 std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
                            std::vector<std::string>& notes) {
   const bool packs_freely = run.name == "wlb" || run.name == "varlen-solver";
-  if (packs_freely && !run.has_max_tokens) {
-    const std::int64_t fits = models.memory.largest_micro_batch(models.layout.context);
-    const std::int64_t wanted = 2 * study.batch.context_window;
-    run.pack.max_tokens = std::min(wanted, fits);
-    if (run.pack.max_tokens < 1) return "not even one token fits";
-    if (fits < wanted)
-      notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
-                      " tokens, what memory allows");
-  }
+  if (packs_freely && !run.has_max_tokens)
+    if (std::string none = derive_max_tokens(study, models, run, notes); !none.empty()) return none;
   const bool buckets =
       run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
-  if (buckets && !run.has_bucket_size) {
-    run.pack.bucket_size = models.memory.bucket_size();
-    if (run.pack.bucket_size < 1) return "no bucket of a token fits";
-    notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
-                    " tokens a CP rank, from the memory model");
-  }
+  if (buckets && !run.has_bucket_size)
+    if (std::string none = derive_bucket(study, models, run, notes); !none.empty()) return none;
   run.sharding.bucket_size = run.pack.bucket_size;
   run.sharding.rollback = run.pack.rollback;
-  if (run.name == "hbp" && run.pack.groups.empty()) {
-    derive_candidates(study, models, run, notes);
-    if (run.pack.candidates.empty()) return "no pack length fits at any CP degree";
-  }
+  if (run.name == "hbp" && run.pack.groups.empty() && !any_group_fits(study, models, run))
+    return "no pack length fits at any CP degree";
   return "";
 }
 

@@ -1,5 +1,5 @@
-// What a policy needs and the user need not type: L_max, BucketSize and HBP's candidates from the memory and
-// cost models.
+// What a policy needs and the user need not type: L_max, BucketSize and HBP's checkpointed layers, from the memory
+// of the row's own schedule (sim/memory/derived_sizes.h).
 #pragma once
 
 #include <string>
@@ -23,8 +23,13 @@ struct RunModels {
 // The layout with the policy's own recompute mode.
 Layout layout_of(const Study& study, const PolicyRun& run);
 
-// Fills run.pack: max_tokens, bucket_size, candidates (hbp without groups). Returns why no plan can be made
-// where nothing fits in memory, else nothing.
+// Layers of the model that packs of `length` tokens on `degree` ranks must checkpoint (HBP Algorithm 4); -1 if
+// they do not fit.
+int layers_of_group(const Study& study, const RunModels& models, const PolicyRun& run, std::int64_t length,
+                    int degree);
+
+// Fills run.pack: max_tokens, bucket_size. Returns why no plan can be made where nothing fits in memory, else
+// nothing.
 std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
                            std::vector<std::string>& notes);
 

@@ -119,7 +119,9 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
 }
 
 void read_recompute(const json& node, const std::string& where, Recompute& mode, int& layers) {
-  constexpr std::string_view kModes[] = {"none", "selective", "full"};
+  constexpr std::string_view kModes[] = {"none", "selective", "full", "auto"};
+  constexpr Recompute kMeant[] = {Recompute::none, Recompute::selective, Recompute::full,
+                                  Recompute::automatic};
   if (node.is_object()) {
     JsonObject object(node, where + ".recompute");
     layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
@@ -130,7 +132,7 @@ void read_recompute(const json& node, const std::string& where, Recompute& mode,
   }
   const json wrapped = {{"recompute", node}};
   JsonObject object(wrapped, where);
-  mode = static_cast<Recompute>(object.choice("recompute", 0, kModes));
+  mode = kMeant[object.choice("recompute", 0, kModes)];
 }
 
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
@@ -188,9 +190,9 @@ void read_batch(const json& node, const std::string& where, Study& study) {
     throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
   if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
-    throw UserError(where +
-                    ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
-                    std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step));
+    study.impossible = where +
+                       ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
+                       std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step);
   batch.lanes = study.layout.data;
   batch.context = study.layout.context;
   batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
@@ -240,7 +242,9 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
   read_recompute(node, where, run.recompute, run.recompute_layers);
 }
 
-Study parse_study(const json& file, const std::string& path) {
+namespace {
+
+Study parse_case(const json& file, const std::string& path) {
   Study study;
   study.file = path;
   study.directory = std::filesystem::path(path).parent_path().string();
@@ -269,7 +273,11 @@ Study parse_study(const json& file, const std::string& path) {
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
   naming(path, [&] { return schedule_policy(study.schedule); });
-  check_layout(study.model, study.layout, path);
+  try {
+    check_layout(study.model, study.layout, path);
+  } catch (const UserError& e) {
+    study.impossible = e.what();
+  }
 
   const json* policies = object.find("policies");
   if (policies == nullptr || !policies->is_array() || policies->empty())
@@ -288,6 +296,20 @@ Study parse_study(const json& file, const std::string& path) {
       if (!published.against.empty())
         published.against = label_of(study.policies, published.against,
                                      path + ": policies[" + std::to_string(i) + "].published.against");
+  return study;
+}
+
+json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
+  json file = read_json_file(path);
+  for (const std::string& assignment : overrides) set_study_key(file, assignment);
+  return file;
+}
+
+}  // namespace
+
+Study parse_study(const json& file, const std::string& path) {
+  Study study = parse_case(file, path);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
   return study;
 }
 
@@ -323,9 +345,11 @@ void set_study_key(json& file, const std::string& assignment) {
 }
 
 Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
-  json file = read_json_file(path);
-  for (const std::string& assignment : overrides) set_study_key(file, assignment);
-  return parse_study(file, path);
+  return parse_study(with_overrides(path, overrides), path);
+}
+
+Study read_case(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_case(with_overrides(path, overrides), path);
 }
 
 }  // namespace equipoise

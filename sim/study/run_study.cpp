@@ -1,6 +1,7 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "policies/error.h"
 #include "policies/packing/wlb.h"
@@ -11,9 +12,11 @@
 #include "sim/metrics/speedup.h"
 #include "sim/study/derive.h"
 #include "sim/study/fit_search.h"
+#include "sim/study/group_search.h"
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/parallel.h"
+#include "sim/study/recompute_choice.h"
 
 namespace equipoise {
 namespace {
@@ -52,6 +55,18 @@ ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload
 
 bool fits(const StepResult& step, double capacity) {
   return step.peak.parts.total() <= capacity && !step.bucket_broken;
+}
+
+StepOptions step_options(const Study& study, const PolicyRun& run) {
+  StepOptions options;
+  options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  options.keep = run.pack.keep;
+  options.strict_keep = run.strict_keep;
+  return options;
+}
+
+bool all_fit(const std::vector<StepResult>& steps, double capacity) {
+  return std::all_of(steps.begin(), steps.end(), [&](const StepResult& s) { return fits(s, capacity); });
 }
 
 struct Simulation {
@@ -175,6 +190,23 @@ void search_thresholds(const Study& study, const RunModels& models, const Packin
                   std::to_string(found.plans_tried) + " plans tried)");
 }
 
+// HBP's groups by the time of whole plans at stage fidelity.
+void search_groups(const Study& study, const RunModels& models, const PackingProblem& problem,
+                   const Workload& workload, PolicyRun& run, const RunStudyOptions& options,
+                   std::vector<std::string>& notes) {
+  RunStudyOptions quick;
+  quick.jobs = options.jobs;
+  quick.stop = options.stop;
+  const ShardRule rule = shard_rule(run, run.shard == "static-best" ? "adaptive" : run.shard, workload);
+  const StepOptions steps = step_options(study, run);
+  const auto seconds = [&](const Plan& plan) {
+    const std::vector<StepResult> ran = Simulation{study, models, plan, run, steps, quick, true}.steps(rule);
+    return all_fit(ran, models.memory.capacity_bytes()) ? total_seconds(ran)
+                                                        : std::numeric_limits<double>::infinity();
+  };
+  choose_groups(study, models, problem, seconds, run, notes);
+}
+
 // The model's states leave no room: the row says so, with the fullest stage and what it holds already.
 PolicyResult without_plan(const RunModels& models, PolicyRun run, PolicyResult result,
                           const std::string& reason) {
@@ -234,18 +266,6 @@ struct Ran {
   std::vector<StepResult> steps;
 };
 
-StepOptions step_options(const Study& study, const PolicyRun& run) {
-  StepOptions options;
-  options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
-  options.keep = run.pack.keep;
-  options.strict_keep = run.strict_keep;
-  return options;
-}
-
-bool all_fit(const std::vector<StepResult>& steps, double capacity) {
-  return std::all_of(steps.begin(), steps.end(), [&](const StepResult& s) { return fits(s, capacity); });
-}
-
 // The better of the two static rules: one that fits before one that does not, then the faster.
 void run_static_best(Ran& ran, const std::function<std::vector<StepResult>(const char*)>& simulated,
                      double capacity) {
@@ -267,6 +287,9 @@ Ran run_steps(const Study& study, const RunModels& models, const DocumentSet& do
   if (run.search && run.name == "wlb")
     search_thresholds(study, models, {documents.batches, run.pack, *ran.workload}, *ran.workload, run,
                       options, result.notes);
+  if (run.name == "hbp" && run.pack.groups.empty())
+    search_groups(study, models, {documents.batches, run.pack, *ran.workload}, *ran.workload, run, options,
+                  result.notes);
   ran.plan = pack(documents, *ran.workload, run, result);
   ran.options = step_options(study, run);
   const Simulation simulation{study, models, ran.plan, run, ran.options, options, stop_when_full};
@@ -319,9 +342,52 @@ void describe(const Study& study, const RunModels& models, const DocumentSet& do
     drop_times(result.metrics);
 }
 
+DocumentSet documents_of(const Study& study, const Trace& trace) {
+  LoadOptions load;
+  load.steps = study.steps;
+  load.tail = study.loader;
+  load.repeat = study.trace.repeat;
+  return load_documents(trace.lengths, study.batch, load);
+}
+
+// How a row ends with another study or other options, without what only a row that is shown needs.
+RowStatus try_row(const Study& study, const StudyInputs& inputs, PolicyRun run,
+                  const RunStudyOptions& options, bool same_batches) {
+  if (recompute_is_automatic(study, run)) {  // if not with all layers, then with none
+    run.has_recompute = true;
+    run.recompute = Recompute::full;
+  }
+  const RunModels models(study, layout_of(study, run), inputs.profile);
+  PolicyResult unused;
+  if (!derive_options(study, models, run, unused.notes).empty()) return RowStatus::oom;
+  DocumentSet other;
+  if (!same_batches) other = documents_of(study, load_trace(study));
+  RunStudyOptions quick;
+  quick.jobs = options.jobs;
+  quick.stop = options.stop;
+  const Ran ran = run_steps(study, models, same_batches ? inputs.documents : other, run, quick, true, unused);
+  return all_fit(ran.steps, models.memory.capacity_bytes()) ? RowStatus::ok : RowStatus::oom;
+}
+
+void resolve_recompute(const Study& study, const StudyInputs& inputs, PolicyRun& run,
+                       const RunStudyOptions& options, std::vector<std::string>& notes) {
+  if (!recompute_is_automatic(study, run)) return;
+  const RunModels models(study, layout_of(study, run), inputs.profile);
+  const auto runs = [&](const PolicyRun& tried) {
+    end_if_stopped(options);
+    try {
+      return try_row(study, inputs, tried, options, true) == RowStatus::ok;
+    } catch (const UserError&) {
+      return false;  // L_max and BucketSize come from memory, too
+    }
+  };
+  choose_recompute(study, models, run, runs, notes);
+}
+
 PolicyResult run_policy(const Study& study, const StudyInputs& inputs, PolicyRun run,
                         const RunStudyOptions& options) {
   PolicyResult result;
+  resolve_recompute(study, inputs, run, options, result.notes);
   const RunModels models =
       naming(study.file, [&] { return RunModels(study, layout_of(study, run), inputs.profile); });
   Ran ran;
@@ -343,29 +409,6 @@ PolicyResult run_policy(const Study& study, const StudyInputs& inputs, PolicyRun
   describe(study, models, inputs.documents, ran, options, result);
   if (options.keep_plans) result.plan = std::move(ran.plan);
   return result;
-}
-
-DocumentSet documents_of(const Study& study, const Trace& trace) {
-  LoadOptions load;
-  load.steps = study.steps;
-  load.tail = study.loader;
-  load.repeat = study.trace.repeat;
-  return load_documents(trace.lengths, study.batch, load);
-}
-
-// How a row ends with another study or other options, without what only a row that is shown needs.
-RowStatus try_row(const Study& study, const StudyInputs& inputs, PolicyRun run,
-                  const RunStudyOptions& options, bool same_batches) {
-  const RunModels models(study, layout_of(study, run), inputs.profile);
-  PolicyResult unused;
-  if (!derive_options(study, models, run, unused.notes).empty()) return RowStatus::oom;
-  DocumentSet other;
-  if (!same_batches) other = documents_of(study, load_trace(study));
-  RunStudyOptions quick;
-  quick.jobs = options.jobs;
-  quick.stop = options.stop;
-  const Ran ran = run_steps(study, models, same_batches ? inputs.documents : other, run, quick, true, unused);
-  return all_fit(ran.steps, models.memory.capacity_bytes()) ? RowStatus::ok : RowStatus::oom;
 }
 
 void add_smallest_change(const Study& study, const StudyInputs& inputs, const PolicyRun& run,

@@ -54,6 +54,7 @@ struct PolicyRun {
   bool has_recompute = false;            // overrides the layout's
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
+  bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
   std::vector<Published> published;    // a paper's figures for this row
   std::vector<std::string> idle_keys;  // of its entry, without effect
 };
@@ -83,12 +84,16 @@ struct Study {
   std::vector<PolicyRun> policies;
   std::string baseline;            // label
   std::vector<std::string> notes;  // keys that cannot affect the result
+  std::string impossible;          // read_case: why its keys, each allowed, do not go together; else empty
 };
 
 // Reads a study. Throws UserError naming file and key. `overrides` are "key.path=value" (--set); a value is
 // JSON or a bare word.
 Study read_study(const std::string& path, const std::vector<std::string>& overrides);
 Study parse_study(const nlohmann::json& file, const std::string& path);
+// The same for a case of a sweep: keys that are allowed one by one and do not go together are no error but
+// `impossible`, since other cases may run.
+Study read_case(const std::string& path, const std::vector<std::string>& overrides);
 
 // Sets a dotted path ("policies.0.queues" too) in a study file's JSON. Throws UserError for a bad path.
 void set_study_key(nlohmann::json& file, const std::string& assignment);

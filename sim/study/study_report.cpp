@@ -10,6 +10,7 @@
 #include "sim/report/text_table.h"
 #include "sim/study/blame.h"
 #include "sim/study/derive.h"
+#include "sim/study/recompute_choice.h"
 
 namespace equipoise {
 
@@ -115,6 +116,8 @@ std::string study_table(const Study& study, const StudyResult& result) {
   out << table.text();
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
+  if (const std::string differs = recompute_difference(study, result); !differs.empty())
+    out << "Note: " << differs << ".\n";
   if (const PolicyResult* best = winner_of(result); best != nullptr)
     out << best->run.label << " is fastest; it is limited by "
         << blame_text(best->metrics, study.layout.pipeline) << ".\n";
@@ -136,6 +139,8 @@ json derived_json(const PolicyRun& run) {
   const PackOptions& o = run.pack;
   if (!run.has_bucket_size && o.bucket_size > 0) node["bucket_size"] = o.bucket_size;
   if (!run.has_max_tokens && o.max_tokens > 0) node["max_tokens"] = o.max_tokens;
+  if (run.recompute_chosen && run.recompute == Recompute::layers && run.name != "hbp")
+    node["recompute_layers"] = run.recompute_layers;
   for (const GroupCandidate& c : o.candidates)
     node["candidates"].push_back({{"length", c.length},
                                   {"context", c.context},
@@ -179,6 +184,8 @@ json summary_json(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   json notes = study.notes;
   for (const std::string& note : result.notes) notes.push_back(note);
+  if (const std::string differs = recompute_difference(study, result); !differs.empty())
+    notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"study",
            {{"name", study.name},

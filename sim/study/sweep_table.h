@@ -11,9 +11,9 @@ namespace equipoise {
 // Keeps text only, so a sweep of many cases holds no results of those that are finished.
 class SweepTable {
  public:
-  void add(const std::string& name, const StudyResult& result);
+  void add(const std::string& name, const Study& study, const StudyResult& result);
   [[nodiscard]] bool empty() const { return lines_.empty(); }
-  // The table, and below it the reasons of the rows that did not run.
+  // The table, and below it the reasons of the rows that did not run and what differs between rows.
   [[nodiscard]] std::string text() const;
 
  private:

@@ -105,6 +105,8 @@ const char* name_of(Recompute mode) {
       return "full";
     case Recompute::layers:
       return "layers";
+    case Recompute::automatic:
+      return "auto";
   }
   std::abort();
 }

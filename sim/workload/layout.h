@@ -11,7 +11,8 @@
 namespace equipoise {
 
 enum class ContextComm { all_gather, ring, ulysses };
-enum class Recompute { none, selective, full, layers };
+// automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
+enum class Recompute { none, selective, full, layers, automatic };
 
 struct Layout {
   int tensor = 1;

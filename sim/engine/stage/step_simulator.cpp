@@ -135,8 +135,7 @@ void StepSimulator::count_tokens(StepResult& result) {
     std::int64_t gathered = 0;
     for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
       gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-    gathered_tokens_.push_back(
-        costs_.layout().context_comm == ContextComm::all_gather ? gathered : 2 * rank_tokens_.back());
+    gathered_tokens_.push_back(memory_->gathered_tokens(rank_tokens_.back(), gathered));
     result.bucket_broken = result.bucket_broken || !sharding.fits;
   }
 }
