@@ -22,7 +22,8 @@ namespace equipoise {
 namespace {
 
 constexpr std::size_t kNaiveSteps = 4;
-constexpr std::size_t kMostPlans = 24;
+constexpr std::size_t kMostPlans = 64;
+constexpr double kWorthATry = 1.25;  // a promise that is worse than the best by more is not kept by a plan
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 struct Strategy {
@@ -183,7 +184,7 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   std::stable_sort(others.begin(), others.end(),
                    [](const GroupSet& a, const GroupSet& b) { return a.promised < b.promised; });
   for (const GroupSet& set : others) {
-    if (sure.size() >= kMostPlans) break;
+    if (sure.size() >= kMostPlans || set.promised > kWorthATry * others.front().promised) break;
     const bool is_new =
         std::none_of(sure.begin(), sure.end(), [&](const GroupSet& s) { return same_groups(s, set); });
     if (is_new) sure.push_back(set);

@@ -114,7 +114,9 @@ TEST_CASE("what a micro-batch costs whatever it holds makes long packs the choic
   Machine machine;
   machine.fixed = 1000;
   const std::vector<GlobalBatch> batches = mixed_documents(2);
-  const GroupSearch found = choose(machine, batches, eight_gpus());
+  PackOptions options = eight_gpus();
+  options.sequences_per_step = 64;  // 8 packs of 1K a lane
+  const GroupSearch found = choose(machine, batches, options);
   REQUIRE(!found.candidates.empty());
   const auto& best = *std::min_element(
       found.candidates.begin(), found.candidates.end(),
