@@ -1,10 +1,10 @@
-// Strategies (a pack length at a CP degree) are priced once each, by naive steps; sets of groups are priced by the
-// share of tokens that each group would get, and the most promising ones by their whole plans.
+// Strategies (a pack length at a CP degree) are priced once each, by naive steps; sets of groups are priced
+// by the share of tokens that each group would get, and the most promising ones by their whole plans.
 //
-// Why whole plans: the naive price knows neither the greedy fill nor short last iterations, and a length that is
-// fastest for its own documents may leave a slow rest. Every set is there at every memory size at which it fits,
-// and more memory only lowers prices, so more memory does not make the choice slower but for sets that the naive
-// prices misjudge.
+// Why whole plans: the naive price knows neither the greedy fill nor short last iterations, and a length that
+// is fastest for its own documents may leave a slow rest. Every set is there at every memory size at which it
+// fits, and more memory only lowers prices, so more memory does not make the choice slower but for sets that
+// the naive prices misjudge.
 //
 // Cost: lengths x degrees x kNaiveSteps simulated steps, and at most kMostPlans plans made and simulated.
 #include "policies/packing/hbp_search.h"
@@ -88,8 +88,7 @@ class Search {
   [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
     PackOptions options = problem_.options;
     options.groups = groups;
-    return costs_.seconds(
-        make_plan(packing_policy("hbp"), {problem_.batches, options, problem_.workload}));
+    return costs_.seconds(make_plan(packing_policy("hbp"), {problem_.batches, options, problem_.workload}));
   }
 
  private:

@@ -14,8 +14,8 @@ namespace equipoise {
 
 // What the choice must know of the machine; the caller prices it, by simulation or by a formula.
 struct GroupCosts {
-  // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they never
-  // do, or the layout has no groups of that degree.
+  // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
+  // never do, or the layout has no groups of that degree.
   std::function<int(std::int64_t length, int degree)> layers;
   // Seconds of all steps of a plan; infinite where a step does not fit.
   std::function<double(const Plan& plan)> seconds;
@@ -28,11 +28,11 @@ struct GroupSearch {
   int plans_tried = 0;
 };
 
-// Groups from `lengths`: for each the fastest degree, by a few steps of naively packed documents of the problem at
-// equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of the same rule
-// with another length or degree in the place of the best and of the longest, as far as the prices of the naive
-// steps promise as much, and against one group of the longest length; the fastest whole plan is returned, so none
-// of those is faster.
+// Groups from `lengths`: for each the fastest degree, by a few steps of naively packed documents of the
+// problem at equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of
+// the same rule with another length or degree in the place of the best and of the longest, as far as the
+// prices of the naive steps promise as much, and against one group of the longest length; the fastest whole
+// plan is returned, so none of those is faster.
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs);
 

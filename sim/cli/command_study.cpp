@@ -62,8 +62,8 @@ void check_profiles(const std::vector<Case>& cases) {
 }
 
 // The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
-// last should not be found after hours. Values that are right and do not go together in one case (a TP degree that
-// does not divide the heads) leave the other cases alone, unless no case is left.
+// last should not be found after hours. Values that are right and do not go together in one case (a TP degree
+// that does not divide the heads) leave the other cases alone, unless no case is left.
 std::vector<Case> cases_of(const StudyOptions& options) {
   std::vector<Case> cases(1);
   cases.front().assignments = options.set;
@@ -86,8 +86,8 @@ std::vector<Case> cases_of(const StudyOptions& options) {
   }
   for (Case& c : cases) {
     const auto read = [&] {
-      c.study = c.name.empty() ? read_study(options.file, c.assignments)
-                               : read_case(options.file, c.assignments);
+      c.study =
+          c.name.empty() ? read_study(options.file, c.assignments) : read_case(options.file, c.assignments);
       if (c.study.impossible.empty()) check_options(options, c.study);
       return 0;
     };

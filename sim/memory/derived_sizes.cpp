@@ -48,8 +48,8 @@ std::int64_t tokens_of_rank(std::int64_t tokens, int context) {
   return context == 1 ? tokens : 2 * ((tokens + chunks - 1) / chunks);
 }
 
-double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens, int context,
-                    int recompute_layers) {
+double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
+                    int context, int recompute_layers) {
   MicroBatch like;
   like.recompute_layers = recompute_layers;
   const auto count = static_cast<std::size_t>(schedule.micro_batches);
@@ -62,7 +62,8 @@ double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::in
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
                                  std::int64_t limit) {
   return largest(limit, [&](std::int64_t tokens) {
-    return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <= memory.capacity_bytes();
+    return uniform_peak(memory, schedule, tokens_of_rank(tokens, context), context) <=
+           memory.capacity_bytes();
   });
 }
 

@@ -1,10 +1,10 @@
-// Sizes that follow from memory and that nobody types: WLB-LLM's L_max, Skrull's BucketSize, HBP's checkpointed
-// layers.
+// Sizes that follow from memory and that nobody types: WLB-LLM's L_max, Skrull's BucketSize, HBP's
+// checkpointed layers.
 //
 // Each asks the peak of a schedule in which every micro-batch is equally large, op by op as for a real step
-// (MemoryModel::lane_peak). So what a schedule keeps in flight, interleaved ones included, is the schedule's own
-// and no formula's: a window that fits as every micro-batch of a plan is never above L_max. The peak grows with
-// the tokens, so a size is found by bisection: O(log(limit) ops of the schedule).
+// (MemoryModel::lane_peak). So what a schedule keeps in flight, interleaved ones included, is the schedule's
+// own and no formula's: a window that fits as every micro-batch of a plan is never above L_max. The peak
+// grows with the tokens, so a size is found by bisection: O(log(limit) ops of the schedule).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace equipoise {
 
-// The schedule of a lane of `micro_batches` standalone micro-batches, as many more as the schedule asks for where
-// it takes whole rounds only; fewer where more would keep no more in flight.
+// The schedule of a lane of `micro_batches` standalone micro-batches, as many more as the schedule asks for
+// where it takes whole rounds only; fewer where more would keep no more in flight.
 Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches);
 
 // Tokens of a micro-batch on the fullest of `context` ranks: two chunks a rank, the last ones padded.
@@ -23,8 +23,8 @@ std::int64_t tokens_of_rank(std::int64_t tokens, int context);
 
 // Bytes at the peak if every micro-batch has `rank_tokens` tokens on each of `context` ranks and checkpoints
 // `recompute_layers` of the model (kStudyRecompute: as the layout says).
-double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens, int context,
-                    int recompute_layers = kStudyRecompute);
+double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
+                    int context, int recompute_layers = kStudyRecompute);
 
 // WLB-LLM's L_max: most tokens, at most `limit`, of micro-batches on `context` ranks. 0 if nothing fits.
 std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& schedule, int context,
@@ -33,9 +33,9 @@ std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& sche
 // Skrull's BucketSize: most tokens of a micro-batch that one of `context` ranks can hold.
 std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context);
 
-// HBP Algorithm 4: layers of the model to checkpoint so that micro-batches of `rank_tokens` tokens a rank fit; -1
-// if none suffices. Two probes of the memory and the straight line between them (policies/packing/hbp.h), then
-// fewer or more where stages get their next layer early or late.
+// HBP Algorithm 4: layers of the model to checkpoint so that micro-batches of `rank_tokens` tokens a rank
+// fit; -1 if none suffices. Two probes of the memory and the straight line between them
+// (policies/packing/hbp.h), then fewer or more where stages get their next layer early or late.
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context);
 

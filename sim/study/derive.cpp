@@ -25,9 +25,9 @@ std::string derive_max_tokens(const Study& study, const RunModels& models, Polic
                               std::vector<std::string>& notes) {
   run.pack.max_tokens = 0;
   const std::int64_t wanted = max_tokens(run.pack);
-  run.pack.max_tokens = largest_micro_batch(
-      models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)), models.layout.context,
-      wanted);
+  run.pack.max_tokens =
+      largest_micro_batch(models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)),
+                          models.layout.context, wanted);
   if (run.pack.max_tokens < 1) return "not even one token fits";
   if (run.pack.max_tokens < wanted)
     notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +

@@ -1,5 +1,5 @@
-// What a policy needs and the user need not type: L_max, BucketSize and HBP's checkpointed layers, from the memory
-// of the row's own schedule (sim/memory/derived_sizes.h).
+// What a policy needs and the user need not type: L_max, BucketSize and HBP's checkpointed layers, from the
+// memory of the row's own schedule (sim/memory/derived_sizes.h).
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ struct RunModels {
 // The layout with the policy's own recompute mode.
 Layout layout_of(const Study& study, const PolicyRun& run);
 
-// Layers of the model that packs of `length` tokens on `degree` ranks must checkpoint (HBP Algorithm 4); -1 if
-// they do not fit.
+// Layers of the model that packs of `length` tokens on `degree` ranks must checkpoint (HBP Algorithm 4); -1
+// if they do not fit.
 int layers_of_group(const Study& study, const RunModels& models, const PolicyRun& run, std::int64_t length,
                     int degree);
 

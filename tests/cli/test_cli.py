@@ -263,7 +263,18 @@ class StudyCommand(Case):
         self.assertEqual([[p["status"] for p in case["policies"]] for case in cases], [["ok", "ok"], ["refused", "refused"]])
         self.assertEqual([case["case"] for case in cases], ["batch.steps=2", "batch.steps=400"])
         self.refused("study", study, "--set", "batch.steps=400", says=["study.json", "too short"])  # alone
-        self.refused("study", study, "--sweep", "parallel.tensor=2,5", says=["parallel.tensor=5: ", "12 heads"])  # before any runs
+        # A layout that the model does not allow is a case's own trouble, one that no case can have the user's.
+        layouts = ("study", study, "--sweep", "parallel.tensor=2,5", "--set", "batch.steps=2", "--set", "batch.context_window=8K")
+        cases = json.loads(self.ok(*layouts, "--format", "json"))
+        self.assertEqual([{p["status"] for p in case["policies"]} for case in cases], [{"ok"}, {"refused"}])
+        self.assertIn("parallel.tensor: expected a divisor", cases[1]["policies"][0]["reason"])
+        self.assertIn("parallel.tensor=5: plain-4d is refused: ", self.ok(*layouts))
+        rows = list(csv.DictReader(io.StringIO(self.ok(*layouts, "--format", "csv"))))
+        self.assertEqual([(row["case"], row["status"]) for row in rows],
+                         [(f"parallel.tensor={t}", status) for t, status in ((2, "ok"), (5, "refused")) for _ in range(2)])
+        self.refused("study", study, "--sweep", "parallel.tensor=5,7", says=["parallel.tensor=5: ", "12 heads"])
+        self.refused("study", study, "--sweep", "batch.sequences_per_step=3,5", "--set", "parallel.data=2", says=["batch.sequences_per_step=3: "])
+        self.refused("study", study, "--sweep", "cluster.profile=h100-sxm,h101", says=["cluster.profile=h101: ", "cluster.profile", "h100-sxm"])
         notes = run(*sweep, "--set", "policies.0={\"name\": \"plain\", \"label\": \"plain-4d\", \"search\": true}").stderr.splitlines()
         self.assertEqual(notes, [f"note: batch.steps={n}: plain-4d: search has no effect on plain" for n in (2, 400)])
 

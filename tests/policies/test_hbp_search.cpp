@@ -32,7 +32,8 @@ int layers_for(const Machine& machine, std::int64_t length, int degree) {
   return held > 4 ? -1 : static_cast<int>(std::ceil((held - 1) / 3 * kLayers));
 }
 
-// A step ends with its slowest lane, whose micro-batches follow each other; each checkpointed layer costs 3 %.
+// A step ends with its slowest lane, whose micro-batches follow each other; each checkpointed layer costs 3
+// %.
 double seconds_of(const Machine& machine, const Plan& plan) {
   double total = 0;
   for (const Step& step : plan.steps) {
@@ -69,9 +70,8 @@ PackOptions eight_gpus() {
 GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches, const PackOptions& options) {
   const std::vector<std::int64_t> lengths{64, 128, 256, 512, 1024};
   const QuadraticWorkload cost;
-  const GroupCosts costs{
-      [&](std::int64_t length, int degree) { return layers_for(machine, length, degree); },
-      [&](const Plan& plan) { return seconds_of(machine, plan); }};
+  const GroupCosts costs{[&](std::int64_t length, int degree) { return layers_for(machine, length, degree); },
+                         [&](const Plan& plan) { return seconds_of(machine, plan); }};
   return search_hbp_groups({batches, options, cost}, lengths, costs);
 }
 
@@ -95,8 +95,8 @@ std::vector<GlobalBatch> mixed_documents(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("costly exchanges: short documents run without CP, the longest where they fit") {
-  // A rank holds 256 tokens, 1,024 with every layer checkpointed. CP costs as much per token as its linear work,
-  // so no document that fits a rank without checkpointing should be spread.
+  // A rank holds 256 tokens, 1,024 with every layer checkpointed. CP costs as much per token as its linear
+  // work, so no document that fits a rank without checkpointing should be spread.
   Machine machine;
   machine.rank_tokens = 256;
   machine.exchange = 1;
@@ -141,8 +141,7 @@ TEST_CASE("never slower than one group of the longest length, at any degree") {
         double alone = kNever;
         for (int degree = 1; degree <= 8; degree *= 2)
           if (const int layers = layers_for(machine, 1024, degree); layers >= 0)
-            alone = std::min(alone,
-                             seconds_with(machine, batches, eight_gpus(), {{1024, degree, layers}}));
+            alone = std::min(alone, seconds_with(machine, batches, eight_gpus(), {{1024, degree, layers}}));
         CHECK(found.seconds <= alone);
       }
 }

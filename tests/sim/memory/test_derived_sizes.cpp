@@ -48,8 +48,12 @@ TEST_CASE("L_max fits as every micro-batch, and 1 % more does not, in each sched
   const struct {
     const char* schedule;
     int virtual_pipeline, micro_batches;
-  } cases[] = {{"1f1b", 1, 16}, {"1f1b", 1, 1}, {"gpipe", 1, 16}, {"interleaved-1f1b", 4, 16},
-               {"interleaved-1f1b", 4, 4}, {"zb-h1", 1, 16}};
+  } cases[] = {{"1f1b", 1, 16},
+               {"1f1b", 1, 1},
+               {"gpipe", 1, 16},
+               {"interleaved-1f1b", 4, 16},
+               {"interleaved-1f1b", 4, 4},
+               {"zb-h1", 1, 16}};
   for (const auto& c : cases)
     for (const int context : {1, 2}) {
       CAPTURE(c.schedule);
@@ -73,8 +77,8 @@ TEST_CASE("L_max sees what is in flight: one micro-batch leaves more room than a
     return largest_micro_batch(models.memory, schedule_of(models, name, micro_batches), 1, kMost);
   };
   CHECK(most("1f1b", 1) > most("1f1b", 4));
-  CHECK(most("1f1b", 4) == most("1f1b", 1000));   // 1F1B keeps 4
-  CHECK(most("gpipe", 4) > most("gpipe", 64));  // gpipe all
+  CHECK(most("1f1b", 4) == most("1f1b", 1000));  // 1F1B keeps 4
+  CHECK(most("gpipe", 4) > most("gpipe", 64));   // gpipe all
   const Models interleaved(builtin_model("llama2-7b"), layout_of(8, 1, 4, 4));
   CHECK(largest_micro_batch(interleaved.memory, schedule_of(interleaved, "interleaved-1f1b", 64), 1, kMost) <
         most("1f1b", 64));

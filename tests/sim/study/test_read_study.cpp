@@ -198,7 +198,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/parallel/context_comm", "tree",
        "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, found \"tree\""},
       {"/parallel/recompute", "some",
-       "study.json: parallel.recompute: expected one of none, selective, full, found \"some\""},
+       "study.json: parallel.recompute: expected one of none, selective, full, auto, found \"some\""},
       {"/parallel/recompute", json{{"layer", 3}},
        "study.json: parallel.recompute: unknown key \"layer\", did you mean \"layers\"?"},
       {"/parallel/recompute", json::object(),

@@ -41,6 +41,9 @@ TEST_CASE("HBP's components on Tulu3 + LongCite: abr 0.506 -> 0.288 -> 0.002, cr
   CHECK(std::abs(*balance.cr - 0.173) <= 0.1);
   CHECK(*hierarchical.speedup > 1);
   CHECK(*balance.speedup > *hierarchical.speedup);
+  CHECK(*metrics(result, "hbp, groups selected").speedup >= *balance.speedup);
+  // All rows checkpoint the fewest layers that fit, so that nothing of the speed-up is recompute alone.
+  for (const PolicyResult& p : result.policies) CHECK(p.run.recompute_chosen);
 }
 
 TEST_CASE("ChunkFlow at 256K: of (2K,16), (8K,4) and (32K,1) the second is fastest") {

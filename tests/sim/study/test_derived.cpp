@@ -1,0 +1,205 @@
+// What follows from memory in a study: L_max, BucketSize, hbp's groups and `recompute: auto`.
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "sim/study/recompute_choice.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+StudyResult run(const json& file) {
+  return run_study(parse(file), RunStudyOptions{});
+}
+
+PolicyResult row_of(const json& policy, const json& patch = json::object()) {
+  json file = small_study();
+  file["policies"] = {policy};
+  file.erase("baseline");
+  file.merge_patch(patch);
+  return run(file).policies[0];
+}
+
+double seconds_of(const PolicyResult& row) {
+  double sum = 0;
+  for (const StepResult& step : row.steps) sum += to_seconds(step.step);
+  return sum;
+}
+
+constexpr std::int64_t kWindow = 32768;
+
+// Every document a whole window, so that every micro-batch of plain is full.
+json full_windows(int pipeline, int virtual_pipeline, int context, int sequences) {
+  return {
+      {"trace", {{"distribution", nullptr}, {"seed", nullptr}, {"uniform", kWindow}}},
+      {"parallel", {{"pipeline", pipeline}, {"virtual_pipeline", virtual_pipeline}, {"context", context}}},
+      {"batch", {{"sequences_per_step", sequences}, {"steps", 2}}}};
+}
+
+// hbp on 8 ranks of DP x CP, as its paper's study in small.
+json groups_study() {
+  json file = small_study();
+  file["trace"] = {{"distribution", "tulu3-longcite"}, {"documents", 20000}};
+  file["model"] = "llama3.1-8b";
+  file["framework"] = "deepspeed";
+  file["parallel"] = {{"tensor", 1},        {"context", 4}, {"pipeline", 1},
+                      {"data", 2},          {"zero", 3},    {"context_comm", "ulysses"},
+                      {"recompute", "auto"}};
+  file["cluster"]["gpus_per_node"] = 2;  // exchanges of more than two ranks leave the node
+  file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 8}, {"steps", 12}};
+  file["policies"] = {"isf", "hbp"};
+  file["baseline"] = "isf";
+  return file;
+}
+
+}  // namespace
+
+TEST_CASE("A window that fits plain fits wlb, whatever the schedule keeps in flight") {
+  const struct {
+    int pipeline, virtual_pipeline, context, sequences;
+    const char* schedule;
+  } cases[] = {{2, 1, 2, 4, "1f1b"},
+               {2, 4, 2, 4, "interleaved-1f1b"},
+               {4, 4, 1, 4, "interleaved-1f1b"},
+               {4, 3, 2, 16, "interleaved-1f1b"},
+               {4, 1, 1, 1, "1f1b"},
+               {4, 1, 1, 16, "gpipe"}};
+  for (const auto& c : cases) {
+    CAPTURE(c.schedule);
+    CAPTURE(c.virtual_pipeline);
+    CAPTURE(c.sequences);
+    json patch = full_windows(c.pipeline, c.virtual_pipeline, c.context, c.sequences);
+    patch["schedule"] = c.schedule;
+    // A little more than what plain's fullest step holds, and a little less.
+    const double held = row_of("plain", patch).peak.parts.total();
+    patch["cluster"]["memory_GB"] = 1.0001 * held / 1e9;
+    const PolicyResult fits = row_of("wlb", patch);
+    CHECK(fits.status == RowStatus::ok);
+    CHECK(fits.run.pack.max_tokens >= kWindow);
+    CHECK(fits.run.pack.max_tokens < kWindow * 11 / 10);
+    patch["cluster"]["memory_GB"] = 0.9999 * held / 1e9;
+    CHECK(row_of("plain", patch).status == RowStatus::oom);
+    CHECK(row_of("wlb", patch).status != RowStatus::ok);
+  }
+}
+
+TEST_CASE("A plan within its derived sizes fits into memory") {
+  for (const char* name : {"wlb", "varlen-solver", "skrull", "round-robin", "hbp"}) {
+    CAPTURE(name);
+    int ok = 0;
+    for (const double memory : {8.0, 9.0, 10.0, 12.0, 16.0, 24.0}) {
+      CAPTURE(memory);
+      const PolicyResult row =
+          row_of({{"name", name}, {"time_limit", 0.01}}, {{"cluster", {{"memory_GB", memory}}}});
+      CHECK((row.status != RowStatus::oom || row.memory_fault.before_any_plan));
+      ok += row.status == RowStatus::ok;
+    }
+    CHECK(ok > 1);
+  }
+}
+
+TEST_CASE("recompute auto is the fewest layers with which the row fits, row by row") {
+  json file = small_study();
+  file["policies"] = {"plain", "wlb", {{"name", "chunkflow"}, {"chunk_size", "4K"}}};
+  file["baseline"] = "plain";
+  file["parallel"]["recompute"] = "none";
+  file["cluster"]["memory_GB"] = 0.85 * run(file).policies[0].peak.parts.total() / 1e9;
+  json chosen = file;
+  chosen["parallel"]["recompute"] = "auto";
+  const StudyResult result = run(chosen);
+  for (std::size_t i = 0; i < result.policies.size(); ++i) {
+    const PolicyResult& row = result.policies[i];
+    CAPTURE(row.run.label);
+    REQUIRE(row.status == RowStatus::ok);
+    const int layers = row.run.recompute_layers;
+    CHECK((layers > 0) == (i < 2));  // chunks of 4K need none
+    const auto with = [&](int count) {
+      json stated = file;
+      stated["parallel"]["recompute"] = {{"layers", count}};
+      return run(stated).policies[i];
+    };
+    CHECK(with(layers).metrics.step_seconds == row.metrics.step_seconds);
+    if (layers > 0) CHECK(with(layers - 1).status != RowStatus::ok);
+  }
+  CHECK(recompute_difference(parse(chosen), result).empty());
+  const json summary = summary_json(parse(chosen), result);
+  CHECK(summary["policies"][0]["provenance"]["derived"]["recompute_layers"] ==
+        result.policies[0].run.recompute_layers);
+  // A row of its own may say otherwise, and then the table tells.
+  chosen["policies"][1] = {{"name", "wlb"}, {"recompute", "full"}};
+  const StudyResult mixed = run(chosen);
+  const std::string table = study_table(parse(chosen), mixed);
+  CHECK(table.find("recompute differs between rows, and so part of their speed-up: chosen by memory (plain, "
+                   "chunkflow); full (wlb)") != std::string::npos);
+}
+
+TEST_CASE(
+    "recompute auto that fits with no number of layers is a row out of memory, with the change that helps") {
+  const double held = row_of({{"name", "plain"}, {"recompute", "full"}}).peak.parts.total();
+  const PolicyResult row =
+      row_of({{"name", "plain"}, {"recompute", "auto"}}, {{"cluster", {{"memory_GB", 0.97 * held / 1e9}}}});
+  CHECK(row.status == RowStatus::oom);
+  CHECK(row.reason.find("; fits with parallel.") != std::string::npos);
+}
+
+TEST_CASE("hbp that chooses for itself beside rows that do not: the table says so") {
+  json file = groups_study();
+  file["parallel"]["recompute"] = "full";
+  const StudyResult mixed = run(file);
+  CHECK(recompute_difference(parse(file), mixed).find("full (isf); chosen by memory (hbp)") !=
+        std::string::npos);
+  file["parallel"]["recompute"] = "auto";
+  CHECK(recompute_difference(parse(file), run(file)).empty());
+  // Groups that the study gives take their own layers under auto, too.
+  file["cluster"]["memory_GB"] = 45;
+  file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};
+  const PolicyResult given = run(file).policies[1];
+  CHECK(given.status == RowStatus::ok);
+  CHECK(given.run.pack.groups[0].recompute_layers < given.run.pack.groups[1].recompute_layers);
+}
+
+TEST_CASE("hbp: more memory is never slower") {
+  double before = std::numeric_limits<double>::infinity();
+  double first = 0;
+  for (const double memory : {30.0, 34.0, 40.0, 48.0, 60.0, 85.0, 141.0, 300.0}) {
+    CAPTURE(memory);
+    json file = groups_study();
+    file["cluster"]["memory_GB"] = memory;
+    const PolicyResult row = run(file).policies[1];
+    REQUIRE(row.status == RowStatus::ok);
+    CHECK(seconds_of(row) <= before);
+    before = seconds_of(row);
+    if (first == 0) first = before;
+  }
+  CHECK(before < first);
+}
+
+TEST_CASE("hbp: on a slow network never slower than one group of the longest length, nor than isf") {
+  for (const double rate : {0.5, 3.0, 12.5, 50.0, 400.0})
+    for (const int zero : {1, 3}) {
+      CAPTURE(rate);
+      CAPTURE(zero);
+      json file = groups_study();
+      file["parallel"]["zero"] = zero;
+      file["cluster"]["network"] = {{"nic_GBps", rate}};
+      file["policies"] = {"isf",
+                          "hbp",
+                          {{"name", "hbp"}, {"groups", "32K:1"}},
+                          {{"name", "hbp"}, {"groups", "32K:2"}},
+                          {{"name", "hbp"}, {"groups", "32K:4"}},
+                          {{"name", "hbp"}, {"groups", "32K:8"}}};
+      const StudyResult result = run(file);
+      REQUIRE(result.policies[1].status == RowStatus::ok);
+      const double chosen = seconds_of(result.policies[1]);
+      for (const PolicyResult& row : result.policies) {
+        CAPTURE(row.run.label);
+        if (row.status == RowStatus::ok) CHECK(chosen <= seconds_of(row));
+      }
+    }
+}
