@@ -124,13 +124,14 @@ double step_work(const Plan& plan, const Workload& workload) {
 // What HBP's choice of groups minimises: step times at stage fidelity, as in a study.
 std::function<double(const Plan&)> simulated_seconds(const Study& study, const RunModels& models,
                                                      const PolicyRun& run) {
-  ShardRule rule;
-  rule.fixed = &sharding_policy(run.shard);
-  rule.options = run.sharding;
+  // The simulator refers to its rule.
+  const auto rule = std::make_shared<ShardRule>();
+  rule->fixed = &sharding_policy(run.shard);
+  rule->options = run.sharding;
   StepOptions steps;
   steps.schedule = &schedule_policy(study.schedule);
-  const auto simulator = std::make_shared<StepSimulator>(models.costs, rule, steps, &models.memory);
-  return [simulator, &models](const Plan& plan) {
+  const auto simulator = std::make_shared<StepSimulator>(models.costs, *rule, steps, &models.memory);
+  return [rule, simulator, &models](const Plan& plan) {
     double sum = 0;
     for (const Step& step : plan.steps) {
       const StepResult result = simulator->run(step);

@@ -431,6 +431,13 @@ class PackCommand(Case):
             "note: batch.context_window has no effect with documents_per_step on lpt: documents come whole"])
         self.refused("pack", trace, *shape, "--policy", "isf", says=["document 1", "12", "10", "drop"])
 
+    def test_pack_chooses_hbp_groups_by_simulated_time(self):
+        plan = json.loads(self.ok("pack", "tulu3-longcite", "--policy", "hbp", "--model", "llama3.1-8b", "--profile", "h100-sxm",
+                                  "--context", 4, "--lanes", 2, "--steps", 10, "--context-window", "32K", "--format", "json"))
+        groups = {(m["pack_length"] if "pack_length" in m else None, lane["context"])
+                  for step in plan["steps"] for lane in step["lanes"] for m in lane["micro_batches"]}
+        self.assertGreater(len(groups), 1)
+
     def test_pack_order_and_node_limit(self):
         def documents(*more):
             plan = json.loads(self.ok("pack", trace, "--context-window", 4, "--sequences-per-step", 1, "--documents-per-step", 5,
