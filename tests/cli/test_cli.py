@@ -272,6 +272,9 @@ class StudyCommand(Case):
         rows = list(csv.DictReader(io.StringIO(self.ok(*layouts, "--format", "csv"))))
         self.assertEqual([(row["case"], row["status"]) for row in rows],
                          [(f"parallel.tensor={t}", status) for t, status in ((2, "ok"), (5, "refused")) for _ in range(2)])
+        self.ok(*layouts, "--out", self.folder / "layouts")
+        refused = json.loads((self.folder / "layouts" / "parallel.tensor=5" / "summary.json").read_text())
+        self.assertEqual([p["status"] for p in refused["policies"]], ["refused", "refused"])
         self.refused("study", study, "--sweep", "parallel.tensor=5,7", says=["parallel.tensor=5: ", "12 heads"])
         self.refused("study", study, "--sweep", "batch.sequences_per_step=3,5", "--set", "parallel.data=2", says=["batch.sequences_per_step=3: "])
         self.refused("study", study, "--sweep", "cluster.profile=h100-sxm,h101", says=["cluster.profile=h101: ", "cluster.profile", "h100-sxm"])

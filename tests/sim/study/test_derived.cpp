@@ -203,3 +203,37 @@ TEST_CASE("hbp: on a slow network never slower than one group of the longest len
       }
     }
 }
+
+TEST_CASE("A search over more choices never picks a plan with a longer simulated time") {
+  for (const double rate : {3.0, 50.0}) {
+    CAPTURE(rate);
+    json file = groups_study();
+    file["cluster"]["network"] = {{"nic_GBps", rate}};
+    file["policies"] = json::array();
+    for (const json& lengths : {json{"32K"}, json{"16K", "32K"}, json{"8K", "16K", "32K"},
+                                json{"4K", "8K", "16K", "32K"}, json{"2K", "4K", "8K", "16K", "32K"}})
+      file["policies"].push_back({{"name", "hbp"}, {"candidates", lengths}});
+    file["baseline"] = "hbp";
+    const StudyResult result = run(file);
+    double before = std::numeric_limits<double>::infinity();
+    for (const PolicyResult& row : result.policies) {
+      CAPTURE(row.run.candidates.size());
+      REQUIRE(row.status == RowStatus::ok);
+      CHECK(seconds_of(row) <= before);
+      before = seconds_of(row);
+    }
+  }
+  // Thresholds: the search has no delay and the equally spaced queues among its choices.
+  for (const int seed : {3, 4, 5}) {
+    CAPTURE(seed);
+    json file = small_study();
+    file["trace"]["seed"] = seed;
+    file["batch"]["steps"] = 8;
+    file["policies"] = {{{"name", "wlb"}, {"search", true}, {"delay_bound", 1e6}}};
+    for (int queues = 0; queues <= 4; ++queues)
+      file["policies"].push_back({{"name", "wlb"}, {"queues", queues}});
+    file["baseline"] = "wlb";
+    const StudyResult result = run(file);
+    for (const PolicyResult& row : result.policies) CHECK(seconds_of(result.policies[0]) <= seconds_of(row));
+  }
+}
