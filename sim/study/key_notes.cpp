@@ -14,6 +14,8 @@ namespace {
 
 bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
+  // hbp chooses it with its groups (Algorithm 1).
+  if (key == "recompute" && run.name == "hbp" && run.pack.groups.empty()) return false;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   return uses_key(packing_policy(run.name), key) || uses_key(sharding_policy(run.shard), key);

@@ -122,6 +122,10 @@ TEST_CASE("Keys that a policy or its sharding rule does not use are noted") {
                                  "wlb: pad has no effect on adaptive sharding",
                                  "wlb: tile has no effect: the profile says what its kernels' tiles cost"});
   CHECK(notes_of_no_effect(small_study()).empty());
+  file["policies"] = {{{"name", "hbp"}, {"recompute", "full"}},
+                      {{"name", "hbp"}, {"groups", "32K:2"}, {"recompute", "full"}}};
+  file["baseline"] = "hbp";
+  CHECK(notes_of_no_effect(file) == std::vector<std::string>{"hbp: recompute has no effect on hbp"});
 }
 
 TEST_CASE("With whole documents, keys that shape windows are noted for the policies without use for them") {
