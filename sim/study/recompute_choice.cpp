@@ -27,7 +27,7 @@ void choose_for_groups(const Study& study, const RunModels& models, PolicyRun& r
     const int layers = layers_of_group(study, models, run, group.length, group.context);
     group.recompute_layers = layers < 0 ? all : layers;
   }
-  run = with_layers(run, 0);  // every micro-batch has its group's
+  run = with_layers(run, all);  // only where no group fits: every micro-batch has its group's own
 }
 
 }  // namespace

@@ -71,6 +71,22 @@ TEST_CASE("L_max fits as every micro-batch, and 1 % more does not, in each sched
     }
 }
 
+TEST_CASE("L_max counts each virtual stage's own layers: 126 of them over 16 stages of 4 are 1 or 2") {
+  // A stage has at most 8 layers in its 4 chunks. As if all its chunks were as large as its largest, a stage
+  // of 1, 2, 2 and 2 would hold an eighth more than it does.
+  Layout layout = layout_of(8, 16, 16, 4);
+  layout.recompute = Recompute::layers;
+  layout.recompute_layers = 60;
+  const Models models(builtin_model("llama3.1-405b"), layout);
+  const int count = 16;
+  const Schedule schedule = schedule_of(models, "interleaved-1f1b", count);
+  const std::int64_t most = largest_micro_batch(models.memory, schedule, 16, kMost);
+  CHECK(need(models, "interleaved-1f1b", count, tokens_of_rank(most, 16)) <= models.memory.capacity_bytes());
+  CHECK(need(models, "interleaved-1f1b", count, tokens_of_rank(most, 16) + 2) >
+        models.memory.capacity_bytes());
+  CHECK(most > 131072);
+}
+
 TEST_CASE("L_max sees what is in flight: one micro-batch leaves more room than a full pipeline") {
   const Models models(builtin_model("llama2-7b"), layout_of(8, 1, 4));
   const auto most = [&](const char* name, int micro_batches) {
