@@ -23,6 +23,7 @@ struct DeviceDescription {
   std::string name;                              // "NVIDIA H200", "AMD EPYC ... (avx512)"
   std::map<std::string, std::string> libraries;  // library -> version
   int compute_units = 1;                         // SMs; 1 for a CPU rank, which is one thread
+  int devices = 1;                               // of this machine that the process sees; 1 for a CPU
   double peak_tflops = 0;                        // dense, in the element type; 0: not known, measure it
   double memory_bytes = 0;
 };

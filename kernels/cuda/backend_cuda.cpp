@@ -140,6 +140,7 @@ class CudaBackend : public Backend {
     description.name = properties_.name;
     description.compute_units = properties_.multiProcessorCount;
     description.memory_bytes = static_cast<double>(properties_.totalGlobalMem);
+    if (cudaGetDeviceCount(&description.devices) != cudaSuccess) description.devices = 1;
     int kilohertz = 0;
     if (cudaDeviceGetAttribute(&kilohertz, cudaDevAttrClockRate, device_) == cudaSuccess) {
       // 4 tensor cores an SM, 512 bf16 multiply-adds a clock each (Hopper).

@@ -13,6 +13,7 @@ namespace equipoise {
 
 struct CollectiveModel::Fit {
   std::string profile;
+  std::string missing;  // the file that has no table of collectives; empty: it has one
   double nic_GBps = 0;
   bool one_node = false;  // no networks: measured on one machine, e.g. two processes on a CPU
   std::array<NodeParameters, kCollectiveNames.size()> node;
@@ -24,10 +25,14 @@ struct CollectiveModel::Fit {
 
 CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
     : fit_(std::make_unique<Fit>()) {
+  fit_->profile = profile.name();
+  if (!profile.has_table("collective")) {
+    fit_->missing = profile.origin();
+    return;
+  }
   const std::string where = profile.origin() + ": tables.collective";
   const nlohmann::json& table = profile.table("collective");
   const nlohmann::json& kinds = object_field(table, "node", where);
-  fit_->profile = profile.name();
   for (std::size_t kind = 0; kind < kCollectiveNames.size(); ++kind) {
     const std::string name(kCollectiveNames[kind]);
     const nlohmann::json& row = object_field(kinds, name, where + ".node");
@@ -60,6 +65,9 @@ CollectiveModel& CollectiveModel::operator=(CollectiveModel&&) noexcept = defaul
 
 double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const {
   if (group.ranks <= 1 || !(bytes > 0)) return 0;
+  if (!fit_->missing.empty())
+    throw UserError(fit_->missing + ": tables.collective: expected a table, since " +
+                    std::to_string(group.ranks) + " GPUs communicate (one needs none), found nothing");
   const auto index = static_cast<std::size_t>(kind);
   const bool one_node = group.ranks_per_node >= group.ranks;
   if (!one_node && fit_->one_node)

@@ -126,6 +126,12 @@ const nlohmann::json& Profile::table(std::string_view name) const {
   return *it;
 }
 
+bool Profile::has_table(std::string_view name) const {
+  const nlohmann::json& tables = data_->file.at("tables");
+  const auto it = tables.find(std::string(name));
+  return it != tables.end() && it->is_object();
+}
+
 std::vector<std::string> shipped_profiles() {
   std::vector<std::string> names;
   std::error_code ignored;

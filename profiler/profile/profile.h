@@ -16,7 +16,7 @@ struct DeviceFacts {
   double peak_bf16_tflops = 0;  // dense
   double peak_fp8_tflops = 0;   // 0: none
   int sms = 0;
-  int gpus_per_node = 8;
+  int gpus_per_node = 1;
   double nvlink_GBps = 0;               // one direction, one GPU
   double nic_GBps = 0;                  // default network, one direction, one GPU
   double launch_seconds = 0;            // floor of every kernel
@@ -39,6 +39,7 @@ class Profile {
   [[nodiscard]] const nlohmann::json& json() const;  // the whole file: tables, provenance, errors
   // One of `tables`: attention, gemm, elementwise, collective. Throws UserError where the file has none.
   [[nodiscard]] const nlohmann::json& table(std::string_view name) const;
+  [[nodiscard]] bool has_table(std::string_view name) const;
 
  private:
   struct Data;

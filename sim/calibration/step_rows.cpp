@@ -113,11 +113,10 @@ class RowReader {
                      {"recompute", recompute}, {"virtual_pipeline", text("vp").empty() ? 1 : size("vp")}};
     if (notes.find("SHARD_GRAD_OP") != std::string::npos) parallel["zero"] = 2;  // FSDP's name for it
     if (notes.find("ring") != std::string::npos) parallel["context_comm"] = "ring";
-    const std::int64_t gpus = text("n_gpus").empty() ? 8 : size("n_gpus");
     return {{"name", text("row_id")},
             {"trace", {{"uniform", size("seq_len")}}},
             {"model", model()},
-            {"cluster", {{"profile", profile()}, {"gpus_per_node", std::min<std::int64_t>(8, gpus)}}},
+            {"cluster", {{"profile", profile()}}},
             {"parallel", std::move(parallel)},
             {"framework", framework()},
             {"batch",

@@ -106,7 +106,7 @@ void write_results(const std::filesystem::path& directory, const Study& study, c
   };
   write("summary.json", summary_json(study, result).dump(2) + "\n");
   write("steps.csv", steps_csv(result));
-  write("gpus.csv", gpus_csv(study, result));
+  write("gpus.csv", gpus_csv(result));
   write("plan.json", plans_json_text(study, result));
 }
 

@@ -6,6 +6,7 @@
 #include "policies/step_shape.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/group_search.h"
+#include "sim/study/hardware.h"
 
 namespace equipoise {
 namespace {
@@ -51,9 +52,10 @@ std::string derive_bucket(const Study& study, const RunModels& models, PolicyRun
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
     : layout(l),
       placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
-                study.cluster.gpus_per_node),
+                gpus_per_node(study.cluster, profile)),
       costs(study.model, layout, profile, placement, study.cluster.network, study.framework.on(profile)),
       memory(study.model, layout, profile, study.framework.on(profile)) {
+  check_communication(study, layout, profile);
   if (study.cluster.memory_GB > 0) memory.set_capacity(study.cluster.memory_GB * 1e9);
 }
 

@@ -13,6 +13,7 @@
 #include "sim/study/derive.h"
 #include "sim/study/fit_search.h"
 #include "sim/study/group_search.h"
+#include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/parallel.h"
@@ -330,6 +331,7 @@ void describe(const Study& study, const RunModels& models, const DocumentSet& do
         ": lanes that share experts or gradients order their chunks differently, which no framework can "
         "run: their exchanges do not wait for each other");
   result.layout = models.layout;
+  result.gpus_per_node = models.placement.gpus_per_node();
   if (options.record_gpus) average_gpus(ran.plan, result);
   judge_memory(result);
   result.peak_moment =
@@ -435,6 +437,8 @@ StudyInputs load_inputs(const Study& study) {
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_stragglers(options.steps, study.layout.gpus());
+  if (options.steps.op.contention)
+    naming(study.file, [&] { return check_links(study, study.layout, inputs.profile); });
   StudyResult result;
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernels_text_on(inputs.profile);

@@ -73,6 +73,7 @@ struct PolicyResult {
   // the same.
   std::vector<double> gpu_compute;
   int gpu_tensor = 1;
+  int gpus_per_node = 1;
   Layout layout;  // the study's, with what the policy changes
   Plan plan;      // with keep_plans
 

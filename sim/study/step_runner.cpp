@@ -8,6 +8,7 @@
 
 #include "policies/error.h"
 #include "sim/report/chakra.h"
+#include "sim/study/hardware.h"
 #include "traces/atomic_file.h"
 
 namespace equipoise {
@@ -22,13 +23,11 @@ std::size_t at(int index) {
 }
 
 std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
-  const DeviceFacts& device = models.costs.profile().device();
   FabricOptions options;
   options.gpus = models.placement.gpus();
   options.gpus_per_node = models.placement.gpus_per_node();
-  if (device.nvlink_GBps > 0) options.nvlink_GBps = device.nvlink_GBps;
-  const double nic = study.cluster.network.nic_GBps > 0 ? study.cluster.network.nic_GBps : device.nic_GBps;
-  if (nic > 0) options.nic_GBps = nic;
+  options.nvlink_GBps = models.costs.profile().device().nvlink_GBps;
+  options.nic_GBps = nic_GBps(study.cluster, models.costs.profile());
   options.wiring = parse_wiring(study.cluster.topology);
   options.oversubscription = study.cluster.oversubscription;
   return std::make_unique<Fabric>(options);

@@ -61,7 +61,7 @@ struct PolicyRun {
 
 struct Cluster {
   std::string profile = "h100-sxm";
-  int gpus_per_node = 8;
+  int gpus_per_node = 0;  // 0: the profile's
   NetworkRates network;
   std::string topology = "rail";
   double oversubscription = 1;

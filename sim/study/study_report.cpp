@@ -242,15 +242,14 @@ std::string steps_csv(const StudyResult& result) {
   return out.str();
 }
 
-std::string gpus_csv(const Study& study, const StudyResult& result) {
+std::string gpus_csv(const StudyResult& result) {
   std::ostringstream out;
   out.precision(12);
   out << "policy,gpu,node,dp,pp,cp,tp,compute_seconds,relative_to_mean\n";
   for (const PolicyResult& p : result.policies) {
     if (p.gpu_compute.empty() || !p.simulated()) continue;
     const Layout& l = p.layout;
-    const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline},
-                              study.cluster.gpus_per_node);
+    const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, p.gpus_per_node);
     const double mean = std::accumulate(p.gpu_compute.begin(), p.gpu_compute.end(), 0.0) /
                         static_cast<double>(p.gpu_compute.size());
     std::vector<double> seconds(static_cast<std::size_t>(placement.gpus()));

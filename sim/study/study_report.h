@@ -28,7 +28,7 @@ std::string steps_csv(const StudyResult& result);
 
 // One line per policy and GPU: where it sits, and its compute seconds, mean over full steps; needs
 // RunStudyOptions::record_gpus.
-std::string gpus_csv(const Study& study, const StudyResult& result);
+std::string gpus_csv(const StudyResult& result);
 
 // The plans of all policies; needs RunStudyOptions::keep_plans.
 std::string plans_json_text(const Study& study, const StudyResult& result);

@@ -29,8 +29,10 @@ Wiring parse_wiring(std::string_view text) {
 Fabric::Fabric(const FabricOptions& options) : options_(options) {
   require(options.gpus >= 1, "gpus", "at least 1", options.gpus);
   require(options.gpus_per_node >= 1, "gpus_per_node", "at least 1", options.gpus_per_node);
-  require(options.nvlink_GBps > 0, "nvlink_GBps", "a rate > 0", options.nvlink_GBps);
-  require(options.nic_GBps > 0, "nic_GBps", "a rate > 0", options.nic_GBps);
+  const bool shares_nodes = std::min(options.gpus, options.gpus_per_node) > 1;
+  require(options.nvlink_GBps > 0 || !shares_nodes, "nvlink_GBps", "a rate > 0", options.nvlink_GBps);
+  require(options.nic_GBps > 0 || options.gpus <= options.gpus_per_node, "nic_GBps", "a rate > 0",
+          options.nic_GBps);
   require(options.oversubscription >= 1, "oversubscription", "a factor >= 1", options.oversubscription);
   require(options.nodes_per_pod >= 1, "nodes_per_pod", "at least 1", options.nodes_per_pod);
   require(options.spines >= 1, "spines", "at least 1", options.spines);

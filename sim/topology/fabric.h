@@ -27,10 +27,10 @@ enum class Wiring { rail, fat_tree };
 Wiring parse_wiring(std::string_view text);
 
 struct FabricOptions {
-  int gpus = 8;
-  int gpus_per_node = 8;
-  double nvlink_GBps = 450;
-  double nic_GBps = 50;
+  int gpus = 1;
+  int gpus_per_node = 1;
+  double nvlink_GBps = 0;  // needed where a node has two GPUs of these
+  double nic_GBps = 0;     // and where there are two nodes
   Wiring wiring = Wiring::rail;
   double oversubscription = 1;  // of the leaves' uplinks
   int nodes_per_pod =

@@ -14,6 +14,15 @@ namespace {
 
 constexpr SimTime kSecond = 1000000000000;
 
+// Nodes of eight GPUs with NVLink of 450 GB/s and a NIC of 50 GB/s each.
+FabricOptions hgx() {
+  FabricOptions options;
+  options.gpus_per_node = 8;
+  options.nvlink_GBps = 450;
+  options.nic_GBps = 50;
+  return options;
+}
+
 }  // namespace
 
 TEST_CASE("two flows on one link take turns in rate, a third has its own") {
@@ -57,7 +66,7 @@ TEST_CASE("a flow that joins later slows the first from then on") {
 
 TEST_CASE("an oversubscribed spine halves flows between pods and leaves those inside a pod alone") {
   // Pods of one node, two rails; leaves of one NIC; oversubscription 2: uplinks of 25 GB/s under NICs of 50.
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.gpus = 4;
   options.gpus_per_node = 2;
   options.nodes_per_pod = 1;
@@ -79,7 +88,7 @@ TEST_CASE("an oversubscribed spine halves flows between pods and leaves those in
 
 TEST_CASE("a ring all-reduce built from flows takes 2 (n - 1) / n of its bytes at the link's rate") {
   for (const int n : {2, 4, 8}) {
-    FabricOptions options;
+    FabricOptions options = hgx();
     options.gpus = 8 * n;
     const Fabric fabric(options);
     const double bytes = 8e9;  // 8 GB over n nodes, one GPU each, NICs of 50 GB/s
@@ -107,7 +116,7 @@ TEST_CASE("a ring all-reduce built from flows takes 2 (n - 1) / n of its bytes a
 }
 
 TEST_CASE("two rings over the same NICs take twice as long") {
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.gpus = 32;
   const Fabric fabric(options);
   TaskGraphBuilder builder;

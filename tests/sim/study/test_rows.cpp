@@ -123,7 +123,7 @@ TEST_CASE(
   // Only the rows that ran have steps and GPUs.
   CHECK(steps_csv(result).find("\nplain,") == std::string::npos);
   CHECK(steps_csv(result).find("\nruns,") != std::string::npos);
-  CHECK(gpus_csv(study, result).find("\nffd,") == std::string::npos);
+  CHECK(gpus_csv(result).find("\nffd,") == std::string::npos);
   CHECK(json::parse(plans_json_text(study, result))["plans"].size() == 3);
 }
 

@@ -35,10 +35,19 @@ void check_path(const Fabric& fabric, const std::vector<LinkId>& route, int from
   CHECK(at == fabric.gpu(to));
 }
 
+// Nodes of eight GPUs with NVLink of 450 GB/s and a NIC of 50 GB/s each.
+FabricOptions hgx() {
+  FabricOptions options;
+  options.gpus_per_node = 8;
+  options.nvlink_GBps = 450;
+  options.nic_GBps = 50;
+  return options;
+}
+
 }  // namespace
 
 TEST_CASE("GPUs of one node talk through the NVSwitch, GPUs of one rail through one leaf") {
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.gpus = 32;
   const Fabric fabric(options);
   CHECK(fabric.route(0, 5).size() == 2);   // GPU, NVSwitch, GPU
@@ -51,7 +60,7 @@ TEST_CASE("GPUs of one node talk through the NVSwitch, GPUs of one rail through 
 
 TEST_CASE("every route joins up and is a shortest path; across rails it takes the NVSwitch first") {
   for (const Wiring wiring : {Wiring::rail, Wiring::fat_tree}) {
-    FabricOptions options;
+    FabricOptions options = hgx();
     options.gpus = 64;
     options.gpus_per_node = 4;
     options.wiring = wiring;
@@ -72,7 +81,7 @@ TEST_CASE("every route joins up and is a shortest path; across rails it takes th
 }
 
 TEST_CASE("a leaf's uplinks carry its NICs divided by the oversubscription") {
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.gpus = 128;  // two pods of 8 nodes, 8 rails: each leaf has 8 NICs of 50
   options.nodes_per_pod = 8;
   options.oversubscription = 4;
@@ -85,7 +94,7 @@ TEST_CASE("a leaf's uplinks carry its NICs divided by the oversubscription") {
 }
 
 TEST_CASE("a ring over nodes crosses each NIC once in each direction") {
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.gpus = 32;
   const Fabric fabric(options);
   const std::vector<LinkUse> ring = fabric.ring({0, 8, 16, 24});
@@ -95,7 +104,7 @@ TEST_CASE("a ring over nodes crosses each NIC once in each direction") {
 }
 
 TEST_CASE("a network that cannot be is refused") {
-  FabricOptions options;
+  FabricOptions options = hgx();
   options.oversubscription = 0.5;
   CHECK_THROWS_WITH_AS(Fabric{options}, doctest::Contains("cluster.network.oversubscription"), UserError);
   CHECK_THROWS_AS(parse_wiring("torus"), UserError);

@@ -140,6 +140,7 @@ TEST_CASE("the parameter gather at the end of a step takes as long as its slowes
   FabricOptions network;
   network.gpus = 2;
   network.gpus_per_node = 1;
+  network.nvlink_GBps = 450;
   network.nic_GBps = 0.001;
   const Fabric slow(network);
   ShardRule shard;

@@ -1,0 +1,105 @@
+// Rates of the hardware are the profile's or the study's, and refused where neither states them.
+#include "sim/study/hardware.h"
+#include "sim/study/run_study.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/study/study_case.h"
+#include "traces/json_text.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+
+namespace {
+
+json h100() {
+  return read_json_file(std::string(EQUIPOISE_SOURCE_DIR) + "/profiler/profiles/h100-sxm.json");
+}
+
+// A study of `gpus` replicas on a changed profile.
+struct Case {
+  explicit Case(const json& profile, int gpus = 1) {
+    file = small_study();
+    file["cluster"] = {{"profile", folder.write("mine.json", profile.dump())}};
+    file["parallel"] = {{"data", gpus}};
+    file["batch"] = {{"context_window", "8K"}, {"sequences_per_step", gpus}, {"steps", 2}};
+  }
+  [[nodiscard]] double seconds() const { return run_study(parse(file), {}).policies.front().metrics.seconds; }
+  [[nodiscard]] std::string refused(bool contention = false) const {
+    RunStudyOptions options;
+    options.steps.fidelity = Fidelity::op;
+    options.steps.op.contention = contention;
+    try {
+      (void)run_study(parse(file), options);
+    } catch (const UserError& e) {
+      std::string message = e.what();
+      CHECK(message.find('\n') == std::string::npos);
+      for (std::size_t at; (at = message.find(path())) != std::string::npos;)
+        message.replace(at, path().size(), "mine.json");
+      return message;
+    }
+    return "";
+  }
+  [[nodiscard]] std::string path() const { return file["cluster"]["profile"].get<std::string>(); }
+
+  test::Scratch folder;
+  json file;
+};
+
+}  // namespace
+
+TEST_CASE("One GPU needs no collectives; two are refused without them, before anything runs") {
+  json profile = h100();
+  const double with_them = Case(profile).seconds();
+  profile["tables"].erase("collective");
+  CHECK(with_them > 0);
+  CHECK(Case(profile).seconds() == with_them);
+  CHECK(Case(profile, 2).refused() ==
+        "study.json: parallel: expected one GPU with profile h100-sxm, which has no collectives (mine.json: "
+        "tables.collective), found 2");
+}
+
+TEST_CASE("How many GPUs a node has is the profile's word, and the study's where it has one") {
+  json profile = h100();
+  profile["device"]["gpus_per_node"] = 2;
+  Case of_profile(profile, 4);
+  const double two = of_profile.seconds();
+  of_profile.file["cluster"]["gpus_per_node"] = 8;
+  const double eight = of_profile.seconds();
+  CHECK(two > eight);  // gradients cross nodes
+  CHECK(Case(h100(), 4).seconds() == eight);
+  of_profile.file["cluster"]["gpus_per_node"] = 2;
+  CHECK(of_profile.seconds() == two);
+}
+
+TEST_CASE("A profile without a network, or without a NIC's rate, prices the GPUs of one node only") {
+  json profile = h100();
+  profile["device"]["gpus_per_node"] = 2;
+  profile["device"]["nic_GBps"] = 0;
+  Case no_nic(profile, 4);
+  CHECK(no_nic.refused() ==
+        "study.json: cluster.network.nic_GBps: expected a rate, since 4 GPUs lie over nodes of 2 and profile "
+        "h100-sxm states none (device.nic_GBps), found nothing");
+  CHECK(Case(profile, 2).refused() == "");
+  no_nic.file["cluster"]["network"] = {{"nic_GBps", 25}};
+  const double slow = no_nic.seconds();
+  no_nic.file["cluster"]["network"] = {{"nic_GBps", 50}};
+  CHECK(no_nic.seconds() < slow);
+  CHECK(no_nic.refused(true) == "");
+  profile["tables"]["collective"].erase("networks");
+  CHECK(Case(profile, 4).refused() ==
+        "study.json: parallel: expected at most 2 GPUs, a node's (cluster.gpus_per_node), with profile "
+        "h100-sxm, "
+        "which has no network between nodes (mine.json: tables.collective.networks), found 4");
+}
+
+TEST_CASE("Contention needs the rate of the links inside a node") {
+  json profile = h100();
+  profile["device"]["nvlink_GBps"] = 0;
+  CHECK(Case(profile, 2).refused() == "");
+  CHECK(Case(profile, 2).refused(true) ==
+        "study.json: mine.json: device.nvlink_GBps: expected a rate > 0 for --contention between the GPUs of "
+        "a node, "
+        "found 0");
+  CHECK(Case(profile).refused(true) == "");
+  CHECK(Case(h100(), 2).refused(true) == "");
+}
