@@ -1,6 +1,9 @@
 // The shipped studies that repeat a paper's experiment, held to what the paper found. Limits are on what a
 // simulation can be held to (ratios, orders, what fits in memory), not on the paper's milliseconds.
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
@@ -106,4 +109,64 @@ TEST_CASE("Skrull's bucket sizes follow from memory: 26K tokens a rank for 0.5B,
   CAPTURE(large);
   CHECK(std::abs(small / 26 - 1) <= 0.25);
   CHECK(std::abs(large / 13 - 1) <= 0.25);
+}
+
+TEST_CASE("Every shipped study runs, and its baseline fits") {
+  int studies = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(EQUIPOISE_SOURCE_DIR) + "/traces/studies")) {
+    if (entry.path().extension() != ".json") continue;
+    const std::string name = entry.path().stem().string();
+    CAPTURE(name);
+    const StudyResult result = run_shipped(name, {"batch.steps=3"});
+    const PolicyResult& baseline = result.policies[result.baseline];
+    CAPTURE(baseline.reason);
+    CHECK(baseline.status == RowStatus::ok);
+    CHECK(*baseline.metrics.mfu > 0);
+    ++studies;
+  }
+  CHECK(studies >= 15);
+}
+
+TEST_CASE("The large studies run as people run them: less than half of a step is bubble") {
+  for (const char* name : {"7b-128k", "405b-8k-gpus", "405b-131k-gpus"}) {
+    CAPTURE(name);
+    const StudyResult result = run_shipped(name, {"batch.steps=4"});
+    CHECK(*result.policies[result.baseline].metrics.bubble_ratio < 0.5);
+    const StudyResult one_chunk = run_shipped(name, {"batch.steps=4", "parallel.virtual_pipeline=1"});
+    CHECK(*one_chunk.policies[one_chunk.baseline].metrics.bubble_ratio >
+          *result.policies[result.baseline].metrics.bubble_ratio);
+  }
+}
+
+TEST_CASE(
+    "Llama 3 405B: the band of MFU over chunks of a stage, which the paper does not print, holds its "
+    "figure") {
+  const struct {
+    const char* study;
+    double published;
+  } rows[] = {{"llama3-405b-8k", 0.43}, {"llama3-405b-16k-gpus", 0.41}, {"llama3-405b-128k", 0.38}};
+  for (const auto& [name, published] : rows) {
+    std::vector<double> band;
+    std::ostringstream text;
+    text.precision(3);
+    for (const char* chunks : {"1", "2", "4", "8"}) {
+      RunStudyOptions options;
+      options.ignore_memory = true;
+      options.find_fits = false;
+      const StudyResult result =
+          run_study(read_study(std::string(EQUIPOISE_SOURCE_DIR) + "/traces/studies/" + name + ".json",
+                               {std::string("parallel.virtual_pipeline=") + chunks}),
+                    options);
+      const PolicyResult& as_published = row(result, "no checkpointing, as published");
+      CHECK(as_published.run.published.front().source == "arXiv 2407.21783, Table 4");
+      band.push_back(*as_published.metrics.mfu);
+      text << (band.size() == 1 ? "" : ", ") << 100 * band.back();
+    }
+    MESSAGE(name << ": MFU " << text.str() << " % at 1, 2, 4, 8 chunks of a stage, published "
+                 << 100 * published << " %");
+    CHECK(std::is_sorted(band.begin(), band.end()));  // more chunks, fewer bubbles
+    CHECK(band.front() < published);
+    CHECK(band.back() > published);
+  }
 }
