@@ -46,6 +46,21 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
   return made;
 }
 
+// A piece under a window as causal pieces of a CPU core's tiles: what of it sees all its keys, then tiles
+// that each see the window before them.
+template <class Add>
+void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) {
+  constexpr std::int64_t kTile = 64;
+  const std::int64_t before = piece.keys - piece.queries;
+  std::int64_t done =
+      window == 0 ? piece.queries : std::clamp<std::int64_t>(window - before, 0, piece.queries);
+  if (done > 0) add(QueryKeys{done, before + done});
+  for (; done < piece.queries; done += kTile) {
+    const std::int64_t rows = std::min(kTile, piece.queries - done);
+    add(QueryKeys{rows, std::min(before + done + rows, window + rows - 1)});
+  }
+}
+
 }  // namespace
 
 const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name) {
@@ -69,21 +84,27 @@ struct AttentionModel::Fit {
   Direction forward;
   Direction backward;
 
-  [[nodiscard]] double blocked_seconds(const Direction& direction, std::span<const QueryKeys> pieces) const {
+  [[nodiscard]] double blocked_seconds(const Direction& direction, std::span<const QueryKeys> pieces,
+                                       std::int64_t window) const {
     BlockedAttentionWork work;
     for (const QueryKeys& piece : pieces)
-      if (piece.queries > 0) work.add_causal(piece.queries, piece.keys);
+      if (piece.queries > 0)
+        for_each_band(piece, window, [&](QueryKeys p) { work.add_causal(p.queries, p.keys); });
     return attention_seconds(direction.loops, heads, work);
   }
 
-  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces,
-                               RangeUse& use) const {
+  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
+                               std::int64_t window) const {
     AttentionWork work;
     std::int64_t fewest_queries = INT64_MAX;
     std::int64_t most_keys = 0;
-    for (const QueryKeys& piece : pieces) {
+    for (QueryKeys piece : pieces) {
       if (piece.queries <= 0) continue;
-      work.add_causal(piece.queries, piece.keys);
+      if (window > 0) piece.keys = std::min(piece.keys, piece.queries + window - 1);  // others nobody sees
+      if (window > 0 && piece.keys > window)
+        work.add_window(piece.queries, piece.keys, window);
+      else
+        work.add_causal(piece.queries, piece.keys);
       fewest_queries = std::min(fewest_queries, piece.queries);
       most_keys = std::max(most_keys, piece.keys);
     }
@@ -96,8 +117,9 @@ struct AttentionModel::Fit {
         static_cast<double>(fewest_queries) < direction.queries.samples.low)
       use.beyond_samples += 1;
     use.derived += direction.keys.derived ? 1 : 0;
-    if (direction.cpu_core) return blocked_seconds(direction, pieces);
-    if (direction.apart != DocumentMask::varlen) work = attention_work({}, direction.apart, pieces);
+    if (direction.cpu_core) return blocked_seconds(direction, pieces, window);
+    if (window == 0 && direction.apart != DocumentMask::varlen)
+      work = attention_work({}, direction.apart, pieces);
     return attention_seconds(direction.parameters, heads, sms, work);
   }
 };
@@ -124,12 +146,14 @@ AttentionModel::~AttentionModel() = default;
 AttentionModel::AttentionModel(AttentionModel&&) noexcept = default;
 AttentionModel& AttentionModel::operator=(AttentionModel&&) noexcept = default;
 
-double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const {
-  return fit_->seconds(fit_->forward, pieces, use);
+double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                       std::int64_t window) const {
+  return fit_->seconds(fit_->forward, pieces, use, window);
 }
 
-double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const {
-  return fit_->seconds(fit_->backward, pieces, use);
+double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                        std::int64_t window) const {
+  return fit_->seconds(fit_->backward, pieces, use, window);
 }
 
 }  // namespace equipoise

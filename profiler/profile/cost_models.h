@@ -49,9 +49,12 @@ class AttentionModel {
   AttentionModel(AttentionModel&&) noexcept;
   AttentionModel& operator=(AttentionModel&&) noexcept;
 
-  // Seconds of one packed kernel call over all pieces, launch included; 0 for no pieces.
-  [[nodiscard]] double forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const;
-  [[nodiscard]] double backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use) const;
+  // Seconds of one packed kernel call over all pieces, launch included; 0 for no pieces. `window`: a query
+  // sees at most so many keys up to its own, and the kernel leaves out the blocks before (0: it sees all).
+  [[nodiscard]] double forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                       std::int64_t window = 0) const;
+  [[nodiscard]] double backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                        std::int64_t window = 0) const;
 
  private:
   struct Fit;
@@ -122,7 +125,7 @@ class CollectiveModel {
 
   // Seconds of one collective. `bytes` by nccl-tests' convention: the total over ranks for all_gather,
   // reduce_scatter and all_to_all (one rank's whole send buffer), the buffer for all_reduce and send_recv.
-  // 0 for one rank or no bytes.
+  // 0 for one rank or no bytes, so that one GPU needs no table of collectives.
   [[nodiscard]] double seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const;
 
  private:

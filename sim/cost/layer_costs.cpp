@@ -23,6 +23,7 @@ double as_double(std::int64_t value) {
 LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
                        const Placement& placement, NetworkRates network, FrameworkOptions framework)
     : model_(model),
+      layer_counts_(model.layer_counts()),
       layout_(layout),
       framework_(framework),
       profile_(profile),
@@ -33,6 +34,9 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       elementwise_(profile),
       collectives_(profile, network),
       tp_group_(placement.shape(Axis::tensor)) {
+  for (int k = 0; k < kLayerKinds; ++k)
+    if (slides(static_cast<LayerKind>(k)))
+      sliding_share_ += static_cast<double>(layer_counts_[static_cast<std::size_t>(k)]) / model.layers;
   if (layout.context_comm == ContextComm::ulysses)
     for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
       ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c),
@@ -42,7 +46,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
   kv_bytes_per_token_ = kv_width * 2;
   launch_seconds_ = profile.device().launch_seconds;
-  framework_per_op_ = to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
+  framework_per_op_ =
+      to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
@@ -242,7 +247,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   push_experts(n * moe.active, backward, ops, use);
   if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
   exchange();
-  if (moe.shared > 0) push_dense_ffn(n, moe.shared * moe.expert_ffn, backward, ops, use);
+  if (moe.shared_width() > 0) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
 }
 
 void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
@@ -263,7 +268,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
            use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
-  if (kind == LayerKind::moe)
+  if (is_moe(kind))
     push_moe(n, false, after, use);
   else
     push_dense_ffn(n, model_.ffn, false, after, use);
@@ -277,7 +282,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   if (n == 0) return;
   const std::int64_t t = layout_.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
-  if (kind == LayerKind::moe)
+  if (is_moe(kind))
     push_moe(n, true, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);

@@ -19,9 +19,6 @@
 
 namespace equipoise {
 
-enum class LayerKind : std::uint8_t { dense, moe };
-inline constexpr int kLayerKinds = 2;
-
 class LayerCosts {
  public:
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
@@ -32,10 +29,20 @@ class LayerCosts {
   void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
 
   // Attention of one layer over the pieces of one rank; Ulysses spreads the heads over `context` ranks.
-  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const;
-  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const;
+  // `window`: keys that a query sees, 0: all up to its own.
+  [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                     std::int64_t window = 0) const;
+  [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                      std::int64_t window = 0) const;
   [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
-                                     RangeUse& use) const;
+                                     RangeUse& use, std::int64_t window = 0) const;
+  // Layers of the whole model by kind, and the window of those that are of a kind.
+  [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
+  [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
+    return slides(kind) ? model_.sliding_window : 0;
+  }
+  // Of all layers, the share whose attention slides.
+  [[nodiscard]] double sliding_share() const { return sliding_share_; }
 
   // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
   [[nodiscard]] double causal_attention_flops(double pairs) const {
@@ -89,6 +96,8 @@ class LayerCosts {
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;
+  LayerCounts layer_counts_{};
+  double sliding_share_ = 0;
   Layout layout_;
   FrameworkOptions framework_;
   const Profile& profile_;

@@ -15,38 +15,45 @@ double as_double(std::int64_t value) {
 }
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
-double attention_flops(const ModelShape& m, int tensor, int context, std::span<const QueryKeys> pieces) {
+double attention_flops(const ModelShape& m, int tensor, int context, std::span<const QueryKeys> pieces,
+                       std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)
-    pairs += as_double(p.queries) * (as_double(p.keys) - 0.5 * as_double(p.queries - 1));
+    pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
+                        : as_double(p.queries) * (as_double(p.keys) - 0.5 * as_double(p.queries - 1));
   return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / tensor / context) * pairs;
 }
 
 }  // namespace
 
-Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use) const {
+Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                 std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(attention_.forward_seconds(pieces, use) * framework_.attention_slowdown);
-  op.flops = attention_flops(model_, layout_.tensor, 1, pieces);
+  op.duration =
+      to_picoseconds(attention_.forward_seconds(pieces, use, window) * framework_.attention_slowdown);
+  op.flops = attention_flops(model_, layout_.tensor, 1, pieces, window);
   return op;
 }
 
-Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use) const {
+Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                  std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration = to_picoseconds(attention_.backward_seconds(pieces, use) * framework_.attention_slowdown);
-  op.flops = 2.5 * attention_flops(model_, layout_.tensor, 1, pieces);
+  op.duration =
+      to_picoseconds(attention_.backward_seconds(pieces, use, window) * framework_.attention_slowdown);
+  op.flops = 2.5 * attention_flops(model_, layout_.tensor, 1, pieces, window);
   return op;
 }
 
-Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
-                                 RangeUse& use) const {
+Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use,
+                                 std::int64_t window) const {
   const auto at = static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(context)));
   assert(std::has_single_bit(static_cast<unsigned>(context)) && at < ulysses_attention_.size());
   const AttentionModel& model = ulysses_attention_[at];
   Op op{OpName::attention, Stream::compute};
-  const double seconds = backward ? model.backward_seconds(pieces, use) : model.forward_seconds(pieces, use);
+  const double seconds =
+      backward ? model.backward_seconds(pieces, use, window) : model.forward_seconds(pieces, use, window);
   op.duration = to_picoseconds(seconds * framework_.attention_slowdown);
-  op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces);
+  op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces, window);
   return op;
 }
 

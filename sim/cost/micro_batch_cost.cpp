@@ -34,7 +34,13 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   thread_local std::vector<QueryKeys> pieces;
   to_pieces(segments, false, pieces);
   RangeUse use;  // a decision, not a prediction of the run
-  return to_seconds(costs_.attention_forward(pieces, use).duration);
+  const double sliding = costs_.sliding_share();
+  double seconds = 0;
+  if (sliding < 1) seconds += (1 - sliding) * to_seconds(costs_.attention_forward(pieces, use).duration);
+  if (sliding > 0)
+    seconds +=
+        sliding * to_seconds(costs_.attention_forward(pieces, use, costs_.model().sliding_window).duration);
+  return seconds;
 }
 
 MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule)
@@ -59,8 +65,10 @@ void MicroBatchCost::begin(int context) {
     exposed_forward[k].fill(0);
     exposed_backward[k].fill(0);
   }
-  attention_forward.assign(at(context), 0);
-  attention_backward.assign(at(context), 0);
+  for (std::size_t mask = 0; mask < kMasks; ++mask) {
+    attention_forward[mask].assign(at(context), 0);
+    attention_backward[mask].assign(at(context), 0);
+  }
   recomputed.fill(0);
   kv_sent_tokens = kv_useful_tokens = 0;
   use = {};
@@ -68,8 +76,7 @@ void MicroBatchCost::begin(int context) {
 
 Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const {
   const ModelShape& model = costs_.model();
-  const int dense = model.moe ? std::min(model.moe->dense_layers, model.layers) : model.layers;
-  const std::array<int, kLayerKinds> layers = {dense, model.layers - dense};
+  const LayerCounts& layers = costs_.layer_counts();
   int recomputed = micro_batch.recompute_layers != kStudyRecompute
                        ? micro_batch.recompute_layers
                        : checkpointed_layers(costs_.layout(), model.layers);
@@ -110,28 +117,35 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   out.begin(context);
-  if (context > 1 && costs_.layout().context_comm == ContextComm::ring)
-    cost_ring_attention(micro_batch, context, out);
-  else
-    cost_attention(micro_batch, context, out);
-  const ModelShape& model = costs_.model();
-  if (!model.moe || model.moe->dense_layers > 0) build_layer(LayerKind::dense, out);
-  if (model.moe) build_layer(LayerKind::moe, out);
+  const LayerCounts& layers = costs_.layer_counts();
+  for (std::size_t mask = 0; mask < kMasks; ++mask) {
+    bool attended = false;  // the mask's attention, which its layers share
+    for (int k = 0; k < kLayerKinds; ++k) {
+      const auto kind = static_cast<LayerKind>(k);
+      if (mask_of(kind) != mask || layers[at(k)] == 0) continue;
+      if (!attended && context > 1 && costs_.layout().context_comm == ContextComm::ring)
+        cost_ring_attention(micro_batch, context, out);
+      else if (!attended)
+        cost_attention(micro_batch, context, costs_.window_of(kind), out);
+      attended = true;
+      build_layer(kind, out);
+    }
+  }
   build_ends(out);
 }
 
 // All-gather and Ulysses, and a lone rank. Slices placed on one rank (Skrull) are computed while the K and V
 // of the distributed ones are gathered.
-void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
+                                      MicroBatchCost& out) {
+  const std::size_t mask = window > 0 ? 1 : 0;
   const Sharding& sharding = out.sharding;
   const std::int64_t all =
       std::accumulate(sharding.rank_tokens.begin(), sharding.rank_tokens.end(), std::int64_t{0});
   const std::int64_t local =
       std::accumulate(sharding.rank_local_tokens.begin(), sharding.rank_local_tokens.end(), std::int64_t{0});
-  std::int64_t gathered = all - local;
   // Dependent chunks also attend to the K and V of the chunks before them, which the group holds in shards.
-  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
-    gathered += micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  const std::int64_t gathered = all - local + earlier_tokens(micro_batch, window);
   const bool exchanges = context > 1 && gathered > 0;
   const bool ulysses = exchanges && costs_.layout().context_comm == ContextComm::ulysses;
   forward_.reset(context, ulysses ? 2 : exchanges ? 1 : 0);
@@ -146,8 +160,8 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   Picoseconds ulysses_forward = 0, ulysses_backward = 0;
   if (ulysses) {  // every rank sees all queries of its share of the heads
     to_pieces(sharding.segments, sharding.strided, pieces_);
-    ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use).duration;
-    ulysses_backward = costs_.ulysses_attention(pieces_, context, true, out.use).duration;
+    ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use, window).duration;
+    ulysses_backward = costs_.ulysses_attention(pieces_, context, true, out.use, window).duration;
   }
   for (std::size_t r = 0; r < c; ++r) {
     const auto segments = sharding.of_rank(static_cast<int>(r));
@@ -158,20 +172,20 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
         pieces_.clear();
         for (const Segment& s : segments)
           if (placed(s)) pieces_.push_back({s.queries(), s.keys()});
-        under_forward = costs_.attention_forward(pieces_, out.use).duration;
-        under_backward = costs_.attention_backward(pieces_, out.use).duration;
+        under_forward = costs_.attention_forward(pieces_, out.use, window).duration;
+        under_backward = costs_.attention_backward(pieces_, out.use, window).duration;
         pieces_.clear();
         for (const Segment& s : segments)
           if (!placed(s)) pieces_.push_back({s.queries(), s.keys()});
       } else {
         to_pieces(segments, sharding.strided, pieces_);
       }
-      run_forward = costs_.attention_forward(pieces_, out.use).duration;
-      run_backward = costs_.attention_backward(pieces_, out.use).duration;
+      run_forward = costs_.attention_forward(pieces_, out.use, window).duration;
+      run_backward = costs_.attention_backward(pieces_, out.use, window).duration;
     }
-    out.attention_forward[r] = forward_.busy[r] = run_forward + under_forward;
+    out.attention_forward[mask][r] = forward_.busy[r] = run_forward + under_forward;
     recompute_[r] = costs_.layout().recompute == Recompute::selective ? run_forward + under_forward : 0;
-    out.attention_backward[r] = backward_.busy[r] = run_backward + under_backward + recompute_[r];
+    out.attention_backward[mask][r] = backward_.busy[r] = run_backward + under_backward + recompute_[r];
     if (!exchanges) {
       forward_.run[r] = run_forward + under_forward;
       backward_.run[r] = backward_.busy[r];
@@ -193,7 +207,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
     forward_.comm[0] = costs_.kv_all_gather(gathered, context, out.use).duration;
     backward_.comm = {forward_.comm[0], costs_.kv_reduce_scatter(gathered, context, out.use).duration};
   }
-  count_kv(micro_batch, context, out);
+  count_kv(micro_batch, context, window, out);
 }
 
 // Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive.
@@ -224,10 +238,10 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
       for (QueryKeys& p : pieces_) p.keys = std::max(p.keys, p.queries);
       const Picoseconds f = costs_.attention_forward(pieces_, out.use).duration;
       const Picoseconds b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
-      out.attention_forward[r] += f;
+      out.attention_forward[0][r] += f;
       forward_.busy[r] += f;
       backward_.busy[r] += b;
-      out.attention_backward[r] += b;
+      out.attention_backward[0][r] += b;
       if (selective) recompute_[r] += f;
       (step + 1 < c ? forward_.under[step * c + r] : forward_.run[(c - 1) * c + r]) = f;
       (step + 1 < c ? backward_.under[step * c + r] : backward_.run[(c - 1) * c + r]) = b;
@@ -237,44 +251,53 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
     forward_.comm[step] = costs_.ring_step(most, context, false, out.use).duration;
     backward_.comm[step] = costs_.ring_step(most, context, true, out.use).duration;
   }
-  count_kv(micro_batch, context, out);
+  count_kv(micro_batch, context, 0, out);
 }
 
 // K and V rows that cross ranks, and those that some query of the receiver attends to. A dependent chunk's
 // group also exchanges the rows of the chunks before it, of which every rank holds its share.
-void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, std::int64_t window,
+                                MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
+  const double layers = window > 0 ? costs_.sliding_share() : 1 - costs_.sliding_share();
   std::int64_t all = 0;
   for (std::size_t r = 0; r < at(context); ++r)
     all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-  double before = 0;  // rows of earlier chunks that a rank does not hold
-  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
-    before = static_cast<double>(micro_batch.slices.front().begin - micro_batch.chunk.group_begin) *
-             (context - 1) / context;
-  visible_.assign(micro_batch.slices.size(), 0);
+  // Rows of earlier chunks that a rank does not hold.
+  const double before = static_cast<double>(earlier_tokens(micro_batch, window)) * (context - 1) / context;
+  double sent = 0, useful = 0;
+  seen_to_.assign(micro_batch.slices.size(), INT64_MIN);
+  seen_.assign(micro_batch.slices.size(), 0);
   held_.assign(micro_batch.slices.size(), 0);
   for (int r = 0; r < context; ++r) {
     const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
-    out.kv_sent_tokens += static_cast<double>(all - own) + before;
-    // A rank holds several pieces of a slice: the last of them sees the most keys, all of them are its own.
+    sent += static_cast<double>(all - own) + before;
+    // A rank holds several pieces of a slice, in document order: the keys that any of them sees, all of its
+    // own among them.
     for (const Segment& s : sharding.of_rank(r)) {
       if (!placement.empty() && placement[at(s.slice)] != kDistributed) continue;
-      visible_[at(s.slice)] = std::max(visible_[at(s.slice)], s.keys());
+      const std::int64_t first = window > 0 ? std::max(s.kv_begin, s.q_begin - window + 1) : s.kv_begin;
+      const std::int64_t from = std::max(first, seen_to_[at(s.slice)]);
+      seen_[at(s.slice)] += std::max<std::int64_t>(0, s.q_end - from);
+      seen_to_[at(s.slice)] = std::max(seen_to_[at(s.slice)], s.q_end);
       held_[at(s.slice)] += s.queries();
     }
     bool any = false;
     for (const Segment& s : sharding.of_rank(r)) {
       const std::int64_t held = std::exchange(held_[at(s.slice)], 0);
       if (held == 0) continue;  // local, or counted with its first piece
-      const std::int64_t visible = std::exchange(visible_[at(s.slice)], 0);
-      out.kv_useful_tokens += static_cast<double>(std::max<std::int64_t>(0, visible - held));
+      seen_to_[at(s.slice)] = INT64_MIN;
+      const std::int64_t seen = std::exchange(seen_[at(s.slice)], 0);
+      useful += static_cast<double>(std::max<std::int64_t>(0, seen - held));
       any = true;
     }
-    if (any && before > 0) out.kv_useful_tokens -= before / (context - 1);  // its own share of them
+    if (any && before > 0) useful -= before / (context - 1);  // its own share of them
   }
   // Ulysses: a rank has all queries of its heads, each key is seen at least by its own.
-  if (costs_.layout().context_comm == ContextComm::ulysses) out.kv_useful_tokens = out.kv_sent_tokens;
+  if (costs_.layout().context_comm == ContextComm::ulysses) useful = sent;
+  out.kv_sent_tokens += layers * sent;
+  out.kv_useful_tokens += layers * useful;
 }
 
 }  // namespace equipoise

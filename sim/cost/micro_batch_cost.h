@@ -1,6 +1,7 @@
 // What one micro-batch costs on every CP rank of its lane: sharded, then costed op by op.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -28,6 +29,12 @@ struct EndCost {
   std::array<Picoseconds, kStreams> exposed{};  // mean of ranks
 };
 
+// Attention over all keys up to the query's own, or over a window of them.
+inline constexpr std::size_t kMasks = 2;
+constexpr std::size_t mask_of(LayerKind kind) {
+  return slides(kind) ? 1 : 0;
+}
+
 struct MicroBatchCost {
   // Makes it that of a micro-batch that does nothing. A result is used again and again, and not every
   // micro-batch fills all of it (one without CP exchange sends no K and V).
@@ -50,13 +57,13 @@ struct MicroBatchCost {
 
   // Accounting, per rank and layer.
   std::array<std::vector<Picoseconds>, kLayerKinds> compute_forward,
-      compute_backward;                               // compute stream, busy
-  std::vector<Picoseconds> attention_forward;         // one layer
-  std::vector<Picoseconds> attention_backward;        // with the forward that selective recompute repeats
+      compute_backward;  // compute stream, busy
+  // One layer, by mask; with the forward that selective recompute repeats in the backward.
+  std::array<std::vector<Picoseconds>, kMasks> attention_forward, attention_backward;
   std::array<Picoseconds, kLayerKinds> recomputed{};  // selective, slowest rank
   std::array<std::array<Picoseconds, kStreams>, kLayerKinds> exposed_forward{},
       exposed_backward{};       // mean of ranks
-  double kv_sent_tokens = 0;    // received by all ranks together, one layer
+  double kv_sent_tokens = 0;    // received by all ranks together, mean of layers
   double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
   RangeUse use;
 };
@@ -90,22 +97,22 @@ class MicroBatchCoster {
  private:
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  void cost_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
-  void add_layer_exchanges(MicroBatchCost& out);
+  void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
   void finish_layer(LayerKind kind, MicroBatchCost& out);
   void build_ends(MicroBatchCost& out);
   // Forward and backward of the whole model, all ranks starting together: what `optimal` compares.
   [[nodiscard]] Picoseconds model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;
-  void count_kv(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void count_kv(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
 
   const LayerCosts& costs_;
   const ShardRule& rule_;
   // Scratch.
-  // The context-parallel part of a layer: runs of attention between communications, the same for all layer
-  // kinds. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is
+  // The context-parallel part of a layer: runs of attention between communications, the same for all layers
+  // of a mask. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is
   // what runs while it communicates.
   struct ContextPart {
     std::vector<Picoseconds> run, under, comm;
@@ -115,13 +122,21 @@ class MicroBatchCoster {
   ContextPart forward_, backward_;
   std::vector<Picoseconds> recompute_;  // per rank: the attention forward that selective recompute repeats
   std::vector<QueryKeys> pieces_;
-  std::vector<std::int64_t> visible_, held_;  // by slice, for count_kv
+  std::vector<std::int64_t> seen_to_, seen_, held_;  // by slice, for count_kv
   OpList before_, after_;
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
   MicroBatchCost other_;                                  // the second candidate of `optimal`
 };
 
-// Attention seconds of segments by the profile's model, for the sharding rules that choose by cost.
+// Rows of earlier chunks that a dependent chunk's attention reaches back to.
+inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t window) {
+  if (micro_batch.chunk.count <= 1 || micro_batch.slices.empty()) return 0;
+  const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  return window > 0 ? std::min(all, window - 1) : all;
+}
+
+// Attention seconds of segments by the profile's model, mean of the model's layers, for the sharding rules
+// that choose by cost.
 class ProfiledAttentionCost final : public AttentionCost {
  public:
   explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}

@@ -123,7 +123,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     synchronise(backward_, input, s);
     weave(backward_, input, s + 1);
   }
-  if (kind == LayerKind::moe && costs_.layout().expert > 1) add_layer_exchanges(out);
+  if (is_moe(kind) && costs_.layout().expert > 1) add_layer_exchanges(kind, out);
   finish_layer(kind, out);
   out.full[k] = forward;
   out.full[k].append(backward);
@@ -131,13 +131,13 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
 
 // Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
 // synchronisation is added, which the forward's leads count from.
-void MicroBatchCoster::add_layer_exchanges(MicroBatchCost& out) {
-  const std::size_t k = at(LayerKind::moe);
+void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
   const auto c = at(out.ranks);
   LayerTimeline& forward = out.forward[k];
   std::vector<ExchangeSplit> in_forward, in_backward, in_input;
   for (int r = 0; r < out.ranks; ++r) {
-    const LocalWork& work = local_work(LayerKind::moe, out.sharding.rank_tokens[at(r)]);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
     in_forward.push_back(work.forward_exchanges);
     in_backward.push_back(work.backward_exchanges);
     in_input.push_back(work.input_exchanges);

@@ -16,27 +16,33 @@ constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is exte
 ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
   RangeUse use;
   const int context = costs.layout().context;
-  const LayerKind kind = costs.model().moe ? LayerKind::moe : LayerKind::dense;
   const std::int64_t tokens = std::max<std::int64_t>(1, window / context);
   OpList before, after;
-  costs.forward_ops(kind, tokens, before, after, use);
-  Picoseconds linear = run_time(before.ops()).total + run_time(after.ops()).total;
-  costs.backward_ops(kind, tokens, before, after, use);
-  linear += run_time(before.ops()).total + run_time(after.ops()).total;
-  local_linear_ = to_seconds(linear) * costs.model().layers / static_cast<double>(tokens);
-  if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
-    linear += 2 * costs.kv_all_gather(window, context, use).duration +
-              costs.kv_reduce_scatter(window, context, use).duration;
+  Picoseconds linear = 0;  // of all layers
+  for (int k = 0; k < kLayerKinds; ++k) {
+    const int count = costs.layer_counts()[static_cast<std::size_t>(k)];
+    if (count == 0) continue;
+    const auto kind = static_cast<LayerKind>(k);
+    costs.forward_ops(kind, tokens, before, after, use);
+    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+    costs.backward_ops(kind, tokens, before, after, use);
+    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+  }
+  local_linear_ = to_seconds(linear) / static_cast<double>(tokens);
   const int layers = costs.model().layers;
-  linear_ = to_seconds(linear) * layers / static_cast<double>(tokens * context);
+  if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
+    linear += layers * (2 * costs.kv_all_gather(window, context, use).duration +
+                        costs.kv_reduce_scatter(window, context, use).duration);
+  linear_ = to_seconds(linear) / static_cast<double>(tokens * context);
 
+  const double sliding = costs.sliding_share();
   std::vector<QueryKeys> pieces;
   const bool selective = costs.layout().recompute == Recompute::selective;
   for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
     const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
     const auto length = static_cast<std::int64_t>(std::llround(exact));
-    if (length > kLongestMeasured) {  // pairs grow with the square
-      log_seconds_.push_back(log_seconds_.back() + 2.0 * std::log(2.0) / kPerOctave);
+    if (length > kLongestMeasured) {  // pairs grow with the square, or with the length under windows alone
+      log_seconds_.push_back(log_seconds_.back() + (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave);
       continue;
     }
     // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
@@ -49,10 +55,17 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
       pieces.push_back({queries, std::max<std::int64_t>(queries, length)});
     }
     const double launch = costs.profile().device().launch_seconds;
-    const double forward = std::max(0.0, to_seconds(costs.attention_forward(pieces, use).duration) - launch);
-    const double backward =
-        std::max(0.0, to_seconds(costs.attention_backward(pieces, use).duration) - launch);
-    const double seconds = ((selective ? 2 : 1) * forward + backward) / static_cast<double>(copies) * layers;
+    const auto one_layer = [&](std::int64_t reach) {
+      const double forward =
+          std::max(0.0, to_seconds(costs.attention_forward(pieces, use, reach).duration) - launch);
+      const double backward =
+          std::max(0.0, to_seconds(costs.attention_backward(pieces, use, reach).duration) - launch);
+      return (selective ? 2 : 1) * forward + backward;
+    };
+    double mean = 0;
+    if (sliding < 1) mean += (1 - sliding) * one_layer(0);
+    if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
+    const double seconds = mean / static_cast<double>(copies) * layers;
     log_seconds_.push_back(std::log(std::max(seconds, 1e-15)));
   }
 }

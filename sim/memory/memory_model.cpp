@@ -30,7 +30,7 @@ double kept_bytes(const ModelShape& m, int tensor) {
   double routed_inputs = 0;
   if (m.moe) {  // most layers are sparse: count their active experts, and the copies of the inputs sent to
                 // them
-    ffn = static_cast<double>(m.moe->expert_ffn) * (m.moe->active + m.moe->shared);
+    ffn = static_cast<double>(m.moe->expert_ffn * m.moe->active + m.moe->shared_width());
     routed_inputs = h * m.moe->active / t;
   }
   const double ffn_tensors = m.gated_ffn ? 3 : 2;
@@ -51,7 +51,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       logit_bytes_(framework.logit_bytes),
       kept_per_token_(kept_bytes(model, layout.tensor)),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
-      layers_(split_layers(model.layers, layout.virtual_stages())) {
+      layers_(layers_of_stages(model, layout)) {
   const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
                                     : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
   kv_bytes_per_token_ = kBf16 * kv_width;

@@ -74,7 +74,7 @@ Metrics measure(const MetricInputs& in) {
     const double seconds = to_seconds(r.step);
     m.seconds += seconds;
     m.tokens += static_cast<double>(r.tokens);
-    flops += in.model.training_flops(static_cast<double>(r.tokens), r.causal_pairs);
+    flops += in.model.training_flops(static_cast<double>(r.tokens), r.causal_pairs, r.window_pairs);
     ++m.steps;
     m.tail_steps += in.plan.steps[i].tail;
     if (in.plan.steps[i].tail && any_full) continue;

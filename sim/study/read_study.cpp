@@ -74,6 +74,11 @@ ModelShape read_shape(JsonObject& object) {
   m.vocab = object.integer("vocab", 0, 1, 1 << 26);
   m.gated_ffn = object.flag("gated_ffn", true);
   m.tied_embeddings = object.flag("tied_embeddings", false);
+  m.sliding_window = object.integer("sliding_window", 0, 1, kLongest);
+  const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
+  if (every > 0 && m.sliding_window == 0)
+    object.fail("sliding_window", "the window of sliding_window_pattern");
+  for (int i = 0; every > 0 && i < m.layers; ++i) m.sliding_layers.push_back((i + 1) % every != 0);
   object.finish();
   for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab"})
     if (!object.has(key)) object.fail(key, "a size");
@@ -82,25 +87,34 @@ ModelShape read_shape(JsonObject& object) {
   return m;
 }
 
-ModelShape read_model(const json& node, const std::string& where, const std::string& study) {
+ModelShape read_model(const json& node, const std::string& where, const std::string& study,
+                      std::vector<std::string>& notes) {
   if (node.is_string())
     return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
   JsonObject object(node, where);
   if (object.has("hidden")) return read_shape(object);
   const std::string path = object.text("hf_config", "");
   if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
-  const int layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
+  HfOptions options;
+  options.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
+  if (object.has("gated_ffn")) options.gated_ffn = object.flag("gated_ffn", true);
+  if (const json* keys = object.find("ignore")) {
+    if (!keys->is_array()) object.fail("ignore", "a list of keys of the config");
+    for (const json& key : *keys) {
+      if (!key.is_string()) object.fail("ignore", "a list of keys of the config");
+      options.ignore.push_back(key.get<std::string>());
+    }
+  }
+  (void)object.find("gated_ffn");
   object.finish();
-  ModelShape model = read_hf_config((std::filesystem::path(study).parent_path() / path).string());
-  if (layers > 0) model.layers = layers;
-  return model;
+  return read_hf_config((std::filesystem::path(study).parent_path() / path).string(), options, &notes);
 }
 
 Cluster read_cluster(const json& node, const std::string& where, std::vector<std::string>& notes) {
   JsonObject object(node, where);
   Cluster cluster;
   cluster.profile = object.text("profile", cluster.profile);
-  cluster.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", 8, 1, 1024));
+  cluster.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", 0, 1, 1024));
   cluster.memory_GB = object.number("memory_GB", 0, 0.001, 1e9);
   if (const json* network = object.find("network")) {
     JsonObject net(*network, where + ".network");
@@ -151,6 +165,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
   layout.data = size("data");
   layout.virtual_pipeline = size("virtual_pipeline");
   layout.expert = size("expert");
+  layout.count_embedding_and_head = object.flag("count_embedding_and_head", false);
   constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
   layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
   layout.zero = static_cast<int>(object.integer("zero", default_zero(framework, layout), 0, 3));
@@ -229,6 +244,8 @@ void note_layout(const json* framework, bool says_zero, Study& study) {
     study.notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
                              std::to_string(study.layout.zero) +
                              " with a pipeline, which keeps parameters and gradients whole");
+  if (study.layout.count_embedding_and_head && study.layout.pipeline == 1)
+    study.notes.emplace_back("parallel.count_embedding_and_head has no effect without a pipeline");
   const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
     return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
   });
@@ -259,7 +276,7 @@ Study parse_case(const json& file, const std::string& path) {
   study.trace = read_trace_source(part("trace"), inside("trace"));
   const json* model = object.find("model");
   if (model == nullptr) object.fail("model", "a model name or {\"hf_config\": path}");
-  study.model = read_model(*model, inside("model"), path);
+  study.model = read_model(*model, inside("model"), path, study.notes);
   if (const json* node = object.find("cluster"))
     study.cluster = read_cluster(*node, inside("cluster"), study.notes);
   static const json kEmpty = json::object();

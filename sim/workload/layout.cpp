@@ -27,8 +27,10 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
   require(m.ffn % t == 0, where,
           ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
   const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
-  require(virtual_stages <= m.layers, where,
-          ".pipeline: expected pipeline x virtual_pipeline of at most " + num(m.layers) + " layers, found " +
+  const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
+  require(virtual_stages <= counted, where,
+          ".pipeline: expected pipeline x virtual_pipeline of at most " + num(counted) + " layers" +
+              (p.count_embedding_and_head ? " with embedding and head" : "") + ", found " +
               num(virtual_stages));
   require(p.virtual_pipeline == 1 || p.pipeline > 1, where,
           ".virtual_pipeline: expected 1 without a pipeline, found " + num(p.virtual_pipeline));
@@ -37,6 +39,8 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
           ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
   require(p.recompute_layers >= 0 && p.recompute_layers <= m.layers, where,
           ".recompute.layers: expected 0.." + num(m.layers) + ", found " + num(p.recompute_layers));
+  require(m.sliding_window == 0 || p.context_comm != ContextComm::ring, where,
+          ".context_comm: expected all-gather or ulysses for a model with sliding windows, found ring");
   if (p.context_comm == ContextComm::ulysses)
     require((m.heads / t) % p.context == 0, where,
             ".context: Ulysses needs a divisor of the " + num(m.heads / t) +
@@ -45,6 +49,9 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
     require(
         m.moe->expert_ffn % t == 0, where,
         ".tensor: expected a divisor of the expert FFN size " + num(m.moe->expert_ffn) + ", found " + num(t));
+    require(m.moe->shared_width() % t == 0, where,
+            ".tensor: expected a divisor of the shared experts' FFN size " + num(m.moe->shared_width()) +
+                ", found " + num(t));
     require(m.moe->experts % p.expert == 0, where,
             ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
                 num(p.expert));
@@ -69,6 +76,14 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
     ++split[at];
     --extra;
   }
+  return split;
+}
+
+std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout) {
+  if (!layout.count_embedding_and_head) return split_layers(model.layers, layout.virtual_stages());
+  std::vector<int> split = split_layers(model.layers + 2, layout.virtual_stages());
+  --split.front();
+  --split.back();
   return split;
 }
 

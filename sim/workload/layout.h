@@ -21,6 +21,7 @@ struct Layout {
   int data = 1;
   int virtual_pipeline = 1;
   int expert = 1;
+  bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
   // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed and FSDP do because a
@@ -44,9 +45,13 @@ struct Layout {
 // Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
 void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
 
-// Layers of each of the PP x VPP virtual stages, in model order. Where the layers do not divide, the stages
-// in the middle get one more: the first also embeds and the last also makes the logits.
+// `layers` over virtual stages, in model order. Where they do not divide, the stages in the middle get one
+// more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
+
+// Layers of each of the PP x VPP virtual stages: the one place that says which stage has which layers. Where
+// embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
+std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 
 // Layers of a model of `layers` layers that the layout recomputes whole.
 int checkpointed_layers(const Layout& layout, int layers);

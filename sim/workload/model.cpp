@@ -28,7 +28,8 @@ std::int64_t ModelShape::attention_parameters() const {
 std::int64_t ModelShape::ffn_parameters(int layer) const {
   const std::int64_t matrices = gated_ffn ? 3 : 2;
   if (!is_moe_layer(layer)) return matrices * hidden * ffn;
-  return (moe->experts + moe->shared) * matrices * hidden * moe->expert_ffn + hidden * moe->experts;
+  const std::int64_t width = moe->experts * moe->expert_ffn + moe->shared_width();
+  return matrices * hidden * width + hidden * moe->experts;
 }
 
 std::int64_t ModelShape::routed_parameters(int layer) const {
@@ -50,7 +51,7 @@ std::int64_t ModelShape::active_matmul_parameters() const {
   for (int layer = 0; layer < layers; ++layer) {
     sum += attention_parameters();
     if (is_moe_layer(layer))
-      sum += (moe->active + moe->shared) * (gated_ffn ? 3 : 2) * hidden * moe->expert_ffn +
+      sum += (gated_ffn ? 3 : 2) * hidden * (moe->active * moe->expert_ffn + moe->shared_width()) +
              hidden * moe->experts;
     else
       sum += ffn_parameters(layer);
@@ -58,9 +59,18 @@ std::int64_t ModelShape::active_matmul_parameters() const {
   return sum;
 }
 
-double ModelShape::training_flops(double tokens, double causal_pairs) const {
-  const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads * layers;
-  return 6.0 * static_cast<double>(active_matmul_parameters()) * tokens + attention * causal_pairs;
+LayerCounts ModelShape::layer_counts(int begin, int end) const {
+  LayerCounts counts{};
+  for (int layer = begin; layer < end; ++layer) ++counts[static_cast<std::size_t>(kind(layer))];
+  return counts;
+}
+
+double ModelShape::training_flops(double tokens, double causal_pairs, double window_pairs) const {
+  int sliding = 0;
+  for (int layer = 0; layer < layers; ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
+  const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
+  return 6.0 * static_cast<double>(active_matmul_parameters()) * tokens +
+         attention * (layers - sliding) * causal_pairs + attention * sliding * window_pairs;
 }
 
 namespace {
@@ -88,6 +98,13 @@ ModelShape deepseek_v2() {
   return m;
 }
 
+ModelShape deepseek_v3() {
+  ModelShape m = dense("deepseek-v3", 61, 7168, 128, 128, 192, 18432, 129280);
+  m.moe = MoeShape{256, 8, 1, 2048, 3};
+  m.mla = MlaShape{1536, 512, 128, 64, 128};
+  return m;
+}
+
 const std::vector<ModelShape>& shapes() {
   static const std::vector<ModelShape> all = {
       dense("llama2-7b", 32, 4096, 32, 32, 128, 11008, 32000),
@@ -100,6 +117,7 @@ const std::vector<ModelShape>& shapes() {
       dense("qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, false, true),
       dense("qwen2.5-72b", 80, 8192, 64, 8, 128, 29568, 152064, false, true),
       deepseek_v2(),
+      deepseek_v3(),
       dense("wlb-550m", 16, 1536, 12, 12, 128, 4096, 32000),
       dense("wlb-30b", 48, 7168, 56, 56, 128, 19200, 32000),
       dense("wlb-70b", 80, 8192, 64, 64, 128, 24576, 32000),

@@ -1,21 +1,41 @@
 // The shape of a model: everything that decides what a layer costs and holds.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace equipoise {
 
-// Mixture of experts: the first `dense_layers` layers keep the dense FFN.
+// What a layer's cost depends on: its FFN, and whether its attention reaches back a window only.
+enum class LayerKind : std::uint8_t { dense, moe, sliding_dense, sliding_moe };
+inline constexpr int kLayerKinds = 4;
+constexpr bool is_moe(LayerKind kind) {
+  return kind == LayerKind::moe || kind == LayerKind::sliding_moe;
+}
+constexpr bool slides(LayerKind kind) {
+  return kind == LayerKind::sliding_dense || kind == LayerKind::sliding_moe;
+}
+using LayerCounts = std::array<int, kLayerKinds>;
+
+// Mixture of experts: the first `dense_layers` layers keep the dense FFN, or those that `sparse` says.
 struct MoeShape {
   int experts = 0;  // routed
   int active = 0;   // routed experts a token visits
   int shared = 0;   // experts every token visits
   std::int64_t expert_ffn = 0;
   int dense_layers = 0;
+  std::int64_t shared_ffn = 0;  // of all shared experts together; 0: shared x expert_ffn
+  std::vector<bool> sparse{};   // by layer: whether it has experts; empty: as dense_layers says
+
+  [[nodiscard]] std::int64_t shared_width() const {
+    return shared_ffn > 0 ? shared_ffn : shared * expert_ffn;
+  }
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): K and V come from a compressed vector, but are
@@ -37,13 +57,30 @@ struct ModelShape {
   int head_dim = 0;  // of Q and K; V's too unless MLA
   std::int64_t ffn = 0;
   std::int64_t vocab = 0;
-  bool gated_ffn = true;  // SwiGLU: gate and up; false: one up projection and GELU
+  bool gated_ffn = true;  // SwiGLU, GeGLU: gate and up; false: one up projection and GELU
   bool tied_embeddings = false;
   bool qkv_bias = false;
   std::optional<MoeShape> moe;
   std::optional<MlaShape> mla;
+  // Keys up to its own, itself included, that a query of a sliding layer sees; 0: no layer slides.
+  std::int64_t sliding_window = 0;
+  std::vector<bool> sliding_layers{};  // by layer; empty: all, if there is a window
 
-  [[nodiscard]] bool is_moe_layer(int layer) const { return moe && layer >= moe->dense_layers; }
+  [[nodiscard]] bool is_moe_layer(int layer) const {
+    if (!moe) return false;
+    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[static_cast<std::size_t>(layer)];
+  }
+  [[nodiscard]] bool is_sliding_layer(int layer) const {
+    return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[static_cast<std::size_t>(layer)]);
+  }
+  [[nodiscard]] LayerKind kind(int layer) const {
+    if (is_sliding_layer(layer))
+      return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
+    return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
+  }
+  // Of layers [begin, end), how many there are of each kind.
+  [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
+  [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, layers); }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
@@ -61,16 +98,34 @@ struct ModelShape {
   [[nodiscard]] std::int64_t active_matmul_parameters() const;
 
   // FLOPs of one optimizer step, forward and backward, without recompute or padding: 6 per active matmul
-  // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair.
-  [[nodiscard]] double training_flops(double tokens, double causal_pairs) const;
+  // parameter and token, and 3 x 2 (d_qk + d_v) per head, layer and causal query-key pair; in sliding layers
+  // only pairs inside the window count.
+  [[nodiscard]] double training_flops(double tokens, double causal_pairs, double window_pairs = 0) const;
 };
+
+// Pairs of `queries` queries that have `before` visible positions before them, where a query sees at most the
+// last `window` keys up to its own (0: all).
+inline double causal_pairs(double queries, double before, double window = 0) {
+  if (window <= 0) return queries * before + queries * (queries + 1) / 2;
+  const double growing = std::clamp(window - before, 0.0, queries);  // queries that see all there is
+  return growing * before + growing * (growing + 1) / 2 + (queries - growing) * window;
+}
 
 // The built-in shapes, in help order. Sources: the models' published configurations; wlb-550m, wlb-30b and
 // wlb-70b are our shapes of those sizes, since WLB-LLM prints none ("layers and width in proportion").
 std::span<const ModelShape> builtin_models();
 const ModelShape& builtin_model(std::string_view name);  // throws UserError with the nearest name
 
-// Reads a Hugging Face config.json. Throws UserError naming file and key.
-ModelShape read_hf_config(const std::string& path);
+// What a study says beside a config.json.
+struct HfOptions {
+  int layers = 0;                   // instead of the file's; 0: the file's
+  std::optional<bool> gated_ffn;    // where the file leaves it open
+  std::vector<std::string> ignore;  // keys of the file that the user wants passed over
+};
+
+// Reads a Hugging Face config.json. What it says and we do not model is refused by name, never skipped.
+// `notes`: what the user should know of the model. Throws UserError naming file and key.
+ModelShape read_hf_config(const std::string& path, const HfOptions& options = {},
+                          std::vector<std::string>* notes = nullptr);
 
 }  // namespace equipoise

@@ -1,7 +1,15 @@
 // Reading Hugging Face config.json files.
+//
+// A config is read whole: every key is one that shapes the model and is read here, one that shapes nothing
+// (hf_keys.h), one that is off (null, false, empty), or one that is refused by name. So nothing that we do
+// not model passes for what we do.
+#include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
+#include "policies/policy.h"
+#include "sim/workload/hf_keys.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 
@@ -13,30 +21,71 @@ using nlohmann::json;
 constexpr std::int64_t kLargest = INT32_MAX;
 constexpr std::int64_t kMostLayers = 100000;
 
-std::int64_t positive(const json& config, const std::string& key, const std::string& path,
-                      std::int64_t most = kLargest) {
-  const auto it = config.find(key);
-  if (it != config.end() && it->is_number_integer()) {
-    const auto value = it->get<std::int64_t>();
-    if (value > 0 && value <= most) return value;
+// A config, and which of its keys have been asked for.
+class Config {
+ public:
+  Config(json file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const json& file() const { return file_; }
+  // Absent and null are the same.
+  const json* find(const std::string& key) {
+    asked_.push_back(key);
+    const auto it = file_.find(key);
+    return it == file_.end() || it->is_null() ? nullptr : &*it;
   }
-  throw UserError(path + ": " + key + ": expected an integer in 1.." + std::to_string(most) + ", found " +
-                  (it == config.end() ? "nothing" : shown_json(*it)));
-}
+  [[nodiscard]] bool asked(const std::string& key) const {
+    return std::find(asked_.begin(), asked_.end(), key) != asked_.end();
+  }
+  [[noreturn]] void fail(const std::string& key, const std::string& expected) const {
+    const auto it = file_.find(key);
+    throw UserError(path_ + ": " + key + ": expected " + expected + ", found " +
+                    (it == file_.end() ? "nothing" : shown_json(*it)));
+  }
 
-// A key that may be absent or null.
-std::int64_t positive_or(const json& config, const std::string& key, std::int64_t fallback,
-                         const std::string& path) {
-  const auto it = config.find(key);
-  return it == config.end() || it->is_null() ? fallback : positive(config, key, path);
-}
+  std::int64_t integer(const std::string& key, std::int64_t least, std::int64_t most) {
+    const json* node = find(key);
+    if (node != nullptr && node->is_number_integer()) {
+      const auto value = node->get<std::int64_t>();
+      const bool wraps = node->is_number_unsigned() && value < 0;
+      if (!wraps && value >= least && value <= most) return value;
+    }
+    fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most));
+  }
+  std::int64_t positive(const std::string& key, std::int64_t most = kLargest) {
+    return integer(key, 1, most);
+  }
+  std::int64_t positive_or(const std::string& key, std::int64_t fallback) {
+    return find(key) == nullptr ? fallback : positive(key);
+  }
+  // A count where 0 means that there is none.
+  std::int64_t count_or(const std::string& key, std::int64_t fallback, std::int64_t most = kLargest) {
+    return find(key) == nullptr ? fallback : integer(key, 0, most);
+  }
+  bool flag_or(const std::string& key, bool fallback) {
+    const json* node = find(key);
+    if (node == nullptr) return fallback;
+    if (!node->is_boolean()) fail(key, "true or false");
+    return node->get<bool>();
+  }
+  std::string text_or(const std::string& key, const std::string& fallback) {
+    const json* node = find(key);
+    if (node == nullptr) return fallback;
+    if (!node->is_string()) fail(key, "a string");
+    return node->get<std::string>();
+  }
+  // The first of these names that the config has; the first where it has none.
+  std::string one_of(std::initializer_list<const char*> names) {
+    for (const char* name : names)
+      if (find(name) != nullptr) return name;
+    return *names.begin();
+  }
 
-bool flag_or(const json& config, const std::string& key, bool fallback, const std::string& path) {
-  const auto it = config.find(key);
-  if (it == config.end() || it->is_null()) return fallback;
-  if (!it->is_boolean()) throw UserError(path + ": " + key + ": expected true or false, found " + shown_json(*it));
-  return it->get<bool>();
-}
+ private:
+  json file_;
+  std::string path_;
+  std::vector<std::string> asked_;
+};
 
 json parse(const std::string& path) {
   json config = read_json_file(path);
@@ -44,63 +93,273 @@ json parse(const std::string& path) {
   return config;
 }
 
-void read_moe(const json& config, const std::string& path, ModelShape& m) {
-  const char* key = config.contains("n_routed_experts") ? "n_routed_experts" : "num_local_experts";
-  if (!config.contains(key) && config.contains("num_experts")) key = "num_experts";
-  if (!config.contains(key) || config[key].is_null()) return;
+// What the configs of a model type leave unsaid, from Hugging Face Transformers.
+struct TypeDefaults {
+  bool gated = true;
+  bool tied = false;
+  bool qkv_bias = false;
+  const char* activation = "silu";
+  int every_full = 0;     // of so many layers the last sees everything, the others a window; 0: all alike
+  bool window_on = true;  // without use_sliding_window
+};
+const TypeDefaults* defaults_of(const std::string& type) {
+  static const std::map<std::string, TypeDefaults> known = {
+      {"llama", {}},
+      {"mistral", {}},
+      {"mixtral", {}},
+      {"ministral", {}},
+      {"qwen2", {.qkv_bias = true, .window_on = false}},
+      {"qwen2_moe", {.qkv_bias = true, .window_on = false}},
+      {"qwen3", {.window_on = false}},
+      {"qwen3_moe", {.window_on = false}},
+      {"deepseek_v2", {}},
+      {"deepseek_v3", {}},
+      {"gemma", {.tied = true, .activation = "gelu_pytorch_tanh"}},
+      {"gemma2", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 2}},
+      {"gemma3_text", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
+      {"phi3", {}},
+      {"olmo", {}},
+      {"olmo2", {}},
+      {"olmoe", {}},
+      {"granite", {}},
+      {"stablelm", {}},
+      {"gpt2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_new"}},
+      {"gpt_bigcode", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
+      {"starcoder2", {.gated = false, .tied = true, .qkv_bias = true, .activation = "gelu_pytorch_tanh"}},
+      {"nemotron", {.gated = false, .activation = "relu2"}},
+  };
+  const auto it = known.find(type);
+  return it == known.end() ? nullptr : &it->second;
+}
+
+// Gated or not is the architecture's, not the activation's: Gemma gates with GELU, StarCoder2 does not. Of a
+// type that is not known a SiLU is a SwiGLU, as in all models that have one.
+bool read_gated(Config& config, const std::string& type, const HfOptions& options) {
+  const std::string key = config.one_of({"hidden_act", "hidden_activation", "activation_function"});
+  for (const char* other : {"hidden_act", "hidden_activation", "activation_function"})
+    (void)config.find(other);
+  const TypeDefaults* defaults = defaults_of(type);
+  const std::string activation = config.text_or(key, defaults != nullptr ? defaults->activation : "silu");
+  const bool silu = activation == "silu" || activation == "swish";
+  if (!silu && !is_known_activation(activation))
+    config.fail(key, "an activation that is priced (" + known_activations() + ")");
+  if (options.gated_ffn) return *options.gated_ffn;
+  if (defaults != nullptr) return defaults->gated;
+  if (silu) return true;
+  config.fail(key,
+              "silu, or a known model_type, which says whether the FFN is gated, or gated_ffn beside "
+              "hf_config in the study");
+}
+
+// ---- Which layers slide ----
+
+std::vector<bool> sliding_by_type_list(Config& config, const json& list, int layers) {
+  if (!list.is_array() || static_cast<int>(list.size()) < layers)
+    config.fail("layer_types", "a list of " + std::to_string(layers) + " layers");
+  std::vector<bool> sliding;
+  for (int i = 0; i < layers; ++i) {
+    const json& type = list[static_cast<std::size_t>(i)];
+    if (type != "sliding_attention" && type != "full_attention")
+      throw UserError(config.path() + ": layer_types[" + std::to_string(i) +
+                      "]: expected full_attention or sliding_attention, found " + shown_json(type));
+    sliding.push_back(type == "sliding_attention");
+  }
+  return sliding;
+}
+
+void read_windows(Config& config, const TypeDefaults& type, ModelShape& m) {
+  const bool on = config.flag_or("use_sliding_window", type.window_on);
+  const std::int64_t window = config.count_or("sliding_window", 0);
+  const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
+  (void)config.find("_sliding_window_pattern");
+  const std::int64_t every = config.positive_or(every_key, type.every_full);
+  // Qwen's: the first so many layers see everything.
+  const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
+                                                          : config.count_or("max_window_layers", 28));
+  const json* types = config.find("layer_types");
+  if (types != nullptr) {
+    m.sliding_layers = sliding_by_type_list(config, *types, m.layers);
+  } else {
+    for (int i = 0; i < m.layers; ++i)
+      m.sliding_layers.push_back(i >= full_first && (every == 0 || (i + 1) % every != 0));
+  }
+  const bool any =
+      std::find(m.sliding_layers.begin(), m.sliding_layers.end(), true) != m.sliding_layers.end();
+  if (on && types != nullptr && any && window == 0)
+    config.fail("sliding_window", "the window of layer_types' sliding layers");
+  if (!on || window == 0 || !any) {
+    m.sliding_layers.clear();
+    return;
+  }
+  m.sliding_window = window;
+}
+
+// ---- Experts ----
+
+// Which layers have experts, by the rules of DeepSeek (the first ones dense, then every so many) and Qwen
+// (every so many, but for a list).
+void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe) {
+  const auto dense_first = config.count_or("first_k_dense_replace", 0, kMostLayers);
+  const auto frequency = config.positive_or("moe_layer_freq", 1);
+  const auto step = config.positive_or("decoder_sparse_step", 1);
+  std::vector<bool> sparse;
+  for (int i = 0; i < m.layers; ++i)
+    sparse.push_back(i >= dense_first && i % frequency == 0 && (i + 1) % step == 0);
+  if (const json* list = config.find("mlp_only_layers")) {
+    if (!list->is_array()) config.fail("mlp_only_layers", "a list of layers");
+    for (const json& layer : *list) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= kMostLayers)
+        config.fail("mlp_only_layers", "a list of layers in 0.." + std::to_string(kMostLayers - 1));
+      if (layer < m.layers) sparse[layer.get<std::size_t>()] = false;
+    }
+  }
+  const auto first = std::find(sparse.begin(), sparse.end(), true);
+  if (first == sparse.end())
+    throw UserError(config.path() + ": " +
+                    (dense_first >= m.layers ? "first_k_dense_replace" : "decoder_sparse_step") +
+                    ": expected a rule that leaves some of " + std::to_string(m.layers) +
+                    " layers with experts, found none");
+  moe.dense_layers = static_cast<int>(first - sparse.begin());
+  if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
+}
+
+void read_moe(Config& config, ModelShape& m) {
+  const std::string key = config.one_of({"n_routed_experts", "num_local_experts", "num_experts"});
+  const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token"});
+  const json* node = config.find(key);
+  if (node == nullptr || *node == 0) {
+    if (config.find("shared_expert_intermediate_size") != nullptr ||
+        config.find("n_shared_experts") != nullptr)
+      config.fail(key, "the number of routed experts beside the shared one");
+    return;
+  }
   MoeShape moe;
-  moe.experts = static_cast<int>(positive(config, key, path));
-  moe.active = static_cast<int>(positive(config, "num_experts_per_tok", path));
-  moe.shared = static_cast<int>(positive_or(config, "n_shared_experts", 0, path));
-  moe.expert_ffn = positive_or(config, "moe_intermediate_size", m.ffn, path);
-  if (config.contains("first_k_dense_replace") && config["first_k_dense_replace"] != 0)
-    moe.dense_layers = static_cast<int>(positive_or(config, "first_k_dense_replace", 0, path));
+  moe.experts = static_cast<int>(config.positive(key));
+  moe.active = static_cast<int>(config.positive(active));
+  moe.expert_ffn = config.positive_or("moe_intermediate_size", m.ffn);
+  moe.shared = static_cast<int>(config.count_or("n_shared_experts", 0));
+  if (const std::int64_t width = config.count_or("shared_expert_intermediate_size", 0); width > 0) {
+    if (moe.shared > 0) config.fail("shared_expert_intermediate_size", "none beside n_shared_experts");
+    moe.shared = 1;
+    moe.shared_ffn = width;
+  }
+  read_sparse_layers(config, m, moe);
   if (moe.active > moe.experts)
-    throw UserError(path + ": num_experts_per_tok: expected at most " + std::to_string(moe.experts) + " (" +
-                    key + "), found " + std::to_string(moe.active));
+    throw UserError(config.path() + ": " + active + ": expected at most " + std::to_string(moe.experts) +
+                    " (" + key + "), found " + std::to_string(moe.active));
   m.moe = moe;
 }
 
-void read_mla(const json& config, const std::string& path, ModelShape& m) {
-  if (!config.contains("kv_lora_rank") || config["kv_lora_rank"].is_null()) return;
+void read_mla(Config& config, ModelShape& m) {
+  if (config.find("kv_lora_rank") == nullptr) return;
   MlaShape mla;
-  mla.q_lora = positive_or(config, "q_lora_rank", 0, path);
-  mla.kv_lora = positive(config, "kv_lora_rank", path);
-  mla.nope_dim = static_cast<int>(positive(config, "qk_nope_head_dim", path));
-  mla.rope_dim = static_cast<int>(positive(config, "qk_rope_head_dim", path));
-  mla.v_dim = static_cast<int>(positive(config, "v_head_dim", path));
+  mla.q_lora = config.positive_or("q_lora_rank", 0);
+  mla.kv_lora = config.positive("kv_lora_rank");
+  mla.nope_dim = static_cast<int>(config.positive("qk_nope_head_dim"));
+  mla.rope_dim = static_cast<int>(config.positive("qk_rope_head_dim"));
+  mla.v_dim = static_cast<int>(config.positive("v_head_dim"));
   m.mla = mla;
+  (void)config.find("qk_head_dim");  // the two together
   m.head_dim = mla.nope_dim + mla.rope_dim;
+}
+
+// ---- The rest ----
+
+void read_heads(Config& config, bool one_kv_head, ModelShape& m) {
+  const std::string key = config.one_of({"num_attention_heads", "n_head"});
+  m.heads = static_cast<int>(config.positive(key));
+  const std::int64_t alone = config.flag_or("multi_query", one_kv_head) ? 1 : m.heads;
+  m.kv_heads = static_cast<int>(config.positive_or("num_key_value_heads", alone));
+  m.head_dim = static_cast<int>(config.positive_or("head_dim", m.hidden / m.heads));
+  if (m.head_dim < 1)
+    throw UserError(config.path() + ": " + key + ": expected at most hidden_size heads, found " +
+                    std::to_string(m.heads));
+  if (m.heads % m.kv_heads != 0)
+    throw UserError(config.path() + ": num_key_value_heads: expected a divisor of " +
+                    std::to_string(m.heads) + ", found " + std::to_string(m.kv_heads));
+}
+
+// Every key that nobody has asked for: it shapes nothing, is off, is to be passed over, or is refused.
+void refuse_other_keys(const Config& config, const HfOptions& options) {
+  for (const auto& [key, value] : config.file().items()) {
+    const bool off = value.is_null() || value == false || value == 0 ||
+                     ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
+    if (config.asked(key) || off || shapes_nothing(key) ||
+        std::find(options.ignore.begin(), options.ignore.end(), key) != options.ignore.end())
+      continue;
+    const std::string_view why = why_key_is_refused(key);
+    throw UserError(config.path() + ": " + key + ": expected none, since " +
+                    (why.empty() ? "it is not known and may change the model's shape" : std::string(why)) +
+                    " (\"ignore\": [\"" + key + "\"] beside hf_config passes it over), found " +
+                    shown_json(value));
+  }
+}
+
+// Models of several parts keep the language model's config in one of their own.
+Config text_part(const std::string& path, std::vector<std::string>& notes) {
+  json file = parse(path);
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    const auto it = file.find(key);
+    if (it == file.end() || it->is_null()) continue;
+    if (!it->is_object())
+      throw UserError(path + ": " + key + ": expected an object, found " + shown_json(*it));
+    json text = *it;
+    // What older files say once for all parts.
+    for (const char* shared : {"tie_word_embeddings", "vocab_size"})
+      if (!text.contains(shared) && file.contains(shared)) text[shared] = file[shared];
+    notes.push_back(std::string("model: only the language model is simulated (") + key +
+                    " of the config); its other parts are left out");
+    return {std::move(text), path + ": " + key};
+  }
+  return {std::move(file), path};
 }
 
 }  // namespace
 
-ModelShape read_hf_config(const std::string& path) {
-  const json config = parse(path);
+ModelShape read_hf_config(const std::string& path, const HfOptions& options,
+                          std::vector<std::string>* notes) {
+  std::vector<std::string> found;
+  Config config = text_part(path, found);
+  const auto passed_over = [&](const char* key) {
+    return std::find(options.ignore.begin(), options.ignore.end(), key) != options.ignore.end();
+  };
+  std::string type_name = config.text_or("model_type", "");
+  if (passed_over("model_type")) type_name.clear();
+  if (const std::string_view why = why_type_is_refused(type_name); !why.empty())
+    config.fail("model_type", "another, since " + std::string(why));
+  for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
+    if (config.flag_or(key, false)) config.fail(key, "false: encoders and cross-attention are not modelled");
+  const TypeDefaults* known = defaults_of(type_name);
+  const TypeDefaults type = known != nullptr ? *known : TypeDefaults{};
   ModelShape m;
   m.name = path;
-  m.layers = static_cast<int>(positive(config, "num_hidden_layers", path, kMostLayers));
-  m.hidden = positive(config, "hidden_size", path);
-  m.heads = static_cast<int>(positive(config, "num_attention_heads", path));
-  m.kv_heads = static_cast<int>(positive_or(config, "num_key_value_heads", m.heads, path));
-  m.head_dim = static_cast<int>(positive_or(config, "head_dim", m.hidden / m.heads, path));
-  m.ffn = positive(config, "intermediate_size", path);
-  m.vocab = positive(config, "vocab_size", path);
-  m.tied_embeddings = flag_or(config, "tie_word_embeddings", false, path);
-  const auto type = config.find("model_type");
-  if (type != config.end() && !type->is_string())
-    throw UserError(path + ": model_type: expected a string, found " + shown_json(*type));
-  // Qwen2 has biases on Q, K and V that its config.json does not state.
-  const bool biased = type != config.end() && *type == "qwen2";
-  m.qkv_bias = flag_or(config, "attention_bias", biased, path);
-  if (m.head_dim < 1)
-    throw UserError(path + ": num_attention_heads: expected at most hidden_size heads, found " +
-                    std::to_string(m.heads));
-  if (m.heads % m.kv_heads != 0)
-    throw UserError(path + ": num_key_value_heads: expected a divisor of " + std::to_string(m.heads) +
-                    ", found " + std::to_string(m.kv_heads));
-  read_moe(config, path, m);
-  read_mla(config, path, m);
+  m.layers = static_cast<int>(config.positive(config.one_of({"num_hidden_layers", "n_layer"}), kMostLayers));
+  if (options.layers > 0) m.layers = options.layers;
+  m.hidden = config.positive(config.one_of({"hidden_size", "n_embd"}));
+  read_heads(config, type_name == "gpt_bigcode", m);
+  const std::string ffn = config.one_of({"intermediate_size", "n_inner"});
+  // GPT-2's files leave the FFN out where it is four times the hidden size.
+  const bool four_times = type_name == "gpt2" || type_name == "gpt_bigcode";
+  m.ffn = four_times ? config.positive_or(ffn, 4 * m.hidden) : config.positive(ffn);
+  (void)config.find("n_inner");
+  m.vocab = config.positive("vocab_size");
+  m.tied_embeddings = config.flag_or("tie_word_embeddings", type.tied);
+  m.gated_ffn = read_gated(config, type_name, options);
+  const std::string bias = config.one_of({"attention_bias", "qkv_bias", "use_bias"});
+  for (const char* other : {"attention_bias", "qkv_bias", "use_bias"}) (void)config.find(other);
+  m.qkv_bias = config.flag_or(bias, type.qkv_bias);
+  read_windows(config, type, m);
+  read_moe(config, m);
+  read_mla(config, m);
+  for (const char* key : {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
+                          "n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace",
+                          "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"})
+    (void)config.find(key);  // of no effect without experts
+  refuse_other_keys(config, options);
+  for (const std::string& key : options.ignore)
+    if (config.file().contains(key))
+      found.push_back("model: " + key + " of the config is passed over, as the study asks");
+  if (notes != nullptr) notes->insert(notes->end(), found.begin(), found.end());
   return m;
 }
 

@@ -15,7 +15,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are two.
+// The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are several.
 enum Part : std::size_t {
   kEmbedForward,
   kEmbedBackward,
@@ -42,11 +42,11 @@ std::uint32_t gather_of(ModelPart part) {
 std::uint32_t reduce_of(ModelPart part) {
   return kReduce + static_cast<std::uint32_t>(part);
 }
-std::size_t kind_of(ModelPart layer) {
-  return static_cast<std::size_t>(layer == ModelPart::moe_layer ? LayerKind::moe : LayerKind::dense);
+std::size_t index_of(ModelPart layer) {
+  return static_cast<std::size_t>(kind_of(layer));
 }
 Part forward_of(ModelPart part) {
-  if (is_layer(part)) return static_cast<Part>(kForward + kind_of(part));
+  if (is_layer(part)) return static_cast<Part>(kForward + index_of(part));
   return part == ModelPart::head ? kHeadForward : kEmbedForward;
 }
 
@@ -218,15 +218,14 @@ void StepExpander::add_blocks(const MicroBatch& micro_batch, const MicroBatchCos
   end_block(kEmbedBackward, [&](std::int64_t n) { costs_.embedding_ops(n, true, before_, use_); });
   end_block(kHeadForward, [&](std::int64_t n) { costs_.head_forward_ops(n, before_, use_); });
   end_block(kHeadBackward, [&](std::int64_t n) { costs_.head_backward_ops(n, before_, use_); });
-  const ModelShape& model = costs_.model();
-  if (!model.moe || model.moe->dense_layers > 0)
-    add_layer_blocks(LayerKind::dense, micro_batch, cost, out, first);
-  if (model.moe) add_layer_blocks(LayerKind::moe, micro_batch, cost, out, first);
+  for (int k = 0; k < kLayerKinds; ++k)
+    if (costs_.layer_counts()[at(k)] > 0)
+      add_layer_blocks(static_cast<LayerKind>(k), micro_batch, cost, out, first);
 }
 
 // The synchronisations of a layer's timeline, in order, with what they move.
 std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                                           bool backward) {
+                                           std::int64_t window, bool backward) {
   const Sharding& sharding = cost.sharding;
   std::int64_t gathered = 0;
   std::int64_t most = 0;
@@ -234,9 +233,7 @@ std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const 
     gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
     most = std::max(most, sharding.rank_tokens[r]);
   }
-  // Dependent chunks also gather the K and V of the chunks before them.
-  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
-    gathered += micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  gathered += earlier_tokens(micro_batch, window);
   const double kv_bytes = static_cast<double>(costs_.kv_bytes_per_token());
   switch (costs_.layout().context_comm) {
     case ContextComm::ring:
@@ -256,11 +253,15 @@ std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const 
 }
 
 // Of one layer's forward on the CP rank with the most; under Ulysses every rank does an equal share.
-double StepExpander::attention_flops(const MicroBatchCost& cost) const {
+double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t window) const {
   double most = 0, all = 0;
   for (int r = 0; r < cost.ranks; ++r) {
     double pairs = 0;
-    for (const Segment& s : cost.sharding.of_rank(r)) pairs += static_cast<double>(s.pairs());
+    for (const Segment& s : cost.sharding.of_rank(r))
+      pairs += window == 0
+                   ? static_cast<double>(s.pairs())
+                   : causal_pairs(static_cast<double>(s.queries()),
+                                  static_cast<double>(s.q_begin - s.kv_begin), static_cast<double>(window));
     most = std::max(most, pairs);
     all += pairs;
   }
@@ -277,7 +278,7 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   std::vector<Picoseconds> backward_attention(c);
   // Without any tokens the ranks still take part in the exchanges.
   const auto& held = cost.sharding.rank_tokens;
-  const bool only_exchanges = kind == LayerKind::moe && costs_.layout().expert > 1 &&
+  const bool only_exchanges = is_moe(kind) && costs_.layout().expert > 1 &&
                               std::all_of(held.begin(), held.end(), [](std::int64_t n) { return n == 0; });
   const Op exchange{OpName::ep_all_to_all, Stream::ep};
   for (std::size_t r = 0; r < c; ++r) {
@@ -296,13 +297,14 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
     backward_attention[r] =
         cost.compute_backward[k][r] - run_time(bb[r]).busy[kCompute] - run_time(ba[r]).busy[kCompute];
   }
-  const std::vector<SyncOp> forward_syncs = syncs_of(micro_batch, cost, false);
-  const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, true);
-  const double flops = attention_flops(cost);
+  const std::int64_t window = costs_.window_of(kind);
+  const std::vector<SyncOp> forward_syncs = syncs_of(micro_batch, cost, window, false);
+  const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, window, true);
+  const double flops = attention_flops(cost, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().recompute == Recompute::selective ? 3.5 : 2.5) * flops;
-  append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward, flops, forward_syncs,
-               out.blocks[first + kForward + k]);
+  append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward[mask_of(kind)], flops,
+               forward_syncs, out.blocks[first + kForward + k]);
   append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_flops,
                backward_syncs, out.blocks[first + kBackward + k]);
   append_layer(pointers(ib), pointers(ia), cost.input_gradient[k], backward_attention, backward_flops,
@@ -353,14 +355,14 @@ void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, con
     if (gathers && i + 1 < parts.size() && parts[i + 1] != ModelPart::embedding)
       push_shared(out, gather_of(parts[i + 1]));
     if (is_layer(parts[i])) {
-      const std::size_t k = kind_of(parts[i]);
+      const std::size_t k = index_of(parts[i]);
       // Layers that nobody recomputes repeat one block.
       while (!gathers && !reduces && layer - equal > most_recomputed && parts[i + at(equal)] == parts[i])
         ++equal;
       layer -= equal;
       if (layer < recomputed)
         push_run(out, block_of(j, kForward + k), 1);
-      else if (layer < most_recomputed && parts[i] == ModelPart::moe_layer && costs_.layout().expert > 1)
+      else if (layer < most_recomputed && is_moe(kind_of(parts[i])) && costs_.layout().expert > 1)
         push_shared(out, kExchange);
       push_run(out, block_of(j, (split ? kInputGradient : kBackward) + k), equal, next_bucket(equal));
     } else {
@@ -384,7 +386,7 @@ void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, Op
     int equal = 1;
     while (!reduces && i + at(equal) < parts.size() && parts[i + at(equal)] == parts[i]) ++equal;
     if (is_layer(parts[i])) {
-      push_run(out, block_of(j, kWeightGradient + kind_of(parts[i])), equal, bucket_at(i));
+      push_run(out, block_of(j, kWeightGradient + index_of(parts[i])), equal, bucket_at(i));
       if (gradients_.shards_parameters()) push_shared(out, kWait);
       if (reduces) push_shared(out, reduce_of(parts[i]));
     }

@@ -51,8 +51,9 @@ class StepExpander {
   void add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
-  [[nodiscard]] double attention_flops(const MicroBatchCost& cost) const;
-  std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, bool backward);
+  [[nodiscard]] double attention_flops(const MicroBatchCost& cost, std::int64_t window) const;
+  std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, std::int64_t window,
+                               bool backward);
   void add_shared_blocks(OpLane& out);
   void add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule, const Crew* crew,
                  OpLane& out);

@@ -24,8 +24,8 @@ std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, cons
   std::vector<std::vector<ModelPart>> parts(layers.size());
   for (std::size_t v = 0; v < layers.size(); ++v) {
     if (v + 1 == layers.size()) parts[v].push_back(ModelPart::head);
-    parts[v].insert(parts[v].end(), at(layers[v].count[1]), ModelPart::moe_layer);
-    parts[v].insert(parts[v].end(), at(layers[v].count[0]), ModelPart::dense_layer);
+    for (int k = kLayerKinds; k-- > 0;)
+      parts[v].insert(parts[v].end(), at(layers[v].count[at(k)]), part_of(static_cast<LayerKind>(k)));
     if (v == 0) parts[v].push_back(ModelPart::embedding);
   }
   return parts;
@@ -88,7 +88,9 @@ GradientSync::Held GradientSync::held_by_rank(ModelPart part) const {
   const auto dense = [&](std::int64_t parameters) {
     return Held{static_cast<double>(parameters) / layout.tensor, 0};
   };
-  const auto layer = [&](int number) {
+  const auto layer = [&](LayerKind kind) {
+    int number = 0;  // layers of a kind have equally many parameters
+    while (model.kind(number) != kind) ++number;
     const std::int64_t routed = model.routed_parameters(number);
     return Held{static_cast<double>(model.layer_parameters(number) - routed) / layout.tensor,
                 static_cast<double>(routed) / layout.tensor / layout.expert};
@@ -97,9 +99,10 @@ GradientSync::Held GradientSync::held_by_rank(ModelPart part) const {
     case ModelPart::embedding:
       return dense(model.embedding_parameters());
     case ModelPart::dense_layer:
-      return layer(0);
     case ModelPart::moe_layer:
-      return layer(model.layers - 1);
+    case ModelPart::sliding_dense_layer:
+    case ModelPart::sliding_moe_layer:
+      return layer(kind_of(part));
     case ModelPart::head:
       break;
   }

@@ -17,10 +17,24 @@
 namespace equipoise {
 
 // What ranks gather and reduce at once. The head comes with the last norm.
-enum class ModelPart : std::uint8_t { embedding, dense_layer, moe_layer, head };
-inline constexpr std::size_t kModelParts = 4;
-inline bool is_layer(ModelPart part) {
-  return part == ModelPart::dense_layer || part == ModelPart::moe_layer;
+// Layers stand in the order of LayerKind.
+enum class ModelPart : std::uint8_t {
+  embedding,
+  dense_layer,
+  moe_layer,
+  sliding_dense_layer,
+  sliding_moe_layer,
+  head
+};
+inline constexpr std::size_t kModelParts = 6;
+constexpr bool is_layer(ModelPart part) {
+  return part != ModelPart::embedding && part != ModelPart::head;
+}
+constexpr LayerKind kind_of(ModelPart layer) {
+  return static_cast<LayerKind>(static_cast<int>(layer) - static_cast<int>(ModelPart::dense_layer));
+}
+constexpr ModelPart part_of(LayerKind kind) {
+  return static_cast<ModelPart>(static_cast<int>(kind) + static_cast<int>(ModelPart::dense_layer));
 }
 
 // The parts of each virtual stage in backward order: head, layers from the last to the first, embedding.

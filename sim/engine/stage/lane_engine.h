@@ -5,6 +5,7 @@
 // micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
 #pragma once
 
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -14,10 +15,11 @@
 
 namespace equipoise {
 
-// Layers of one virtual stage by kind; dense ones come first in the model.
+// Layers of one virtual stage by kind. The engines run the layers of a kind one after another, in the order
+// of LayerKind, as if the model had them so.
 struct StageLayers {
-  std::array<int, kLayerKinds> count{};
-  [[nodiscard]] int total() const { return count[0] + count[1]; }
+  LayerCounts count{};
+  [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
 };
 
 // The layers of all virtual stages of a model on a layout.

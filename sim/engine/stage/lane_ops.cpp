@@ -21,10 +21,9 @@ void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations
 std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout) {
   std::vector<StageLayers> stages;
   int layer = 0;
-  for (const int count : split_layers(model.layers, layout.virtual_stages())) {
-    StageLayers s;
-    for (int i = 0; i < count; ++i, ++layer) ++s.count[model.is_moe_layer(layer) ? 1 : 0];
-    stages.push_back(s);
+  for (const int count : layers_of_stages(model, layout)) {
+    stages.push_back({model.layer_counts(layer, layer + count)});
+    layer += count;
   }
   return stages;
 }
@@ -131,9 +130,10 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
     for (std::size_t r = 0; r < c && has; ++r) compute[r] += end.compute[r];
     for (std::size_t s = 0; s < kStreams && has; ++s) accounts.exposed[s] += end.exposed[s];
   };
-  const auto count = [&](const auto& per_layer, const auto& attention_of, const auto& exposed, std::size_t k,
-                         int times) {
+  const auto count = [&](const auto& per_layer, const auto& attention_by_mask, const auto& exposed,
+                         std::size_t k, int times) {
     if (times == 0) return;
+    const auto& attention_of = attention_by_mask[mask_of(static_cast<LayerKind>(k))];
     for (std::size_t r = 0; r < c; ++r) compute[r] += times * per_layer[k][r];
     for (std::size_t r = 0; r < c; ++r) attention[r] += times * attention_of[r];
     for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += times * exposed[k][s];

@@ -13,8 +13,8 @@ void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
-std::size_t kind_of(ModelPart layer) {
-  return static_cast<std::size_t>(layer == ModelPart::moe_layer ? LayerKind::moe : LayerKind::dense);
+std::size_t index_of(ModelPart layer) {
+  return static_cast<std::size_t>(kind_of(layer));
 }
 
 }  // namespace
@@ -167,7 +167,7 @@ void LockstepRun::forward(std::vector<At>& lanes, int v) {
     const bool more = gathers && i > 0;
     if (more) issue(lanes, gradients_.gather_of(parts[i - 1]));
     if (is_layer(parts[i]))
-      walk_layer(lanes, [k = kind_of(parts[i])](const At& lane) { return &lane.cost.forward[k]; });
+      walk_layer(lanes, [k = index_of(parts[i])](const At& lane) { return &lane.cost.forward[k]; });
     else
       for (At& lane : lanes)
         add(lane.clock,
@@ -191,7 +191,7 @@ void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool s
       issue(lanes, gradients_.gather_of(parts[i + 1]));
     if (is_layer(parts[i])) {
       --layer;
-      backward_layer(lanes, kind_of(parts[i]), layer, layer < recomputed, split);
+      backward_layer(lanes, index_of(parts[i]), layer, layer < recomputed, split);
     } else {
       for (At& lane : lanes)
         add(lane.clock,
@@ -219,7 +219,7 @@ void LockstepRun::weights(std::vector<At>& lanes, int v) {
   const bool reduces = gradients_.reduces_each_micro_batch();
   for (const ModelPart part : parts) {
     if (!is_layer(part)) continue;
-    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[kind_of(part)]);
+    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[index_of(part)]);
     if (gradients_.shards_parameters()) await(lanes);
     end_part(lanes, part, reduces);
   }

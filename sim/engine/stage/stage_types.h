@@ -82,7 +82,8 @@ struct StepResult {
   std::int64_t computed_tokens = 0;     // with padding
   std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
   double causal_pairs = 0;
-  MemoryPeak peak;  // of all lanes, with a memory model
+  double window_pairs = 0;  // of them, those inside the model's sliding window, where it has one
+  MemoryPeak peak;          // of all lanes, with a memory model
   // Of the op that sets the peak, first to last rank; -1 where they are not known (op fidelity knows).
   Picoseconds peak_start = -1, peak_end = -1;
   bool lanes_apart = false;    // lanes that share expert groups order their ops differently (lockstep.h)

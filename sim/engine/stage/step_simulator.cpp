@@ -23,13 +23,13 @@ bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
   return true;
 }
 
-double causal_pairs(const MicroBatch& micro_batch) {
+double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {
     const double q = static_cast<double>(s.tokens());
     const double before =
         micro_batch.chunk.count > 1 ? static_cast<double>(s.begin - micro_batch.chunk.group_begin) : 0;
-    pairs += q * before + q * (q + 1) / 2;
+    pairs += causal_pairs(q, before, static_cast<double>(window));
   }
   return pairs;
 }
@@ -103,10 +103,14 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
     const MicroBatchCost& cost = micro_batches_[j];
     result.use += cost.use;
     if (c > 1) {
-      const auto& attention = cost.attention_forward;
-      attention_max_ += to_seconds(*std::max_element(attention.begin(), attention.end()));
-      attention_mean_ += to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-                         static_cast<double>(c);
+      for (std::size_t mask = 0; mask < kMasks; ++mask) {
+        const auto& attention = cost.attention_forward[mask];
+        const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
+        attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
+        attention_mean_ += layers *
+                           to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+                           static_cast<double>(c);
+      }
       result.kv_sent_tokens += cost.kv_sent_tokens;
       result.kv_useful_tokens += cost.kv_useful_tokens;
       std::int64_t local = 0;
@@ -116,7 +120,9 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
     result.tokens += micro_batch.tokens();
     result.computed_tokens +=
         std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
-    result.causal_pairs += causal_pairs(micro_batch);
+    result.causal_pairs += pairs_of(micro_batch, 0);
+    if (const std::int64_t window = costs_.model().sliding_window; window > 0)
+      result.window_pairs += pairs_of(micro_batch, window);
     Picoseconds latency = 0;
     if (!micro_batch.slices.empty())
       for (int v = 0; v < static_cast<int>(stages) * costs_.layout().virtual_pipeline; ++v)

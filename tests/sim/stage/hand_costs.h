@@ -47,8 +47,10 @@ inline MicroBatchCost hand_cost(Picoseconds forward, Picoseconds backward, int r
     end->compute.assign(c, 0);
   }
   for (auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap}) send->assign(c, hop);
-  cost.attention_forward.assign(c, forward);
-  cost.attention_backward.assign(c, backward);
+  for (std::size_t mask = 0; mask < kMasks; ++mask) {
+    cost.attention_forward[mask].assign(c, forward);
+    cost.attention_backward[mask].assign(c, backward);
+  }
   return cost;
 }
 

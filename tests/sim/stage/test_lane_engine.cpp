@@ -127,6 +127,47 @@ TEST_CASE("Gradients of a layer are ready when the last micro-batch's backward h
   CHECK(later.result.makespan == 18);
 }
 
+TEST_CASE("Cost, recompute and memory ask the same function which stage has which layers") {
+  ModelShape model = model_of(14);
+  model.sliding_window = 64;
+  for (int i = 0; i < model.layers; ++i) model.sliding_layers.push_back(i % 2 == 0);
+  for (const bool counted : {false, true}) {
+    CAPTURE(counted);
+    Layout layout = pipeline_of(4, 2);
+    layout.count_embedding_and_head = counted;
+    layout.recompute = Recompute::full;
+    const Models models(model, layout);
+    const std::vector<int> split = layers_of_stages(model, layout);
+    // 14 layers on 8: two in the six of the middle; 16 counted ones: 1, then six of 2, then 1.
+    CHECK(split == std::vector<int>{1, 2, 2, 2, 2, 2, 2, 1});
+    const std::vector<StageLayers> stages = stage_layers(model, layout);
+    LaneEngine engine(model, layout);
+    for (int v = 0; v < 8; ++v) {
+      const auto i = static_cast<std::size_t>(v);
+      CHECK(stages[i].total() == split[i]);
+      CHECK(models.memory.layers(v) == split[i]);
+      CHECK(engine.recomputed_layers(v, MicroBatch{}) == split[i]);
+    }
+    CHECK(stages[0].count == LayerCounts{0, 0, 1, 0});
+    CHECK(stages[1].count == LayerCounts{1, 0, 1, 0});
+  }
+  // With as many chunks as counted layers the ends hold no layer: the embedding alone, the head alone.
+  Layout layout = pipeline_of(4, 4);
+  layout.count_embedding_and_head = true;
+  const Models models(model, layout);
+  LaneEngine engine(model, layout);
+  CHECK(engine.layers(0).total() == 0);
+  CHECK(engine.layers(15).total() == 0);
+  const double layer = static_cast<double>(model.layer_parameters(0));
+  const double embedding = static_cast<double>(model.embedding_parameters());
+  CHECK(models.memory.fixed(0).parameters == 2 * (3 * layer + embedding));
+  CHECK(models.memory.fixed(3).parameters == 2 * (3 * layer + embedding + static_cast<double>(model.hidden)));
+  CHECK(models.memory.fixed(1).parameters == 2 * 4 * layer);
+  // f = 1, b = 2 a layer, four micro-batches: 14 layers each, and nothing for the ends.
+  const HandRun run = run_lane(engine, "interleaved-1f1b", hand_lane({1, 1, 1, 1}), 4, {}, 4);
+  CHECK(run.result.useful == 4 * 42);
+}
+
 TEST_CASE("A schedule that cannot run says who waits for what") {
   LaneEngine engine(model_of(2), pipeline_of(2));
   const HandLane lane = hand_lane({1});

@@ -1,6 +1,7 @@
 // Layers over stages, and every layout that is refused.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -139,4 +140,47 @@ TEST_CASE("Shares of checkpointed layers do not overflow: 60,000 of 60,000 layer
   for (int begin = 0; begin < 60000; begin += 15000)
     CHECK(checkpointed_between(60000, 60000, begin, begin + 15000) == 15000);
   CHECK(checkpointed_between(30000, 60000, 45000, 60000) == 7500);
+}
+
+TEST_CASE("Embedding and head count as a layer each: Llama 3 405B has 7, 8, ... 8, 7 layers on 16 stages") {
+  const ModelShape& model = builtin_model("llama3.1-405b");
+  Layout layout;
+  layout.pipeline = 16;
+  std::vector<int> split = layers_of_stages(model, layout);
+  CHECK(split == split_layers(126, 16));
+  layout.count_embedding_and_head = true;
+  split = layers_of_stages(model, layout);
+  std::vector<int> expected(16, 8);
+  expected.front() = expected.back() = 7;
+  CHECK(split == expected);
+  for (const int chunks : {2, 4, 8}) {  // 128 counted layers: 4, 2, 1 a chunk; with 8 the ends hold no layer
+    layout.virtual_pipeline = chunks;
+    split = layers_of_stages(model, layout);
+    CHECK(refusal(model, layout) == "");
+    REQUIRE(split.size() == static_cast<std::size_t>(16 * chunks));
+    CHECK(split.front() == 8 / chunks - 1);
+    CHECK(split.back() == 8 / chunks - 1);
+    CHECK(std::all_of(split.begin() + 1, split.end() - 1, [&](int n) { return n == 8 / chunks; }));
+  }
+  layout.virtual_pipeline = 9;
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.pipeline: expected pipeline x virtual_pipeline of at most 128 layers with "
+        "embedding and "
+        "head, found 144");
+  layout = {};
+  layout.count_embedding_and_head = true;
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{126});
+}
+
+TEST_CASE("A ring of context-parallel ranks is refused for a model with sliding windows") {
+  ModelShape model = builtin_model("llama3.1-8b");
+  model.sliding_window = 4096;
+  Layout layout;
+  layout.context = 2;
+  CHECK(refusal(model, layout) == "");
+  layout.context_comm = ContextComm::ring;
+  CHECK(refusal(model, layout) ==
+        "study.json: parallel.context_comm: expected all-gather or ulysses for a model with sliding windows, "
+        "found "
+        "ring");
 }

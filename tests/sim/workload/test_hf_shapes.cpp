@@ -1,0 +1,315 @@
+// What a config.json says of the model's shape beside its sizes: windows, activations, experts, parts, and
+// what is refused because it is not modelled. The files are made by hand in the form of the published ones.
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "policies/error.h"
+#include "sim/workload/model.h"
+#include "tests/scratch_folder.h"
+
+using namespace equipoise;
+using nlohmann::json;
+
+namespace {
+
+ModelShape read(const json& config, const HfOptions& options = {},
+                std::vector<std::string>* notes = nullptr) {
+  const test::Scratch folder;
+  return read_hf_config(folder.write("config.json", config.dump()), options, notes);
+}
+
+std::string refusal(const json& config, const HfOptions& options = {}) {
+  const test::Scratch folder;
+  const std::string file = folder.write("config.json", config.dump());
+  try {
+    (void)read_hf_config(file, options);
+  } catch (const UserError& e) {
+    const std::string message = e.what();
+    CHECK(message.rfind(file + ": ", 0) == 0);
+    CHECK(message.find('\n') == std::string::npos);
+    return message.substr(file.size() + 2);
+  }
+  return "";
+}
+
+json with(json config, const json& more) {
+  config.update(more);
+  return config;
+}
+
+HfOptions gated(bool is) {
+  HfOptions options;
+  options.gated_ffn = is;
+  return options;
+}
+
+HfOptions ignoring(const char* key) {
+  HfOptions options;
+  options.ignore = {key};
+  return options;
+}
+
+int sliding(const ModelShape& m) {
+  const LayerCounts counts = m.layer_counts();
+  return counts[2] + counts[3];
+}
+
+// What Transformers writes beside the shape.
+const json kUsual = json::parse(R"({
+  "_name_or_path": "x", "architectures": ["XForCausalLM"], "attention_dropout": 0.1, "bos_token_id": 1,
+  "eos_token_id": [2, 3], "initializer_range": 0.02, "max_position_embeddings": 32768, "rms_norm_eps": 1e-05,
+  "rope_scaling": {"factor": 8.0, "rope_type": "llama3"}, "rope_theta": 500000.0, "torch_dtype": "bfloat16",
+  "transformers_version": "4.43.0", "use_cache": true, "pretraining_tp": 1, "pad_token_id": null})");
+
+json llama() {
+  return with(kUsual, json::parse(R"({
+    "model_type": "llama", "attention_bias": false, "mlp_bias": false, "hidden_act": "silu", "hidden_size": 4096,
+    "intermediate_size": 14336, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8,
+    "tie_word_embeddings": false, "vocab_size": 128256})"));
+}
+
+json mistral() {
+  return with(llama(), {{"model_type", "mistral"}, {"sliding_window", 4096}, {"vocab_size", 32000}});
+}
+
+json gemma2() {
+  return with(kUsual, json::parse(R"({
+    "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+    "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
+    "cache_implementation": "hybrid", "head_dim": 256, "hidden_size": 3584, "intermediate_size": 14336,
+    "num_attention_heads": 16, "num_hidden_layers": 42, "num_key_value_heads": 8, "sliding_window": 4096,
+    "sliding_window_size": null, "vocab_size": 256000})"));
+}
+
+json qwen2_moe() {
+  return with(kUsual, json::parse(R"({
+    "model_type": "qwen2_moe", "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 5632,
+    "num_attention_heads": 16, "num_hidden_layers": 24, "num_key_value_heads": 16, "vocab_size": 151936,
+    "decoder_sparse_step": 1, "moe_intermediate_size": 1408, "norm_topk_prob": false, "num_experts": 60,
+    "num_experts_per_tok": 4, "output_router_logits": false, "router_aux_loss_coef": 0.001,
+    "shared_expert_intermediate_size": 5632, "sliding_window": 32768, "max_window_layers": 21,
+    "use_sliding_window": false, "tie_word_embeddings": false})"));
+}
+
+json deepseek_v3() {
+  return with(kUsual, json::parse(R"({
+    "model_type": "deepseek_v3", "attention_bias": false, "aux_loss_alpha": 0.001, "ep_size": 1,
+    "first_k_dense_replace": 3, "hidden_act": "silu", "hidden_size": 7168, "intermediate_size": 18432,
+    "kv_lora_rank": 512, "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256,
+    "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128, "num_experts_per_tok": 8,
+    "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1, "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+    "quantization_config": {"fmt": "e4m3", "quant_method": "fp8", "weight_block_size": [128, 128]},
+    "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "seq_aux": true, "tie_word_embeddings": false,
+    "topk_group": 4, "topk_method": "noaux_tc", "vocab_size": 129280,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV3Config"}})"));
+}
+
+}  // namespace
+
+TEST_CASE("Llama: nothing beside its sizes counts, and it is the built-in model") {
+  const ModelShape m = read(llama());
+  CHECK(m.parameters() == builtin_model("llama3.1-8b").parameters());
+  CHECK(m.gated_ffn);
+  CHECK(m.sliding_window == 0);
+}
+
+TEST_CASE("Mistral: all layers slide; without a window none does") {
+  const ModelShape m = read(mistral());
+  CHECK(m.sliding_window == 4096);
+  CHECK(sliding(m) == 32);
+  CHECK(m.parameters() == read(with(mistral(), {{"sliding_window", nullptr}})).parameters());
+  CHECK(sliding(read(with(mistral(), {{"sliding_window", nullptr}}))) == 0);
+  CHECK(refusal(with(mistral(), {{"sliding_window", "4K"}})) ==
+        "sliding_window: expected an integer in 0..2147483647, found \"4K\"");
+}
+
+TEST_CASE(
+    "Gemma 2: every second layer sees everything, its FFN is gated though it has a GELU, its head is tied") {
+  const ModelShape m = read(gemma2());
+  CHECK(m.gated_ffn);
+  CHECK(m.tied_embeddings);
+  CHECK(m.head_dim == 256);
+  CHECK(sliding(m) == 21);
+  CHECK(m.is_sliding_layer(0));
+  CHECK(!m.is_sliding_layer(1));
+  CHECK(!m.is_sliding_layer(41));
+  // 256,000 x 3,584 + 42 x (two norms, (16 + 2 x 8 + 16) heads of 256, three matrices of 14,336) + a norm.
+  CHECK(m.parameters() ==
+        256000LL * 3584 + 42 * (2 * 3584LL + 3584 * 256LL * (16 + 16 + 16) + 3 * 3584LL * 14336) + 3584);
+  // Gemma 3 writes the pattern, others the layers.
+  const ModelShape six = read(with(gemma2(), {{"model_type", "gemma3_text"}, {"sliding_window_pattern", 6}}));
+  CHECK(sliding(six) == 35);
+  CHECK(!six.is_sliding_layer(5));
+  json types = json::array();
+  for (int i = 0; i < 42; ++i) types.push_back(i == 7 ? "sliding_attention" : "full_attention");
+  const ModelShape one = read(with(gemma2(), {{"layer_types", types}}));
+  CHECK(sliding(one) == 1);
+  CHECK(one.is_sliding_layer(7));
+  types[3] = "linear_attention";
+  CHECK(refusal(with(gemma2(), {{"layer_types", types}})) ==
+        "layer_types[3]: expected full_attention or sliding_attention, found \"linear_attention\"");
+  types.erase(0);
+  CHECK(refusal(with(gemma2(), {{"layer_types", types}}))
+            .rfind("layer_types: expected a list of 42 layers", 0) == 0);
+}
+
+TEST_CASE("Qwen2 slides only if it says so, and then above its first layers") {
+  const json qwen =
+      with(llama(), {{"model_type", "qwen2"}, {"sliding_window", 131072}, {"max_window_layers", 28}});
+  CHECK(read(qwen).sliding_window == 0);
+  CHECK(read(with(qwen, {{"use_sliding_window", false}})).sliding_window == 0);
+  const ModelShape m = read(with(qwen, {{"use_sliding_window", true}}));
+  CHECK(m.sliding_window == 131072);
+  CHECK(sliding(m) == 4);
+  CHECK(!m.is_sliding_layer(27));
+  CHECK(m.is_sliding_layer(28));
+}
+
+TEST_CASE("GPT-2 and StarCoder2: a GELU between two matrices, not three") {
+  const json gpt2 = json::parse(R"({
+    "model_type": "gpt2", "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1,
+    "bos_token_id": 50256, "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05, "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_inner": null, "n_layer": 12,
+    "n_positions": 1024, "resid_pdrop": 0.1, "summary_activation": null, "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": true, "summary_type": "cls_index", "summary_use_proj": true,
+    "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 50}}, "vocab_size": 50257})");
+  const ModelShape small = read(gpt2);
+  CHECK(!small.gated_ffn);
+  CHECK(small.tied_embeddings);
+  CHECK(small.ffn == 4 * 768);
+  CHECK(small.ffn_parameters(0) == 2 * 768 * 3072);
+  CHECK(static_cast<double>(small.parameters()) == doctest::Approx(124e6).epsilon(0.01));
+  const json coder = with(kUsual, json::parse(R"({
+    "model_type": "starcoder2", "activation_function": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh",
+    "embedding_dropout": 0.1, "residual_dropout": 0.1, "hidden_size": 3072, "intermediate_size": 12288,
+    "mlp_type": null, "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24,
+    "num_hidden_layers": 30, "num_key_value_heads": 2, "sliding_window": 4096, "use_bias": true,
+    "vocab_size": 49152})"));
+  const ModelShape m = read(coder);
+  CHECK(!m.gated_ffn);
+  CHECK(m.ffn_parameters(0) == 2LL * 3072 * 12288);
+  CHECK(m.qkv_bias);
+  CHECK(sliding(m) == 30);
+}
+
+TEST_CASE("An activation alone does not say whether an FFN is gated") {
+  CHECK(read(with(llama(), {{"hidden_act", "gelu"}})).gated_ffn);  // Transformers' Llama always gates
+  json other = with(llama(), {{"model_type", "mine"}, {"hidden_act", "gelu"}});
+  CHECK(refusal(other) ==
+        "hidden_act: expected silu, or a known model_type, which says whether the FFN is gated, or gated_ffn "
+        "beside "
+        "hf_config in the study, found \"gelu\"");
+  CHECK(!read(other, gated(false)).gated_ffn);
+  CHECK(read(other, gated(true)).gated_ffn);
+  other["hidden_act"] = "silu";
+  CHECK(read(other).gated_ffn);
+  CHECK(refusal(with(llama(), {{"hidden_act", "xielu"}})) ==
+        "hidden_act: expected an activation that is priced (silu, swish, gelu, gelu_new, gelu_fast, "
+        "gelu_pytorch_tanh, quick_gelu, relu, relu2), found \"xielu\"");
+}
+
+TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layers have experts") {
+  const ModelShape m = read(qwen2_moe());
+  REQUIRE(m.moe);
+  CHECK(m.moe->experts == 60);
+  CHECK(m.moe->active == 4);
+  CHECK(m.moe->shared_width() == 5632);
+  CHECK(m.ffn_parameters(0) == 3LL * 2048 * (60 * 1408 + 5632) + 2048 * 60);
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(14.3e9).epsilon(0.01));  // as published
+  const ModelShape second = read(with(qwen2_moe(), {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}}));
+  CHECK(!second.is_moe_layer(0));
+  CHECK(second.is_moe_layer(1));
+  CHECK(!second.is_moe_layer(2));
+  CHECK(!second.is_moe_layer(3));
+  CHECK(second.is_moe_layer(5));
+  CHECK(second.layer_counts() == LayerCounts{13, 11, 0, 0});
+  CHECK(second.ffn_parameters(0) == 3LL * 2048 * 5632);
+  CHECK(refusal(with(qwen2_moe(), {{"decoder_sparse_step", 25}}))
+            .rfind("decoder_sparse_step: expected a rule", 0) == 0);
+}
+
+TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed over by name") {
+  CHECK(
+      refusal(deepseek_v3()) ==
+      "num_nextn_predict_layers: expected none, since the layers of multi-token prediction are not modelled "
+      "(\"ignore\": [\"num_nextn_predict_layers\"] beside hf_config passes it over), found 1");
+  std::vector<std::string> notes;
+  const ModelShape m = read(deepseek_v3(), ignoring("num_nextn_predict_layers"), &notes);
+  CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(671e9).epsilon(0.001));  // as published
+  CHECK(m.layer_counts() == LayerCounts{3, 58, 0, 0});
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == "model: num_nextn_predict_layers of the config is passed over, as the study asks");
+}
+
+TEST_CASE("Mixtral: every layer has eight experts as wide as the FFN") {
+  const ModelShape m = read(with(mistral(), {{"model_type", "mixtral"},
+                                             {"sliding_window", nullptr},
+                                             {"num_local_experts", 8},
+                                             {"num_experts_per_tok", 2},
+                                             {"router_aux_loss_coef", 0.02}}));
+  CHECK(m.layer_counts() == LayerCounts{0, 32, 0, 0});
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(46.7e9).epsilon(0.01));  // as published
+}
+
+TEST_CASE("Jamba and its like are refused by name") {
+  const json jamba = with(mistral(), json::parse(R"({
+    "model_type": "jamba", "attn_layer_offset": 4, "attn_layer_period": 8, "expert_layer_offset": 1,
+    "expert_layer_period": 2, "mamba_d_conv": 4, "mamba_d_state": 16, "mamba_expand": 2, "num_experts": 16,
+    "num_experts_per_tok": 2, "sliding_window": null})"));
+  CHECK(refusal(jamba) ==
+        "model_type: expected another, since layers of other mixers than attention (state-space, recurrent) "
+        "are not "
+        "modelled, found \"jamba\"");
+  json unnamed = jamba;
+  unnamed.erase("model_type");
+  CHECK(refusal(unnamed).rfind("attn_layer_offset: expected none, since layers of other mixers", 0) == 0);
+  const std::pair<const char*, json> others[] = {
+      {"attention_chunk_size", 8192},  {"interleave_moe_layer_step", 2}, {"use_parallel_residual", true},
+      {"block_configs", {{{"a", 1}}}}, {"num_kv_shared_layers", 10},     {"index_topk", 2048},
+  };
+  for (const auto& [key, value] : others) {
+    CAPTURE(key);
+    const std::string message = refusal(with(llama(), {{key, value}}));
+    CHECK(message.rfind(std::string(key) + ": expected none, since ", 0) == 0);
+    CHECK(message.find("not modelled") != std::string::npos);
+    CHECK(refusal(with(llama(), {{key, nullptr}})) == "");  // off
+  }
+}
+
+TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing or is passed over") {
+  CHECK(refusal(with(llama(), {{"frobnication", 3}})) ==
+        "frobnication: expected none, since it is not known and may change the model's shape (\"ignore\": "
+        "[\"frobnication\"] beside hf_config passes it over), found 3");
+  CHECK(read(with(llama(), {{"frobnication", 3}}), ignoring("frobnication")).layers == 32);
+  for (const json& off : {json(nullptr), json(false), json(0), json::array(), json::object()})
+    CHECK(refusal(with(llama(), {{"frobnication", off}})) == "");
+  CHECK(refusal(with(llama(), {{"my_token_id", 7}, {"rope_local_base_freq", 1e4}, {"attn_pdrop", 0.1}})) ==
+        "");
+  CHECK(
+      refusal(with(llama(), {{"is_encoder_decoder", true}})).rfind("is_encoder_decoder: expected false", 0) ==
+      0);
+}
+
+TEST_CASE("A model of several parts keeps its language model in text_config") {
+  const json vision = {{"model_type", "llava"},
+                       {"vision_config", {{"hidden_size", 1024}}},
+                       {"text_config", mistral()},
+                       {"tie_word_embeddings", false}};
+  std::vector<std::string> notes;
+  const ModelShape m = read(vision, {}, &notes);
+  CHECK(m.hidden == 4096);
+  CHECK(sliding(m) == 32);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] ==
+        "model: only the language model is simulated (text_config of the config); its other parts are left "
+        "out");
+  json broken = vision;
+  broken["text_config"].erase("num_attention_heads");
+  CHECK(refusal(broken) ==
+        "text_config: num_attention_heads: expected an integer in 1..2147483647, found nothing");
+  CHECK(refusal(with(vision, {{"text_config", 5}})) == "text_config: expected an object, found 5");
+}
