@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "sim/study/policy_run.h"
+#include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -184,6 +185,22 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/model", json{{"hf_config", 3}}, "study.json: model.hf_config: expected a string, found 3"},
       {"/model", json{{"hf_config", "no/such.json"}}, "no/such.json: cannot be read"},
       {"/model", json{{"hidden", 64}}, "study.json: model.layers: expected a size, found nothing"},
+      {"/model",
+       json{{"hidden", 64},
+            {"layers", 2},
+            {"heads", 2},
+            {"ffn", 64},
+            {"vocab", 64},
+            {"sliding_window_pattern", 2}},
+       "study.json: model.sliding_window: expected the window of sliding_window_pattern, found nothing"},
+      {"/model", json{{"hidden", 64}, {"sliding_window", 0}},
+       "study.json: model.sliding_window: expected an integer in 1..2147483648, found 0"},
+      {"/model", json{{"hf_config", "x"}, {"ignore", "all"}},
+       "study.json: model.ignore: expected a list of keys of the config, found \"all\""},
+      {"/model", json{{"hf_config", "x"}, {"gated_ffn", 1}},
+       "study.json: model.gated_ffn: expected true or false, found 1"},
+      {"/parallel/count_embedding_and_head", 2,
+       "study.json: parallel.count_embedding_and_head: expected true or false, found 2"},
       {"/parallel/tensor", 5,
        "study.json: parallel.tensor: expected a divisor of the model's 12 heads, found 5"},
       {"/parallel/tensor", 0, "study.json: parallel.tensor: expected an integer in 1..4194304, found 0"},
@@ -305,4 +322,43 @@ TEST_CASE("--set reaches every key by its path, lists by index") {
   CHECK_THROWS_AS(set_study_key(file, deep + "a=1"), UserError);
   CHECK_THROWS_AS(set_study_key(file, "trace=" + std::string(100000, '[') + std::string(100000, ']')),
                   UserError);
+}
+
+TEST_CASE("A model written out in a study may slide; a config.json tells what of it is left out") {
+  json file = small_study();
+  file["model"] = {{"layers", 16}, {"hidden", 1536}, {"heads", 12},
+                   {"ffn", 4096},  {"vocab", 32000}, {"head_dim", 128}};
+  CHECK(parse(file).model.sliding_window == 0);
+  file["model"]["sliding_window"] = "4K";
+  CHECK(parse(file).model.layer_counts() == LayerCounts{0, 0, 16, 0});
+  file["model"]["sliding_window_pattern"] = 4;
+  const Study study = parse(file);
+  CHECK(study.model.sliding_window == 4096);
+  CHECK(study.model.layer_counts() == LayerCounts{4, 0, 12, 0});
+  CHECK(!study.model.is_sliding_layer(3));
+  const auto seconds = [](const json& of) {
+    return run_study(parse(of), {}).policies.front().metrics.seconds;
+  };
+  const double some = seconds(file);
+  file["model"].erase("sliding_window_pattern");
+  CHECK(seconds(file) < some);
+  file["model"].erase("sliding_window");
+  CHECK(seconds(file) > some);
+}
+
+TEST_CASE(
+    "Nothing is recomputed unless a study says so; selective frees nothing and costs attention's forward") {
+  json file = small_study();
+  file["parallel"].erase("recompute");
+  CHECK(parse(file).layout.recompute == Recompute::none);
+  const auto row = [&](const char* recompute) {
+    file["parallel"]["recompute"] = recompute;
+    return run_study(parse(file), {}).policies.front();
+  };
+  const PolicyResult none = row("none"), selective = row("selective"), full = row("full");
+  CHECK(*selective.metrics.peak_memory_bytes == *none.metrics.peak_memory_bytes);
+  CHECK(*full.metrics.peak_memory_bytes < *none.metrics.peak_memory_bytes);
+  CHECK(selective.metrics.seconds > none.metrics.seconds);
+  CHECK(selective.metrics.seconds < full.metrics.seconds);
+  CHECK(selective.metrics.recompute_ratio > 0);
 }

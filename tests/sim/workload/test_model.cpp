@@ -27,6 +27,11 @@ TEST_CASE("Built-in models have the parameters that their makers publish") {
   // Active: what a token is multiplied with, and the embedding row it looks up is counted there too.
   CHECK(static_cast<double>(v2.active_matmul_parameters() + v2.embedding_parameters()) ==
         doctest::Approx(21.4e9).epsilon(0.005));
+  // DeepSeek-V3: published as 671 billion without its prediction layer, 37 active.
+  const ModelShape& v3 = builtin_model("deepseek-v3");
+  CHECK(static_cast<double>(v3.parameters()) == doctest::Approx(671e9).epsilon(0.0005));
+  CHECK(static_cast<double>(v3.active_matmul_parameters() + v3.embedding_parameters()) ==
+        doctest::Approx(37e9).epsilon(0.02));
   // Named for their size.
   CHECK(static_cast<double>(builtin_model("wlb-550m").parameters()) == doctest::Approx(550e6).epsilon(0.1));
   CHECK(static_cast<double>(builtin_model("wlb-30b").parameters()) == doctest::Approx(30e9).epsilon(0.1));
