@@ -7,6 +7,7 @@
 #include "traces/formats/formats.h"
 #include "traces/known_names.h"
 #include "traces/trace.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -88,7 +89,7 @@ Trace read_trace_bytes(std::string_view bytes, const std::string& name, const Tr
                                  : options.format;
   Trace trace;
   trace.lengths = read_as(format, bytes, name, options);
-  trace.origin = name;
+  trace.origin = printable(name);
   if (trace.lengths.empty())
     throw UserError(name + ": the trace is empty; expected at least one document length");
   return trace;

@@ -6,6 +6,7 @@
 
 #include "policies/error.h"
 #include "traces/text_file.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -92,8 +93,9 @@ std::optional<double> CsvTable::number(std::size_t index, std::string_view colum
   return value;
 }
 
-std::string csv_cell(std::string_view text) {
-  if (text.find_first_of(",\"\n") == std::string_view::npos) return std::string(text);
+std::string csv_cell(std::string_view raw) {
+  const std::string text = printable_lines(raw);
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + "\"";

@@ -91,6 +91,15 @@ void check_numbers(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) check_numbers(*command);
 }
 
+void check_outputs(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->check_lname("out"))
+      option->check([](const std::string& text) {
+        return text.empty() ? std::string("expected a name, found nothing") : std::string();
+      });
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) check_outputs(*command);
+}
+
 std::string explained(const CLI::App& app, const CLI::ParseError& error) {
   constexpr std::string_view kConversion = "Could not convert: ";
   const CLI::App* innermost = nullptr;

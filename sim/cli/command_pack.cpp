@@ -13,6 +13,7 @@
 #include "policies/policy.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
+#include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/derive.h"
@@ -20,7 +21,9 @@
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
 #include "sim/study/load_trace.h"
+#include "sim/study/planned_memory.h"
 #include "sim/study/policy_run.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 
@@ -161,7 +164,7 @@ void note_idle_keys(const PackCommandOptions& options, const Study& study, std::
     if (!std::all_of(runs.begin(), runs.end(), idle)) continue;
     for (const PolicyRun& run : runs) log << "note: " << idle_key_note(run, key) << '\n';
   }
-  for (const std::string& note : idle_batch_notes(options.batch, study)) log << "note: " << note << '\n';
+  for (const std::string& note : idle_batch_notes(options.batch, study)) log << "note: " << printable(note) << '\n';
 }
 
 Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
@@ -193,7 +196,7 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   packed.label = run.label;
   packed.plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, *pricing.workload});
   for (const std::string& note : packed.plan.notes) notes.push_back(note);
-  for (const std::string& note : notes) log << "note: " << note << '\n';
+  for (const std::string& note : notes) log << "note: " << printable(note) << '\n';
   packed.metrics = plan_metrics(documents.batches, packed.plan);
   packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
   for (const Step& step : packed.plan.steps) packed.pack_ms += step.pack_ms;
@@ -247,17 +250,35 @@ void print_table(const std::vector<Packed>& all, const DocumentSet& documents, s
       << table.text();
 }
 
+// A plan as JSON is held as a tree, and once more as text.
+void check_json(const Study& study, const DocumentTotals& totals, const MemoryLimit& limit) {
+  constexpr double kSliceTree = 120, kMicroBatchTree = 500;
+  double bytes = documents_bytes(totals);
+  for (const PolicyRun& run : study.policies) {
+    const PlanSize size = plan_size(run, totals);
+    bytes += plan_bytes(size, run.pack) + kSliceTree * (size.slices + size.carried) +
+             kMicroBatchTree * size.micro_batches + plan_json_bytes(size);
+  }
+  require_memory("--format json", bytes, limit, "--format table or csv");
+}
+
 }  // namespace
 
 void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log) {
   Study study = study_of(options);
   for (const std::string& name : options.policies) study.policies.push_back(run_of(options, study, name));
   if (!study.trace.distribution.empty() && study.steps == 0) study.steps = 100;
+  const MemoryLimit limit = memory_limit(options.max_memory_GB);
+  RunStudyOptions planned;
+  planned.keep_plans = true;
+  if (study.steps > 0) check_planned_memory(study, foreseen_documents(study), planned, limit);
   const Trace trace = load_trace(study);
   LoadOptions load;
   load.steps = study.steps;
   load.tail = study.loader;
   const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  check_planned_memory(study, totals_of(documents), planned, limit);
+  if (options.format == Format::json) check_json(study, totals_of(documents), limit);
   note_idle_keys(options, study, log);
   std::vector<Packed> all;
   for (const PolicyRun& run : study.policies) all.push_back(pack(options, study, documents, run, log));
@@ -279,7 +300,7 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
         out << '\n';
         header = true;
       }
-      out << p.label;
+      out << csv_cell(p.label);
       for (const auto& [key, value] : metrics.items()) out << ',' << (value.is_null() ? "" : value.dump());
       out << '\n';
     }

@@ -23,6 +23,7 @@ struct PackCommandOptions {
   std::string column;
   std::uint64_t seed = 0;
   bool compare = false;
+  double max_memory_GB = 0;  // 0: default_memory_limit()
   Format format = Format::table;
 };
 

@@ -1,5 +1,6 @@
 #include "sim/cli/command_predict.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <map>
@@ -17,6 +18,7 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/report/text_table.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -182,7 +184,7 @@ std::string number(const char* format, double value) {
 struct Outcome {
   std::vector<Prediction> rows;
   std::map<std::string, std::vector<double>> errors;  // by group, of rows with a measured time
-  std::map<std::string, std::size_t> unable;          // by reason
+  std::map<std::string, std::vector<std::size_t>> unable;  // lines of the file, by reason
 };
 
 double error_of(const Prediction& made) {
@@ -203,12 +205,28 @@ Outcome predict_rows(const PredictOptions& options, const Profile& profile, cons
     }
     const Prediction& made = outcome.rows.back();
     if (!made.unable.empty()) {
-      ++outcome.unable[made.unable];
+      outcome.unable[made.unable].push_back(table.line(row));
     } else if (made.measured > 0) {
       outcome.errors[made.group].push_back(error_of(made));
     }
   }
+  if (outcome.unable.empty() || table.rows() == 0) return outcome;
+  std::size_t left_out = 0;
+  for (const auto& [reason, lines] : outcome.unable) left_out += lines.size();
+  const auto& [reason, lines] = *outcome.unable.begin();
+  if (left_out == table.rows())
+    throw UserError(options.rows + ":" + std::to_string(lines.front()) + ": " + reason +
+                    "; none of the rows can be predicted");
   return outcome;
+}
+
+// "12, 14, 15, ... (7 in all)"
+std::string lines_text(const std::vector<std::size_t>& lines) {
+  constexpr std::size_t kShown = 10;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kShown, lines.size()); ++i)
+    text += (i == 0 ? "" : ", ") + std::to_string(lines[i]);
+  return lines.size() > kShown ? text + ", ... (" + std::to_string(lines.size()) + " in all)" : text;
 }
 
 void print_rows(const Outcome& outcome, const CsvTable& table, std::ostream& out) {
@@ -240,7 +258,9 @@ json outcome_json(const Outcome& outcome, const CsvTable& table) {
     groups.push_back(to_json(summarize(list)));
     groups.back()["group"] = group;
   }
-  return {{"rows", rows}, {"groups", groups}, {"not_predicted", outcome.unable}};
+  json unable = json::object();
+  for (const auto& [reason, lines] : outcome.unable) unable[reason] = lines.size();
+  return {{"rows", rows}, {"groups", groups}, {"not_predicted", unable}};
 }
 
 std::string groups_table(const Outcome& outcome) {
@@ -274,8 +294,9 @@ void predict_command(const PredictOptions& options, std::ostream& out, std::ostr
       break;
   }
   if (options.format == Format::json) return;
-  for (const auto& [reason, count] : outcome.unable)
-    notes << count << " rows not predicted: " << reason << '\n';
+  for (const auto& [reason, lines] : outcome.unable)
+    notes << "not predicted, " << (lines.size() == 1 ? "line " : "lines ") << lines_text(lines) << " of "
+          << printable(options.rows) << ": " << printable(reason) << '\n';
 }
 
 }  // namespace equipoise

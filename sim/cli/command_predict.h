@@ -20,7 +20,7 @@ struct PredictOptions {
 
 // csv: the same rows with predicted_ms and error (predicted / measured - 1) on `out`, the errors by group on
 // `notes`. json: rows and groups in one object. table: the groups alone. Rows that cannot be predicted keep
-// both cells empty and are counted by reason.
+// both cells empty and are listed by reason with their lines; throws UserError where none can.
 void predict_command(const PredictOptions&, std::ostream& out, std::ostream& notes);
 
 }  // namespace equipoise

@@ -12,10 +12,12 @@
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "sim/cli/schedule_profiled.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 #include "sim/schedule/validate.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -151,8 +153,8 @@ void print_heading(const Schedule& schedule, const ScheduleOptions& options, std
       << plural(schedule.micro_batches, "micro-batch");
   if (schedule.virtual_stages > 1) out << ", " << schedule.virtual_stages << " virtual stages a stage";
   if (!options.profile.empty()) {
-    out << "; " << options.model << ", tensor " << options.tensor << ", times in ms by profile "
-        << options.profile;
+    out << "; " << printable(options.model) << ", tensor " << options.tensor << ", times in ms by profile "
+        << printable(options.profile);
   } else {
     out << "; time = length, backward = " << number_text(options.backward_ratio) << " x forward";
     if (options.p2p > 0) out << ", a hop takes " << number_text(options.p2p);
@@ -180,14 +182,49 @@ void print_table(const Schedule& schedule, const TimedSchedule& timed, const Sch
         << '\n';
 }
 
+constexpr double kMostRatio = 1e6;
+constexpr double kMostTime = 1e12;
+
 void check_options(const ScheduleOptions& options) {
-  if (!(options.backward_ratio >= 0) || !std::isfinite(options.backward_ratio))
-    throw UserError("--backward-ratio: expected a number >= 0, found " + number_text(options.backward_ratio));
-  if (!(options.p2p >= 0) || !std::isfinite(options.p2p))
-    throw UserError("--p2p: expected a number >= 0, found " + number_text(options.p2p));
+  // Far above, sums of times would leave the range of numbers and the columns of the drawing.
+  if (!(options.backward_ratio >= 0 && options.backward_ratio <= kMostRatio))
+    throw UserError("--backward-ratio: expected a number from 0 to 1e6, found " +
+                    number_text(options.backward_ratio));
+  if (!(options.p2p >= 0 && options.p2p <= kMostTime))
+    throw UserError("--p2p: expected a number from 0 to 1e12, found " + number_text(options.p2p));
+  if (options.stages < 1)
+    throw UserError("--stages: expected an integer >= 1, found " + std::to_string(options.stages));
+  if (options.virtual_stages < 1)
+    throw UserError("--virtual-stages: expected an integer >= 1, found " +
+                    std::to_string(options.virtual_stages));
+  if (options.tensor < 1)
+    throw UserError("--tensor: expected an integer >= 1, found " + std::to_string(options.tensor));
   if (options.chunk_size < 0)
     throw UserError("--chunk-size: expected an integer >= 1, found " + std::to_string(options.chunk_size));
   if (options.lengths.empty()) throw UserError("--lengths: expected at least one length, found none");
+}
+
+// Before anything is made: micro-batches, the schedule, its times, and what prints them.
+void check_memory(const ScheduleOptions& options) {
+  constexpr double kGrowth = 1.5;     // a growing vector's capacity over its size
+  constexpr double kOpTree = 700;     // of an op in JSON, with its text
+  constexpr double kCellBytes = 24;   // of a column of the drawing, with its colour
+  const auto chunk = static_cast<double>(options.chunk_size);
+  double micro_batches = 0;
+  for (const std::int64_t length : options.lengths)
+    micro_batches += chunk > 0 ? std::ceil(static_cast<double>(length) / chunk) : 1;
+  const double stages = options.stages, passes = options.chunk_size > 0 ? 4 : options.schedule == "zb-h1" ? 3 : 2;
+  const double slots = micro_batches * stages * options.virtual_stages;
+  const double ops = passes * slots;
+  constexpr double kMade = sizeof(MicroBatch) + 2 * sizeof(Slice) + 2 * sizeof(double);
+  double bytes = kGrowth * kMade * micro_batches +
+                 kGrowth * (sizeof(ScheduleOp) + sizeof(TimedOp) + sizeof(double)) * ops +
+                 3 * sizeof(double) * slots + 200 * stages;
+  if (options.format == Format::json) bytes += kOpTree * ops;
+  if (options.format == Format::table) bytes += kCellBytes * stages * options.columns;
+  require_memory("schedule: " + number_text(stages) + " stages of " + number_text(micro_batches) +
+                     " micro-batches",
+                 bytes, memory_limit(options.max_memory_GB), "fewer --stages or a larger --chunk-size");
 }
 
 void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {
@@ -210,6 +247,7 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
 
 void schedule_command(const ScheduleOptions& options, std::ostream& out, std::ostream& notes) {
   check_options(options);
+  check_memory(options);
   const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
   const std::vector<std::int32_t> group_sizes = group_sizes_of(batches);
   const ScheduleInput input{options.stages, options.virtual_stages, group_sizes, options.keep,

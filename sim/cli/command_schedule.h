@@ -24,6 +24,7 @@ struct ScheduleOptions {
   std::string profile = {};
   std::string model = "llama2-7b";
   int tensor = 1;
+  double max_memory_GB = 0;  // 0: default_memory_limit()
   Format format = Format::table;
   int columns = 100;
   bool color = false;

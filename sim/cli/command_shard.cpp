@@ -14,6 +14,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/profiled_workload.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/report/text_table.h"
 #include "sim/workload/model.h"
 
@@ -120,6 +121,27 @@ void check(const ShardCommandOptions& options) {
     throw UserError("--tile: expected an integer >= 1, found " + std::to_string(options.tile));
   if (options.block < 1)
     throw UserError("--block: expected an integer >= 1, found " + std::to_string(options.block));
+}
+
+// Most segments that the rule makes: a token, a block of queries, or two pieces of every document a rank.
+double most_segments(const ShardCommandOptions& options) {
+  const auto documents = static_cast<double>(options.lengths.size());
+  double tokens = 0;
+  for (const std::int64_t length : options.lengths) tokens += static_cast<double>(length);
+  if (options.policy == "striped") return options.ranks > 1 ? tokens : documents;
+  if (options.policy == "heap-dispatch" || options.policy == "snake")
+    return tokens / static_cast<double>(options.block) + documents;
+  return std::min(tokens, 2.0 * options.ranks * documents) + options.ranks;
+}
+
+void check_memory(const ShardCommandOptions& options) {
+  constexpr double kWork = 3 * sizeof(std::int64_t);  // of a block of queries, while they are dealt
+  constexpr double kTree = 160;                       // of a segment in JSON, with its text
+  constexpr double kRank = 400;                       // of a rank, its row printed
+  const double each = 2 * sizeof(Segment) + kWork + (options.format == Format::json ? kTree : 0);
+  require_memory("shard: " + options.policy + " over " + std::to_string(options.ranks) + " CP ranks",
+                 each * most_segments(options) + kRank * options.ranks, memory_limit(options.max_memory_GB),
+                 "a larger --block, fewer tokens or fewer ranks");
 }
 
 std::int64_t pairs_of(std::span<const Segment> segments) {
@@ -229,6 +251,7 @@ void print_table(const ShardCommandOptions& options, const Sharding& sharding, c
 void shard_command(const ShardCommandOptions& options, std::ostream& out) {
   check(options);
   const ShardPolicy& policy = sharding_policy(options.policy);
+  check_memory(options);
   const Pricing pricing = load_pricing(options);
   MicroBatch micro_batch;
   for (const std::int64_t length : options.lengths)

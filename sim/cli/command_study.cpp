@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -15,9 +16,11 @@
 #include "sim/cli/staged_folder.h"
 #include "sim/report/csv.h"
 #include "sim/study/json_object.h"
+#include "sim/study/planned_memory.h"
 #include "sim/study/study_report.h"
 #include "sim/study/sweep_table.h"
 #include "traces/atomic_file.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 
@@ -61,10 +64,30 @@ void check_profiles(const std::vector<Case>& cases) {
   }
 }
 
+// Counted before the cases are made: a few long lists have more than fit anywhere.
+void check_case_count(const StudyOptions& options) {
+  double cases = 1;
+  for (const std::string& sweep : options.sweep)
+    cases *= static_cast<double>(std::count(sweep.begin(), sweep.end(), ',') + 1);
+  if (cases <= static_cast<double>(options.max_cases)) return;
+  std::ostringstream count;
+  count << std::fixed << std::setprecision(0) << cases;
+  throw UserError("--sweep: expected at most " + std::to_string(options.max_cases) + " cases, found " +
+                  count.str() + "; fewer values, or --max-cases " + count.str());
+}
+
+// What one case holds until it has run.
+double case_bytes(const Case& c) {
+  std::size_t bytes = sizeof(Case) + c.name.size() + c.study.policies.size() * sizeof(PolicyRun);
+  for (const std::string& assignment : c.assignments) bytes += sizeof(std::string) + assignment.size();
+  return static_cast<double>(bytes);
+}
+
 // The product of all sweeps, the last one varying fastest. All are read before any runs: a wrong value in the
 // last should not be found after hours. Values that are right and do not go together in one case (a TP degree
 // that does not divide the heads) leave the other cases alone, unless no case is left.
-std::vector<Case> cases_of(const StudyOptions& options) {
+std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit) {
+  check_case_count(options);
   std::vector<Case> cases(1);
   cases.front().assignments = options.set;
   for (const std::string& sweep : options.sweep) {
@@ -78,7 +101,8 @@ std::vector<Case> cases_of(const StudyOptions& options) {
         Case next = base;
         const std::string assignment = sweep.substr(0, equals + 1) + value;
         next.assignments.push_back(assignment);
-        next.name += (next.name.empty() ? "" : " ") + assignment;
+        if (!next.name.empty()) next.name += ' ';
+        next.name += printable(assignment);
         product.push_back(std::move(next));
       }
     }
@@ -92,6 +116,9 @@ std::vector<Case> cases_of(const StudyOptions& options) {
       return 0;
     };
     (void)(c.name.empty() ? read() : naming(c.name, read));
+    if (&c == &cases.front())
+      require_memory("--sweep: " + std::to_string(cases.size()) + " cases",
+                     case_bytes(c) * static_cast<double>(cases.size()), limit, "fewer values");
   }
   check_profiles(cases);
   const bool any_possible =
@@ -207,7 +234,7 @@ class ProgressLine {
   ~ProgressLine() { show(""); }
   void show(const std::string& text) const {
     constexpr std::size_t kColumns = 79;  // a longer line would wrap and stay
-    if (shown_) log_ << "\r\033[K" << text.substr(0, kColumns) << std::flush;
+    if (shown_) log_ << "\r\033[K" << printable(text).substr(0, kColumns) << std::flush;
   }
 
  private:
@@ -216,11 +243,13 @@ class ProgressLine {
 };
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
-StudyResult study_of(const Case& c, const RunStudyOptions& run) {
+StudyResult study_of(const Case& c, const StudyOptions& options, const RunStudyOptions& run,
+                     const MemoryLimit& limit) {
   if (!c.study.impossible.empty()) return refused_study(c.study, c.study.impossible);
   std::optional<StudyInputs> inputs;
   try {
     inputs = load_inputs(c.study);
+    check_planned_run(c.study, *inputs, run, limit, options.max_output_GB);
   } catch (const UserError& e) {
     if (c.name.empty()) throw;
     return refused_study(c.study, e.what());
@@ -228,8 +257,8 @@ StudyResult study_of(const Case& c, const RunStudyOptions& run) {
   return run_study(c.study, *inputs, run);
 }
 
-void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, Printer& printer,
-              std::ostream& log) {
+void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+              Printer& printer, std::ostream& log) {
   std::optional<StagedFolder> folder;
   if (!options.out.empty()) {
     folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
@@ -240,14 +269,16 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
     run.progress = [&](const std::string& label) {
       progress.show((c.name.empty() ? "" : c.name + ": ") + label);
     };
-    return study_of(c, run);
+    return study_of(c, options, run, limit);
   }();
   if (!options.quiet) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
-    for (const std::string& note : c.study.notes) log << which << note << '\n';
-    for (const std::string& note : result.notes) log << which << note << '\n';
-    for (const PolicyResult& policy : result.policies)
-      for (const std::string& note : policy.notes) log << which << note << '\n';
+    const auto print = [&](const std::vector<std::string>& notes) {
+      for (const std::string& note : notes) log << which << printable(note) << '\n';
+    };
+    print(c.study.notes);
+    print(result.notes);
+    for (const PolicyResult& policy : result.policies) print(policy.notes);
   }
   if (folder) {
     write_results(folder->path(), c.study, result);
@@ -261,15 +292,23 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   const Format format = parse_format(options.format);
-  const std::vector<Case> cases = cases_of(options);
+  const MemoryLimit limit = memory_limit(options.max_memory_GB);
+  const std::vector<Case> cases = cases_of(options, limit);
   RunStudyOptions run = run_options(options, format);
+  for (const Case& c : cases) {
+    const auto check = [&] {
+      check_planned_memory(c.study, foreseen_documents(c.study), run, limit);
+      return 0;
+    };
+    (void)(c.name.empty() ? check() : naming(c.name, check));
+  }
   run.stop = &stop;
   Printer printer(format, !options.sweep.empty(), out);
   std::size_t finished = 0;
   try {
     for (const Case& c : cases) {
       const auto ran = [&] {
-        run_case(c, options, run, printer, log);
+        run_case(c, options, run, limit, printer, log);
         return 0;
       };
       (void)(c.name.empty() ? ran() : naming(c.name, ran));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -28,13 +29,17 @@ struct StudyOptions {
   std::string timeline_counters = "memory,tokens";                   // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
+  std::int64_t max_cases = kDefaultCases;    // of a sweep
+  double max_memory_GB = 0;                  // 0: default_memory_limit()
+  double max_output_GB = kDefaultOutputGB;   // of a case, in out
   std::string format = "table";
   bool quiet = false;
 };
 
 // Prints the comparison (of a sweep: one table, a line per case and policy) and writes the results. All cases
 // of a sweep are read and checked before any runs; what only running one finds (a trace that is too short)
-// makes its rows refused, and the others run. Once `stop` is set it ends as soon as it
+// makes its rows refused, and the others run. What would take more cases, memory or disk than allowed is
+// refused before any runs. Once `stop` is set it ends as soon as it
 // can: cases that are finished are printed and written, and the status is 130 instead of 0. Throws UserError.
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);

@@ -10,8 +10,10 @@
 #include <ostream>
 
 #include "policies/error.h"
+#include "sim/limits/memory_limit.h"
 #include "traces/stats.h"
 #include "traces/synth.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
@@ -57,7 +59,7 @@ void leave_out_longer(Trace& trace, std::int64_t longest, std::ostream& notes) {
 void note_written(const Trace& trace, const std::string& path, std::ostream& notes) {
   std::int64_t tokens = 0;
   for (const std::int64_t length : trace.lengths) tokens += length;
-  notes << path << ": " << trace.lengths.size() << " documents, " << tokens << " tokens\n";
+  notes << printable(path) << ": " << trace.lengths.size() << " documents, " << tokens << " tokens\n";
 }
 
 std::string python() {
@@ -104,6 +106,12 @@ void trace_convert_command(const TraceConvertOptions& options, std::ostream& not
 }
 
 void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, std::ostream& notes) {
+  // Lengths, and the file's bytes before and after they are compressed.
+  constexpr double kText = 16, kCompressed = 8;
+  const double each = sizeof(std::int64_t) + (options.out.empty() ? 0 : kText + kCompressed);
+  require_memory("--documents " + std::to_string(options.documents),
+                 each * static_cast<double>(options.documents), memory_limit(options.max_memory_GB),
+                 "fewer documents");
   const Trace trace = synthesize(options.distribution, options.documents, options.seed);
   const Distribution& about = distribution(options.distribution);
   if (options.out.empty()) {

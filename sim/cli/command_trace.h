@@ -35,7 +35,8 @@ struct TraceSynthOptions {
   std::string distribution;
   std::int64_t documents = 1000000;
   std::uint64_t seed = 0;
-  std::string out;  // empty: one length a line on `out`
+  std::string out;           // empty: one length a line on `out`
+  double max_memory_GB = 0;  // 0: default_memory_limit()
 };
 
 struct TraceRecordOptions {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
@@ -13,18 +14,22 @@
 #include "sim/cli/command_schedule.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
+#include "sim/limits/memory_limit.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {
 
 constexpr int kInputError = 2;
 constexpr int kInternalFault = 3;
+constexpr std::size_t kMostNameShown = 200;
 
-// One line on stderr, whatever the message holds: names from files may carry any bytes.
-void print_error(std::string message) {
-  for (char& c : message)
-    if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
-  std::cerr << "error: " << message << '\n';
+// One line on stderr, whatever the message holds: names from files may carry any bytes, and be of any length.
+void print_error(const std::string& message) {
+  constexpr std::size_t kMostShown = 4000;
+  std::string shown = printable(message);
+  if (shown.size() > kMostShown) shown = shown.substr(0, kMostShown / 2) + " ... " + shown.substr(shown.size() - kMostShown / 2);
+  std::cerr << "error: " << shown << '\n';
 }
 
 void add_schedule(CLI::App& app) {
@@ -59,8 +64,10 @@ void add_schedule(CLI::App& app) {
   command->add_option("--model", options.model, "With --profile: the model")->capture_default_str();
   command->add_option("--tensor", options.tensor, "With --profile: tensor-parallel GPUs of a stage")
       ->capture_default_str();
+  add_memory_option(*command, options.max_memory_GB);
   command->add_option("--format", arguments->format, "table, json or csv")->capture_default_str();
   command->callback([arguments] {
+    bound_memory(memory_limit(arguments->options.max_memory_GB));
     ScheduleOptions run = arguments->options;
     run.lengths = parse_lengths(arguments->lengths, "--lengths");
     if (!arguments->chunk_size.empty()) run.chunk_size = parse_length(arguments->chunk_size, "--chunk-size");
@@ -99,6 +106,12 @@ void add_profile(CLI::App& app, int& status) {
 
 }  // namespace
 
+void add_memory_option(CLI::App& command, double& max_memory_GB) {
+  command.add_option("--max-memory-GB", max_memory_GB,
+                     "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS "
+                     "by default");
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app{"Compares packing and sharding policies of long-context training on a simulated cluster"};
   app.name("equipoise");
@@ -117,6 +130,7 @@ int run_program(int argc, char** argv) {
   add_list(app);
   add_trace(app);
   check_numbers(app);
+  check_outputs(app);
   try {
     check_command_names(app, argc, argv);
     try {
@@ -133,8 +147,12 @@ int run_program(int argc, char** argv) {
     print_error(e.what());
     return kInputError;
   } catch (const std::bad_alloc&) {
-    print_error("not enough memory on this machine for what was asked");
-    return kInternalFault;
+    print_error("what was asked needs more memory than is allowed: expected smaller sizes, or more by "
+                "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
+    return kInputError;
+  } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system takes
+    print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());
+    return kInputError;
   } catch (const std::exception& e) {
     print_error(std::string("internal fault: ") + e.what());
     return kInternalFault;

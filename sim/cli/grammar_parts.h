@@ -16,4 +16,7 @@ void add_fit(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_shard(CLI::App& app);
 
+// --max-memory-GB, of every command in which a typed number decides an allocation.
+void add_memory_option(CLI::App& command, double& max_memory_GB);
+
 }  // namespace equipoise

@@ -84,7 +84,17 @@ void add_fit(CLI::App& app) {
 
 void add_predict(CLI::App& app) {
   CLI::App* command = app.add_subcommand("predict", "Predict the rows of a table and print the errors");
-  command->footer("Example: equipoise predict --profile h100-sxm --rows gemm.csv");
+  command->footer(
+      "Example: equipoise predict --profile h100-sxm --rows gemm.csv\n\n"
+      "Columns of --rows, in any order; others are kept, and select kernels where a profile says so (gpu, "
+      "kernel, dtype, backend):\n"
+      "  attention    head_dim, mask (causal or full), seq_q, pass (fwd, bwd, fwd+bwd); seq_kv, batch, "
+      "n_q_heads, n_kv_heads, layout, notes; time_ms or tflops\n"
+      "  gemm         m, n, k; dtype; time_ms or tflops\n"
+      "  elementwise  rows, cols, op; pass; gbytes_per_s; time_ms\n"
+      "  collective   op, size_bytes, n_gpus; n_nodes, gpus_per_node, inter_node_network; time_us or "
+      "busbw_GBps\n"
+      "What can be missing stands after the semicolon. Added: predicted_ms, and error where a time is given.");
   const auto options = std::make_shared<PredictOptions>();
   command->add_option("--profile", options->profile, "A shipped profile's name or a .json file")->required();
   command->add_option("--rows", options->rows, "Attention, GEMM, elementwise or collective rows (.csv)")

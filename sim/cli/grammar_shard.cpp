@@ -6,6 +6,7 @@
 
 #include "sim/cli/command_shard.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -36,8 +37,10 @@ void add_shard(CLI::App& app) {
   command->add_option("--cost", options.cost, "dacp: quadratic, flops (default; needs --model) or profiled");
   command->add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
   command->add_option("--profile", options.profile, "Predicts seconds; see `equipoise list profiles`");
+  add_memory_option(*command, options.max_memory_GB);
   command->add_option("--format", a->format, "table, json or csv")->capture_default_str();
   command->callback([a] {
+    bound_memory(memory_limit(a->options.max_memory_GB));
     ShardCommandOptions run = a->options;
     run.lengths = parse_lengths(a->lengths, "--lengths");
     if (!a->tile.empty()) run.tile = parse_length(a->tile, "--tile");

@@ -1,8 +1,10 @@
 // The grammar of the commands about studies and plans: study, pack, list.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "policies/error.h"
@@ -11,6 +13,7 @@
 #include "sim/cli/command_study.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
+#include "sim/limits/memory_limit.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -50,9 +53,18 @@ void add_study(CLI::App& app, int& status) {
                     "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command->add_flag("--ignore-memory", options->ignore_memory,
                     "Times of policies that do not fit into memory, too; their rows stay marked oom");
+  command->add_option("--max-cases", options->max_cases, "Most cases of a sweep")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+      ->capture_default_str();
+  add_memory_option(*command, options->max_memory_GB);
+  command->add_option("--max-output-GB", options->max_output_GB, "Most that --out may write for a case")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options, &status] {
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    bound_memory(memory_limit(options->max_memory_GB), std::max(cores, options->jobs));
     status = run_study_command(*options, std::cout, std::cerr, stop_on_interrupt());
   });
 }
@@ -170,6 +182,7 @@ void add_pack(CLI::App& app) {
   command->add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
   command->add_option("--profile", options.profile, "See `equipoise list profiles`");
   command->add_option("--column", options.column, "CSV column or JSONL field of the trace");
+  add_memory_option(*command, options.max_memory_GB);
   command->add_option("--format", a->format, "table, json or csv")->capture_default_str();
   for (std::size_t i = 0; i < std::size(kPackOptions); ++i) {
     const KeyOption& option = kPackOptions[i];
@@ -194,6 +207,7 @@ void add_pack(CLI::App& app) {
       if (a->flags[i] != 0) object[option.key] = option.kind == KeyKind::on;
       if (!a->values[i].empty()) object[option.key] = typed_value(option, a->values[i]);
     }
+    bound_memory(memory_limit(run.max_memory_GB));
     run_pack_command(run, std::cout, std::cerr);
   });
 }

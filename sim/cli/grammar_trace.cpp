@@ -6,6 +6,7 @@
 
 #include "sim/cli/command_trace.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 namespace {
@@ -33,6 +34,7 @@ void add_trace_info(CLI::App& trace) {
     TraceInfoOptions run = arguments->options;
     run.context_window = parse_length(arguments->context_window, "--context-window");
     run.format = parse_format(arguments->format);
+    bound_memory(default_memory_limit());
     trace_info_command(run, std::cout);
   });
 }
@@ -56,6 +58,7 @@ void add_trace_convert(CLI::App& trace) {
       ->capture_default_str();
   command->callback([options, longest] {
     if (!longest->empty()) options->longest = parse_length(*longest, "--longest");
+    bound_memory(default_memory_limit());
     trace_convert_command(*options, std::cerr);
   });
 }
@@ -70,7 +73,9 @@ void add_trace_synth(CLI::App& trace) {
   command->add_option("--documents", *documents, "How many lengths")->capture_default_str();
   command->add_option("--seed", options->seed, "Of the draws")->capture_default_str();
   command->add_option("--out", options->out, "File to write; without it, one length a line");
+  add_memory_option(*command, options->max_memory_GB);
   command->callback([options, documents] {
+    bound_memory(memory_limit(options->max_memory_GB));
     options->documents = parse_length(*documents, "--documents");
     trace_synth_command(*options, std::cout, std::cerr);
   });

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "traces/utf8.h"
+
 namespace equipoise {
 namespace {
 
@@ -29,6 +31,11 @@ void append_row(const std::vector<std::string>& row, const std::vector<std::size
 }
 
 }  // namespace
+
+void TextTable::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(cell);
+  rows_.push_back(std::move(row));
+}
 
 std::string TextTable::text() const {
   std::vector<std::size_t> widths;

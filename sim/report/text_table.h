@@ -10,7 +10,8 @@ namespace equipoise {
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> header) : header_(std::move(header)) {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  // Control characters of names are escaped: a table is for a terminal.
+  void add(std::vector<std::string> row);
   void align_left(std::size_t column) { left_.push_back(column); }
   // The first column and those of align_left to the left, the others to the right, two spaces between.
   [[nodiscard]] std::string text() const;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,7 +33,10 @@ void parallel_for(int threads, std::size_t items, const Work& work) {
     }
   };
   std::vector<std::thread> others;
-  for (int t = 1; t < threads && static_cast<std::size_t>(t) < items; ++t) others.emplace_back(loop, t);
+  try {
+    for (int t = 1; t < threads && static_cast<std::size_t>(t) < items; ++t) others.emplace_back(loop, t);
+  } catch (const std::system_error&) {  // the system gives no more: those that there are do it all
+  }
   loop(0);
   for (std::thread& thread : others) thread.join();
   if (error) std::rethrow_exception(error);

@@ -9,6 +9,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 
@@ -129,7 +130,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
     }
   naming(where, [&] { return packing_policy(run.name); });
   if (run.name == "skrull" || run.name == "round-robin") run.shard = "per-document";
-  run.label = object.text("label", run.label);
+  run.label = printable(object.text("label", run.label));
   run.shard = object.text("shard", run.shard);
   naming(where, [&] { return sharding_policy(run.shard); });
   run.schedule = object.text("schedule", run.name == "chunkflow" ? "state-aware-1f1b" : "");

@@ -11,6 +11,7 @@
 #include "sim/study/policy_run.h"
 #include "sim/study/study.h"
 #include "traces/json_text.h"
+#include "traces/utf8.h"
 
 namespace equipoise {
 
@@ -266,7 +267,7 @@ Study parse_case(const json& file, const std::string& path) {
   study.file = path;
   study.directory = std::filesystem::path(path).parent_path().string();
   JsonObject object(file, path);
-  study.name = object.text("name", std::filesystem::path(path).stem().string());
+  study.name = printable(object.text("name", std::filesystem::path(path).stem().string()));
   const auto part = [&](const char* key) -> const json& {
     const json* node = object.find(key);
     if (node == nullptr) object.fail(key, "an object");
@@ -305,7 +306,7 @@ Study parse_case(const json& file, const std::string& path) {
   make_labels_unique(study.policies);
   note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
   note_idle_keys(batch == nullptr ? kEmpty : *batch, study);
-  study.baseline = object.text("baseline", study.policies.front().label);
+  study.baseline = printable(object.text("baseline", study.policies.front().label));
   object.finish();
   study.baseline = label_of(study.policies, study.baseline, path + ".baseline");
   for (std::size_t i = 0; i < study.policies.size(); ++i)

@@ -10,6 +10,7 @@
 namespace equipoise::formats {
 namespace {
 
+// Names of a column that holds lengths, most telling first; compared without case.
 constexpr std::array<std::string_view, 16> kLengthNames = {
     "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
     "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
@@ -114,10 +115,6 @@ std::size_t choose_column(const std::vector<std::string>& header, bool has_names
 
 }  // namespace
 
-bool is_length_name(std::string_view name) {
-  return std::find(kLengthNames.begin(), kLengthNames.end(), lower(name)) != kLengthNames.end();
-}
-
 Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
   if (bytes.substr(0, 3) == "\xef\xbb\xbf")
     bytes.remove_prefix(3);  // byte order mark, as spreadsheets write it
@@ -130,6 +127,7 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
     return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
   });
   const std::size_t index = choose_column(row, has_names, column, name);
+  const std::size_t columns = row.size();
   if (has_names && !reader.next(row)) return lengths;
   lengths.reserve(bytes.size() / 16);
   do {
@@ -137,6 +135,9 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
     if (index >= row.size())
       throw UserError(where + ": found " + std::to_string(row.size()) + " columns; expected at least " +
                       std::to_string(index + 1));
+    if (row.size() > columns)
+      throw UserError(where + ": found " + std::to_string(row.size()) + " fields; expected at most " +
+                      std::to_string(columns) + " as in the first row (a field that holds the separator is quoted)");
     const std::string_view text = trimmed(row[index]);
     const std::int64_t value = parse_length(text);
     if (!is_length(value)) refuse_length(where, text);

@@ -25,9 +25,6 @@ Lengths read_megatron_mock(std::string_view bytes, const std::string& name, cons
 std::string npy_bytes(const Lengths& lengths);
 std::string text_bytes(const Lengths& lengths);
 
-// Names of a column or field that holds lengths, most telling first; compared without case.
-bool is_length_name(std::string_view name);
-
 // `value` is a length: in [1, kLongestDocument]. `where` is "file:line" or "file: document 3". Inline: hot.
 [[noreturn]] void refuse_length(const std::string& where, std::string_view found);
 inline bool is_length(std::int64_t value) {

@@ -1,5 +1,8 @@
-// One JSON object a line. The field is an integer (the length) or an array (its size is the length, so that
-// files of token ids need no conversion). A line may also be the bare integer or array.
+// One JSON object a line. The field is an integer (the length) or a flat array of token ids (its size is the
+// length, so that such files need no conversion). A line may also be the bare integer or array. Without a name
+// only fields that mean nothing else are taken: an "id" is a number, too.
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
@@ -27,27 +30,31 @@ const json* descend(const json& object, std::string_view field) {
   return outer == object.end() ? nullptr : descend(*outer, field.substr(dot + 1));
 }
 
+constexpr std::array<std::string_view, 5> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count",
+                                                           "input_ids"};
+
 std::string choose_field(const json& first, const std::string& where) {
-  std::string only;
-  for (const auto& [key, value] : first.items()) {
-    if (is_length_name(key)) return key;
-    if (value.is_number_integer() || value.is_array()) only = only.empty() ? key : "?";
-  }
-  if (!only.empty() && only != "?") return only;
+  for (const std::string_view name : kLengthFields)
+    if (first.contains(name)) return std::string(name);
   throw UserError(where +
-                  ": cannot tell which field holds the length; name it (--column): " + keys_of(first));
+                  ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
+                  "token_count or input_ids, or its name by --column; found " +
+                  keys_of(first));
 }
 
 std::int64_t length_of(const json& value, const std::string& where) {
   std::int64_t length = -1;
+  if (value.is_array() &&
+      !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
+    throw UserError(where + ": found " + shown_json(value) +
+                    "; expected a length, or one flat array of token ids");
   if (value.is_array())
     length = static_cast<std::int64_t>(value.size());
   else if (value.is_number_unsigned())
     length = static_cast<std::int64_t>(std::min<std::uint64_t>(
         value.get<std::uint64_t>(), static_cast<std::uint64_t>(kLongestDocument) + 1));
   if (!is_length(length))
-    refuse_length(where, value.is_array() ? "an empty array"
-                                          : value.dump(-1, ' ', false, json::error_handler_t::replace));
+    refuse_length(where, value.is_array() ? "an empty array" : shown_json(value));
   return length;
 }
 

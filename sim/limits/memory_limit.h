@@ -1,0 +1,44 @@
+// How much memory and disk a run may take, and the refusal of what would take more, before any of it is done.
+//
+// Estimates are made where the sizes are known (sim/study/planned_memory.h for plans and simulations, the
+// commands for what they alone allocate) and held against a limit here. What no estimate foresees meets
+// bound_memory(): the allocation fails, and the program says so in one line instead of being killed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace equipoise {
+
+inline constexpr double kBytesPerGB = 1e9;
+inline constexpr double kDefaultOutputGB = 1;
+inline constexpr std::int64_t kDefaultCases = 100'000;
+
+struct MemoryLimit {
+  double bytes = 0;
+  std::string source;  // "--max-memory-GB", "80% of the machine's memory", ...
+};
+
+// The least of 80% of the machine's memory, the cgroup's limit and RLIMIT_AS.
+MemoryLimit default_memory_limit();
+
+// `max_memory_GB` as typed for --max-memory-GB; 0: the default. Throws UserError for what is no size.
+MemoryLimit memory_limit(double max_memory_GB);
+
+// Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); allow it
+// with --max-memory-GB 13". `instead`: what else would help, such as "a larger chunk_size"; may be empty.
+void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,
+                    const std::string& instead = "");
+
+// The same for files, with --max-output-GB.
+void require_output(const std::string& what, double bytes, double max_output_GB,
+                    const std::string& instead = "");
+
+// From here on an allocation that takes this process above the limit, beside what it holds already and the
+// stacks of `threads`, fails with std::bad_alloc. No effect under sanitizers, whose shadow memory counts.
+void bound_memory(const MemoryLimit& limit, int threads = 1);
+
+// 12.5 GB, 340 MB.
+std::string bytes_text(double bytes);
+
+}  // namespace equipoise

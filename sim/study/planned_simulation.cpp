@@ -1,0 +1,155 @@
+// Estimates of what simulating a plan allocates, and of the files that show it (planned_memory.h).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "sim/engine/event_loop.h"
+#include "sim/engine/op_lowering.h"
+#include "sim/study/derive.h"
+#include "sim/study/planned_memory.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kAllocation = 16;
+
+// Ops of a layer, one rank, and how often the schedule runs them for a micro-batch.
+struct Passes {
+  double forward_ops = 0, backward_ops = 0;
+  double forwards = 1;  // with those of ChunkFlow that only recompute
+  double syncs = 0;     // of a forward
+  double cells = 2;     // of a micro-batch on a virtual stage
+};
+
+Passes passes_of(const RunModels& models, const PolicyRun& run) {
+  constexpr std::int64_t kTokens = 1024;  // ops do not depend on it
+  const LayerKind kind = models.costs.model().moe ? LayerKind::moe : LayerKind::dense;
+  RangeUse use;
+  OpList before, after;
+  Passes passes;
+  const double context = models.layout.context;
+  passes.syncs = models.layout.context_comm == ContextComm::ring ? context : 2;
+  const auto ops = [&] { return static_cast<double>(before.ops().size() + after.ops().size()); };
+  models.costs.forward_ops(kind, kTokens, before, after, use);
+  passes.forward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);  // and attention
+  models.costs.backward_ops(kind, kTokens, before, after, use);
+  passes.backward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);
+  if (run.name == "chunkflow") {  // chunks beyond K run forward twice
+    passes.forwards = 2;
+    passes.cells = 3;
+  }
+  const bool full = models.layout.recompute == Recompute::full || models.layout.recompute == Recompute::layers;
+  if (full) passes.forwards += 1;
+  return passes;
+}
+
+// The shape of a step as the engines see it: ranks are those with tasks of their own.
+struct StepShape {
+  double lanes = 1, context = 1, stages = 1, virtual_stages = 1, layers = 1, tensor = 1;
+  double micro_batches = 1;  // of a lane
+  [[nodiscard]] double ranks() const { return lanes * context * stages * tensor; }
+};
+
+StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudyOptions& options) {
+  const Layout& layout = models.layout;
+  StepShape shape;
+  shape.lanes = layout.data;
+  shape.context = layout.context;
+  shape.stages = layout.pipeline;
+  shape.virtual_stages = layout.virtual_pipeline;
+  shape.layers = static_cast<double>(models.costs.model().layers) / layout.pipeline;
+  const bool folded = options.steps.op.fold_tp && !options.steps.op.contention;
+  shape.tensor = options.steps.fidelity == Fidelity::op && !folded ? layout.tensor : 1;
+  shape.micro_batches =
+      std::max(1.0, size.micro_batches / std::max(1.0, size.steps) / static_cast<double>(layout.data));
+  return shape;
+}
+
+// Costs, schedule and inboxes of one lane.
+double stage_bytes(const StepShape& s, const Passes& p, double slices) {
+  constexpr double kTimelines = 4 * kLayerKinds, kRows = 20, kVectors = 60;
+  const double cost = sizeof(MicroBatchCost) + kVectors * kAllocation +
+                      s.context * sizeof(Picoseconds) * (kTimelines * (2 * p.syncs + 1) + kRows) +
+                      2 * sizeof(Segment) * s.context * slices;
+  const double cells = p.cells * s.virtual_stages * s.stages;
+  const double inboxes = 3 * s.virtual_stages * s.stages * s.context * sizeof(Picoseconds);
+  return s.micro_batches * (cost + cells * sizeof(ScheduleOp) + inboxes);
+}
+
+// The program of one step and the times of its cells.
+double op_bytes(const StepShape& s, const Passes& p) {
+  constexpr double kBlocks = 14;  // layers by kind and pass, embedding, head
+  const double ops = p.forward_ops + 2.5 * p.backward_ops;  // the backward whole, and in its two halves
+  const double program = s.lanes * s.micro_batches *
+                         (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
+                          ops * (sizeof(OpStep) + s.context * sizeof(SimTime)));
+  const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
+  const double times = 2 * sizeof(SimTime) * cells * s.ranks();
+  return program + times + s.lanes * s.stages * cells * (sizeof(OpCell) + 2 * sizeof(BlockRun));
+}
+
+double layer_ops(const StepShape& s, const Passes& p) {
+  return s.micro_batches * s.layers * (p.forwards * p.forward_ops + p.backward_ops);  // of one rank
+}
+
+// One task for every op of every GPU: the graph, what it came from, two runs of it, its flows' links.
+double contention_bytes(const StepShape& s, const Passes& p) {
+  constexpr double kEdges = 2;  // of a task; while the graph is built they are held twice
+  constexpr double kRuns = 6;   // times of a run: alone and shared, and the copies that timelines read
+  constexpr double kLinks = 4;  // of a hop between two GPUs of a ring
+  const double task = sizeof(LoweredTask) + sizeof(SimTime) + 4 * sizeof(std::uint32_t) +
+                      kEdges * 12 + 2 * kRuns * sizeof(SimTime);
+  const double of_ring = sizeof(LinkTraffic::Flow) + kLinks * sizeof(LinkUse);
+  return layer_ops(s, p) * s.ranks() * (task + of_ring / 2);
+}
+
+}  // namespace
+
+double simulation_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
+                        const RunStudyOptions& options) {
+  const Passes passes = passes_of(models, run);
+  const StepShape shape = shape_of(models, size, options);
+  const double slices = size.slices / std::max(1.0, size.micro_batches);
+  double thread = stage_bytes(shape, passes, slices);
+  if (options.steps.fidelity == Fidelity::op) thread += op_bytes(shape, passes);
+  if (options.steps.op.contention) thread += contention_bytes(shape, passes);
+  const double gpus = options.record_gpus ? sizeof(double) * shape.ranks() : 0;
+  const double results = size.steps * (sizeof(StepResult) + gpus + shape.lanes * sizeof(LaneResult)) +
+                         size.micro_batches * sizeof(Picoseconds);
+  return results + thread * std::min<double>(std::max(1, options.jobs), std::max(1.0, size.steps));
+}
+
+double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
+                     const RunStudyOptions& options) {
+  constexpr double kOpText = 46;        // a slice of a kernel or collective, with its end and its arguments
+  constexpr double kCellText = 90;      // of an op of the schedule, with documents and arrows
+  constexpr double kCounterText = 18;   // one value
+  constexpr double kCounters = 3;       // that change where a layer begins
+  constexpr double kChakraText = 240;   // a node
+  const DetailOptions& details = options.details;
+  const Passes passes = passes_of(models, run);
+  const StepShape shape = shape_of(models, size, options);
+  const auto chosen = [](const std::vector<int>& list, double all) {
+    return list.empty() ? all : std::min(all, static_cast<double>(list.size()));
+  };
+  const TimelineSelection& selection = details.selection;
+  const bool op = options.steps.fidelity == Fidelity::op;
+  const double rows = chosen(selection.lanes, shape.lanes) * chosen(selection.stages, shape.stages);
+  const double ranks = chosen(selection.ranks, shape.context);
+  const double tracks = rows * (op ? ranks * (selection.all_tensor_ranks ? shape.tensor : 1) : 1);
+  const double counted = rows * (op ? ranks : selection.ranks.empty() ? 1 : ranks);
+  const double cells = shape.micro_batches * passes.cells * shape.virtual_stages;
+  double bytes = tracks * cells * kCellText;
+  if (op) bytes += tracks * layer_ops(shape, passes) * kOpText;
+  if (selection.counters.memory) {
+    const double changes = op ? shape.micro_batches * shape.layers * 2 + cells : 2 * cells;
+    bytes += counted * changes * kCounters * kCounterText;
+  }
+  const double steps = std::min(static_cast<double>(std::max(0, details.steps)), size.steps);
+  double all = steps * bytes;
+  if (details.chakra && details.steps > 0)
+    all += static_cast<double>(models.layout.gpus()) * layer_ops(shape, passes) * kChakraText;
+  return options.keep_plans ? all : 0;
+}
+
+}  // namespace equipoise
