@@ -26,7 +26,9 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
   BinOf best = starts.front();
   for (const BinOf& start : starts.subspan(1))
     if (better(problem, start, best)) best = start;
-  improve_by_swaps(problem, best);  // changes nothing unless the maximum falls
+  BinOf swapped = best;
+  improve_by_swaps(problem, swapped);  // lowers the maximum, and may raise the sum where it cannot
+  if (better(problem, swapped, best)) best = std::move(swapped);
 
   AssignmentProblem largest = problem;
   largest.bins_a_step = 0;

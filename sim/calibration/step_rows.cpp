@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -49,6 +50,26 @@ class RowReader {
     return static_cast<std::int64_t>(*value);
   }
 
+  static std::string one_of(const char* column, std::string_view found,
+                            std::initializer_list<std::string_view> allowed) {
+    if (std::find(allowed.begin(), allowed.end(), found) != allowed.end()) return std::string(found);
+    std::string expected;
+    for (const std::string_view word : allowed)
+      if (!word.empty()) expected.append(expected.empty() ? "" : " or ").append(word);
+    throw NotThisRow{std::string(column) + " \"" + std::string(found) + "\", expected " + expected};
+  }
+
+  [[nodiscard]] std::string word(const char* column, std::initializer_list<std::string_view> allowed) const {
+    return one_of(column, text(column), allowed);
+  }
+
+  void check_gpus() const {
+    if (text("n_gpus").empty()) return;
+    const std::int64_t gpus = size("tp") * size("cp") * size("pp") * size("dp");
+    if (size("n_gpus") != gpus)
+      throw NotThisRow{"n_gpus " + text("n_gpus") + ", expected tp x cp x pp x dp = " + std::to_string(gpus)};
+  }
+
   [[nodiscard]] std::vector<std::string> recompute_modes() const {
     const std::string said = text("act_recompute");
     const std::string mode = said.substr(0, said.find(' '));
@@ -81,7 +102,7 @@ class RowReader {
         {"kv_heads", models_->text(at, "n_kv_heads").empty() ? of_model("n_heads") : of_model("n_kv_heads")},
         {"ffn", of_model("ffn_hidden")},
         {"vocab", of_model("vocab")},
-        {"gated_ffn", models_->text(at, "gated_mlp") != "0"}};
+        {"gated_ffn", one_of("gated_mlp", models_->text(at, "gated_mlp"), {"1", "0"}) == "1"}};
   }
 
   [[nodiscard]] std::string profile() const {
@@ -96,10 +117,10 @@ class RowReader {
   [[nodiscard]] json framework() const {
     const bool is_path = tables_.preset.find('/') != std::string::npos || tables_.preset.ends_with(".json");
     json node = {{"preset", is_path ? std::filesystem::absolute(tables_.preset).string() : tables_.preset}};
-    const std::string attention = text("attention_impl");
+    const std::string attention = word("attention_impl", {"", "flash-attention", "cudnn"});
     if (attention == "flash-attention") node["attention_kernel"] = "flash-attention-2";
     if (attention == "cudnn") node["attention_kernel"] = "";  // or its like: the profile's default
-    if (text("optimizer_state_dtype") == "bf16") node["optimizer_bytes"] = kMixedAdam;
+    if (word("optimizer_state_dtype", {"", "bf16", "fp32"}) == "bf16") node["optimizer_bytes"] = kMixedAdam;
     return node;
   }
 
@@ -107,6 +128,7 @@ class RowReader {
     const std::string precision = text("precision");
     if (!precision.empty() && precision != "bf16" && !precision.starts_with("fp8"))
       throw NotThisRow{"precision " + precision};
+    check_gpus();
     const std::string notes = text("notes");
     json parallel = {{"tensor", size("tp")},   {"context", size("cp")},
                      {"pipeline", size("pp")}, {"data", size("dp")},

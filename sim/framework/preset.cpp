@@ -47,7 +47,7 @@ fs::path file_of(std::string_view name_or_path) {
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
   throw UserError(where + "." + key + ": expected true or false, found " +
-                  (node.contains(key) ? node[key].dump() : "nothing"));
+                  (node.contains(key) ? shown_json(node[key]) : "nothing"));
 }
 
 double number_within(const json& node, const char* key, double least, double most, const std::string& where) {
@@ -99,7 +99,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
     throw UserError(where + ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
   for (const json& family : node["gpu_families"]) {
     if (!family.is_string() || family.get_ref<const std::string&>().empty())
-      throw UserError(where + ".gpu_families: expected words of GPU names, found " + family.dump());
+      throw UserError(where + ".gpu_families: expected words of GPU names, found " + shown_json(family));
     preset.gpu_families.push_back(family.get<std::string>());
   }
   if (node.contains("left_out") && !node["left_out"].is_null())
@@ -134,15 +134,16 @@ FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
 FrameworkOptions FrameworkPreset::elsewhere() const {
   FrameworkOptions o = options;
   o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = 1;
-  o.attention_kernel.clear();
   o.seconds_per_op.reset();
   return o;
 }
 
-bool FrameworkPreset::fitted_on(const DeviceFacts& device) const {
-  return std::any_of(gpu_families.begin(), gpu_families.end(), [&](const std::string& family) {
-    return device.name.find(family) != std::string::npos;
-  });
+bool FrameworkPreset::fitted_on(const Profile& profile) const {
+  const json::json_pointer provenance("/tables/gemm/bf16/provenance/kind");
+  if (profile.json().contains(provenance) && profile.json()[provenance] == "measured") return false;
+  const std::string& gpu = profile.device().name;
+  return std::any_of(gpu_families.begin(), gpu_families.end(),
+                     [&](const std::string& family) { return gpu.find(family) != std::string::npos; });
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {

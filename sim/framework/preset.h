@@ -38,9 +38,12 @@ struct FrameworkPreset {
   static FrameworkPreset load(std::string_view name_or_path);
   static FrameworkPreset read(const nlohmann::json& file, const std::string& origin);
 
-  // The preset's options without what was fitted: kernels and host as the profile has them.
+  // The preset's options without what was fitted or assumed of its GPUs: kernels and host are as fast as the
+  // profile has them.
   [[nodiscard]] FrameworkOptions elsewhere() const;
-  [[nodiscard]] bool fitted_on(const DeviceFacts& device) const;
+  // Whether the slowdowns hold on a profile: its GPU is of a family that they were fitted on, and its kernels
+  // are published times like those of the fit. What someone measured on a machine is that machine's.
+  [[nodiscard]] bool fitted_on(const Profile& profile) const;
   // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
   [[nodiscard]] std::string kernels_text() const;
 };

@@ -23,10 +23,18 @@ class Search {
     for (const Change& change : changes) change.apply(study, run);
     try {
       check_layout(study.model, study.layout, study.file);
-      return try_row_(study, run) == RowStatus::ok;
+      const RowStatus status = try_row_(study, run);
+      note_tried(changes);
+      return status == RowStatus::ok;
     } catch (const UserError&) {
       return false;  // a layout that the model or the cluster does not allow
     }
+  }
+
+  static std::string text_of(const std::vector<Change>& changes) {
+    std::string text;
+    for (const Change& change : changes) text += (text.empty() ? "" : " and ") + change.text;
+    return text;
   }
 
   // The values of a key from the one that asks least to the one that asks most; what runs with one is taken
@@ -44,17 +52,38 @@ class Search {
     return change(most).text;
   }
 
-  [[nodiscard]] std::string first_of(const std::vector<Change>& changes) const {
-    for (const Change& change : changes)
-      if (runs({change})) return change.text;
+  // Each entry is a set of changes made together.
+  [[nodiscard]] std::string first_of(const std::vector<std::vector<Change>>& choices) const {
+    for (const std::vector<Change>& changes : choices)
+      if (runs(changes)) return text_of(changes);
     return "";
   }
 
   [[nodiscard]] const FailedRow& row() const { return row_; }
+  // Every key that was changed in vain, at the value tried last.
+  [[nodiscard]] std::string tried() const {
+    std::string text;
+    for (const std::string& change : tried_) text += (text.empty() ? "" : ", ") + change;
+    return text;
+  }
 
  private:
+  void note_tried(const std::vector<Change>& changes) const {
+    const auto key = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+    for (const Change& change : changes) {
+      const auto known = std::find_if(tried_.begin(), tried_.end(), [&](const std::string& other) {
+        return key(other) == key(change.text);
+      });
+      if (known == tried_.end())
+        tried_.push_back(change.text);
+      else
+        *known = change.text;
+    }
+  }
+
   const FailedRow& row_;
   const TryRow& try_row_;
+  mutable std::vector<std::string> tried_;
 };
 
 Change recompute_layers(std::int64_t layers) {
@@ -115,29 +144,40 @@ Change zero(int level) {
   return {"parallel.zero " + std::to_string(level), [level](Study& s, PolicyRun&) { s.layout.zero = level; }};
 }
 
+// Sharding of states, alone and with all layers recomputed; the level that asks least first.
+std::vector<std::vector<Change>> more_sharding(const Study& study, const Change& full) {
+  std::vector<std::vector<Change>> choices;
+  for (int level = study.layout.zero + 1; level <= 3; ++level) choices.push_back({zero(level)});
+  for (int level = study.layout.zero + 1; level <= 3; ++level) choices.push_back({zero(level), full});
+  return choices;
+}
+
 constexpr int kMostContextFactor = 8;
 
-std::string more_context(const Search& search) {
-  const Study& study = search.row().study;
-  const Change full = recompute_layers(study.model.layers);
+std::vector<std::vector<Change>> more_context(const Study& study, const Change& full) {
+  std::vector<std::vector<Change>> choices;
   for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
     const int context = study.layout.context * factor;
     const Change wider{"parallel.context " + std::to_string(context) + " (" +
                            std::to_string(study.layout.gpus() * factor) + " GPUs)",
                        [context](Study& s, PolicyRun& r) { set_context(s, r, context); }};
-    if (search.runs({wider})) return wider.text;
-    if (search.runs({full, wider})) return wider.text + " and " + full.text;
+    choices.push_back({wider});
+    choices.push_back({wider, full});
+    for (std::vector<Change>& sharded : more_sharding(study, full)) {
+      sharded.insert(sharded.begin(), wider);
+      choices.push_back(std::move(sharded));
+    }
   }
-  return "";
+  return choices;
 }
 
 std::string when_out_of_memory(const Search& search) {
+  const Study& study = search.row().study;
+  const Change full = recompute_layers(study.model.layers);
   std::string found = more_recompute(search);
   if (found.empty()) found = smaller_policy_sizes(search);
-  std::vector<Change> sharded;
-  for (int level = search.row().study.layout.zero + 1; level <= 3; ++level) sharded.push_back(zero(level));
-  if (found.empty()) found = search.first_of(sharded);
-  if (found.empty()) found = more_context(search);
+  if (found.empty()) found = search.first_of(more_sharding(study, full));
+  if (found.empty()) found = search.first_of(more_context(study, full));
   return found;
 }
 
@@ -154,6 +194,12 @@ Change room_for(const FailedRow& row) {
   if (run.has_bucket_size)  // fewer than bucket x CP tokens
     return change("bucket_size", longest / run.pack.context + 1,
                   [](PolicyRun& r, std::int64_t v) { r.pack.bucket_size = v; });
+  if (run.name == "fixed-greedy" || run.name == "fixed-solver") {  // a bin is micro_batch_size windows
+    const std::int64_t each = row.study.batch.micro_batch_size;
+    const std::int64_t window = (longest + each - 1) / each;
+    return {"batch.context_window " + std::to_string(window),
+            [window](Study& s, PolicyRun& r) { s.batch.context_window = r.pack.context_window = window; }};
+  }
   if (run.name == "hybrid-cp" || run.name == "dynamic-cp" || run.name == "flexsp") {
     const std::int64_t gpus = std::max<std::int64_t>(1, run.pack.gpus);
     return change("tokens_per_rank", (longest + gpus - 1) / gpus,
@@ -175,37 +221,38 @@ Change oversize(Oversize kind, const char* name) {
 }
 
 std::string when_unplaceable(const Search& search) {
-  std::string found = search.first_of({room_for(search.row())});
+  const Study& study = search.row().study;
+  std::string found = search.first_of({{room_for(search.row())}});
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
-  if (found.empty()) found = more_context(search);
+  if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers)));
   if (found.empty())
-    found = search.first_of({oversize(Oversize::split, "split"), oversize(Oversize::drop, "drop")});
+    found = search.first_of({{oversize(Oversize::split, "split")}, {oversize(Oversize::drop, "drop")}});
   return found;
 }
 
 std::string when_refused(const Search& search) {
   const Study& study = search.row().study;
   const Layout& layout = study.layout;
-  std::vector<Change> changes;
+  std::vector<std::vector<Change>> changes;
   // As many micro-batches a lane as the next multiple of the stages.
   const std::int64_t per_round = std::int64_t{layout.pipeline} * layout.data * study.batch.micro_batch_size;
   const std::int64_t sequences = (study.batch.sequences_per_step / per_round + 1) * per_round;
   if (study.batch.sequences_per_step % per_round != 0)
     changes.push_back(
-        {"batch.sequences_per_step " + std::to_string(sequences), [sequences](Study& s, PolicyRun& r) {
-           s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
-         }});
-  changes.push_back({"pad \"tail\"", [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; }});
+        {{"batch.sequences_per_step " + std::to_string(sequences), [sequences](Study& s, PolicyRun& r) {
+            s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
+          }}});
+  changes.push_back({{"pad \"tail\"", [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; }}});
   for (const char* schedule : {"1f1b", "state-aware-1f1b"}) {
     const bool interleaved = layout.virtual_pipeline > 1;
-    changes.push_back({std::string("schedule \"") + schedule + '"' +
-                           (interleaved ? " and parallel.virtual_pipeline 1" : ""),
-                       [schedule](Study& s, PolicyRun& r) {
-                         s.layout.virtual_pipeline = 1;
-                         r.schedule = schedule;
-                       }});
+    changes.push_back({{std::string("schedule \"") + schedule + '"' +
+                            (interleaved ? " and parallel.virtual_pipeline 1" : ""),
+                        [schedule](Study& s, PolicyRun& r) {
+                          s.layout.virtual_pipeline = 1;
+                          r.schedule = schedule;
+                        }}});
   }
-  changes.push_back({"shard \"per-document\"", [](Study&, PolicyRun& r) { r.shard = "per-document"; }});
+  changes.push_back({{"shard \"per-document\"", [](Study&, PolicyRun& r) { r.shard = "per-document"; }}});
   return search.first_of(changes);
 }
 
@@ -227,9 +274,7 @@ std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
   if (row.status == RowStatus::refused) found = when_refused(search);
   if (!found.empty()) return (row.status == RowStatus::oom ? "fits with " : "runs with ") + found;
   if (row.status != RowStatus::oom) return "";
-  return "nothing tried fits: recompute of all " + std::to_string(row.study.model.layers) +
-         " layers, parallel.zero 3, parallel.context up to " +
-         std::to_string(row.study.layout.context * kMostContextFactor);
+  return search.tried().empty() ? "" : "nothing tried fits: " + search.tried();
 }
 
 }  // namespace equipoise

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/study/json_object.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -46,7 +47,7 @@ void read_differences(JsonObject& object, FrameworkOptions& options) {
 }  // namespace
 
 FrameworkOptions Framework::on(const Profile& profile) const {
-  FrameworkOptions options = preset.fitted_on(profile.device()) ? on_fitted_gpus : elsewhere;
+  FrameworkOptions options = preset.fitted_on(profile) ? on_fitted_gpus : elsewhere;
   if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
     options.attention_kernel.clear();
   return options;
@@ -57,15 +58,17 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
   if (preset.kernels == KernelTimes::benchmark && !says_slowdowns)
     return {name + ": kernels are taken at their benchmark speed; training runs them slower"};
   if (preset.kernels == KernelTimes::benchmark) return {};
-  if (!preset.fitted_on(profile.device())) {
+  std::vector<std::string> found;
+  if (!preset.fitted_on(profile)) {
     std::string families;
     for (const std::string& family : preset.gpu_families) families += (families.empty() ? "" : ", ") + family;
-    return {name + ": its slowdowns were fitted on " + families + "; on " + profile.device().name +
-            " they are 1, what it overlaps and shards stays"};
-  }
-  std::vector<std::string> found;
-  if (preset.kernels == KernelTimes::borrowed)
+    found.push_back(name + ": its slowdowns were fitted on published times of " + families + "; on profile " +
+                    profile.name() + " (" + profile.device().name + ") they are 1" +
+                    (says_slowdowns ? " where the study states none" : "") +
+                    ", and the host's time is the profile's; what it overlaps and shards stays");
+  } else if (preset.kernels == KernelTimes::borrowed) {
     found.push_back(name + ": slowdowns borrowed from " + preset.borrowed_from + ", their error is unknown");
+  }
   const std::string& kernel = on_fitted_gpus.attention_kernel;
   if (!says_kernel && !kernel.empty() && !has_attention_kernel(profile, kernel))
     found.push_back(name + ": profile " + profile.name() + " has no attention kernel " + kernel +
@@ -74,7 +77,7 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
 }
 
 std::string Framework::kernels_text_on(const Profile& profile) const {
-  const bool fitted = preset.fitted_on(profile.device());
+  const bool fitted = preset.fitted_on(profile);
   if (says_slowdowns) return slowdowns_text(fitted ? on_fitted_gpus : elsewhere) + ", as the study says";
   if (fitted || preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
   return "kernels at their benchmark speed, its slowdowns were fitted on other GPUs";
@@ -102,7 +105,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
     return framework;
   }
   if (!node->is_object())
-    throw UserError(where + ": expected a preset's name, a file or an object, found " + node->dump());
+    throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
   JsonObject object(*node, where);
   take(object.text("preset", kDefaultFramework));
   framework.reduce_each_micro_batch =

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "policies/policy_keys.h"
+#include "sim/study/policy_run.h"
 
 namespace equipoise {
 
@@ -19,6 +20,16 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   return uses_key(packing_policy(run.name), key) || uses_key(sharding_policy(run.shard), key);
+}
+
+// The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
+bool prices_windows(const PolicyRun& run) {
+  return cost_kind(run) == CostKind::profiled && has_effect("cost", run);
+}
+
+bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
+  if (key == "loader") return false;
+  return uses_key(packing_policy(run.name), key) || (key == "context_window" && prices_windows(run));
 }
 
 }  // namespace
@@ -42,8 +53,8 @@ std::vector<std::string> idle_batch_notes(const json& batch, const Study& study)
     if (!batch.is_object() || !batch.contains(key)) continue;
     std::vector<std::string_view> names;
     for (const PolicyRun& run : study.policies) {
-      const bool idle = std::string_view(key) == "loader" || !uses_key(packing_policy(run.name), key);
-      if (idle && std::find(names.begin(), names.end(), run.name) == names.end()) names.push_back(run.name);
+      if (!batch_key_has_effect(key, run) && std::find(names.begin(), names.end(), run.name) == names.end())
+        names.push_back(run.name);
     }
     if (names.empty()) continue;
     std::string note = std::string("batch.") + key + " has no effect with documents_per_step on ";

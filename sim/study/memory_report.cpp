@@ -114,7 +114,7 @@ json memory_json(const PolicyResult& policy) {
     node["at"] = peak.at_end ? "end" : "start";
   }
   if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
-  if (policy.peak_moment.timed) {
+  if (policy.peak_moment.timed && policy.simulated()) {
     node["op_start_seconds"] = to_seconds(policy.peak_moment.start);
     node["op_end_seconds"] = to_seconds(policy.peak_moment.end);
   }

@@ -61,6 +61,12 @@ std::vector<Group> parse_groups(const std::string& text, const std::string& wher
   return groups;
 }
 
+CostKind cost_kind(const PolicyRun& run) {
+  if (run.cost != CostKind::standard) return run.cost;
+  return run.name == "gds" || run.name == "skrull" || run.shard == "dacp" ? CostKind::flops
+                                                                          : CostKind::profiled;
+}
+
 void read_pack_options(JsonObject& object, PackOptions& o) {
   o.pack_length = object.integer("pack_length", o.pack_length, 1, kLongest);
   o.micro_batches = object.integer("micro_batches", o.micro_batches, 1, 1 << 24);

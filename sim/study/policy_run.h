@@ -14,6 +14,10 @@ class JsonObject;
 // Throws UserError naming `where` and the key.
 PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, const Study& study);
 
+// What prices a row's documents for packing: what it says, else what its policy takes (specs: Skrull's Eq. 13
+// for Skrull's, the profile for all others).
+CostKind cost_kind(const PolicyRun& run);
+
 // The policy options that `pack` and studies share; keys as in a study file.
 void read_pack_options(JsonObject& object, PackOptions& options);
 void read_shard_options(JsonObject& object, ShardOptions& options);

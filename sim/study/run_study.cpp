@@ -17,6 +17,7 @@
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/parallel.h"
+#include "sim/study/policy_run.h"
 #include "sim/study/recompute_choice.h"
 
 namespace equipoise {
@@ -33,10 +34,7 @@ double peak_flops(const Study& study, const DeviceFacts& device) {
 
 // gds, dacp and skrull balance by Skrull's FLOPs formula, everything else by the profile, unless told.
 std::unique_ptr<Workload> workload_for(const Study& study, const RunModels& models, const PolicyRun& run) {
-  CostKind kind = run.cost;
-  if (kind == CostKind::standard)
-    kind = run.name == "gds" || run.name == "skrull" || run.shard == "dacp" ? CostKind::flops
-                                                                            : CostKind::profiled;
+  const CostKind kind = cost_kind(run);
   if (kind == CostKind::quadratic) return std::make_unique<QuadraticWorkload>();
   if (kind == CostKind::flops)
     return std::make_unique<FlopsWorkload>(study.model.hidden,
@@ -471,6 +469,8 @@ StudyResult run_study(const Study& study, const RunStudyOptions& options) {
 
 StudyResult refused_study(const Study& study, const std::string& reason) {
   StudyResult result;
+  result.profile = study.cluster.profile;
+  result.kernels = "nothing was priced";
   for (const PolicyRun& run : study.policies) {
     result.policies.push_back(not_run(run, RowStatus::refused, reason));
     if (run.label == study.baseline) result.baseline = result.policies.size() - 1;

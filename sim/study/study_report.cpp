@@ -102,6 +102,11 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
   return cells;
 }
 
+std::string source_line(const Study& study, const StudyResult& result) {
+  return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
+         study.framework.preset.name + ": " + result.kernels + "; pack ms measured on this machine)";
+}
+
 std::string study_table(const Study& study, const StudyResult& result) {
   std::ostringstream out;
   const Layout& l = study.layout;
@@ -124,10 +129,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
   if (const PolicyResult* best = winner_of(result); best != nullptr) out << spread_text(best->metrics);
   if (const PolicyResult* most = fullest_of(result); most != nullptr)
     out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
-  out << "(simulated; kernels and collectives from profile " << result.profile << "; framework "
-      << study.framework.preset.name << ": " << result.kernels
-      << "; pack ms measured on this machine)\n"
-      << published_table(beside_published(result));
+  out << source_line(study, result) << '\n' << published_table(beside_published(result));
   return out.str();
 }
 
@@ -178,7 +180,7 @@ json summary_json(const Study& study, const StudyResult& result) {
     if (p.memory_ignored) node["memory_ignored"] = true;
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
-    if (!p.gpu_compute.empty()) node["gpu_compute_seconds"] = p.gpu_compute;
+    if (p.simulated() && !p.gpu_compute.empty()) node["gpu_compute_seconds"] = p.gpu_compute;
     policies.push_back(std::move(node));
   }
   const Layout& l = study.layout;
@@ -211,13 +213,14 @@ std::string summary_csv(const Study& study, const StudyResult& result) {
   bool header = false;
   for (const json& p : summary["policies"]) {
     if (!header) {
-      out << "policy,status";
+      out << "policy,status,framework";
       for (const auto& [key, value] : p["metrics"].items())
         if (!value.is_object()) out << ',' << key;
       out << ",reason\n";
       header = true;
     }
-    out << csv_cell(p["name"].get<std::string>()) << ',' << p["status"].get<std::string>();
+    out << csv_cell(p["name"].get<std::string>()) << ',' << p["status"].get<std::string>() << ','
+        << csv_cell(study.framework.preset.name);
     for (const auto& [key, value] : p["metrics"].items())
       if (!value.is_object()) out << ',' << (value.is_null() ? "" : value.dump());
     const json& reason = p["reason"];

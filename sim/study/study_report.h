@@ -12,12 +12,14 @@ namespace equipoise {
 // The comparison an engineer reads, and one line on what limits the winner. All times are simulated.
 std::string study_table(const Study& study, const StudyResult& result);
 
-// equipoise.summary/1.
 // Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
 std::vector<std::string> comparison_header(bool with_status);
 std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
 std::string reason_line(const PolicyResult& row);
+// What the times of a table come from, one line.
+std::string source_line(const Study& study, const StudyResult& result);
 
+// equipoise.summary/1.
 nlohmann::json summary_json(const Study& study, const StudyResult& result);
 
 // One line per policy; columns are the metric keys.

@@ -1,5 +1,7 @@
 #include "sim/study/sweep_table.h"
 
+#include <algorithm>
+
 #include "sim/report/text_table.h"
 #include "sim/study/recompute_choice.h"
 #include "sim/study/study_report.h"
@@ -15,6 +17,13 @@ void SweepTable::add(const std::string& name, const Study& study, const StudyRes
   }
   if (const std::string differs = recompute_difference(study, result); !differs.empty())
     reasons_ += name + ": note: " + differs + '\n';
+  const std::string source = source_line(study, result);
+  const auto same =
+      std::find_if(sources_.begin(), sources_.end(), [&](const auto& known) { return known.line == source; });
+  if (same == sources_.end())
+    sources_.push_back({source, name});
+  else
+    same->cases += ", " + name;
 }
 
 std::string SweepTable::text() const {
@@ -23,7 +32,10 @@ std::string SweepTable::text() const {
   TextTable table(std::move(header));
   for (const std::size_t left : {1U, 2U}) table.align_left(left);
   for (const std::vector<std::string>& line : lines_) table.add(line);
-  return table.text() + reasons_;
+  std::string below = reasons_;
+  // One source needs no list of its cases.
+  for (const auto& [line, cases] : sources_) below += (sources_.size() > 1 ? cases + ": " : "") + line + '\n';
+  return table.text() + below;
 }
 
 }  // namespace equipoise

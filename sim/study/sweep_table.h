@@ -13,12 +13,18 @@ class SweepTable {
  public:
   void add(const std::string& name, const Study& study, const StudyResult& result);
   [[nodiscard]] bool empty() const { return lines_.empty(); }
-  // The table, and below it the reasons of the rows that did not run and what differs between rows.
+  // The table, and below it the reasons of the rows that did not run what differs between rows, and what the
+  // times come from.
   [[nodiscard]] std::string text() const;
 
  private:
   std::vector<std::vector<std::string>> lines_;
   std::string reasons_;
+  struct Source {
+    std::string line;
+    std::string cases;
+  };
+  std::vector<Source> sources_;
 };
 
 }  // namespace equipoise

@@ -89,6 +89,16 @@ TEST_CASE("What a row states counts before the preset: attention, optimizer stat
   };
   CHECK(state(with("optimizer_state_dtype", "")) == 12);
   CHECK(state(with("optimizer_state_dtype", "bf16")) == 8);  // fp32 master weight, two bf16 moments
+  // A word that nobody defined is no empty field.
+  const auto why = [](const std::string& column, const std::string& value) {
+    const StepRows rows = read(kHeader + "," + column + "\n" + kRow + "," + value + "\n");
+    REQUIRE(rows.left_out.size() == 1);
+    return rows.left_out[0].why;
+  };
+  CHECK(why("attention_impl", "flash-attn-3") ==
+        "attention_impl \"flash-attn-3\", expected flash-attention or cudnn");
+  CHECK(why("optimizer_state_dtype", "int8") == "optimizer_state_dtype \"int8\", expected bf16 or fp32");
+  CHECK(why("n_gpus", "512") == "n_gpus 512, expected tp x cp x pp x dp = 8");
   CHECK(with("act_recompute", "full").recompute == "full");
   CHECK(with("act_recompute", "selective (per op)").study.layout.recompute == Recompute::selective);
   CHECK(with("notes", "SHARD_GRAD_OP", "fsdp").study.layout.zero == 2);

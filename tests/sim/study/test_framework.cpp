@@ -53,8 +53,8 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK(!preset.summary.empty());
     CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none"));
     CHECK((preset.kernels == KernelTimes::borrowed) == (name == "deepspeed"));
-    CHECK(preset.fitted_on(shipped("h100-sxm").device()) == (name != "none"));
-    CHECK(!preset.fitted_on(shipped("cpu").device()));
+    CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none"));
+    CHECK(!preset.fitted_on(shipped("cpu")));
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
   }
@@ -162,15 +162,35 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
     CHECK(options.gemm_slowdown == 1);
     CHECK(options.elementwise_slowdown == 1);
     CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
-    CHECK(options.attention_kernel.empty());
+    CHECK(options.attention_kernel.empty());    // neither has pytorch-sdpa
     CHECK(!options.seconds_per_op);
     CHECK(!options.tp_overlap_forward);
     CHECK(options.gradient_bytes == 3);
     const std::vector<std::string> notes = study.framework.notes_on(shipped(name));
-    REQUIRE(notes.size() == 1);
-    CHECK(notes[0].find("fitted on H100; on ") != std::string::npos);
+    REQUIRE(notes.size() == 2);
+    CHECK(notes[0].find("fitted on published times of H100; on ") != std::string::npos);
+    CHECK(notes[0].find("1 where the study states none") != std::string::npos);
+    CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
   }
+  // A kernel that the framework calls is its choice on any GPU that has it.
+  const Framework fsdp = framework_of("fsdp");
+  CHECK(fsdp.on(shipped("h200-sxm")).attention_kernel == fsdp.preset.options.attention_kernel);
   CHECK(study.framework.notes_on(shipped("h100-sxm")).empty());
+}
+
+TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
+  json file = shipped("h100-sxm").json();
+  file["device"]["framework_seconds_per_op"] = 1e-3;
+  const Framework megatron = framework_of("megatron");
+  const Profile published(file, "published.json");
+  CHECK(megatron.preset.fitted_on(published));
+  file["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
+  const Profile measured(file, "measured.json");
+  CHECK(!megatron.preset.fitted_on(measured));
+  CHECK(megatron.on(measured).gemm_slowdown == 1);
+  CHECK(!megatron.on(measured).seconds_per_op);
+  REQUIRE(megatron.notes_on(measured).size() == 1);
+  CHECK(megatron.notes_on(measured)[0].find("they are 1, and the host's time") != std::string::npos);
 }
 
 TEST_CASE(

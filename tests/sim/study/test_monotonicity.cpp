@@ -44,6 +44,9 @@ json random_study(SplitMix64& random) {
                       {"zero", pick({0, 1, 2})},     {"recompute", pick({"none", "full"})}};
   file["batch"] = {{"context_window", "32K"}, {"sequences_per_step", 8}, {"steps", 3}};
   file["cluster"] = {{"profile", "h100-sxm"}, {"memory_GB", 400}, {"network", {{"nic_GBps", 12.5}}}};
+  // A preset's slowdowns hold on one of the GPUs and not on the other: the same words for both.
+  file["framework"] =
+      pick({json("none"), json({{"preset", "none"}, {"gemm_slowdown", 1.25}, {"attention_slowdown", 1.5}})});
   // Limits are typed in: those that memory gives would make other plans.
   file["policies"] = {"plain",
                       {{"name", "fixed-greedy"}, {"shard", "per-document"}},
