@@ -19,7 +19,7 @@ std::size_t at(int index) {
 
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
-double kept_bytes(const ModelShape& m, int tensor) {
+double kept_bytes(const ModelShape& m, int tensor, bool sparse) {
   const double t = tensor;
   const double h = static_cast<double>(m.hidden);
   const double kv_local =
@@ -28,8 +28,7 @@ double kept_bytes(const ModelShape& m, int tensor) {
   const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
   double ffn = static_cast<double>(m.ffn);
   double routed_inputs = 0;
-  if (m.moe) {  // most layers are sparse: count their active experts, and the copies of the inputs sent to
-                // them
+  if (sparse) {  // the active experts, and the copies of the inputs sent to them
     ffn = static_cast<double>(m.moe->expert_ffn * m.moe->active + m.moe->shared_width());
     routed_inputs = h * m.moe->active / t;
   }
@@ -49,12 +48,18 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
-      kept_per_token_(kept_bytes(model, layout.tensor)),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)) {
   const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
                                     : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
   kv_bytes_per_token_ = kBf16 * kv_width;
+  int sparse = 0;
+  for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
+  // The mean: stages have layers of each kind.
+  if (sparse < model.layers)
+    kept_per_token_ += (model.layers - sparse) * kept_bytes(model, layout.tensor, false);
+  if (sparse > 0) kept_per_token_ += sparse * kept_bytes(model, layout.tensor, true);
+  kept_per_token_ /= model.layers;
   int first = 0;
   for (const int n : layers_) {
     first_layer_.push_back(first);

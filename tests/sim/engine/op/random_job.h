@@ -37,6 +37,19 @@ inline MicroBatch random_micro_batch(SplitMix64& random, std::int64_t& document)
   return micro_batch;
 }
 
+// Some models slide, in all layers or in some; some count embedding and head as layers.
+inline void vary_layers(std::uint64_t seed, Job& job) {
+  constexpr std::uint64_t kOther = 0x9e3779b97f4a7c15;  // so that the rest of the job stays as it is
+  SplitMix64 random(seed ^ kOther);
+  job.layout.count_embedding_and_head = job.layout.pipeline > 1 && below(random, 2) == 0;
+  if (job.layout.context_comm == ContextComm::ring || below(random, 3) > 0) return;
+  job.model.sliding_window = 1LL << (5 + below(random, 8));
+  constexpr int kMostLayers = 64;
+  for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
+    job.model.sliding_layers.push_back(below(random, 2) == 0);
+  job.text += ", window " + std::to_string(job.model.sliding_window);
+}
+
 inline Job random_job(std::uint64_t seed) {
   SplitMix64 random(seed);
   Job job;
@@ -76,6 +89,7 @@ inline Job random_job(std::uint64_t seed) {
              std::to_string(job.layout.context) + " " + name_of(job.layout.context_comm) + ", pp " +
              std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) +
              ", recompute " + name_of(job.layout.recompute);
+  vary_layers(seed, job);
   return job;
 }
 
