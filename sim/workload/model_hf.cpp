@@ -109,6 +109,10 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"mixtral", {}},
       {"ministral", {}},
       {"qwen2", {.qkv_bias = true, .window_on = false}},
+      {"qwen2_vl", {.qkv_bias = true, .window_on = false}},
+      {"qwen2_vl_text", {.qkv_bias = true, .window_on = false}},
+      {"qwen2_5_vl", {.qkv_bias = true, .window_on = false}},
+      {"qwen2_5_vl_text", {.qkv_bias = true, .window_on = false}},
       {"qwen2_moe", {.qkv_bias = true, .window_on = false}},
       {"qwen3", {.window_on = false}},
       {"qwen3_moe", {.window_on = false}},
@@ -116,6 +120,7 @@ const TypeDefaults* defaults_of(const std::string& type) {
       {"deepseek_v3", {}},
       {"gemma", {.tied = true, .activation = "gelu_pytorch_tanh"}},
       {"gemma2", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 2}},
+      {"gemma3", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
       {"gemma3_text", {.tied = true, .activation = "gelu_pytorch_tanh", .every_full = 6}},
       {"phi3", {}},
       {"olmo", {}},
@@ -229,7 +234,7 @@ void read_moe(Config& config, ModelShape& m) {
   const json* node = config.find(key);
   if (node == nullptr || *node == 0) {
     if (config.find("shared_expert_intermediate_size") != nullptr ||
-        config.find("n_shared_experts") != nullptr)
+        config.find(config.one_of({"n_shared_experts", "num_shared_experts"})) != nullptr)
       config.fail(key, "the number of routed experts beside the shared one");
     return;
   }
@@ -237,9 +242,11 @@ void read_moe(Config& config, ModelShape& m) {
   moe.experts = static_cast<int>(config.positive(key));
   moe.active = static_cast<int>(config.positive(active));
   moe.expert_ffn = config.positive_or("moe_intermediate_size", m.ffn);
-  moe.shared = static_cast<int>(config.count_or("n_shared_experts", 0));
+  moe.shared =
+      static_cast<int>(config.count_or(config.one_of({"n_shared_experts", "num_shared_experts"}), 0));
   if (const std::int64_t width = config.count_or("shared_expert_intermediate_size", 0); width > 0) {
-    if (moe.shared > 0) config.fail("shared_expert_intermediate_size", "none beside n_shared_experts");
+    if (moe.shared > 0)
+      config.fail("shared_expert_intermediate_size", "none beside a number of shared experts");
     moe.shared = 1;
     moe.shared_ffn = width;
   }
@@ -351,10 +358,15 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   read_windows(config, type, m);
   read_moe(config, m);
   read_mla(config, m);
-  for (const char* key : {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size",
-                          "n_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace",
-                          "moe_layer_freq", "decoder_sparse_step", "mlp_only_layers"})
+  for (const char* key :
+       {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",
+        "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
+        "decoder_sparse_step", "mlp_only_layers"})
     (void)config.find(key);  // of no effect without experts
+  for (const char* key : {"vision_config", "audio_config"})
+    if (config.find(key) != nullptr)
+      found.push_back(std::string("model: only the language model is simulated; ") + key +
+                      " of the config is left out");
   refuse_other_keys(config, options);
   for (const std::string& key : options.ignore)
     if (config.file().contains(key))

@@ -219,6 +219,9 @@ TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layer
   CHECK(m.moe->shared_width() == 5632);
   CHECK(m.ffn_parameters(0) == 3LL * 2048 * (60 * 1408 + 5632) + 2048 * 60);
   CHECK(static_cast<double>(m.parameters()) == doctest::Approx(14.3e9).epsilon(0.01));  // as published
+  const json counted =
+      with(qwen2_moe(), {{"shared_expert_intermediate_size", nullptr}, {"num_shared_experts", 2}});
+  CHECK(read(counted).moe->shared_width() == 2 * 1408);
   const ModelShape second = read(with(qwen2_moe(), {{"decoder_sparse_step", 2}, {"mlp_only_layers", {3}}}));
   CHECK(!second.is_moe_layer(0));
   CHECK(second.is_moe_layer(1));
@@ -307,6 +310,12 @@ TEST_CASE("A model of several parts keeps its language model in text_config") {
   CHECK(notes[0] ==
         "model: only the language model is simulated (text_config of the config); its other parts are left "
         "out");
+  // Older files have the sizes of the language model beside the other parts.
+  const json flat = with(llama(), {{"model_type", "qwen2_vl"}, {"vision_config", {{"depth", 32}}}});
+  notes.clear();
+  CHECK(read(flat, {}, &notes).qkv_bias == false);  // as its attention_bias says
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == "model: only the language model is simulated; vision_config of the config is left out");
   json broken = vision;
   broken["text_config"].erase("num_attention_heads");
   CHECK(refusal(broken) ==
