@@ -10,6 +10,7 @@
 #include "policies/packing/hbp_search.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <map>
 #include <utility>
@@ -60,7 +61,7 @@ class Search {
 
   [[nodiscard]] std::vector<Strategy> strategies_of(std::int64_t length) {
     std::vector<Strategy> found;
-    for (int degree = 1; degree <= grid_gpus(problem_.options); degree *= 2)
+    for (const int degree : hbp_degrees(problem_.options))
       if (strategy(length, degree).layers >= 0) found.push_back(strategy(length, degree));
     return found;
   }
@@ -148,6 +149,14 @@ bool same_groups(const GroupSet& a, const GroupSet& b) {
 }
 
 }  // namespace
+
+std::vector<int> hbp_degrees(const PackOptions& options) {
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= grid_gpus(options); degree *= 2) degrees.push_back(degree);
+  if (options.context > 0 && !std::has_single_bit(static_cast<unsigned>(options.context)))
+    degrees.push_back(options.context);
+  return degrees;
+}
 
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs) {

@@ -28,6 +28,9 @@ struct GroupSearch {
   int plans_tried = 0;
 };
 
+// CP degrees that groups may have: powers of two up to the GPUs of the grid, and the study's own.
+std::vector<int> hbp_degrees(const PackOptions& options);
+
 // Groups from `lengths`: for each the fastest degree, by a few steps of naively packed documents of the
 // problem at equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of
 // the same rule with another length or degree in the place of the best and of the longest, as far as the

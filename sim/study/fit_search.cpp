@@ -171,11 +171,39 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
   return choices;
 }
 
+std::string groups_text(const std::vector<Group>& groups) {
+  constexpr std::int64_t kK = 1024;
+  std::string text = "groups \"";
+  for (const Group& g : groups) {
+    if (&g != &groups.front()) text += ',';
+    text += g.length % kK == 0 ? std::to_string(g.length / kK) + 'K' : std::to_string(g.length);
+    text += ':' + std::to_string(g.context);
+  }
+  return text + '"';
+}
+
+// hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
+std::string wider_groups(const Search& search) {
+  const PolicyRun& run = search.row().run;
+  if (run.name != "hbp" || run.pack.groups.empty()) return "";
+  const Change full = recompute_layers(search.row().study.model.layers);
+  for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
+    std::vector<Group> groups = run.pack.groups;
+    for (Group& g : groups)
+      g.context = static_cast<int>(std::min<std::int64_t>(run.pack.gpus, std::int64_t{factor} * g.context));
+    const Change wider{groups_text(groups), [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
+    if (search.runs({wider})) return wider.text;
+    if (search.runs({full, wider})) return wider.text + " and " + full.text;
+  }
+  return "";
+}
+
 std::string when_out_of_memory(const Search& search) {
   const Study& study = search.row().study;
   const Change full = recompute_layers(study.model.layers);
   std::string found = more_recompute(search);
   if (found.empty()) found = smaller_policy_sizes(search);
+  if (found.empty()) found = wider_groups(search);
   if (found.empty()) found = search.first_of(more_sharding(study, full));
   if (found.empty()) found = search.first_of(more_context(study, full));
   return found;

@@ -31,7 +31,7 @@ int layers_of(const Study& study, const RunModels& models, const PolicyRun& run,
 
 bool any_group_fits(const Study& study, const RunModels& models, const PolicyRun& run) {
   for (const std::int64_t length : pack_lengths(study, run))
-    for (int degree = 1; degree <= models.layout.data * models.layout.context; degree *= 2)
+    for (const int degree : hbp_degrees(run.pack))
       if (layers_of(study, models, run, length, degree) >= 0) return true;
   return false;
 }

@@ -303,6 +303,10 @@ Study parse_case(const json& file, const std::string& path) {
   for (std::size_t i = 0; i < policies->size(); ++i)
     study.policies.push_back(
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+  for (std::size_t i = 0; i < study.policies.size(); ++i)
+    if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
+      study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
+                         std::to_string(study.model.layers) + ", found " + std::to_string(layers);
   make_labels_unique(study.policies);
   note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
   note_idle_keys(batch == nullptr ? kEmpty : *batch, study);

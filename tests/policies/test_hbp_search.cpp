@@ -168,6 +168,14 @@ TEST_CASE("more room is never slower") {
     }
 }
 
+TEST_CASE("a study's own degree is tried, also where it is no power of two") {
+  PackOptions options = eight_gpus();
+  CHECK(hbp_degrees(options) == std::vector<int>{1, 2, 4, 8});
+  options.gpus = 12;
+  options.context = 6;
+  CHECK(hbp_degrees(options) == std::vector<int>{1, 2, 4, 8, 6});
+}
+
 TEST_CASE("no length fits: no groups") {
   Machine machine;
   machine.rank_tokens = 1;

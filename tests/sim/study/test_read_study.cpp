@@ -239,6 +239,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/policies", json::array(), "study.json.policies: expected a list of at least one policy, found []"},
       {"/policies/0", 7, "study.json: policies[0]: expected an object, found 7"},
       {"/policies/0", "wlbb", "study.json: policies[0]: policy: unknown \"wlbb\"; did you mean \"wlb\"?"},
+      {"/policies/1/recompute", json{{"layers", 17}},
+       "study.json: policies[1].recompute.layers: expected 0..16, found 17"},
       {"/policies/1/shard", "per-documnt", "study.json: policies[1]: "},
       {"/policies/1/pad", "errors",
        "study.json: policies[1].pad: expected one of error, tail, found \"errors\""},

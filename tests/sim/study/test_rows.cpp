@@ -85,6 +85,20 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   CHECK(row_of(plain, less).status == RowStatus::ok);
 }
 
+TEST_CASE("hbp's typed groups that do not fit run on more ranks") {
+  const json wide = {{"name", "hbp"}, {"groups", "8K:1,32K:4"}, {"recompute", "full"}};
+  const json narrow = {{"name", "hbp"}, {"groups", "8K:1,32K:2"}, {"recompute", "full"}};
+  json patch = {{"parallel", {{"data", 2}}}};
+  const double least = row_of(wide, patch).peak.parts.total(),
+               most = row_of(narrow, patch).peak.parts.total();
+  REQUIRE(least < most);
+  patch["cluster"]["memory_GB"] = (least + most) / 2 / 1e9;
+  const PolicyResult row = row_of(narrow, patch);
+  REQUIRE(row.status == RowStatus::oom);
+  CAPTURE(row.reason);
+  CHECK(row.reason.find("; fits with groups \"8K:2,32K:4\"") != std::string::npos);
+}
+
 TEST_CASE(
     "A document that a policy cannot place, a schedule and a sharding that refuse: rows beside others") {
   json file = small_study();
