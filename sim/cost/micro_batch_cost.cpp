@@ -55,9 +55,10 @@ void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
   busy.assign(at(ranks), 0);
 }
 
-void MicroBatchCost::begin(int context) {
+void MicroBatchCost::begin(int context, const LayerCounts& layers) {
   ranks = context;
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
+    if (layers[k] == 0) continue;
     for (LayerTimeline* layer : {&forward[k], &backward[k], &full[k], &input_gradient[k]})
       layer->reset(context);
     for (auto* of_rank : {&weight_gradient[k], &compute_forward[k], &compute_backward[k]})
@@ -116,8 +117,8 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
 }
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
-  out.begin(context);
   const LayerCounts& layers = costs_.layer_counts();
+  out.begin(context, layers);
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
     for (int k = 0; k < kLayerKinds; ++k) {

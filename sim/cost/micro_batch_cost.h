@@ -37,8 +37,9 @@ constexpr std::size_t mask_of(LayerKind kind) {
 
 struct MicroBatchCost {
   // Makes it that of a micro-batch that does nothing. A result is used again and again, and not every
-  // micro-batch fills all of it (one without CP exchange sends no K and V).
-  void begin(int context);
+  // micro-batch fills all of it (one without CP exchange sends no K and V). Kinds of layers that the model
+  // does not have stay as they are.
+  void begin(int context, const LayerCounts& layers);
 
   int ranks = 1;
   Sharding sharding;

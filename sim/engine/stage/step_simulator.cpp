@@ -106,6 +106,7 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
       for (std::size_t mask = 0; mask < kMasks; ++mask) {
         const auto& attention = cost.attention_forward[mask];
         const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
+        if (layers == 0) continue;
         attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
         attention_mean_ += layers *
                            to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /

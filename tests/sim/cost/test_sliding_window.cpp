@@ -77,6 +77,14 @@ TEST_CASE("A window as long as the documents changes nothing, a shorter one make
     return to_seconds(narrow.costs.attention_forward({&piece, 1}, use, 1024).duration);
   };
   CHECK(attention(131072) / attention(65536) == doctest::Approx(2).epsilon(0.02));
+  // Against full attention it saves what the pairs outside the window cost, but for the blocks at its edges.
+  RangeUse use;
+  const QueryKeys piece{131072, 131072};
+  const double share = to_seconds(narrow.costs.attention_forward({&piece, 1}, use, 8192).duration) /
+                       to_seconds(narrow.costs.attention_forward({&piece, 1}, use).duration);
+  const double pairs = causal_pairs(131072, 0, 8192) / causal_pairs(131072, 0);
+  CHECK(share >= pairs);
+  CHECK(share <= 1.1 * pairs);
 }
 
 TEST_CASE("Of alternating layers each kind costs its own, and the model's work is their sum") {
