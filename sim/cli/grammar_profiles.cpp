@@ -90,7 +90,7 @@ void add_predict(CLI::App& app) {
       "kernel, dtype, backend):\n"
       "  attention    head_dim, mask (causal or full), seq_q, pass (fwd, bwd, fwd+bwd); seq_kv, batch, "
       "n_q_heads, n_kv_heads, layout, notes; time_ms or tflops\n"
-      "  gemm         m, n, k; dtype; time_ms or tflops\n"
+      "  gemm         M, N, K; dtype; time_ms or tflops\n"
       "  elementwise  rows, cols, op; pass; gbytes_per_s; time_ms\n"
       "  collective   op, size_bytes, n_gpus; n_nodes, gpus_per_node, inter_node_network; time_us or "
       "busbw_GBps\n"
