@@ -65,8 +65,13 @@ json fields(const CollectivePoint& point, const SampleContext& context) {
 
 bool is_sample_line(const json& line) {
   const auto text = [&](const char* key) { return line.contains(key) && line[key].is_string(); };
-  return line.is_object() && text("family") && text("point") && text("key") && line.contains("sample") &&
-         line["sample"].is_object();
+  if (!line.is_object() || !text("family") || !text("point") || !text("key")) return false;
+  const auto sample = line.find("sample");
+  if (sample == line.end() || !sample->is_object()) return false;
+  const auto seconds = sample->find("seconds"), pace = sample->find(kCpuPace),
+             disturbed = sample->find("disturbed");
+  return seconds != sample->end() && seconds->is_number() && (pace == sample->end() || pace->is_number()) &&
+         (disturbed == sample->end() || disturbed->is_boolean());
 }
 
 // Calls body(line, number) for every whole line; a last line cut short by a crash is left out.

@@ -100,6 +100,7 @@ TEST_CASE("CSV errors name the row's first line and the columns there are") {
   CHECK(contains(refusal("x,length\n\"two\nlines\",3\n1\n", "t.csv"), "t.csv:4: found 1 columns"));
   CHECK(contains(refusal("length\n3\nmany\n", "t.csv"), "t.csv:3: found 'many'"));
   CHECK(contains(refusal("length\n\"3\n", "t.csv"), "has no end"));
+  CHECK(contains(refusal("x,length\n1,3\nfour, five,6\n", "t.csv"), "t.csv:3: found 3 fields; expected at most 2"));
 }
 
 TEST_CASE("JSONL: an integer field, the size of a token array, nested fields, bare integers") {
@@ -108,7 +109,6 @@ TEST_CASE("JSONL: an integer field, the size of a token array, nested fields, ba
   CHECK(lengths_of("{\"input_ids\": [9, 9, 9], \"id\": 1}\n", "r.jsonl") == Lengths{3});
   CHECK(lengths_of("{\"a\": {\"b\": 7}, \"x\": 1}\n", "r.jsonl", "a.b") == Lengths{7});
   CHECK(lengths_of("{\"a.b\": 8, \"x\": 1}\n", "r.jsonl", "a.b") == Lengths{8});
-  CHECK(lengths_of("{\"only\": 6, \"name\": \"x\"}\n", "r.jsonl") == Lengths{6});
   CHECK(lengths_of("3\n[1, 2]\n", "r.jsonl") == Lengths{3, 2});
 }
 
@@ -121,7 +121,13 @@ TEST_CASE("JSONL errors name the line, the field and the fields there are") {
   CHECK(contains(refusal("{\"length\": \"4\"}\n", "r.jsonl"), "r.jsonl:1: found"));
   CHECK(contains(refusal("{\"length\": 4}\n{\"length\": \n", "r.jsonl"),
                  "r.jsonl:2: not JSON, near \"{\"length\":\""));
-  CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"), "name it (--column): a, b"));
+  CHECK(contains(refusal("{\"a\": 1, \"b\": 2}\n", "r.jsonl"), "or its name by --column; found a, b"));
+  // The only number of an object may mean anything.
+  CHECK(contains(refusal("{\"id\": 6, \"name\": \"x\"}\n", "r.jsonl"), "r.jsonl:1: cannot tell which field"));
+  CHECK(contains(refusal("{\"meta\": {\"length\": 6}}\n", "r.jsonl"), "found meta"));
+  CHECK(lengths_of("{\"id\": 6}\n", "r.jsonl", "id") == Lengths{6});
+  CHECK(contains(refusal("{\"input_ids\": [[1, 2], [3]]}\n", "r.jsonl"),
+                 "r.jsonl:1: found [[1,2],[3]]; expected a length, or one flat array of token ids"));
   CHECK(contains(refusal("{\"input_ids\": []}\n", "r.jsonl"), "an empty array"));
 }
 

@@ -1,0 +1,181 @@
+// Estimates against what is really allocated and written: within a factor of two, so that a limit means what
+// it says, and nothing that fits is refused for long.
+#include <doctest/doctest.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <new>
+
+#include "policies/policy.h"
+#include "sim/study/load_trace.h"
+#include "sim/study/planned_memory.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/study/study_case.h"
+
+namespace {
+
+std::atomic<std::size_t> live{0}, most{0};
+
+void* counted(void* block) {
+  if (block == nullptr) throw std::bad_alloc();
+  const std::size_t now = live += malloc_usable_size(block);
+  std::size_t before = most;
+  while (before < now && !most.compare_exchange_weak(before, now)) {
+  }
+  return block;
+}
+
+}  // namespace
+
+// Every allocation of this executable is counted.
+void* operator new(std::size_t bytes) {
+  return counted(std::malloc(bytes));
+}
+void operator delete(void* block) noexcept {
+  live -= malloc_usable_size(block);
+  std::free(block);
+}
+void operator delete(void* block, std::size_t) noexcept {
+  operator delete(block);
+}
+
+using namespace equipoise;
+using testing::parse;
+using testing::refusal;
+using testing::small_study;
+
+namespace {
+
+// Most bytes that `work` holds beside what was there before.
+template <class Work>
+double peak_of(const Work& work) {
+  const std::size_t before = live;
+  most = before;
+  work();
+  return static_cast<double>(most - before);
+}
+
+void check_near(double estimate, double real) {
+  CAPTURE(estimate);
+  CAPTURE(real);
+  CAPTURE(estimate / real);
+  CHECK(estimate >= real / 2);
+  CHECK(estimate <= real * 2);
+}
+
+nlohmann::json with_policy(nlohmann::json policy) {
+  nlohmann::json file = small_study();
+  file["baseline"] = policy["name"];
+  file["policies"] = nlohmann::json::array({std::move(policy)});
+  return file;
+}
+
+// A policy's plan of the study's documents.
+void check_plan(const nlohmann::json& file) {
+  const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
+  const PolicyRun& run = study.policies.front();
+  const QuadraticWorkload workload;
+  const double estimate = plan_bytes(plan_size(run, totals_of(inputs.documents)), run.pack);
+  check_near(estimate, peak_of([&] {
+               const Plan plan =
+                   make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
+               CHECK(!plan.steps.empty());
+             }));
+  // The study file alone says nearly as much.
+  check_near(plan_bytes(plan_size(run, foreseen_documents(study)), run.pack), estimate);
+}
+
+RunStudyOptions options_of(Fidelity fidelity, bool contention = false) {
+  RunStudyOptions options;
+  options.steps.fidelity = fidelity;
+  options.steps.op.contention = contention;
+  options.ignore_memory = true;
+  return options;
+}
+
+void check_simulation(const nlohmann::json& file, const RunStudyOptions& options) {
+  const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
+  const PolicyRun& run = study.policies.front();
+  const RunModels models(study, layout_of(study, run), inputs.profile);
+  const PlanSize size = plan_size(run, totals_of(inputs.documents));
+  check_near(plan_bytes(size, run.pack) + simulation_bytes(models, run, size, options),
+             peak_of([&] { CHECK(run_study(study, inputs, options).policies.front().simulated()); }));
+}
+
+}  // namespace
+
+TEST_CASE("The plan of a policy is estimated within a factor of two") {
+  nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 16}});
+  file["trace"] = {{"uniform", 4096}};
+  check_plan(file);
+  check_plan(with_policy({{"name", "plain"}, {"micro_batches", 1 << 16}}));
+  file = with_policy({{"name", "ffd"}, {"pack_length", 64}, {"oversize", "split"}});
+  check_plan(file);
+}
+
+TEST_CASE("What a policy carries from step to step counts") {
+  // 4 bins of 16 tokens place 64 of the 512 tokens of a step: 8 times as many steps, which all list the rest.
+  nlohmann::json file = with_policy({{"name", "wlb"}, {"max_tokens", 16}, {"oversize", "split"}});
+  file["batch"] = {{"context_window", 128}, {"sequences_per_step", 4}, {"steps", 64}};
+  file["trace"] = {{"uniform", 128}};
+  check_plan(file);
+}
+
+TEST_CASE("Simulating is estimated within a factor of two, at either fidelity and with contention") {
+  nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 64}, {"shard", "per-document"}});
+  file["trace"] = {{"uniform", 4096}};
+  file["batch"]["steps"] = 1;
+  check_simulation(file, options_of(Fidelity::stage));
+  check_simulation(file, options_of(Fidelity::op));
+  file = with_policy({{"name", "plain"}});
+  file["parallel"]["data"] = 4;
+  file["batch"] = {{"context_window", 4096}, {"sequences_per_step", 16}, {"steps", 1}};
+  check_simulation(file, options_of(Fidelity::op, true));
+}
+
+TEST_CASE("What --out gets is estimated within a factor of two") {
+  for (const Fidelity fidelity : {Fidelity::stage, Fidelity::op}) {
+    const test::Scratch folder;
+    nlohmann::json file = with_policy({{"name", "plain"}});
+    file["batch"]["sequences_per_step"] = 32;
+    const Study study = parse(file);
+    const StudyInputs inputs = load_inputs(study);
+    RunStudyOptions options = options_of(fidelity);
+    options.keep_plans = true;
+    options.details.directory = folder.folder().string();
+    options.details.steps = 2;
+    const PolicyRun& run = study.policies.front();
+    const RunModels models(study, layout_of(study, run), inputs.profile);
+    (void)run_study(study, inputs, options);
+    double written = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.folder() / "timeline"))
+      written += static_cast<double>(entry.file_size());
+    check_near(details_bytes(models, run, plan_size(run, totals_of(inputs.documents)), options), written);
+  }
+}
+
+TEST_CASE("What is over a limit is refused with the estimate and what raises it") {
+  nlohmann::json file = with_policy({{"name", "chunkflow"}, {"chunk_size", 1}});
+  file["batch"]["steps"] = 1000;
+  const Study study = parse(file);
+  const auto refused = [&](double gigabytes) -> std::string {
+    try {
+      check_planned_memory(study, foreseen_documents(study), {}, memory_limit(gigabytes));
+    } catch (const UserError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  // 1000 x 4 x 32K micro-batches of one token, about 200 bytes each.
+  CHECK(refused(2).find("study.json: the plan of chunkflow: needs about ") == 0);
+  CHECK(refused(2).find("the limit is 2 GB (--max-memory-GB)") != std::string::npos);
+  CHECK(refused(1000) == "");
+  CHECK_THROWS_AS(memory_limit(-1), UserError);
+  CHECK(default_memory_limit().bytes > 1e8);
+}
