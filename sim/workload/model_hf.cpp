@@ -28,6 +28,8 @@ class Config {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const json& file() const { return file_; }
+  // As if the config did not have it; false if it does not.
+  bool pass_over(const std::string& key) { return file_.erase(key) > 0; }
   // Absent and null are the same.
   const json* find(const std::string& key) {
     asked_.push_back(key);
@@ -286,14 +288,12 @@ void read_heads(Config& config, bool one_kv_head, ModelShape& m) {
                     std::to_string(m.heads) + ", found " + std::to_string(m.kv_heads));
 }
 
-// Every key that nobody has asked for: it shapes nothing, is off, is to be passed over, or is refused.
-void refuse_other_keys(const Config& config, const HfOptions& options) {
+// Every key that nobody has asked for: it shapes nothing, is off, or is refused.
+void refuse_other_keys(const Config& config) {
   for (const auto& [key, value] : config.file().items()) {
     const bool off = value.is_null() || value == false || value == 0 ||
                      ((value.is_array() || value.is_object() || value.is_string()) && value.empty());
-    if (config.asked(key) || off || shapes_nothing(key) ||
-        std::find(options.ignore.begin(), options.ignore.end(), key) != options.ignore.end())
-      continue;
+    if (config.asked(key) || off || shapes_nothing(key)) continue;
     const std::string_view why = why_key_is_refused(key);
     throw UserError(config.path() + ": " + key + ": expected none, since " +
                     (why.empty() ? "it is not known and may change the model's shape" : std::string(why)) +
@@ -327,11 +327,10 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
                           std::vector<std::string>* notes) {
   std::vector<std::string> found;
   Config config = text_part(path, found);
-  const auto passed_over = [&](const char* key) {
-    return std::find(options.ignore.begin(), options.ignore.end(), key) != options.ignore.end();
-  };
-  std::string type_name = config.text_or("model_type", "");
-  if (passed_over("model_type")) type_name.clear();
+  for (const std::string& key : options.ignore)
+    found.push_back("model: " + key + " of the config is " +
+                    (config.pass_over(key) ? "passed over, as the study asks" : "not there to be ignored"));
+  const std::string type_name = config.text_or("model_type", "");
   if (const std::string_view why = why_type_is_refused(type_name); !why.empty())
     config.fail("model_type", "another, since " + std::string(why));
   for (const char* key : {"is_encoder_decoder", "add_cross_attention"})
@@ -367,10 +366,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
     if (config.find(key) != nullptr)
       found.push_back(std::string("model: only the language model is simulated; ") + key +
                       " of the config is left out");
-  refuse_other_keys(config, options);
-  for (const std::string& key : options.ignore)
-    if (config.file().contains(key))
-      found.push_back("model: " + key + " of the config is passed over, as the study asks");
+  refuse_other_keys(config);
   if (notes != nullptr) notes->insert(notes->end(), found.begin(), found.end());
   return m;
 }

@@ -163,8 +163,8 @@ TEST_CASE(
       band.push_back(*as_published.metrics.mfu);
       text << (band.size() == 1 ? "" : ", ") << 100 * band.back();
     }
-    MESSAGE(name << ": MFU " << text.str() << " % at 1, 2, 4, 8 chunks of a stage, published "
-                 << 100 * published << " %");
+    MESSAGE(std::string(name) << ": MFU " << text.str() << " % at 1, 2, 4, 8 chunks of a stage, published "
+                              << 100 * published << " %");
     CHECK(std::is_sorted(band.begin(), band.end()));  // more chunks, fewer bubbles
     CHECK(band.front() < published);
     CHECK(band.back() > published);

@@ -288,6 +288,12 @@ TEST_CASE("A key that nobody knows is refused unless it is off, shapes nothing o
         "frobnication: expected none, since it is not known and may change the model's shape (\"ignore\": "
         "[\"frobnication\"] beside hf_config passes it over), found 3");
   CHECK(read(with(llama(), {{"frobnication", 3}}), ignoring("frobnication")).layers == 32);
+  // A key that is read counts as absent, and one that is not there is said not to be.
+  CHECK(read(mistral(), ignoring("sliding_window")).sliding_window == 0);
+  std::vector<std::string> notes;
+  (void)read(llama(), ignoring("frobnication"), &notes);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == "model: frobnication of the config is not there to be ignored");
   for (const json& off : {json(nullptr), json(false), json(0), json::array(), json::object()})
     CHECK(refusal(with(llama(), {{"frobnication", off}})) == "");
   CHECK(refusal(with(llama(), {{"my_token_id", 7}, {"rope_local_base_freq", 1e4}, {"attn_pdrop", 0.1}})) ==
