@@ -25,7 +25,10 @@ namespace {
 class ModelAttentionCost final : public AttentionCost {
  public:
   ModelAttentionCost(const Profile& profile, const ModelShape& model)
-      : attention_(profile, {model.head_dim, model.heads, model.kv_heads}) {}
+      : attention_(profile, {model.head_dim, model.heads, model.kv_heads}), window_(model.sliding_window) {
+    for (int layer = 0; layer < model.layers; ++layer)
+      sliding_ += (model.is_sliding_layer(layer) ? 1.0 : 0.0) / model.layers;
+  }
   [[nodiscard]] double seconds(std::span<const Segment> segments) const override {
     return seconds_of_calls(segments, false);
   }
@@ -35,11 +38,16 @@ class ModelAttentionCost final : public AttentionCost {
       pieces.push_back({queries, keys});
     });
     RangeUse use;
-    return attention_.forward_seconds(pieces, use);
+    double seconds = 0;  // the mean of the model's layers
+    if (sliding_ < 1) seconds += (1 - sliding_) * attention_.forward_seconds(pieces, use);
+    if (sliding_ > 0) seconds += sliding_ * attention_.forward_seconds(pieces, use, window_);
+    return seconds;
   }
 
  private:
   AttentionModel attention_;
+  std::int64_t window_;
+  double sliding_ = 0;  // share of the layers
 };
 
 // What the options name, loaded; each part is absent where its option is.

@@ -1,12 +1,14 @@
 // `equipoise shard`, without its parser.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 
 #include "policies/error.h"
 #include "sim/cli/command_shard.h"
+#include "tests/scratch_folder.h"
 
 using namespace equipoise;
 using nlohmann::json;
@@ -78,6 +80,26 @@ TEST_CASE("dacp takes a document cost by name") {
   options.cost = "profiled";
   options.profile = "h100-sxm";
   CHECK(json::parse(run(options))["ranks"].size() == 2);
+}
+
+TEST_CASE("seconds are those of the model's layers: the mean of sliding and full ones") {
+  const test::Scratch folder;
+  const json config = {{"model_type", "mistral"},  {"hidden_size", 4096},
+                       {"num_hidden_layers", 4},   {"num_attention_heads", 32},
+                       {"num_key_value_heads", 8}, {"intermediate_size", 14336},
+                       {"vocab_size", 32000},      {"sliding_window_pattern", 2}};
+  const auto slowest = [&](const json& window) {
+    json windowed = config;
+    windowed["sliding_window"] = window;
+    ShardCommandOptions options = options_for("per-document", {65536}, 2);
+    options.model = folder.write("config.json", windowed.dump());
+    options.profile = "h100-sxm";
+    const json ranks = json::parse(run(options))["ranks"];
+    return std::max(ranks[0]["seconds"].get<double>(), ranks[1]["seconds"].get<double>());
+  };
+  const double full = slowest(nullptr), half = slowest(1024);
+  CHECK(half > 0.5 * full);  // the full layers alone
+  CHECK(half < 0.6 * full);
 }
 
 TEST_CASE("wrong input to shard is one UserError") {
