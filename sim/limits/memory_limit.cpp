@@ -106,13 +106,16 @@ void bound_memory(const MemoryLimit&, int) {}
 #else
 void bound_memory(const MemoryLimit& limit, int threads) {
   constexpr double kStack = 8.0 * 1024 * 1024;
+  // OpenBLAS's threads, which start with the program, take 128 MiB each and ask for it until they get it.
+  constexpr double kLibraryThread = 136.0 * 1024 * 1024;
   rlimit data{};
   if (::getrlimit(RLIMIT_DATA, &data) != 0) return;
   double pages[6] = {};  // size, resident, shared, text, library, data and stack
   std::ifstream held("/proc/self/statm");
   for (double& count : pages) held >> count;
   const double now = pages[5] * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  const auto bytes = static_cast<rlim_t>(limit.bytes + now + kStack * threads);
+  const double libraries = kLibraryThread * static_cast<double>(::sysconf(_SC_NPROCESSORS_CONF));
+  const auto bytes = static_cast<rlim_t>(limit.bytes + now + libraries + kStack * threads);
   if (data.rlim_cur != RLIM_INFINITY && data.rlim_cur <= bytes) return;
   data.rlim_cur = bytes;
   (void)::setrlimit(RLIMIT_DATA, &data);  // the user's own limits stay as they are where this is refused

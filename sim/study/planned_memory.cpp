@@ -128,7 +128,8 @@ double plan_bytes(const PlanSize& size, const PackOptions& pack) {
   const double slices = kGrowth * sizeof(Slice) * size.slices;
   const double micro_batches = (kGrowth * sizeof(MicroBatch) + kAllocation) * size.micro_batches;
   const double lanes = size.steps * (sizeof(Step) + pack.lanes * (sizeof(Lane) + kAllocation));
-  return slices + micro_batches + lanes + sizeof(Slice) * size.carried;
+  // Carried ones stand in the step's list, and the step's bins had room for them.
+  return slices + micro_batches + lanes + 2 * sizeof(Slice) * size.carried;
 }
 
 double plan_json_bytes(const PlanSize& size) {

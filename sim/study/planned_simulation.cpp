@@ -122,7 +122,7 @@ double simulation_bytes(const RunModels& models, const PolicyRun& run, const Pla
 double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
                      const RunStudyOptions& options) {
   constexpr double kOpText = 62;        // a slice of a kernel or collective, with its end and its arguments
-  constexpr double kCellText = 90;      // of an op of the schedule, with documents and arrows
+  constexpr double kCellText = 140;     // of an op of the schedule, with documents and arrows
   constexpr double kCounterText = 18;   // one value
   constexpr double kCounters = 3;       // that change where a layer begins
   constexpr double kChakraText = 240;   // a node

@@ -1,13 +1,9 @@
-// Tables: kernel rows (`predict`, `fit`), document histograms, measured steps, and the profiler's journal.
-#include <nlohmann/json.hpp>
-
+// Tables: kernel rows (`predict`, `fit`), document histograms, measured steps.
 #include "profiler/fit/csv.h"
 #include "profiler/fit/samples.h"
-#include "profiler/measure/sample_file.h"
 #include "sim/calibration/step_rows.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"
-#include "traces/json_text.h"
 
 using namespace equipoise;
 
@@ -27,18 +23,6 @@ const std::string kSteps =
     "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,mbs,gbs_seqs,step_time_s,precision,act_recompute\n"
     "a,bench_bf16_v1,H100 SXM 80GB,llama2-7b,2048,2,1,1,4,1,16,1.5,bf16,none\n"
     "b,bench_fp8_v1,H100 SXM 80GB,llama3.1-8b,8192,1,2,1,4,1,128,4.5,fp8,full\n";
-const std::string kJournal =
-    R"({"device":"cpu","family":"elementwise","key":"a #1","point":"a","sample":{"op":"rms_norm","pass":"forward",)"
-    R"("rows":128,"bytes":1e6,"seconds":1e-5,"pace_gflops":40.5,"disturbed":true}})"
-    "\n"
-    R"({"device":"cpu","family":"elementwise","key":"a #2","point":"a","sample":{"op":"rms_norm","pass":"forward",)"
-    R"("rows":128,"bytes":1e6,"seconds":2e-5,"pace_gflops":41.5}})"
-    "\n"
-    R"({"device":"cpu","family":"gemm","key":"b","point":"b","sample":{"m":128,"n":512,"k":64,"dtype":"fp32","seconds":1e-5}})"
-    "\n"
-    R"({"device":"cpu","family":"attention","key":"c","point":"c","sample":{"pass":"forward","kernel":"cpu-blocked",)"
-    R"("dtype":"fp32","head_dim":64,"query_heads":4,"kv_heads":4,"pieces":[[128,128],[64,256]],"seconds":1e-3}})"
-    "\n";
 
 }  // namespace
 
@@ -64,14 +48,5 @@ TEST_CASE("Tables of measured steps are read or refused") {
   test::check_reader({kSteps}, [&](const std::string& text) {
     tables.rows = folder.write("steps.csv", text);
     (void)read_step_rows(tables, 1);
-  });
-}
-
-TEST_CASE("Journals of the profiler are read or refused, and their samples") {
-  const test::Scratch folder;
-  test::check_reader({kJournal}, [&](const std::string& text) {
-    const nlohmann::json samples = measure::samples_of_journal(folder.write("samples.journal", text));
-    SampleSet set;
-    add_json(samples, "samples.json", set);
   });
 }
