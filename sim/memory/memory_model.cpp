@@ -49,7 +49,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
-      layers_(layers_of_stages(model, layout)) {
+      layers_(layers_of_stages(model, layout)),
+      recompute_order_(layers_) {
   const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
                                     : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
   kv_bytes_per_token_ = kBf16 * kv_width;
@@ -120,8 +121,7 @@ int MemoryModel::recomputed_layers(int v, const MicroBatch& micro_batch) const {
   const int of_model = micro_batch.recompute_layers != kStudyRecompute
                            ? micro_batch.recompute_layers
                            : equipoise::checkpointed_layers(layout_, model_.layers);
-  const int begin = first_layer_[at(v)];
-  return checkpointed_between(of_model, model_.layers, begin, begin + layers_[at(v)]);
+  return recompute_order_.of_stage(v, of_model);
 }
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {

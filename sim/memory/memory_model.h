@@ -17,6 +17,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
+#include "sim/workload/recompute_order.h"
 
 namespace equipoise {
 
@@ -128,7 +129,8 @@ class MemoryModel {
   double kept_per_token_ = 0;
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  std::vector<int> layers_;       // by virtual stage
+  std::vector<int> layers_;  // by virtual stage
+  RecomputeOrder recompute_order_;
   std::vector<int> first_layer_;  // by virtual stage
 };
 

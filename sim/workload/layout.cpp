@@ -92,12 +92,6 @@ int checkpointed_layers(const Layout& layout, int layers) {
   return layout.recompute == Recompute::layers ? layout.recompute_layers : 0;
 }
 
-int checkpointed_between(int checkpointed, int layers, int begin, int end) {
-  // In 64 bits: a model of 60,000 layers already has more than 2^31 of them squared.
-  const auto up_to = [&](int layer) { return std::int64_t{checkpointed} * layer / layers; };
-  return static_cast<int>(up_to(end) - up_to(begin));
-}
-
 const char* name_of(ContextComm form) {
   switch (form) {
     case ContextComm::all_gather:

@@ -31,7 +31,7 @@ struct Layout {
   // Selective: attention's forward runs again in the backward, as Megatron-LM's core_attn recomputation does.
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;  // with Recompute::layers: of the whole model, spread over the stages
+  int recompute_layers = 0;  // with Recompute::layers: of the whole model (recompute_order.h)
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
@@ -55,10 +55,6 @@ std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout)
 
 // Layers of a model of `layers` layers that the layout recomputes whole.
 int checkpointed_layers(const Layout& layout, int layers);
-
-// Those of them that lie in layers [begin, end), if `checkpointed` of the model's layers are: spread evenly,
-// they are the share of the layers up to the end, less the share up to the begin.
-int checkpointed_between(int checkpointed, int layers, int begin, int end);
 
 // "none", "selective", ... for messages and JSON.
 const char* name_of(ContextComm form);

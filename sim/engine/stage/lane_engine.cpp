@@ -20,14 +20,9 @@ std::size_t at(int index) {
 
 LaneEngine::LaneEngine(const ModelShape& model, const Layout& layout)
     : stages_(layout.pipeline),
-      model_layers_(model.layers),
       checkpointed_(checkpointed_layers(layout, model.layers)),
-      layers_(stage_layers(model, layout)) {
-  int first = 0;
-  for (const StageLayers& s : layers_) {
-    first_layer_.push_back(first);
-    first += s.total();
-  }
+      layers_(stage_layers(model, layout)),
+      recompute_order_(layers_of_stages(model, layout)) {
   grad_ready_.resize(layers_.size());
 }
 

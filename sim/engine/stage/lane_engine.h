@@ -12,6 +12,7 @@
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/stage/stage_types.h"
 #include "sim/schedule/schedule.h"
+#include "sim/workload/recompute_order.h"
 
 namespace equipoise {
 
@@ -116,11 +117,10 @@ class LaneEngine {
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
   int stages_;
-  int model_layers_;
   int checkpointed_;  // layers of the model that the layout recomputes whole
   std::vector<StageLayers> layers_;
-  std::vector<int> first_layer_;  // of each virtual stage
-  bool split_backward_ = false;   // the schedule has W ops
+  RecomputeOrder recompute_order_;
+  bool split_backward_ = false;  // the schedule has W ops
   // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
   // gradients arrived (see slot).
   std::vector<Picoseconds> forward_in_, again_in_, backward_in_;

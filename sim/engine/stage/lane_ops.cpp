@@ -31,8 +31,7 @@ std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& lay
 int LaneEngine::recomputed_layers(int v, const MicroBatch& micro_batch) const {
   const int of_model =
       micro_batch.recompute_layers != kStudyRecompute ? micro_batch.recompute_layers : checkpointed_;
-  const int begin = first_layer_[at(v)];
-  return checkpointed_between(of_model, model_layers_, begin, begin + layers_[at(v)].total());
+  return recompute_order_.of_stage(v, of_model);
 }
 
 void LaneEngine::forward(int v, const MicroBatchCost& cost, std::span<Picoseconds> clock) {

@@ -6,7 +6,9 @@
 #include <numeric>
 
 #include "policies/error.h"
+#include "policies/random.h"
 #include "sim/workload/layout.h"
+#include "sim/workload/recompute_order.h"
 
 using namespace equipoise;
 
@@ -135,11 +137,46 @@ TEST_CASE("Every impossible layout is refused, naming the key, what was found an
         "study.json: parallel.tensor: expected a divisor of the expert FFN size 1500, found 64");
 }
 
-TEST_CASE("Shares of checkpointed layers do not overflow: 60,000 of 60,000 layers are all of each stage's") {
+TEST_CASE("Shares of recomputed layers do not overflow: 60,000 of 60,000 layers are all of each stage's") {
   // 60,000 x 60,000 = 3.6e9, beyond 2^31.
-  for (int begin = 0; begin < 60000; begin += 15000)
-    CHECK(checkpointed_between(60000, 60000, begin, begin + 15000) == 15000);
-  CHECK(checkpointed_between(30000, 60000, 45000, 60000) == 7500);
+  const RecomputeOrder order({15000, 15000, 15000, 15000});
+  for (int v = 0; v < 4; ++v) {
+    CHECK(order.of_stage(v, 60000) == 15000);
+    CHECK(order.of_stage(v, 30000) == 7500);
+  }
+}
+
+TEST_CASE("Recomputed layers by hand: stages of 2, 3 and 1 layers") {
+  // Shares before each layer: 0, 1/2 | 0, 1/3, 2/3 | 0. In order, ties to the lowest stage: one of each
+  // stage, then stage 1 (1/3), stage 0 (1/2), stage 1 (2/3).
+  const RecomputeOrder order({2, 3, 1});
+  const int stages[7][3] = {{0, 0, 0}, {1, 0, 0}, {1, 1, 0}, {1, 1, 1}, {1, 2, 1}, {2, 2, 1}, {2, 3, 1}};
+  for (int k = 0; k <= 6; ++k)
+    for (int v = 0; v < 3; ++v) CHECK(order.of_stage(v, k) == stages[k][v]);
+}
+
+TEST_CASE(
+    "One more recomputed layer is one more on one stage, and stages differ by less than a layer's share") {
+  SplitMix64 random(1);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<int> layers(1 + random.next() % 9);
+    int total = 0;
+    for (int& count : layers) total += count = static_cast<int>(random.next() % 8);
+    const RecomputeOrder order(layers);
+    for (int k = 0; k <= total; ++k) {
+      int sum = 0;
+      for (std::size_t v = 0; v < layers.size(); ++v) {
+        const int own = order.of_stage(static_cast<int>(v), k);
+        CHECK(order.of_stage(static_cast<int>(v), k + 1) - own >= 0);
+        sum += own;
+        // The stage's last layer was its turn: no stage with layers left had a smaller share then.
+        for (std::size_t u = 0; u < layers.size() && own > 0; ++u)
+          CHECK((order.of_stage(static_cast<int>(u), k) == layers[u] ||
+                 (own - 1) * layers[u] <= order.of_stage(static_cast<int>(u), k) * layers[v]));
+      }
+      CHECK(sum == k);
+    }
+  }
 }
 
 TEST_CASE("Embedding and head count as a layer each: Llama 3 405B has 7, 8, ... 8, 7 layers on 16 stages") {

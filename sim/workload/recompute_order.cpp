@@ -1,0 +1,34 @@
+#include "sim/workload/recompute_order.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+
+namespace equipoise {
+
+RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
+  begin_.push_back(0);
+  for (const int count : layers) begin_.push_back(begin_.back() + count);
+  struct Layer {
+    std::int64_t before;  // layers of its stage that go first
+    std::int64_t layers;  // of its stage
+    int at;
+  };
+  std::vector<Layer> order;
+  for (std::size_t v = 0; v < layers.size(); ++v)
+    for (int i = 0; i < layers[v]; ++i) order.push_back({i, layers[v], begin_[v] + i});
+  std::stable_sort(order.begin(), order.end(), [](const Layer& a, const Layer& b) {
+    return a.before * b.layers < b.before * a.layers;  // shares of their stages
+  });
+  turn_.resize(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k)
+    turn_[static_cast<std::size_t>(order[k].at)] = static_cast<int>(k);
+}
+
+int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
+  const auto v = static_cast<std::size_t>(virtual_stage);
+  const auto first = turn_.begin() + begin_[v], last = turn_.begin() + begin_[v + 1];
+  return static_cast<int>(std::lower_bound(first, last, checkpointed) - first);
+}
+
+}  // namespace equipoise
