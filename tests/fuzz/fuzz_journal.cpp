@@ -30,6 +30,6 @@ TEST_CASE("Journals of the profiler are read or refused, and their samples") {
   test::check_reader({kJournal}, [&](const std::string& text) {
     const nlohmann::json samples = measure::samples_of_journal(folder.write("samples.journal", text));
     SampleSet set;
-    add_json(samples, "samples.json", set);
+    add_json({{"samples", samples}}, "samples.json", set);
   });
 }

@@ -21,8 +21,9 @@ const std::string kCollective =
     "all_gather,1048576,16,2,8,InfiniBand,120,\nalltoall,33554432,8,1,8,,,300\n";
 const std::string kSteps =
     "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,mbs,gbs_seqs,step_time_s,precision,act_recompute\n"
-    "a,bench_bf16_v1,H100 SXM 80GB,llama2-7b,2048,2,1,1,4,1,16,1.5,bf16,none\n"
-    "b,bench_fp8_v1,H100 SXM 80GB,llama3.1-8b,8192,1,2,1,4,1,128,4.5,fp8,full\n";
+    "a,bench_bf16_v1,H100 SXM 80GB,tiny,2048,2,1,1,2,1,4,1.5,bf16,none\n";
+const std::string kModels =
+    "model_id,n_layers,hidden,n_heads,n_kv_heads,ffn_hidden,gated_mlp,vocab\ntiny,4,1024,8,,4096,1,32000\n";
 
 }  // namespace
 
@@ -45,6 +46,7 @@ TEST_CASE("Tables of measured steps are read or refused") {
   const test::Scratch folder;
   StepTables tables;
   tables.preset = "megatron";
+  tables.models = folder.write("models.csv", kModels);
   test::check_reader({kSteps}, [&](const std::string& text) {
     tables.rows = folder.write("steps.csv", text);
     (void)read_step_rows(tables, 1);
