@@ -10,6 +10,7 @@
 #include "sim/study/key_notes.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/study.h"
+#include "sim/workload/model_size.h"
 #include "traces/json_text.h"
 #include "traces/utf8.h"
 
@@ -85,6 +86,7 @@ ModelShape read_shape(JsonObject& object) {
     if (!object.has(key)) object.fail(key, "a size");
   if (m.head_dim < 1) object.fail("heads", "at most hidden heads, or a head_dim");
   if (m.heads % m.kv_heads != 0) object.fail("kv_heads", "a divisor of heads");
+  check_model_size(m, object.where());
   return m;
 }
 

@@ -11,6 +11,7 @@
 #include "policies/policy.h"
 #include "sim/workload/hf_keys.h"
 #include "sim/workload/model.h"
+#include "sim/workload/model_size.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -368,6 +369,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
                       " of the config is left out");
   refuse_other_keys(config);
   if (notes != nullptr) notes->insert(notes->end(), found.begin(), found.end());
+  check_model_size(m, path);
   return m;
 }
 
