@@ -164,7 +164,8 @@ void note_idle_keys(const PackCommandOptions& options, const Study& study, std::
     if (!std::all_of(runs.begin(), runs.end(), idle)) continue;
     for (const PolicyRun& run : runs) log << "note: " << idle_key_note(run, key) << '\n';
   }
-  for (const std::string& note : idle_batch_notes(options.batch, study)) log << "note: " << printable(note) << '\n';
+  for (const std::string& note : idle_batch_notes(options.batch, study))
+    log << "note: " << printable(note) << '\n';
 }
 
 Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,

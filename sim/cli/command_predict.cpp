@@ -183,7 +183,7 @@ std::string number(const char* format, double value) {
 // What was predicted of a whole table.
 struct Outcome {
   std::vector<Prediction> rows;
-  std::map<std::string, std::vector<double>> errors;  // by group, of rows with a measured time
+  std::map<std::string, std::vector<double>> errors;       // by group, of rows with a measured time
   std::map<std::string, std::vector<std::size_t>> unable;  // lines of the file, by reason
 };
 

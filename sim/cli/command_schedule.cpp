@@ -206,14 +206,16 @@ void check_options(const ScheduleOptions& options) {
 
 // Before anything is made: micro-batches, the schedule, its times, and what prints them.
 void check_memory(const ScheduleOptions& options) {
-  constexpr double kGrowth = 1.5;     // a growing vector's capacity over its size
-  constexpr double kOpTree = 700;     // of an op in JSON, with its text
-  constexpr double kCellBytes = 24;   // of a column of the drawing, with its colour
+  constexpr double kGrowth = 1.5;    // a growing vector's capacity over its size
+  constexpr double kOpTree = 700;    // of an op in JSON, with its text
+  constexpr double kCellBytes = 24;  // of a column of the drawing, with its colour
   const auto chunk = static_cast<double>(options.chunk_size);
   double micro_batches = 0;
   for (const std::int64_t length : options.lengths)
     micro_batches += chunk > 0 ? std::ceil(static_cast<double>(length) / chunk) : 1;
-  const double stages = options.stages, passes = options.chunk_size > 0 ? 4 : options.schedule == "zb-h1" ? 3 : 2;
+  const double stages = options.stages, passes = options.chunk_size > 0        ? 4
+                                                 : options.schedule == "zb-h1" ? 3
+                                                                               : 2;
   const double slots = micro_batches * stages * options.virtual_stages;
   const double ops = passes * slots;
   constexpr double kMade = sizeof(MicroBatch) + 2 * sizeof(Slice) + 2 * sizeof(double);
@@ -222,9 +224,9 @@ void check_memory(const ScheduleOptions& options) {
                  3 * sizeof(double) * slots + 200 * stages;
   if (options.format == Format::json) bytes += kOpTree * ops;
   if (options.format == Format::table) bytes += kCellBytes * stages * options.columns;
-  require_memory("schedule: " + number_text(stages) + " stages of " + number_text(micro_batches) +
-                     " micro-batches",
-                 bytes, memory_limit(options.max_memory_GB), "fewer --stages or a larger --chunk-size");
+  require_memory(
+      "schedule: " + number_text(stages) + " stages of " + number_text(micro_batches) + " micro-batches",
+      bytes, memory_limit(options.max_memory_GB), "fewer --stages or a larger --chunk-size");
 }
 
 void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {

@@ -20,9 +20,9 @@ struct ShardCommandOptions {
   std::int64_t tile = 128;
   std::int64_t block = 128;
   std::int64_t bucket_size = 0;
-  std::string cost;     // of a document, for dacp: quadratic, flops, profiled; empty: flops
-  std::string profile;  // empty: no seconds
-  std::string model;    // built-in name or a Hugging Face config.json
+  std::string cost;          // of a document, for dacp: quadratic, flops, profiled; empty: flops
+  std::string profile;       // empty: no seconds
+  std::string model;         // built-in name or a Hugging Face config.json
   double max_memory_GB = 0;  // 0: default_memory_limit()
   Format format = Format::table;
 };

@@ -29,9 +29,9 @@ struct StudyOptions {
   std::string timeline_counters = "memory,tokens";                   // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
-  std::int64_t max_cases = kDefaultCases;    // of a sweep
-  double max_memory_GB = 0;                  // 0: default_memory_limit()
-  double max_output_GB = kDefaultOutputGB;   // of a case, in out
+  std::int64_t max_cases = kDefaultCases;   // of a sweep
+  double max_memory_GB = 0;                 // 0: default_memory_limit()
+  double max_output_GB = kDefaultOutputGB;  // of a case, in out
   std::string format = "table";
   bool quiet = false;
 };

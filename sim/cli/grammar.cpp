@@ -28,7 +28,8 @@ constexpr std::size_t kMostNameShown = 200;
 void print_error(const std::string& message) {
   constexpr std::size_t kMostShown = 4000;
   std::string shown = printable(message);
-  if (shown.size() > kMostShown) shown = shown.substr(0, kMostShown / 2) + " ... " + shown.substr(shown.size() - kMostShown / 2);
+  if (shown.size() > kMostShown)
+    shown = shown.substr(0, kMostShown / 2) + " ... " + shown.substr(shown.size() - kMostShown / 2);
   std::cerr << "error: " << shown << '\n';
 }
 
@@ -147,8 +148,9 @@ int run_program(int argc, char** argv) {
     print_error(e.what());
     return kInputError;
   } catch (const std::bad_alloc&) {
-    print_error("what was asked needs more memory than is allowed: expected smaller sizes, or more by "
-                "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
+    print_error(
+        "what was asked needs more memory than is allowed: expected smaller sizes, or more by "
+        "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
     return kInputError;
   } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system takes
     print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());

@@ -94,7 +94,8 @@ void add_predict(CLI::App& app) {
       "  elementwise  rows, cols, op; pass; gbytes_per_s; time_ms\n"
       "  collective   op, size_bytes, n_gpus; n_nodes, gpus_per_node, inter_node_network; time_us or "
       "busbw_GBps\n"
-      "What can be missing stands after the semicolon. Added: predicted_ms, and error where a time is given.");
+      "What can be missing stands after the semicolon. Added: predicted_ms, and error where a time is "
+      "given.");
   const auto options = std::make_shared<PredictOptions>();
   command->add_option("--profile", options->profile, "A shipped profile's name or a .json file")->required();
   command->add_option("--rows", options->rows, "Attention, GEMM, elementwise or collective rows (.csv)")

@@ -75,7 +75,8 @@ void add_list(CLI::App& app) {
   command->footer("Example: equipoise list policies");
   const auto what = std::make_shared<std::string>();
   const auto format = std::make_shared<std::string>("table");
-  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks or traces")->required();
+  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks or traces")
+      ->required();
   command->add_option("--format", *format, "table, json or csv")->capture_default_str();
   command->callback([what, format] { run_list_command(*what, parse_format(*format), std::cout); });
 }

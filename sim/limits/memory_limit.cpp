@@ -33,8 +33,9 @@ double number_in(const std::string& path) {
   return in >> value ? value : 0;
 }
 
-// Limits of this process's cgroup and of those above it. Version 2 names one path for all controllers, version
-// 1 one for "memory"; in a container the path may not exist below the mount, whose root is then the group's.
+// Limits of this process's cgroup and of those above it. Version 2 names one path for all controllers,
+// version 1 one for "memory"; in a container the path may not exist below the mount, whose root is then the
+// group's.
 void take_cgroup(MemoryLimit& limit) {
   constexpr const char* kSource = "the cgroup's memory limit";
   std::ifstream groups("/proc/self/cgroup");

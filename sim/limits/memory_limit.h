@@ -35,7 +35,8 @@ void require_output(const std::string& what, double bytes, double max_output_GB,
                     const std::string& instead = "");
 
 // From here on an allocation that takes this process above the limit, beside what it holds already, the
-// stacks of `threads` and what libraries take for theirs, fails with std::bad_alloc. No effect under sanitizers, whose shadow memory counts.
+// stacks of `threads` and what libraries take for theirs, fails with std::bad_alloc. No effect under
+// sanitizers, whose shadow memory counts.
 void bound_memory(const MemoryLimit& limit, int threads = 1);
 
 // 12.5 GB, 340 MB.

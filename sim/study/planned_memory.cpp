@@ -93,9 +93,9 @@ PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
   size.slices = totals.documents;
   // Cut at the policy's limit.
   const bool chunks = has_key(policy, "chunk_size");
-  const double limit = chunks                                                        ? capacity
+  const double limit = chunks                                                             ? capacity
                        : policy.hard_limit != nullptr && pack.oversize == Oversize::split ? capacity
-                                                                                     : 0;
+                                                                                          : 0;
   if (limit > 0) size.slices = std::max(size.slices, totals.tokens / limit);
   // Policies with a given number of bins carry what does not fit; the others make as many as it takes.
   const bool bins = has_key(policy, "micro_batches");
@@ -105,11 +105,11 @@ PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
     size.micro_batches = padded ? totals.documents / as_double(pack.micro_batch_size) : size.steps * full;
     return size;
   }
-  const double count = as_double(pack.micro_batches > 0
-                                     ? pack.micro_batches
-                                     : std::max<std::int64_t>(1, pack.sequences_per_step /
-                                                                     std::max<std::int64_t>(
-                                                                         1, pack.micro_batch_size)));
+  const double count =
+      as_double(pack.micro_batches > 0
+                    ? pack.micro_batches
+                    : std::max<std::int64_t>(
+                          1, pack.sequences_per_step / std::max<std::int64_t>(1, pack.micro_batch_size)));
   if (capacity > 0 && capacity * count < tokens) {
     const double placed = capacity * count;  // tokens of a step; the steps go on until nothing is left
     size.steps = std::ceil(totals.tokens / placed);
@@ -162,19 +162,19 @@ void check_planned_run(const Study& study, const StudyInputs& inputs, const RunS
   for (const PolicyRun& run : study.policies) {
     const RunModels models(study, layout_of(study, run), inputs.profile);
     const PlanSize size = plan_size(run, totals);
-    require_memory(study.file + ": simulating " + run.label,
-                   documents_bytes(totals) + plan_bytes(size, run.pack) +
-                       simulation_bytes(models, run, size, options),
-                   limit,
-                   options.steps.op.contention ? "fewer --jobs, or no --contention" : "fewer --jobs or steps");
+    require_memory(
+        study.file + ": simulating " + run.label,
+        documents_bytes(totals) + plan_bytes(size, run.pack) + simulation_bytes(models, run, size, options),
+        limit, options.steps.op.contention ? "fewer --jobs, or no --contention" : "fewer --jobs or steps");
     output += details_bytes(models, run, size, options);
     if (options.keep_plans) output += plan_json_bytes(size);
   }
-  require_output("--out", output, max_output_GB,
-                 options.details.steps > 0
-                     ? "--timeline-steps 0, or less by --timeline-lanes, --timeline-stages, --timeline-ranks, "
-                       "--timeline-counters none"
-                     : "fewer steps");
+  require_output(
+      "--out", output, max_output_GB,
+      options.details.steps > 0
+          ? "--timeline-steps 0, or less by --timeline-lanes, --timeline-stages, --timeline-ranks, "
+            "--timeline-counters none"
+          : "fewer steps");
 }
 
 }  // namespace equipoise

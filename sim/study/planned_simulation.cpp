@@ -38,7 +38,8 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
     passes.forwards = 2;
     passes.cells = 3;
   }
-  const bool full = models.layout.recompute == Recompute::full || models.layout.recompute == Recompute::layers;
+  const bool full =
+      models.layout.recompute == Recompute::full || models.layout.recompute == Recompute::layers;
   if (full) passes.forwards += 1;
   return passes;
 }
@@ -78,11 +79,11 @@ double stage_bytes(const StepShape& s, const Passes& p, double slices) {
 
 // The program of one step and the times of its cells.
 double op_bytes(const StepShape& s, const Passes& p) {
-  constexpr double kBlocks = 14;  // layers by kind and pass, embedding, head
+  constexpr double kBlocks = 14;                            // layers by kind and pass, embedding, head
   const double ops = p.forward_ops + 2.5 * p.backward_ops;  // the backward whole, and in its two halves
-  const double program = s.lanes * s.micro_batches *
-                         (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
-                          ops * (sizeof(OpStep) + s.context * sizeof(SimTime)));
+  const double program =
+      s.lanes * s.micro_batches *
+      (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) + ops * (sizeof(OpStep) + s.context * sizeof(SimTime)));
   const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
   const double times = 2 * sizeof(SimTime) * cells * s.ranks();
   return program + times + s.lanes * s.stages * cells * (sizeof(OpCell) + 2 * sizeof(BlockRun));
@@ -97,8 +98,8 @@ double contention_bytes(const StepShape& s, const Passes& p) {
   constexpr double kEdges = 2;  // of a task; while the graph is built they are held twice
   constexpr double kRuns = 6;   // times of a run: alone and shared, and the copies that timelines read
   constexpr double kLinks = 4;  // of a hop between two GPUs of a ring
-  const double task = sizeof(LoweredTask) + sizeof(SimTime) + 4 * sizeof(std::uint32_t) +
-                      kEdges * 12 + 2 * kRuns * sizeof(SimTime);
+  const double task = sizeof(LoweredTask) + sizeof(SimTime) + 4 * sizeof(std::uint32_t) + kEdges * 12 +
+                      2 * kRuns * sizeof(SimTime);
   const double of_ring = sizeof(LinkTraffic::Flow) + kLinks * sizeof(LinkUse);
   return layer_ops(s, p) * s.ranks() * (task + of_ring / 2);
 }
@@ -121,11 +122,11 @@ double simulation_bytes(const RunModels& models, const PolicyRun& run, const Pla
 
 double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
                      const RunStudyOptions& options) {
-  constexpr double kOpText = 62;        // a slice of a kernel or collective, with its end and its arguments
-  constexpr double kCellText = 140;     // of an op of the schedule, with documents and arrows
-  constexpr double kCounterText = 18;   // one value
-  constexpr double kCounters = 3;       // that change where a layer begins
-  constexpr double kChakraText = 240;   // a node
+  constexpr double kOpText = 62;       // a slice of a kernel or collective, with its end and its arguments
+  constexpr double kCellText = 140;    // of an op of the schedule, with documents and arrows
+  constexpr double kCounterText = 18;  // one value
+  constexpr double kCounters = 3;      // that change where a layer begins
+  constexpr double kChakraText = 240;  // a node
   const DetailOptions& details = options.details;
   const Passes passes = passes_of(models, run);
   const StepShape shape = shape_of(models, size, options);

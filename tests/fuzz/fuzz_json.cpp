@@ -43,8 +43,8 @@ void use_profile(const Profile& profile) {
   (void)attention.backward_seconds(pieces, use);
   (void)GemmModel(profile, Precision::bf16).seconds(4096, 4096, 4096, use);
   (void)ElementwiseModel(profile).seconds(Elementwise::rms_norm, 1e6, use);
-  (void)CollectiveModel(profile, {}).seconds(Collective::all_gather, 1e6, GroupShape{.ranks = 8, .ranks_per_node = 8},
-                                             use);
+  (void)CollectiveModel(profile, {})
+      .seconds(Collective::all_gather, 1e6, GroupShape{.ranks = 8, .ranks_per_node = 8}, use);
 }
 
 const std::string kConfig = R"({"model_type": "deepseek_v3", "hidden_size": 4096, "num_hidden_layers": 8,
@@ -66,7 +66,8 @@ TEST_CASE("Studies are read or refused") {
   test::check_reader({file("traces/studies/7b-128k.json"), file("traces/studies/hbp-8b.json"),
                       file("traces/studies/chunkflow-7b-256k.json"), file("traces/studies/skrull-7b.json")},
                      [](const std::string& text) {
-                       (void)parse_study(parse_json(text, "study.json"), kRoot + "/traces/studies/study.json");
+                       (void)parse_study(parse_json(text, "study.json"),
+                                         kRoot + "/traces/studies/study.json");
                      });
 }
 
@@ -81,10 +82,11 @@ TEST_CASE("Profiles are read and used, or refused") {
 }
 
 TEST_CASE("Framework presets are read or refused") {
-  test::check_reader({file("sim/framework/presets/megatron.json"), file("sim/framework/presets/deepspeed.json")},
-                     [](const std::string& text) {
-                       (void)FrameworkPreset::read(parse_json(text, "preset.json"), "preset.json");
-                     });
+  test::check_reader(
+      {file("sim/framework/presets/megatron.json"), file("sim/framework/presets/deepspeed.json")},
+      [](const std::string& text) {
+        (void)FrameworkPreset::read(parse_json(text, "preset.json"), "preset.json");
+      });
 }
 
 TEST_CASE("Hugging Face configs are read or refused") {
@@ -96,10 +98,11 @@ TEST_CASE("Hugging Face configs are read or refused") {
 
 TEST_CASE("Recipes are read or refused") {
   const SampleSet none;
-  test::check_reader({shortened(parse_json(file("profiler/recipes/h200-sxm-measured.json"), "r")).dump(),
-                      R"({"schema": "equipoise.recipe/1", "name": "x", "device": {}, "tables": {}})"},
-                     [&](const std::string& text) {
-                       (void)make_profile(parse_json(text, "recipe.json"), "recipe.json", none);
-                     },
-                     0);  // there are no samples to fit
+  test::check_reader(
+      {shortened(parse_json(file("profiler/recipes/h200-sxm-measured.json"), "r")).dump(),
+       R"({"schema": "equipoise.recipe/1", "name": "x", "device": {}, "tables": {}})"},
+      [&](const std::string& text) {
+        (void)make_profile(parse_json(text, "recipe.json"), "recipe.json", none);
+      },
+      0);  // there are no samples to fit
 }

@@ -10,10 +10,12 @@ using namespace equipoise;
 namespace {
 
 const std::string kAttention =
-    "gpu,kernel,dtype,pass,mask,head_dim,n_q_heads,n_kv_heads,batch,seq_q,seq_kv,time_ms,tflops,layout,notes\n"
+    "gpu,kernel,dtype,pass,mask,head_dim,n_q_heads,n_kv_heads,batch,seq_q,seq_kv,time_ms,tflops,layout,"
+    "notes\n"
     "H100,fa3,bf16,fwd,causal,128,32,8,2,4096,4096,0.5,,,\n"
     "H100,fa3,bf16,bwd,full,64,16,16,1,8192,8192,,350,,sliding_window=512\n";
-const std::string kGemm = "gpu,M,N,K,dtype,time_ms,tflops\nH100,4096,4096,4096,bf16,0.21,\nH100,128,4096,512,fp8,,600\n";
+const std::string kGemm =
+    "gpu,M,N,K,dtype,time_ms,tflops\nH100,4096,4096,4096,bf16,0.21,\nH100,128,4096,512,fp8,,600\n";
 const std::string kElementwise =
     "gpu,op,pass,backend,rows,cols,time_ms,gbytes_per_s\nH100,RMSNorm,fwd,apex,4096,8192,0.05,2500\n";
 const std::string kCollective =

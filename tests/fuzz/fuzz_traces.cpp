@@ -47,8 +47,8 @@ TEST_CASE("CSV is read or refused, with a column and without") {
 TEST_CASE("JSONL is read or refused") {
   check_format("rows.jsonl", "meta.length", seeds_of("rows.jsonl"));
   check_format("rows.jsonl", "",
-               {"{\"length\": 4, \"id\": 1}\n{\"length\": 5, \"id\": 2}\n", "{\"input_ids\": [3, 5, 8], \"id\": 7}\n",
-                "3\n[1, 2]\n"});
+               {"{\"length\": 4, \"id\": 1}\n{\"length\": 5, \"id\": 2}\n",
+                "{\"input_ids\": [3, 5, 8], \"id\": 7}\n", "3\n[1, 2]\n"});
 }
 TEST_CASE("NumPy arrays are read or refused") {
   check_format("array.npy", "", seeds_of("array.npy"));

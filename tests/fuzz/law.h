@@ -16,7 +16,8 @@ namespace equipoise::test {
 inline constexpr int kMutants = 5000;
 
 // Reads every seed, which has to succeed, and kMutants mutants of them, of which so many have to be read: or
-// they would be too wild to say anything. 0: of a reader that wants more than the file, and refuses even seeds.
+// they would be too wild to say anything. 0: of a reader that wants more than the file, and refuses even
+// seeds.
 template <class Read>
 void check_reader(std::vector<std::string> seeds, const Read& read, int least_good = 20) {
   if (least_good > 0)

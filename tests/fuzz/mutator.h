@@ -1,6 +1,6 @@
-// Damaged copies of valid files: what transfers, editors and generators do to them, and numbers and words that
-// someone might write to see what happens. One stream of random numbers, so that the n-th mutant is the same
-// everywhere.
+// Damaged copies of valid files: what transfers, editors and generators do to them, and numbers and words
+// that someone might write to see what happens. One stream of random numbers, so that the n-th mutant is the
+// same everywhere.
 #pragma once
 
 #include <array>
@@ -25,13 +25,36 @@ class Mutator {
   }
 
  private:
-  static constexpr std::array<std::string_view, 26> kNumbers = {
-      "0", "-1", "1", "-0", "2", "0.5", "127", "65536", "2147483647", "2147483648", "4294967296",
-      "9223372036854775807", "9223372036854775808", "-9223372036854775808", "18446744073709551615", "1e308",
-      "1e999", "-1e999", "1e-320", "nan", "inf", "0x10", "007", "1e5", "99999999999999999999999999", ""};
+  static constexpr std::array<std::string_view, 26> kNumbers = {"0",
+                                                                "-1",
+                                                                "1",
+                                                                "-0",
+                                                                "2",
+                                                                "0.5",
+                                                                "127",
+                                                                "65536",
+                                                                "2147483647",
+                                                                "2147483648",
+                                                                "4294967296",
+                                                                "9223372036854775807",
+                                                                "9223372036854775808",
+                                                                "-9223372036854775808",
+                                                                "18446744073709551615",
+                                                                "1e308",
+                                                                "1e999",
+                                                                "-1e999",
+                                                                "1e-320",
+                                                                "nan",
+                                                                "inf",
+                                                                "0x10",
+                                                                "007",
+                                                                "1e5",
+                                                                "99999999999999999999999999",
+                                                                ""};
   static constexpr std::array<std::string_view, 18> kWords = {
-      "null", "true", "[]", "{}", "[[]]", "{\"a\": 1}", "\"\"", "\"x\"", "\"\\u0000\"", "\"\\ud800\"", "\xff",
-      "\xef\xbb\xbf", "\x1b[31m", "\"\"\"", ",", "\n", "[1, [2]]", "//"};
+      "null",     "true",   "[]",          "{}",          "[[]]",     "{\"a\": 1}",
+      "\"\"",     "\"x\"",  "\"\\u0000\"", "\"\\ud800\"", "\xff",     "\xef\xbb\xbf",
+      "\x1b[31m", "\"\"\"", ",",           "\n",          "[1, [2]]", "//"};
 
   std::size_t below(std::size_t count) { return static_cast<std::size_t>(random_.next() % count); }
   std::size_t place(const std::string& bytes) { return bytes.empty() ? 0 : below(bytes.size()); }
@@ -56,7 +79,8 @@ class Mutator {
     const std::size_t end = at == std::string::npos ? at : bytes.find('"', at + 1);
     if (end == std::string::npos) return swap_number(bytes);
     const bool of_file = below(2) == 0;  // a text of another place, or what is no text
-    const std::size_t from = bytes.find('"', place(bytes)), to = from == std::string::npos ? from : bytes.find('"', from + 1);
+    const std::size_t from = bytes.find('"', place(bytes)),
+                      to = from == std::string::npos ? from : bytes.find('"', from + 1);
     const std::string other = of_file && to != std::string::npos ? bytes.substr(from, to - from + 1)
                                                                  : std::string(kWords[below(kWords.size())]);
     bytes.replace(at, end - at + 1, other);

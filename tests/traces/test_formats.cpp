@@ -100,7 +100,8 @@ TEST_CASE("CSV errors name the row's first line and the columns there are") {
   CHECK(contains(refusal("x,length\n\"two\nlines\",3\n1\n", "t.csv"), "t.csv:4: found 1 columns"));
   CHECK(contains(refusal("length\n3\nmany\n", "t.csv"), "t.csv:3: found 'many'"));
   CHECK(contains(refusal("length\n\"3\n", "t.csv"), "has no end"));
-  CHECK(contains(refusal("x,length\n1,3\nfour, five,6\n", "t.csv"), "t.csv:3: found 3 fields; expected at most 2"));
+  CHECK(contains(refusal("x,length\n1,3\nfour, five,6\n", "t.csv"),
+                 "t.csv:3: found 3 fields; expected at most 2"));
 }
 
 TEST_CASE("JSONL: an integer field, the size of a token array, nested fields, bare integers") {

@@ -137,7 +137,8 @@ Lengths read_csv(std::string_view bytes, const std::string& name, const std::str
                       std::to_string(index + 1));
     if (row.size() > columns)
       throw UserError(where + ": found " + std::to_string(row.size()) + " fields; expected at most " +
-                      std::to_string(columns) + " as in the first row (a field that holds the separator is quoted)");
+                      std::to_string(columns) +
+                      " as in the first row (a field that holds the separator is quoted)");
     const std::string_view text = trimmed(row[index]);
     const std::int64_t value = parse_length(text);
     if (!is_length(value)) refuse_length(where, text);

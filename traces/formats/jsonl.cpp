@@ -1,6 +1,6 @@
 // One JSON object a line. The field is an integer (the length) or a flat array of token ids (its size is the
-// length, so that such files need no conversion). A line may also be the bare integer or array. Without a name
-// only fields that mean nothing else are taken: an "id" is a number, too.
+// length, so that such files need no conversion). A line may also be the bare integer or array. Without a
+// name only fields that mean nothing else are taken: an "id" is a number, too.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -53,8 +53,7 @@ std::int64_t length_of(const json& value, const std::string& where) {
   else if (value.is_number_unsigned())
     length = static_cast<std::int64_t>(std::min<std::uint64_t>(
         value.get<std::uint64_t>(), static_cast<std::uint64_t>(kLongestDocument) + 1));
-  if (!is_length(length))
-    refuse_length(where, value.is_array() ? "an empty array" : shown_json(value));
+  if (!is_length(length)) refuse_length(where, value.is_array() ? "an empty array" : shown_json(value));
   return length;
 }
 

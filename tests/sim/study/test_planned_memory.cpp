@@ -81,11 +81,11 @@ void check_plan(const nlohmann::json& file) {
   const PolicyRun& run = study.policies.front();
   const QuadraticWorkload workload;
   const double estimate = plan_bytes(plan_size(run, totals_of(inputs.documents)), run.pack);
-  check_near(estimate, peak_of([&] {
-               const Plan plan =
-                   make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
-               CHECK(!plan.steps.empty());
-             }));
+  check_near(
+      estimate, peak_of([&] {
+        const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
+        CHECK(!plan.steps.empty());
+      }));
   // The study file alone says nearly as much.
   check_near(plan_bytes(plan_size(run, foreseen_documents(study)), run.pack), estimate);
 }
