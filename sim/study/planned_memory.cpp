@@ -143,7 +143,7 @@ double plan_json_bytes(const PlanSize& size) {
 void check_planned_memory(const Study& study, const DocumentTotals& totals, const RunStudyOptions& options,
                           const MemoryLimit& limit) {
   const double documents = documents_bytes(totals);
-  require_memory(study.file + ": " + bytes_text(documents) + " of documents", documents, limit,
+  require_memory(study.file + ": holding the documents", documents, limit,
                  "fewer steps or smaller batches");
   double kept = 0;
   for (const PolicyRun& run : study.policies) {
