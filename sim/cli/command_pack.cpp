@@ -151,6 +151,10 @@ PolicyRun run_of(const PackCommandOptions& options, const Study& study, const st
   entry["name"] = name;
   PolicyRun run = read_policy_run(entry, "pack", study);
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
+  const std::string cost = cost_for(options, name);
+  run.cost = cost == "quadratic" ? CostKind::quadratic
+             : cost == "flops"   ? CostKind::flops
+                                 : CostKind::profiled;
   return run;
 }
 

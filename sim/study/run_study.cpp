@@ -470,7 +470,6 @@ StudyResult run_study(const Study& study, const RunStudyOptions& options) {
 StudyResult refused_study(const Study& study, const std::string& reason) {
   StudyResult result;
   result.profile = study.cluster.profile;
-  result.kernels = "nothing was priced";
   for (const PolicyRun& run : study.policies) {
     result.policies.push_back(not_run(run, RowStatus::refused, reason));
     if (run.label == study.baseline) result.baseline = result.policies.size() - 1;

@@ -87,7 +87,8 @@ struct StudyResult {
   std::int64_t tokens = 0;
   std::int64_t dropped_tokens = 0;
   std::string profile;
-  std::string kernels;  // how much slower the framework runs them on the profile's GPU than alone
+  std::string
+      kernels;  // how much slower the framework runs them on the profile's GPU than alone; empty: none priced
   std::vector<std::string> notes;  // of the framework on the profile's GPU
   std::vector<PolicyResult> policies;
   std::size_t baseline = 0;

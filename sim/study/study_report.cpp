@@ -170,7 +170,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                   {{"times", "simulated"},
                    {"profile", result.profile},
                    {"framework", study.framework.preset.name},
-                   {"kernels", result.kernels},
+                   {"kernels", result.kernels.empty() ? json(nullptr) : json(result.kernels)},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},

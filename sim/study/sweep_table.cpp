@@ -17,6 +17,7 @@ void SweepTable::add(const std::string& name, const Study& study, const StudyRes
   }
   if (const std::string differs = recompute_difference(study, result); !differs.empty())
     reasons_ += name + ": note: " + differs + '\n';
+  if (result.kernels.empty()) return;
   const std::string source = source_line(study, result);
   const auto same =
       std::find_if(sources_.begin(), sources_.end(), [&](const auto& known) { return known.line == source; });
