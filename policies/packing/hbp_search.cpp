@@ -166,11 +166,16 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
   for (const std::int64_t length : lengths) {
     const std::vector<Strategy> own = search.strategies_of(length);
     if (own.empty()) continue;
-    found.candidates.push_back(search.candidate(fastest(own)));
+    // A length that no document asks for costs nothing and would be Algorithm 1's fastest.
+    if (fastest(own).seconds > 0)
+      found.candidates.push_back(search.candidate(fastest(own)));
+    else
+      found.unused.push_back(length);
     all.insert(all.end(), own.begin(), own.end());
     if (longest.empty() || length > longest.front().length) longest = own;
   }
   if (all.empty()) return found;
+  if (found.candidates.empty()) found.candidates.push_back(search.candidate(fastest(longest)));
 
   // Tried whatever they promise: Algorithm 1's own choice and one group of the longest length.
   std::vector<GroupSet> sure{search.priced(select_groups(found.candidates))};

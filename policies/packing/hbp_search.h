@@ -25,6 +25,7 @@ struct GroupSearch {
   std::vector<Group> groups;               // the best found, shortest first; empty: no length fits
   double seconds = 0;                      // of the plan with them
   std::vector<GroupCandidate> candidates;  // the best strategy of each length that fits
+  std::vector<std::int64_t> unused;        // lengths that fit and that no document asks for
   int plans_tried = 0;
 };
 

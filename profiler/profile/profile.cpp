@@ -1,46 +1,19 @@
 #include "profiler/profile/profile.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
 #include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/shipped_files.h"
 
 namespace equipoise {
 namespace {
 
-namespace fs = std::filesystem;
-
-// In this order: the user's own directory, beside an installed program, the source tree.
-std::vector<fs::path> profile_directories() {
-  std::vector<fs::path> found;
-  if (const char* own = std::getenv("EQUIPOISE_PROFILES")) found.emplace_back(own);
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise/profiles");
-  found.emplace_back(EQUIPOISE_PROFILE_DIR);
-  return found;
-}
-
-fs::path file_of(std::string_view name_or_path) {
-  fs::path as_file{std::string(name_or_path)};
-  if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
-    if (fs::is_regular_file(as_file)) return as_file;
-    throw UserError(as_file.string() + ": no such profile file");
-  }
-  for (const fs::path& directory : profile_directories()) {
-    fs::path candidate = directory / (std::string(name_or_path) + ".json");
-    if (fs::is_regular_file(candidate)) return candidate;
-  }
-  const std::vector<std::string> known = shipped_profiles();
-  const std::string near(nearest_name(name_or_path, known));
-  throw UserError("unknown profile '" + std::string(name_or_path) + "'" +
-                  (near.empty() ? "" : ", did you mean '" + near + "'?") + " (known: " + joined(known) +
-                  ", or the path of a .json file)");
-}
+constexpr ShippedFiles kProfiles{"profile", "EQUIPOISE_PROFILES", "profiles", EQUIPOISE_PROFILE_DIR,
+                                 "the path of a .json file"};
 
 DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   const std::string where = origin + ": device";
@@ -76,7 +49,7 @@ struct Profile::Data {
 };
 
 Profile Profile::load(std::string_view name_or_path) {
-  const fs::path path = file_of(name_or_path);
+  const std::filesystem::path path = kProfiles.find(name_or_path);
   return Profile(read_json_file(path.string()), path.string());
 }
 
@@ -133,14 +106,7 @@ bool Profile::has_table(std::string_view name) const {
 }
 
 std::vector<std::string> shipped_profiles() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::path& directory : profile_directories())
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
-      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  return kProfiles.names();
 }
 
 }  // namespace equipoise

@@ -25,7 +25,7 @@ namespace {
 class ModelAttentionCost final : public AttentionCost {
  public:
   ModelAttentionCost(const Profile& profile, const ModelShape& model)
-      : attention_(profile, {model.head_dim, model.heads, model.kv_heads}), window_(model.sliding_window) {
+      : attention_(profile, attention_heads(model, 1, 1)), window_(model.sliding_window) {
     for (int layer = 0; layer < model.layers; ++layer)
       sliding_ += (model.is_sliding_layer(layer) ? 1.0 : 0.0) / model.layers;
   }

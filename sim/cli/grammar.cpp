@@ -1,12 +1,16 @@
 #include "sim/cli/grammar.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <new>
 #include <string>
+#include <string_view>
 
 #include "policies/error.h"
 #include "sim/cli/argument_errors.h"
@@ -105,6 +109,22 @@ void add_profile(CLI::App& app, int& status) {
       [options, &status] { status = run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); });
 }
 
+// nlohmann's values allocate when they are destroyed: out of memory, a second std::bad_alloc leaves a
+// destructor and nothing can catch it.
+[[noreturn]] void end_without_memory() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kText =
+        "error: what was asked needs more memory than is allowed: expected smaller sizes, or more by "
+        "--max-memory-GB\n";
+    const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+    ::_exit(written < 0 ? kInternalFault : kInputError);
+  } catch (...) {
+  }
+  std::abort();
+}
+
 }  // namespace
 
 void add_memory_option(CLI::App& command, double& max_memory_GB) {
@@ -132,6 +152,7 @@ int run_program(int argc, char** argv) {
   add_trace(app);
   check_numbers(app);
   check_outputs(app);
+  std::set_terminate(end_without_memory);
   try {
     check_command_names(app, argc, argv);
     try {

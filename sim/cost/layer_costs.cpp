@@ -5,7 +5,13 @@ namespace {
 
 constexpr double kBf16Bytes = 2;
 
-AttentionHeads local_heads(const ModelShape& m, int tensor, int context) {
+double as_double(std::int64_t value) {
+  return static_cast<double>(value);
+}
+
+}  // namespace
+
+AttentionHeads attention_heads(const ModelShape& m, int tensor, int context) {
   AttentionHeads heads;
   // MLA's Q and K are wider than its V: a kernel's work goes with the mean of the two.
   heads.head_dim = (m.head_dim + m.value_dim()) / 2;
@@ -13,12 +19,6 @@ AttentionHeads local_heads(const ModelShape& m, int tensor, int context) {
   heads.kv_heads = std::max(1, m.kv_heads / tensor / context);  // replicated beyond their number
   return heads;
 }
-
-double as_double(std::int64_t value) {
-  return static_cast<double>(value);
-}
-
-}  // namespace
 
 LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
                        const Placement& placement, NetworkRates network, FrameworkOptions framework)
@@ -28,7 +28,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       framework_(framework),
       profile_(profile),
       placement_(placement),
-      attention_(profile, local_heads(model, layout.tensor, 1), framework.attention_kernel),
+      attention_(profile, attention_heads(model, layout.tensor, 1), framework.attention_kernel),
       gemm_(profile, layout.precision),
       logits_gemm_(profile, Precision::bf16),
       elementwise_(profile),
@@ -37,10 +37,14 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   for (int k = 0; k < kLayerKinds; ++k)
     if (slides(static_cast<LayerKind>(k)))
       sliding_share_ += static_cast<double>(layer_counts_[static_cast<std::size_t>(k)]) / model.layers;
-  if (layout.context_comm == ContextComm::ulysses)
-    for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2)
-      ulysses_attention_.emplace_back(profile, local_heads(model, layout.tensor, c),
-                                      framework.attention_kernel);
+  if (layout.context_comm == ContextComm::ulysses) {
+    const auto add = [&](int context) {
+      ulysses_attention_.try_emplace(context, profile, attention_heads(model, layout.tensor, context),
+                                     framework.attention_kernel);
+    };
+    add(layout.context);  // any divisor of the heads; policies choose among powers of two
+    for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add(c);
+  }
   const std::int64_t kv_width =
       model.mla ? model.kv_width() / layout.tensor
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;

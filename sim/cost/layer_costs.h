@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,9 @@
 #include "sim/workload/ops.h"
 
 namespace equipoise {
+
+// Heads of one attention call where TP and Ulysses share them out.
+AttentionHeads attention_heads(const ModelShape& model, int tensor, int context);
 
 class LayerCosts {
  public:
@@ -103,7 +107,7 @@ class LayerCosts {
   const Profile& profile_;
   const Placement& placement_;
   AttentionModel attention_;
-  std::vector<AttentionModel> ulysses_attention_;  // by log2 of the CP degree where it divides the heads
+  std::map<int, AttentionModel> ulysses_attention_;  // by the CP degrees that lanes can have
   GemmModel gemm_;
   GemmModel logits_gemm_;  // always bf16
   ElementwiseModel elementwise_;

@@ -1,6 +1,4 @@
 // Attention, context-parallel and pipeline communication, and the ends of the model.
-#include <bit>
-#include <cassert>
 
 #include "sim/cost/layer_costs.h"
 
@@ -46,9 +44,7 @@ Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& u
 
 Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use,
                                  std::int64_t window) const {
-  const auto at = static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(context)));
-  assert(std::has_single_bit(static_cast<unsigned>(context)) && at < ulysses_attention_.size());
-  const AttentionModel& model = ulysses_attention_[at];
+  const AttentionModel& model = ulysses_attention_.at(context);
   Op op{OpName::attention, Stream::compute};
   const double seconds =
       backward ? model.backward_seconds(pieces, use, window) : model.forward_seconds(pieces, use, window);

@@ -2,47 +2,19 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "policies/error.h"
-#include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/shipped_files.h"
 
 namespace equipoise {
 namespace {
 
-namespace fs = std::filesystem;
 using nlohmann::json;
 
-// In this order: the user's own directory, beside an installed program, the source tree.
-std::vector<fs::path> preset_directories() {
-  std::vector<fs::path> found;
-  if (const char* own = std::getenv("EQUIPOISE_FRAMEWORKS")) found.emplace_back(own);
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise/frameworks");
-  found.emplace_back(EQUIPOISE_FRAMEWORK_DIR);
-  return found;
-}
-
-fs::path file_of(std::string_view name_or_path) {
-  fs::path as_file{std::string(name_or_path)};
-  if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
-    if (fs::is_regular_file(as_file)) return as_file;
-    throw UserError(as_file.string() + ": no such file of a framework preset");
-  }
-  for (const fs::path& directory : preset_directories()) {
-    fs::path candidate = directory / (std::string(name_or_path) + ".json");
-    if (fs::is_regular_file(candidate)) return candidate;
-  }
-  const std::vector<std::string> known = shipped_frameworks();
-  const std::string near(nearest_name(name_or_path, known));
-  throw UserError("unknown framework \"" + std::string(name_or_path) + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + near + "\"?") + " (known: " + joined(known) +
-                  ", or the path of a .json file made by `equipoise fit --steps`)");
-}
+constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
+                                "the path of a .json file made by `equipoise fit --steps`"};
 
 bool flag_field(const json& node, const char* key, const std::string& where) {
   if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
@@ -127,7 +99,7 @@ FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origi
 }
 
 FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
-  const std::string path = file_of(name_or_path).string();
+  const std::string path = kPresets.find(name_or_path).string();
   return read(read_json_file(path), path);
 }
 
@@ -165,14 +137,7 @@ std::string FrameworkPreset::kernels_text() const {
 }
 
 std::vector<std::string> shipped_frameworks() {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const fs::path& directory : preset_directories())
-    for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
-      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+  return kPresets.names();
 }
 
 }  // namespace equipoise

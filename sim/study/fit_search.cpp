@@ -240,6 +240,9 @@ Change room_for(const FailedRow& row) {
                                    [](const Group& a, const Group& b) { return a.length < b.length; });
               last->length = std::max(last->length, longest);
             }};
+  if (run.name == "hbp" && !run.candidates.empty())
+    return {"a candidate of " + std::to_string(longest) + " tokens",
+            [longest](Study&, PolicyRun& r) { r.candidates.push_back(longest); }};
   return change("pack_length", longest, [](PolicyRun& r, std::int64_t v) { r.pack.pack_length = v; });
 }
 

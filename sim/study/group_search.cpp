@@ -1,5 +1,7 @@
 #include "sim/study/group_search.h"
 
+#include <algorithm>
+
 #include "policies/packing/hbp_search.h"
 
 namespace equipoise {
@@ -45,10 +47,10 @@ void choose_groups(const Study& study, const RunModels& models, const PackingPro
       seconds};
   GroupSearch found = search_hbp_groups(problem, lengths, costs);
   for (const std::int64_t length : lengths) {
-    bool fits = false;
+    bool fits = std::find(found.unused.begin(), found.unused.end(), length) != found.unused.end();
     for (const GroupCandidate& c : found.candidates) fits = fits || c.length == length;
     if (!fits)
-      notes.push_back(run.label + ": no CP degree fits packs of " + std::to_string(length) +
+      notes.push_back(run.label + ": no CP degree of the layout fits packs of " + std::to_string(length) +
                       " tokens into memory");
   }
   run.pack.groups = std::move(found.groups);

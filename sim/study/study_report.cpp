@@ -35,10 +35,14 @@ constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 // The slowest GPU beside the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
 std::string spread_text(const Metrics& m) {
   if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return "";
-  return "Its slowest GPU has " + cell(m.gpu_attention_slowest_over_fastest, 2) +
-         "x the attention time of the fastest and " + cell(m.gpu_attention_imbalance, 2) +
-         "x the mean (all compute: " + cell(m.gpu_compute_slowest_over_fastest, 2) + "x, " +
-         cell(m.gpu_compute_imbalance, 2) + "x).\n";
+  // A stage without layers has no attention to set the slowest against.
+  const auto against = [](const std::optional<double>& fastest, const std::optional<double>& mean) {
+    return (fastest ? cell(fastest, 2) + "x that of the fastest and " : std::string()) + cell(mean, 2) +
+           "x the mean";
+  };
+  return "Its slowest GPU's attention takes " +
+         against(m.gpu_attention_slowest_over_fastest, m.gpu_attention_imbalance) +
+         " (all compute: " + against(m.gpu_compute_slowest_over_fastest, m.gpu_compute_imbalance) + ").\n";
 }
 
 // The policy that needs the most memory; ties go to the first.

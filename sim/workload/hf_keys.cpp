@@ -14,7 +14,7 @@ constexpr std::string_view kHarmless[] = {
     "output_router_logits", "use_cache", "is_decoder", "tokenizer_class", "prefix", "problem_type",
     "id2label", "label2id", "num_labels", "finetuning_task", "task_specific_params",
     "chunk_size_feed_forward", "gradient_checkpointing", "name", "quantization_config", "compression_config",
-    "cache_implementation", "attn_implementation",
+    "cache_implementation", "attn_implementation", "is_llama_config", "interpolate_factor", "full_attn_mod",
     // Generation.
     "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "temperature",
     "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "diversity_penalty",

@@ -151,9 +151,15 @@ bool read_gated(Config& config, const std::string& type, const HfOptions& option
   const bool silu = activation == "silu" || activation == "swish";
   if (!silu && !is_known_activation(activation))
     config.fail(key, "an activation that is priced (" + known_activations() + ")");
+  if (defaults != nullptr || silu) {
+    const bool gated = defaults == nullptr || defaults->gated;
+    if (options.gated_ffn && *options.gated_ffn != gated)
+      throw UserError(config.path() +
+                      ": gated_ffn beside hf_config: expected none, since the file says that its FFN is " +
+                      (gated ? "gated" : "not gated") + ", found " + (gated ? "false" : "true"));
+    return gated;
+  }
   if (options.gated_ffn) return *options.gated_ffn;
-  if (defaults != nullptr) return defaults->gated;
-  if (silu) return true;
   config.fail(key,
               "silu, or a known model_type, which says whether the FFN is gated, or gated_ffn beside "
               "hf_config in the study");
@@ -175,12 +181,20 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
   return sliding;
 }
 
-void read_windows(Config& config, const TypeDefaults& type, ModelShape& m) {
+void read_windows(Config& config, const TypeDefaults& type, bool known, ModelShape& m) {
+  const bool says_on = config.find("use_sliding_window") != nullptr;
   const bool on = config.flag_or("use_sliding_window", type.window_on);
   const std::int64_t window = config.count_or("sliding_window", 0);
+  if (config.count_or("sliding_window_size", window) != window)  // Gemma 2 states it twice
+    config.fail("sliding_window_size", "the same as sliding_window");
   const std::string every_key = config.one_of({"sliding_window_pattern", "_sliding_window_pattern"});
   (void)config.find("_sliding_window_pattern");
-  const std::int64_t every = config.positive_or(every_key, type.every_full);
+  const bool lists = config.find("layer_types") != nullptr;  // says it all
+  const std::int64_t every = lists ? type.every_full : config.positive_or(every_key, type.every_full);
+  if (!known && !says_on && !lists && config.find(every_key) == nullptr && window > 0)
+    config.fail(
+        "sliding_window",
+        "layer_types or sliding_window_pattern beside it, since model_type does not say which layers slide");
   // Qwen's: the first so many layers see everything.
   const auto full_first = static_cast<int>(type.window_on ? config.count_or("max_window_layers", 0)
                                                           : config.count_or("max_window_layers", 28));
@@ -352,10 +366,12 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   m.vocab = config.positive("vocab_size");
   m.tied_embeddings = config.flag_or("tie_word_embeddings", type.tied);
   m.gated_ffn = read_gated(config, type_name, options);
-  const std::string bias = config.one_of({"attention_bias", "qkv_bias", "use_bias"});
-  for (const char* other : {"attention_bias", "qkv_bias", "use_bias"}) (void)config.find(other);
+  const std::initializer_list<const char*> biases{"attention_bias", "qkv_bias", "use_bias", "use_qkv_bias"};
+  const std::string bias = config.one_of(biases);
+  for (const char* other : biases) (void)config.find(other);
+  if (config.text_or("mlp_type", "default") != "default") config.fail("mlp_type", "default");
   m.qkv_bias = config.flag_or(bias, type.qkv_bias);
-  read_windows(config, type, m);
+  read_windows(config, type, known != nullptr, m);
   read_moe(config, m);
   read_mla(config, m);
   for (const char* key :

@@ -1,8 +1,9 @@
 // Which layers are recomputed when `k` of the model's are: the next one is always of the virtual stage with
 // the smallest share of its layers recomputed, ties to the lowest (whose rank keeps the most micro-batches in
-// flight). So k + 1 layers are the k layers and one more on every stage that has changed: more recompute
-// never takes more memory on any stage, which a search for the fewest layers that fit relies on. A share
-// computed from k alone (k x layers up to a stage, rounded) does not have this property.
+// flight). So k + 1 layers are the k layers and one more: no stage keeps more activations than before,
+// which a search for the fewest layers that fit relies on (a stage's first recomputed layer adds the layer at
+// work, so that there, with one micro-batch in flight, memory can rise a little). A share computed from k
+// alone (k x layers up to a stage, rounded) does not have this property.
 #pragma once
 
 #include <vector>

@@ -176,6 +176,15 @@ TEST_CASE("a study's own degree is tried, also where it is no power of two") {
   CHECK(hbp_degrees(options) == std::vector<int>{1, 2, 4, 8, 6});
 }
 
+TEST_CASE("a length that no document asks for is no candidate, however cheap nothing is") {
+  const Machine machine;
+  const std::vector<GlobalBatch> batches = document_batches({std::vector<std::int64_t>(64, 512)});
+  const GroupSearch found = choose(machine, batches, eight_gpus());
+  CHECK(found.unused == std::vector<std::int64_t>{64, 128, 256});
+  REQUIRE(found.candidates.size() == 2);
+  for (const GroupCandidate& c : found.candidates) CHECK(c.seconds > 0);
+}
+
 TEST_CASE("no length fits: no groups") {
   Machine machine;
   machine.rank_tokens = 1;

@@ -183,3 +183,15 @@ TEST_CASE("Optimal sharding is never slower than per-sequence or per-document; a
     REQUIRE((total(b) == sequence || total(b) == document));
   }
 }
+
+TEST_CASE("Ulysses shares heads out at any CP degree that divides them, not at powers of two only") {
+  // 28 query heads: at CP 7 a rank has 4 of them, at CP 4 it has 7, over all 64K tokens.
+  const MicroBatch micro_batch = documents({65536});
+  const auto gpu_seconds = [&](int context) {
+    const Models models(builtin_model("qwen2.5-7b"), context_parallel(context, ContextComm::ulysses));
+    const MicroBatchCost cost = cost_of(models, micro_batch, "per-document");
+    return to_seconds(cost.attention_forward[0].front()) * context;
+  };
+  CHECK(gpu_seconds(7) == doctest::Approx(gpu_seconds(4)).epsilon(0.05));
+  CHECK(gpu_seconds(7) == doctest::Approx(gpu_seconds(2)).epsilon(0.05));
+}

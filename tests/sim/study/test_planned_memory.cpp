@@ -35,6 +35,10 @@ void* counted(void* block) {
 void* operator new(std::size_t bytes) {
   return counted(std::malloc(bytes));
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  void* block = std::malloc(bytes);
+  return block == nullptr ? nullptr : counted(block);
+}
 void operator delete(void* block) noexcept {
   live -= malloc_usable_size(block);
   std::free(block);

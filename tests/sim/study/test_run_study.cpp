@@ -143,7 +143,7 @@ TEST_CASE("A study that cannot run says which file and why") {
     CHECK(message.rfind("study.json: ", 0) == 0);
     CHECK(message.find(part) != std::string::npos);
   };
-  says(refused(with("/cluster/profile", "h100")), "cluster.profile: unknown profile 'h100'");
+  says(refused(with("/cluster/profile", "h100")), "cluster.profile: unknown profile \"h100\"");
   says(refused(with("/trace", {{"file", "no_such_trace.txt"}})), "no_such_trace.txt");
   says(refused(with("/trace", {{"distribution", "wlb-129k"}})), "wlb-129k");
   says(refused(with("/trace", {{"uniform", 1024}, {"documents", 10}})),
@@ -152,7 +152,8 @@ TEST_CASE("A study that cannot run says which file and why") {
 }
 
 TEST_CASE(
-    "Padding error: a window that 2 x CP does not divide is a refused row, with tail it is padded and counted") {
+    "Padding error: a window that 2 x CP does not divide is a refused row, with tail it is padded and "
+    "counted") {
   json file = small_study();
   file["batch"]["context_window"] = 32769;
   file["policies"] = {{{"name", "plain"}, {"shard", "per-sequence"}, {"pad", "error"}}};

@@ -80,7 +80,7 @@ json gemma2() {
     "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256,
     "cache_implementation": "hybrid", "head_dim": 256, "hidden_size": 3584, "intermediate_size": 14336,
     "num_attention_heads": 16, "num_hidden_layers": 42, "num_key_value_heads": 8, "sliding_window": 4096,
-    "sliding_window_size": null, "vocab_size": 256000})"));
+    "sliding_window_size": 4096, "vocab_size": 256000})"));
 }
 
 json qwen2_moe() {
@@ -185,7 +185,7 @@ TEST_CASE("GPT-2 and StarCoder2: a GELU between two matrices, not three") {
   const json coder = with(kUsual, json::parse(R"({
     "model_type": "starcoder2", "activation_function": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh",
     "embedding_dropout": 0.1, "residual_dropout": 0.1, "hidden_size": 3072, "intermediate_size": 12288,
-    "mlp_type": null, "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24,
+    "mlp_type": "default", "norm_epsilon": 1e-05, "norm_type": "layer_norm", "num_attention_heads": 24,
     "num_hidden_layers": 30, "num_key_value_heads": 2, "sliding_window": 4096, "use_bias": true,
     "vocab_size": 49152})"));
   const ModelShape m = read(coder);
@@ -206,9 +206,17 @@ TEST_CASE("An activation alone does not say whether an FFN is gated") {
   CHECK(read(other, gated(true)).gated_ffn);
   other["hidden_act"] = "silu";
   CHECK(read(other).gated_ffn);
+  CHECK_THROWS_WITH(read(other, gated(false)), doctest::Contains("the file says that its FFN is gated"));
   CHECK(refusal(with(llama(), {{"hidden_act", "xielu"}})) ==
         "hidden_act: expected an activation that is priced (silu, swish, gelu, gelu_new, gelu_fast, "
         "gelu_pytorch_tanh, quick_gelu, relu, relu2), found \"xielu\"");
+}
+
+TEST_CASE("Of a model type that is not known a window asks which layers slide") {
+  json other = with(llama(), {{"model_type", "mine"}, {"sliding_window", 4096}});
+  CHECK(refusal(other).find("sliding_window: expected layer_types or sliding_window_pattern beside it") == 0);
+  other["sliding_window_pattern"] = 2;
+  CHECK(read(other).sliding_window == 4096);
 }
 
 TEST_CASE("Qwen2-MoE: a shared expert of its own width, and rules of which layers have experts") {

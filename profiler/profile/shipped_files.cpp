@@ -1,0 +1,53 @@
+#include "profiler/profile/shipped_files.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "policies/error.h"
+#include "policies/policy.h"
+#include "profiler/profile/json_fields.h"  // joined
+
+namespace equipoise {
+
+namespace fs = std::filesystem;
+
+std::vector<fs::path> ShippedFiles::directories() const {
+  std::vector<fs::path> found;
+  if (const char* own = std::getenv(variable)) found.emplace_back(own);
+  std::error_code ignored;
+  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
+  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise" / share);
+  found.emplace_back(source_tree);
+  return found;
+}
+
+std::vector<std::string> ShippedFiles::names() const {
+  std::vector<std::string> names;
+  std::error_code ignored;
+  for (const fs::path& directory : directories())
+    for (const fs::directory_entry& entry : fs::directory_iterator(directory, ignored))
+      if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+fs::path ShippedFiles::find(std::string_view name_or_path) const {
+  fs::path as_file{std::string(name_or_path)};
+  std::error_code unreadable;  // a name that is too long for the file system is no file
+  if (as_file.extension() == ".json" || name_or_path.find('/') != std::string_view::npos) {
+    if (fs::is_regular_file(as_file, unreadable)) return as_file;
+    throw UserError(as_file.string() + ": no such file of a " + kind);
+  }
+  for (const fs::path& directory : directories()) {
+    fs::path candidate = directory / (std::string(name_or_path) + ".json");
+    if (fs::is_regular_file(candidate, unreadable)) return candidate;
+  }
+  const std::vector<std::string> known = names();
+  const std::string near(nearest_name(name_or_path, known));
+  throw UserError(std::string("unknown ") + kind + " \"" + std::string(name_or_path) + "\"" +
+                  (near.empty() ? "" : ", did you mean \"" + near + "\"?") + " (known: " + joined(known) +
+                  ", or " + or_path + ")");
+}
+
+}  // namespace equipoise
