@@ -140,18 +140,29 @@ double plan_json_bytes(const PlanSize& size) {
          kStepText * size.steps;
 }
 
+double plan_json_memory(const PlanSize& size) {
+  constexpr double kSliceValue = 140;  // a list of three numbers
+  constexpr double kMicroBatchValue = 600;
+  const double values = kSliceValue * (size.slices + size.carried) + kMicroBatchValue * size.micro_batches;
+  return values + kGrowth * plan_json_bytes(size);
+}
+
 void check_planned_memory(const Study& study, const DocumentTotals& totals, const RunStudyOptions& options,
                           const MemoryLimit& limit) {
   const double documents = documents_bytes(totals);
-  require_memory(study.file + ": holding the documents", documents, limit,
-                 "fewer steps or smaller batches");
-  double kept = 0;
+  require_memory(study.file + ": holding the documents", documents, limit, "fewer steps or smaller batches");
+  double kept = 0, written = 0;
   for (const PolicyRun& run : study.policies) {
-    const double plan = plan_bytes(plan_size(run, totals), run.pack);
+    const PlanSize size = plan_size(run, totals);
+    const double plan = plan_bytes(size, run.pack);
     require_memory(study.file + ": the plan of " + run.label, documents + kept + plan, limit,
                    "fewer steps, or larger sizes (chunk_size, max_tokens, pack_length, fewer micro_batches)");
-    if (options.keep_plans) kept += plan;
+    if (!options.keep_plans) continue;
+    kept += plan;
+    written = std::max(written, plan_json_memory(size));
   }
+  require_memory(study.file + ": writing plan.json", documents + kept + written, limit,
+                 "fewer steps, or larger sizes (chunk_size, max_tokens, pack_length, fewer micro_batches)");
 }
 
 void check_planned_run(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,

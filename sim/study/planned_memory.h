@@ -46,8 +46,9 @@ double simulation_bytes(const RunModels& models, const PolicyRun& run, const Pla
 // Bytes of what `details` writes of one policy: timelines and Chakra traces.
 double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
                      const RunStudyOptions& options);
-// Of its plan.json.
+// Of its plan.json, and of what is held while it is written.
 double plan_json_bytes(const PlanSize& size);
+double plan_json_memory(const PlanSize& size);
 
 // Throws UserError where a policy's plan would not fit into the limit. Needs neither trace nor profile.
 void check_planned_memory(const Study& study, const DocumentTotals& totals, const RunStudyOptions& options,

@@ -281,15 +281,17 @@ std::string gpus_csv(const StudyResult& result) {
   return out.str();
 }
 
+// A value of JSON per slice is many times its text: only one policy's plan is held as such.
 std::string plans_json_text(const Study& study, const StudyResult& result) {
-  json plans = json::array();
+  std::string text = R"({"plans":[)";
   for (const PolicyResult& p : result.policies) {
     const int layers = checkpointed_layers(layout_of(study, p.run), study.model.layers);
     json node = plan_json(p.plan, metrics_json(p.metrics), layers);
     node["name"] = p.run.label;
-    plans.push_back(std::move(node));
+    if (&p != &result.policies.front()) text += ',';
+    text += node.dump();
   }
-  return json{{"schema", "equipoise.plans/1"}, {"plans", std::move(plans)}}.dump() + "\n";
+  return text + R"(],"schema":"equipoise.plans/1"})" + '\n';
 }
 
 }  // namespace equipoise

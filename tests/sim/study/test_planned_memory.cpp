@@ -11,6 +11,7 @@
 #include <new>
 
 #include "policies/policy.h"
+#include "sim/report/plan_json.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
 #include "tests/scratch_folder.h"
@@ -36,8 +37,11 @@ void* operator new(std::size_t bytes) {
   return counted(std::malloc(bytes));
 }
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  void* block = std::malloc(bytes);
-  return block == nullptr ? nullptr : counted(block);
+  try {
+    return operator new(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 void operator delete(void* block) noexcept {
   live -= malloc_usable_size(block);
@@ -90,6 +94,11 @@ void check_plan(const nlohmann::json& file) {
         const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
         CHECK(!plan.steps.empty());
       }));
+  const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
+  check_near(plan_json_memory(plan_size(run, totals_of(inputs.documents))), peak_of([&] {
+               const std::string text = plan_json(plan, nullptr, 0).dump();
+               CHECK(!text.empty());
+             }));
   // The study file alone says nearly as much.
   check_near(plan_bytes(plan_size(run, foreseen_documents(study)), run.pack), estimate);
 }
