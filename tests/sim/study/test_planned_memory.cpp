@@ -89,11 +89,13 @@ void check_plan(const nlohmann::json& file) {
   const PolicyRun& run = study.policies.front();
   const QuadraticWorkload workload;
   const double estimate = plan_bytes(plan_size(run, totals_of(inputs.documents)), run.pack);
+#ifdef NDEBUG  // with assertions every plan is verified, which holds as much again
   check_near(
       estimate, peak_of([&] {
         const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
         CHECK(!plan.steps.empty());
       }));
+#endif
   const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
   check_near(plan_json_memory(plan_size(run, totals_of(inputs.documents))), peak_of([&] {
                const std::string text = plan_json(plan, nullptr, 0).dump();
