@@ -1,6 +1,6 @@
-// Two published steps, simulated with the default of their framework and what their source states. A change of
-// the cost models or of a preset that leaves a preset's stated error behind fails here, without the tables that
-// the presets were fitted to.
+// Two published steps, simulated with the default of their framework and what their source states. A change
+// of the cost models or of a preset that leaves a preset's stated error behind fails here, without the tables
+// that the presets were fitted to.
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -8,8 +8,8 @@
 #include <string>
 
 #include "sim/framework/preset.h"
-#include "sim/study/study.h"
 #include "sim/study/run_study.h"
+#include "sim/study/study.h"
 #include "traces/json_text.h"
 
 using namespace equipoise;
@@ -63,7 +63,7 @@ TEST_CASE("Llama 3.1 405B on 576 GPUs: 17.20 s a step (NVIDIA dgxc-benchmarking 
 }
 
 TEST_CASE("MPT 30B on 256 GPUs: 2,148 tokens/s a GPU (MosaicML llm-foundry, benchmarking/README.md)") {
-  const json model = {{"name", "mpt-30b"}, {"layers", 48},   {"hidden", 7168},   {"heads", 56},
+  const json model = {{"name", "mpt-30b"}, {"layers", 48},   {"hidden", 7168},    {"heads", 56},
                       {"ffn", 28672},      {"vocab", 50368}, {"gated_ffn", false}};
   const json study = uniform_study(2048, model, {{"data", 256}, {"recompute", "full"}}, "fsdp", 2048, 8);
   const double published = 2048.0 * 2048 / 256 / 2148;

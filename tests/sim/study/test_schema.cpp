@@ -78,8 +78,8 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
 }
 
 TEST_CASE("Every policy key of the schema stands in some policy's row, or concerns all") {
-  const std::set<std::string> of_all = {"name",      "label", "shard",  "schedule", "recompute",
-                                        "published", "order", "verify"};
+  const std::set<std::string> of_all = {"name",      "label",     "shard", "schedule",
+                                        "recompute", "published", "order", "verify"};
   const json all = schema();
   const json& entry = all["definitions"]["policy"]["properties"];
   for (const auto& [key, value] : entry.items()) {
