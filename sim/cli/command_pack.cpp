@@ -255,14 +255,12 @@ void print_table(const std::vector<Packed>& all, const DocumentSet& documents, s
       << table.text();
 }
 
-// A plan as JSON is held as a tree, and once more as text.
+// The plans of all policies are held as JSON, and once more as text.
 void check_json(const Study& study, const DocumentTotals& totals, const MemoryLimit& limit) {
-  constexpr double kSliceTree = 120, kMicroBatchTree = 500;
   double bytes = documents_bytes(totals);
   for (const PolicyRun& run : study.policies) {
     const PlanSize size = plan_size(run, totals);
-    bytes += plan_bytes(size, run.pack) + kSliceTree * (size.slices + size.carried) +
-             kMicroBatchTree * size.micro_batches + plan_json_bytes(size);
+    bytes += plan_bytes(size, run.pack) + plan_json_memory(size);
   }
   require_memory("--format json", bytes, limit, "--format table or csv");
 }

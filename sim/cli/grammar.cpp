@@ -128,9 +128,15 @@ void add_profile(CLI::App& app, int& status) {
 }  // namespace
 
 void add_memory_option(CLI::App& command, double& max_memory_GB) {
-  command.add_option("--max-memory-GB", max_memory_GB,
-                     "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS "
-                     "by default");
+  command
+      .add_option("--max-memory-GB", max_memory_GB,
+                  "Most memory to plan for; the least of 80% of the machine's, the cgroup's and RLIMIT_AS "
+                  "by default")
+      ->check([](const std::string& typed) {  // 0 is what stands for "not typed"
+        double value = 0;
+        const bool is_zero = CLI::detail::lexical_cast(typed, value) && value == 0;
+        return std::string(is_zero ? "expected a number from 0.1 to 1000000, found 0" : "");
+      });
 }
 
 int run_program(int argc, char** argv) {

@@ -25,8 +25,9 @@ MemoryLimit default_memory_limit();
 // `max_memory_GB` as typed for --max-memory-GB; 0: the default. Throws UserError for what is no size.
 MemoryLimit memory_limit(double max_memory_GB);
 
-// Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); allow it
-// with --max-memory-GB 13". `instead`: what else would help, such as "a larger chunk_size"; may be empty.
+// Throws UserError: "<what>: needs about 12.5 GB of memory, the limit is 2 GB (--max-memory-GB); expected
+// <instead>, or --max-memory-GB 13". `instead`: what else would help, such as "a larger chunk_size"; may be
+// empty.
 void require_memory(const std::string& what, double bytes, const MemoryLimit& limit,
                     const std::string& instead = "");
 

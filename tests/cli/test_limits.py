@@ -53,6 +53,7 @@ class NoInternalFault(Case):
         self.refused(*schedule, "--backward-ratio", 1e308, says=["--backward-ratio", "1e6"])
         self.refused(*schedule, "--p2p", 1e308, says=["--p2p", "1e12"])
         self.refused(*schedule, "--profile", "h100-sxm", "--tensor", 0, says=["--tensor", "found 0"])
+        self.refused(*schedule, "--max-memory-GB", 0, says=["--max-memory-GB", "0.1", "found 0"])
         self.refused("profiles", "show", "x" * 5000, says=["unknown profile"])
         self.refused("study", self.write("study.json", STUDY), "--set", "batch.steps=1e999", says=["--set batch.steps"])
 

@@ -7,21 +7,14 @@
 #include "sim/engine/event_loop.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/engine/random_graph.h"
+#include "tests/sim/topology/hgx.h"
 
 using namespace equipoise;
+using testing::hgx;
 
 namespace {
 
 constexpr SimTime kSecond = 1000000000000;
-
-// Nodes of eight GPUs with NVLink of 450 GB/s and a NIC of 50 GB/s each.
-FabricOptions hgx() {
-  FabricOptions options;
-  options.gpus_per_node = 8;
-  options.nvlink_GBps = 450;
-  options.nic_GBps = 50;
-  return options;
-}
 
 }  // namespace
 

@@ -24,6 +24,16 @@ inline nlohmann::json small_study() {
   })");
 }
 
+// The small study with one row and what differs; nothing to compare it with.
+inline nlohmann::json small_study_of(const nlohmann::json& policy,
+                                     const nlohmann::json& patch = nlohmann::json::object()) {
+  nlohmann::json file = small_study();
+  file["policies"] = {policy};
+  file.erase("baseline");
+  file.merge_patch(patch);
+  return file;
+}
+
 inline Study parse(const nlohmann::json& file) {
   return parse_study(file, "study.json");
 }

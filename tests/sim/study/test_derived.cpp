@@ -19,11 +19,7 @@ StudyResult run(const json& file) {
 }
 
 PolicyResult row_of(const json& policy, const json& patch = json::object()) {
-  json file = small_study();
-  file["policies"] = {policy};
-  file.erase("baseline");
-  file.merge_patch(patch);
-  return run(file).policies[0];
+  return run(small_study_of(policy, patch)).policies[0];
 }
 
 double seconds_of(const PolicyResult& row) {

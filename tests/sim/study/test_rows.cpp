@@ -23,11 +23,7 @@ StudyResult run(const json& file, bool ignore_memory = false) {
 
 // One row of the small study.
 PolicyResult row_of(const json& policy, const json& patch = json::object()) {
-  json file = small_study();
-  file["policies"] = {policy};
-  file.erase("baseline");
-  file.merge_patch(patch);
-  return run(file).policies[0];
+  return run(small_study_of(policy, patch)).policies[0];
 }
 
 // The number after `key` in a reason.

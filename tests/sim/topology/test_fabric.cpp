@@ -5,8 +5,10 @@
 
 #include "policies/error.h"
 #include "sim/topology/fabric.h"
+#include "tests/sim/topology/hgx.h"
 
 using namespace equipoise;
+using testing::hgx;
 
 namespace {
 
@@ -33,15 +35,6 @@ void check_path(const Fabric& fabric, const std::vector<LinkId>& route, int from
     at = ends[link].second;
   }
   CHECK(at == fabric.gpu(to));
-}
-
-// Nodes of eight GPUs with NVLink of 450 GB/s and a NIC of 50 GB/s each.
-FabricOptions hgx() {
-  FabricOptions options;
-  options.gpus_per_node = 8;
-  options.nvlink_GBps = 450;
-  options.nic_GBps = 50;
-  return options;
 }
 
 }  // namespace
