@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "policies/random.h"
+#include "policies/base/random.h"
 
 namespace equipoise::kernels {
 

@@ -7,10 +7,10 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/random.h"
 
 namespace equipoise {
 

@@ -52,8 +52,4 @@ const Policy& packing_policy(std::string_view name);
 // Step::pack_ms, and in debug builds or with options.verify the validator checks the plan.
 Plan make_plan(const Policy& policy, const PackingProblem& problem);
 
-// Nearest of `known` to `name` by edit distance, for "did you mean"; empty if nothing is near.
-std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known);
-std::string_view nearest_name(std::string_view name, const std::vector<std::string>& known);
-
 }  // namespace equipoise

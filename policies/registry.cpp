@@ -3,8 +3,8 @@
 #include <array>
 #include <string>
 
+#include "policies/base/names.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/error.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/packing.h"
 #include "policies/policy.h"
@@ -126,18 +126,7 @@ std::span<const Policy> packing_policies() {
 }
 
 const Policy& packing_policy(std::string_view name) {
-  std::vector<std::string_view> names;
-  for (const Policy& policy : kPolicies) {
-    if (policy.name == name) return policy;
-    names.push_back(policy.name);
-  }
-  const std::string_view nearest = nearest_name(name, names);
-  std::string message = "policy: unknown \"";
-  message.append(name).append("\"");
-  if (!nearest.empty()) message.append("; did you mean \"").append(nearest).append("\"?");
-  message.append(" (known:");
-  for (const std::string_view known : names) message.append(" ").append(known);
-  throw UserError(message + ")");
+  return find_named(kPolicies, name, "policy");
 }
 
 }  // namespace equipoise

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 

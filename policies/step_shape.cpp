@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 

@@ -7,8 +7,8 @@ import pathlib
 import re
 import sys
 
-ROOMS = """policies traces kernels profiler/profile profiler/fit profiler/measure sim/schedule sim/framework sim/limits
-sim/topology sim/workload sim/cost sim/memory sim/engine sim/engine/stage sim/engine/op sim/metrics sim/report sim/study
+ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/measure sim/schedule sim/framework sim/limits
+sim/topology sim/workload sim/cost sim/memory sim/engine sim/engine/graph sim/engine/stage sim/engine/op sim/metrics sim/report sim/study
 sim/calibration sim/cli""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 

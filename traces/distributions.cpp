@@ -3,9 +3,9 @@
 #include <array>
 #include <cmath>
 
-#include "policies/error.h"
-#include "policies/random.h"
-#include "traces/known_names.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/base/random.h"
 #include "traces/length_distribution.h"
 #include "traces/synth.h"
 

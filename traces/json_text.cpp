@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "policies/error.h"
-#include "traces/text_file.h"
-#include "traces/utf8.h"
+#include "policies/base/error.h"
+#include "policies/base/text_file.h"
+#include "policies/base/utf8.h"
 
 namespace equipoise {
 namespace {

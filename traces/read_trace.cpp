@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/base/utf8.h"
 #include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
-#include "traces/known_names.h"
 #include "traces/trace.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <cmath>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

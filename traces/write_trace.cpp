@@ -1,4 +1,4 @@
-#include "traces/atomic_file.h"
+#include "policies/base/atomic_file.h"
 #include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 #include "traces/trace.h"

@@ -3,7 +3,7 @@
 #include <bit>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {

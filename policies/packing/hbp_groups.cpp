@@ -11,7 +11,7 @@
 #include <cmath>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/packing/hbp.h"
 #include "policies/step_shape.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
 #include "policies/step_shape.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "policies/base/random.h"
 #include "policies/packs.h"
-#include "policies/random.h"
 
 namespace equipoise {
 

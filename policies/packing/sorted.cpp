@@ -8,11 +8,11 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/length_order.h"
 #include "policies/packing/packing.h"
 #include "policies/packing/padded.h"
 #include "policies/packs.h"
-#include "policies/random.h"
 
 namespace equipoise {
 

@@ -26,7 +26,7 @@
 #include <string>
 #include <utility>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
 #include "policies/packing/packing.h"

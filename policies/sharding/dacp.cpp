@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
 #include "policies/skrull/placement.h"

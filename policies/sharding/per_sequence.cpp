@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
 

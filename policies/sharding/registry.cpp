@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/sharding/rules.h"
 
 namespace equipoise {
@@ -45,16 +45,7 @@ std::span<const ShardPolicy> sharding_policies() {
 }
 
 const ShardPolicy& sharding_policy(std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const ShardPolicy& policy : kPolicies) {
-    if (policy.name == name) return policy;
-    known.push_back(policy.name);
-  }
-  const std::string_view nearest = nearest_name(name, known);
-  std::string message = "unknown sharding policy \"" + std::string(name) + "\"";
-  message += nearest.empty() ? "; see `equipoise list policies`"
-                             : "; did you mean \"" + std::string(nearest) + "\"?";
-  throw UserError(message);
+  return find_named(kPolicies, name, "sharding");
 }
 
 }  // namespace equipoise

@@ -5,7 +5,7 @@
 // Cost: O(tokens).
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
 

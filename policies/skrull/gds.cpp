@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
 #include "policies/skrull/placement.h"

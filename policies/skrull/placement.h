@@ -48,8 +48,8 @@ class Buckets {
   void distribute(std::size_t document);
 
   // Distributes the oldest local document of the rank with the least room (where documents come in ascending
-  // order of length it is that rank's shortest too), charges every rank, and goes on while any rank is over its
-  // bucket. False if such a rank has no local document left.
+  // order of length it is that rank's shortest too), charges every rank, and goes on while any rank is over
+  // its bucket. False if such a rank has no local document left.
   [[nodiscard]] bool roll_back();
 
   [[nodiscard]] Placement finish(bool failed);

@@ -1,5 +1,5 @@
 // Stands in for cbc.cpp in a program that was built without CBC.
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/solver/assignment_program.h"
 
 namespace equipoise {

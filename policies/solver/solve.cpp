@@ -1,6 +1,6 @@
 #include <chrono>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/solver/assignment_program.h"
 
 namespace equipoise {

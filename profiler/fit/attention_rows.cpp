@@ -4,10 +4,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
+#include "policies/base/text_file.h"
 #include "profiler/fit/samples.h"
-#include "traces/text_file.h"
 
 namespace equipoise {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise_form.h"

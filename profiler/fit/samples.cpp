@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/profile/collective_form.h"
 
 namespace equipoise {

@@ -3,7 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/elementwise_form.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "policies/error.h"
-#include "traces/atomic_file.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
 
 namespace equipoise::measure {
 

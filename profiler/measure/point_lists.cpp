@@ -4,8 +4,8 @@
 #include <cmath>
 #include <set>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "profiler/measure/layer_shapes.h"
 
 namespace equipoise::measure {

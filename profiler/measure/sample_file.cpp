@@ -4,9 +4,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
 #include "profiler/measure/pace_log.h"
-#include "traces/atomic_file.h"
 #include "traces/json_text.h"
 
 namespace equipoise::measure {

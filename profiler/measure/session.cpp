@@ -13,7 +13,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "policies/error.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
 #include "profiler/measure/check_report.h"
 #include "profiler/measure/collective_ruler.h"
 #include "profiler/measure/failures.h"
@@ -22,7 +23,6 @@
 #include "profiler/measure/ruler.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/measure/workload.h"
-#include "traces/atomic_file.h"
 
 namespace equipoise::measure {
 namespace {

@@ -4,7 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {

@@ -1,7 +1,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"

@@ -1,8 +1,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/json_fields.h"
@@ -47,10 +47,8 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   if (!networks.contains(wanted)) {
     std::vector<std::string> known;
     for (const auto& item : networks.items()) known.push_back(item.key());
-    const std::string near(nearest_name(wanted, known));
-    throw UserError("profile " + profile.name() + " has no network '" + wanted + "'" +
-                    (near.empty() ? "" : ", did you mean '" + near + "'?") + " (it has: " + joined(known) +
-                    ")");
+    throw UserError("profile " + profile.name() + " has no network \"" + wanted + "\"" +
+                    did_you_mean(wanted, known) + " (it has: " + joined(known) + ")");
   }
   const std::string here = where + ".networks." + wanted;
   fit_->network = network_parameters(networks.at(wanted), here);

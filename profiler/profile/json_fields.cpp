@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 
 namespace equipoise {
 namespace {
@@ -62,16 +62,10 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
   for (const auto& item : node.items()) {
     if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
     const std::vector<std::string> names(known.begin(), known.end());
-    const std::string near(nearest_name(item.key(), names));
-    throw UserError(where + ": unknown key '" + item.key() + "'" +
-                    (near.empty() ? "; known: " + joined(names) : "; did you mean '" + near + "'?"));
+    const std::string near = did_you_mean(item.key(), names);
+    throw UserError(where + ": unknown key \"" + item.key() + "\"" +
+                    (near.empty() ? ", allowed: " + joined(names) : near));
   }
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
 }
 
 std::string short_number(double value) {

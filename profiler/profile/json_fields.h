@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/json_text.h"  // read_json_file, for those who read fields
 
 namespace equipoise {
@@ -20,9 +20,6 @@ double non_negative_field(const nlohmann::json& node, const std::string& key, co
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
-
-// "a, b, c"
-std::string joined(const std::vector<std::string>& names);
 
 // Runs `read` over parts of a file that are not checked field by field: what has another type than it must
 // have is the file's fault, not ours.

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/shipped_files.h"
 

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "policies/error.h"
-#include "policies/policy.h"
-#include "profiler/profile/json_fields.h"  // joined
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 
 namespace equipoise {
 
@@ -44,10 +43,8 @@ fs::path ShippedFiles::find(std::string_view name_or_path) const {
     if (fs::is_regular_file(candidate, unreadable)) return candidate;
   }
   const std::vector<std::string> known = names();
-  const std::string near(nearest_name(name_or_path, known));
   throw UserError(std::string("unknown ") + kind + " \"" + std::string(name_or_path) + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + near + "\"?") + " (known: " + joined(known) +
-                  ", or " + or_path + ")");
+                  did_you_mean(name_or_path, known) + " (known: " + joined(known) + ", or " + or_path + ")");
 }
 
 }  // namespace equipoise

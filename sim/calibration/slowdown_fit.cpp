@@ -9,7 +9,7 @@
 #include <tuple>
 #include <utility>
 
-#include "sim/study/parallel.h"
+#include "policies/base/parallel.h"
 
 namespace equipoise {
 namespace {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <span>
 
-#include "policies/error.h"
-#include "sim/study/parallel.h"
+#include "policies/base/error.h"
+#include "policies/base/parallel.h"
 
 namespace equipoise {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 
 namespace equipoise {
 namespace {
@@ -18,11 +18,6 @@ std::vector<std::string> commands_of(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
     names.push_back(command->get_name());
   return names;
-}
-
-std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
-  const std::string_view near = nearest_name(name, known);
-  return near.empty() ? std::string() : ", did you mean \"" + std::string(near) + "\"?";
 }
 
 // "equipoise trace info": the command that was being parsed.

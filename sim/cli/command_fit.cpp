@@ -4,13 +4,13 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_tables.h"
-#include "traces/atomic_file.h"
 
 namespace equipoise {
 namespace {

@@ -11,13 +11,13 @@
 #include <sstream>
 #include <thread>
 
-#include "policies/error.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
+#include "policies/base/parallel.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/calibration/slowdown_fit.h"
 #include "sim/framework/preset.h"
 #include "sim/report/text_table.h"
-#include "sim/study/parallel.h"
-#include "traces/atomic_file.h"
 
 namespace equipoise {
 namespace {

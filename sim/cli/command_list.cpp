@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"

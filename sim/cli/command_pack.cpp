@@ -7,7 +7,8 @@
 #include <memory>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
@@ -23,7 +24,6 @@
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/policy_run.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 

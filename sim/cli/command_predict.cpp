@@ -8,7 +8,8 @@
 #include <ostream>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
@@ -18,7 +19,6 @@
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/report/text_table.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {

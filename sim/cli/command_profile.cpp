@@ -6,7 +6,7 @@
 #include <ostream>
 #include <system_error>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/measure/session.h"
 #include "profiler/profile/json_fields.h"
 #include "traces/synth.h"

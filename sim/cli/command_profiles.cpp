@@ -7,7 +7,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_tables.h"

@@ -8,7 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "sim/cli/schedule_profiled.h"
@@ -17,7 +18,6 @@
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 #include "sim/schedule/validate.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {

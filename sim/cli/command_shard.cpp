@@ -7,7 +7,7 @@
 #include <optional>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/sharding/kernel_pieces.h"
 #include "policies/workload.h"
 #include "profiler/profile/cost_models.h"

@@ -12,15 +12,15 @@
 #include <sstream>
 #include <thread>
 
-#include "policies/error.h"
-#include "sim/cli/staged_folder.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
+#include "policies/base/staged_folder.h"
+#include "policies/base/utf8.h"
 #include "sim/report/csv.h"
 #include "sim/study/json_object.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/study_report.h"
 #include "sim/study/sweep_table.h"
-#include "traces/atomic_file.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 

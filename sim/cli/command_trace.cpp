@@ -9,11 +9,11 @@
 #include <filesystem>
 #include <ostream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "sim/limits/memory_limit.h"
 #include "traces/stats.h"
 #include "traces/synth.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {

@@ -7,7 +7,8 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/sizes.h"
 
 namespace equipoise {
 
@@ -21,14 +22,10 @@ Format parse_format(std::string_view text) {
 std::int64_t parse_length(std::string_view text, std::string_view option) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   std::int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const std::from_chars_result parsed = std::from_chars(text.data(), end, value);
-  const std::string_view suffix(parsed.ptr, static_cast<std::size_t>(end - parsed.ptr));
-  const std::int64_t unit = suffix.empty() ? 1 : suffix == "K" ? 1 << 10 : suffix == "M" ? 1 << 20 : 0;
-  if (parsed.ec != std::errc{} || unit == 0 || value < 1 || value > kMost / unit)
+  if (!parse_size(text, value) || value < 1 || value > kMost)
     throw UserError(std::string(option) + ": expected an integer from 1 to 2^31 (K and M allowed), found \"" +
                     std::string(text) + '"');
-  return value * unit;
+  return value;
 }
 
 std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view option) {

@@ -12,14 +12,14 @@
 #include <string>
 #include <string_view>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "sim/cli/argument_errors.h"
 #include "sim/cli/command_profile.h"
 #include "sim/cli/command_schedule.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
 #include "sim/limits/memory_limit.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/cli/command_fit.h"
 #include "sim/cli/command_fit_steps.h"
 #include "sim/cli/command_predict.h"

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/cli/command_list.h"
 #include "sim/cli/command_pack.h"
 #include "sim/cli/command_study.h"

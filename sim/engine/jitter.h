@@ -5,8 +5,8 @@
 
 #include <cstdint>
 
-#include "policies/random.h"
-#include "sim/engine/time.h"
+#include "policies/base/clock.h"
+#include "policies/base/random.h"
 
 namespace equipoise {
 
@@ -30,8 +30,8 @@ struct Jitter {
 };
 
 // Rounds to the nearest picosecond.
-inline SimTime scaled(SimTime duration, double factor) {
-  return SimTime{static_cast<std::int64_t>(static_cast<double>(duration) * factor + 0.5)};
+inline Picoseconds scaled(Picoseconds duration, double factor) {
+  return Picoseconds{static_cast<std::int64_t>(static_cast<double>(duration) * factor + 0.5)};
 }
 
 }  // namespace equipoise

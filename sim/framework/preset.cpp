@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/shipped_files.h"
 

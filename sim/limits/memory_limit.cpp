@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 
 namespace equipoise {
 namespace {

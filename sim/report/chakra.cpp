@@ -6,8 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "policies/base/atomic_file.h"
 #include "sim/report/protobuf.h"
-#include "traces/atomic_file.h"
 
 namespace equipoise {
 namespace {
@@ -81,11 +81,11 @@ class RankTrace {
     put_text(message_, field::kVersion, kVersion);
     finish();
   }
-  std::uint64_t kernel(std::string_view name, SimTime duration, double flops, double bytes,
+  std::uint64_t kernel(std::string_view name, Picoseconds duration, double flops, double bytes,
                        const Ids& after) {
     begin(name, NodeType::compute, after);
     // The difference of rounded sums.
-    const auto micros = [](SimTime t) {
+    const auto micros = [](Picoseconds t) {
       return static_cast<std::uint64_t>(std::llround(static_cast<double>(t) / kPicosecondsPerMicrosecond));
     };
     put_integer(message_, field::kDuration, micros(busy_ + duration) - micros(busy_));
@@ -145,7 +145,7 @@ class RankTrace {
 
   Bytes file_, message_, nested_;
   std::uint64_t next_ = 0;
-  SimTime busy_ = 0;
+  Picoseconds busy_ = 0;
 };
 
 // Walks the cells of one GPU.
@@ -271,7 +271,7 @@ class RankWalk {
   // The nodes of one op; none where it takes no time here and meets nobody.
   Ids step(const OpBlock& block, std::size_t s, const Ids& after) {
     const OpStep& step = block.steps[s];
-    const SimTime duration = block.durations[s * at(lane_->context) + at(c_)];
+    const Picoseconds duration = block.durations[s * at(lane_->context) + at(c_)];
     if (step.waits) {
       Ids both = after;
       if (background_ != kNone) both.push_back(background_);

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/engine/op_program.h"
+#include "sim/engine/op/op_program.h"
 #include "sim/topology/placement.h"
 
 namespace equipoise {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "traces/utf8.h"
+#include "policies/base/utf8.h"
 
 namespace equipoise {
 

@@ -4,7 +4,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/report/protobuf.h"
 
 namespace equipoise {

@@ -10,7 +10,8 @@
 
 namespace equipoise {
 
-// `metrics` is put in as it is. `layout_layers`: checkpointed layers of a micro-batch that names none of its own.
+// `metrics` is put in as it is. `layout_layers`: checkpointed layers of a micro-batch that names none of its
+// own.
 nlohmann::json plan_json(const Plan& plan, const nlohmann::json& metrics, int layout_layers = 0);
 
 // Metrics by their keys; absent ones are null. Only those that need no simulator for the second form.

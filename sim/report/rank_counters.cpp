@@ -23,13 +23,13 @@ RankCounters::RankCounters(PerfettoWriter& writer, TrackId parent, CounterSelect
     : writer_(writer), parent_(parent), selection_(selection) {}
 
 void RankCounters::show(Counter& counter, const char* name, const char* unit, std::int64_t value,
-                        SimTime when) {
+                        Picoseconds when) {
   if (value == counter.shown) return;
   if (counter.track == 0) counter.track = writer_.add_counter(name, unit, parent_);
   writer_.count(counter.track, when, counter.shown = value);
 }
 
-void RankCounters::show(const MemoryParts& parts, SimTime when) {
+void RankCounters::show(const MemoryParts& parts, Picoseconds when) {
   show(total_, "memory", "bytes", std::llround(parts.total()), when);
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const std::string name = std::string("memory: ") + kMemoryParts[i].key;
@@ -37,7 +37,7 @@ void RankCounters::show(const MemoryParts& parts, SimTime when) {
   }
 }
 
-void RankCounters::begin_step(RankLoad load, SimTime now) {
+void RankCounters::begin_step(RankLoad load, Picoseconds now) {
   load_ = std::move(load);
   in_flight_ = 0;
   memory_.reset();
@@ -49,8 +49,8 @@ void RankCounters::begin_step(RankLoad load, SimTime now) {
   show(load_.memory->fixed(load_.stage), now);
 }
 
-void RankCounters::op(const ScheduleOp& op, SimTime start, SimTime end,
-                      std::span<const SimTime> layer_starts) {
+void RankCounters::op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
+                      std::span<const Picoseconds> layer_starts) {
   const auto j = static_cast<std::size_t>(op.micro_batch);
   if (j >= load_.micro_batches.size()) return;  // it only keeps the lane in step with others
   if (selection_.tokens) {

@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/time.h"
+#include "policies/base/clock.h"
 #include "sim/memory/stage_memory.h"
 #include "sim/report/perfetto.h"
 
@@ -41,17 +41,18 @@ class RankCounters {
   RankCounters(const RankCounters&) = delete;  // memory_ looks into load_
   RankCounters& operator=(const RankCounters&) = delete;
 
-  void begin_step(RankLoad load, SimTime now);
+  void begin_step(RankLoad load, Picoseconds now);
   // The rank's next op, in the order of the schedule.
-  void op(const ScheduleOp& op, SimTime start, SimTime end, std::span<const SimTime> layer_starts = {});
+  void op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
+          std::span<const Picoseconds> layer_starts = {});
 
  private:
   struct Counter {
     TrackId track = 0;
     std::int64_t shown = 0;
   };
-  void show(Counter& counter, const char* name, const char* unit, std::int64_t value, SimTime when);
-  void show(const MemoryParts& parts, SimTime when);
+  void show(Counter& counter, const char* name, const char* unit, std::int64_t value, Picoseconds when);
+  void show(const MemoryParts& parts, Picoseconds when);
 
   PerfettoWriter& writer_;
   TrackId parent_;

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "traces/utf8.h"
+#include "policies/base/utf8.h"
 
 namespace equipoise {
 namespace {

@@ -53,7 +53,7 @@ class LayerStarts {
       rank.starts.clear();
     }
   }
-  void note(std::size_t rank, std::uint32_t run, std::uint32_t repetition, OpName name, SimTime start) {
+  void note(std::size_t rank, std::uint32_t run, std::uint32_t repetition, OpName name, Picoseconds start) {
     Rank& r = ranks_[rank];
     if (!r.any || r.run != run || r.repetition != repetition) {
       r.any = true;
@@ -66,15 +66,15 @@ class LayerStarts {
     r.counted = true;
     r.starts.push_back(r.start);
   }
-  [[nodiscard]] std::span<const SimTime> of(std::size_t rank) const { return ranks_[rank].starts; }
+  [[nodiscard]] std::span<const Picoseconds> of(std::size_t rank) const { return ranks_[rank].starts; }
 
  private:
   struct Rank {
     bool any = false;
     std::uint32_t run = 0, repetition = 0;  // at hand
-    SimTime start = 0;                      // of the repetition
+    Picoseconds start = 0;                  // of the repetition
     bool counted = false;
-    std::vector<SimTime> starts;
+    std::vector<Picoseconds> starts;
   };
   std::vector<Rank> ranks_;
 };
@@ -171,7 +171,7 @@ TrackId Timeline::stream_track(int lane, int stage, int rank, int tensor, Stream
   return track(key, name_of(stream), rank_track(lane, stage, rank, tensor), static_cast<int>(stream));
 }
 
-void Timeline::end_slice(TrackId track, SimTime when) {
+void Timeline::end_slice(TrackId track, Picoseconds when) {
   writer_.end(track, offset_ + when);
   ++slices_;
 }
@@ -186,7 +186,7 @@ std::uint64_t Timeline::flow_of(int lane, int stage, int cell, int rank) const {
   return (flow << 11 | static_cast<std::uint64_t>(rank)) + 1;
 }
 
-void Timeline::begin_op(TrackId track, SimTime when, const Step& step, int lane, const ScheduleOp& op,
+void Timeline::begin_op(TrackId track, Picoseconds when, const Step& step, int lane, const ScheduleOp& op,
                         std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving) {
   const MicroBatch& micro_batch = micro_batch_of(step, lane, op.micro_batch);
   const std::string documents = documents_text(micro_batch);
@@ -249,8 +249,9 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
     const int c = static_cast<int>(r) / program.tensor;
     const int t = static_cast<int>(r) % program.tensor;
     if (!selects(selection_.ranks, c) || (t > 0 && !selection_.all_tensor_ranks)) continue;
-    const SimTime start = result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_cell) * ranks + r];
-    const SimTime duration =
+    const Picoseconds start =
+        result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_cell) * ranks + r];
+    const Picoseconds duration =
         result.recorded != nullptr
             ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
             : l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
@@ -285,11 +286,11 @@ void Timeline::write_end(const OpProgram& program, const OpResult& result, int s
     writer_.begin(row, offset_ + bucket.start, writer_.slice_name(name_of(OpName::dp_reduce)));
     end_slice(row, bucket.end);
   }
-  SimTime time = result.end_begins[at(stage) * at(program.tensor)];
+  Picoseconds time = result.end_begins[at(stage) * at(program.tensor)];
   for (std::size_t i = 0; i < end.steps.size(); ++i) {
-    const SimTime ends = result.recorded != nullptr
-                             ? result.recorded->steps_end[at(stage) * at(program.tensor)][i]
-                             : time + end.durations[i];
+    const Picoseconds ends = result.recorded != nullptr
+                                 ? result.recorded->steps_end[at(stage) * at(program.tensor)][i]
+                                 : time + end.durations[i];
     if (ends > time) {
       writer_.begin(row, offset_ + time, writer_.slice_name(name_of(end.steps[i].name)));
       end_slice(row, ends);
@@ -391,10 +392,10 @@ void Timeline::add(const Step& step, const StepResult& result, const StepLoads& 
     for (int c = 0; c < step.lanes[at(lane)].context; ++c)
       if (selection_.ranks.empty() ? c == fullest : selects(selection_.ranks, c))
         if (RankCounters* own = begin_counters(step, loads, lane, stage, c, splits)) counters.push_back(own);
-    SimTime free = 0;
+    Picoseconds free = 0;
     for (const StageOp* op : ops) {
       // CP ranks may drift apart: the first may begin an op before the last has ended the one before.
-      const SimTime start = std::max(free, op->start);
+      const Picoseconds start = std::max(free, op->start);
       begin_op(row, start, step, lane, op->op, {}, {});
       end_slice(row, free = std::max(start, op->end));
       for (RankCounters* own : counters) own->op(op->op, offset_ + start, offset_ + free);

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/op_engine.h"
+#include "sim/engine/op/op_engine.h"
 #include "sim/engine/stage/stage_types.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/rank_counters.h"
@@ -69,9 +69,9 @@ class Timeline {
                   LayerStarts& layers);
   void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
   void write_end(const OpProgram& program, const OpResult& result, int stage);
-  void begin_op(TrackId track, SimTime at, const Step& step, int lane, const ScheduleOp& op,
+  void begin_op(TrackId track, Picoseconds at, const Step& step, int lane, const ScheduleOp& op,
                 std::span<const std::uint64_t> flows, std::span<const std::uint64_t> arriving);
-  void end_slice(TrackId track, SimTime at);
+  void end_slice(TrackId track, Picoseconds at);
   static int fullest_rank(const Step& step, const StepLoads& loads, int lane);
   // The rank's counters, at the begin of a step; null where none are selected.
   RankCounters* begin_counters(const Step& step, const StepLoads& loads, int lane, int stage, int rank,
@@ -83,9 +83,9 @@ class Timeline {
   TimelineSelection selection_;
   std::map<TrackKey, TrackId> tracks_;
   std::map<TrackKey, std::unique_ptr<RankCounters>> counters_;
-  std::map<std::pair<TrackId, int>, std::vector<std::pair<TrackId, SimTime>>>
-      transfer_rows_;   // with their last end
-  SimTime offset_ = 0;  // of the step at hand
+  std::map<std::pair<TrackId, int>, std::vector<std::pair<TrackId, Picoseconds>>>
+      transfer_rows_;       // with their last end
+  Picoseconds offset_ = 0;  // of the step at hand
   std::uint64_t step_number_ = 0;
   std::int64_t slices_ = 0;
 };

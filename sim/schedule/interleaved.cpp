@@ -13,7 +13,7 @@
 #include <algorithm>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/schedule/generators.h"
 
 namespace equipoise {

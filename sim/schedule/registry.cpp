@@ -2,7 +2,8 @@
 #include <array>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/policy.h"
 #include "sim/schedule/generators.h"
 
@@ -40,16 +41,7 @@ std::span<const SchedulePolicy> schedule_policies() {
 }
 
 const SchedulePolicy& schedule_policy(std::string_view name) {
-  std::array<std::string_view, kSchedules.size()> names;
-  std::string known;
-  for (std::size_t i = 0; i < kSchedules.size(); ++i) {
-    if (kSchedules[i].name == name) return kSchedules[i];
-    names[i] = kSchedules[i].name;
-    known += (i == 0 ? "" : ", ") + std::string(names[i]);
-  }
-  const std::string_view nearest = nearest_name(name, names);
-  throw UserError("schedule: unknown name \"" + std::string(name) + "\", expected one of " + known +
-                  (nearest.empty() ? "" : "; did you mean " + std::string(nearest) + "?"));
+  return find_named(kSchedules, name, "schedule");
 }
 
 }  // namespace equipoise

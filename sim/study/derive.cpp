@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/step_shape.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/group_search.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 

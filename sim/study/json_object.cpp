@@ -1,9 +1,7 @@
 #include "sim/study/json_object.h"
 
-#include <charconv>
-
-#include "policies/error.h"
-#include "policies/policy.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -12,29 +10,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::int64_t kLargestSize = std::int64_t{1} << 42;  // before K or M
-
 std::string shown(double value) {
   const json node = value;
   return node.dump();
 }
 
 }  // namespace
-
-bool parse_size(std::string_view text, std::int64_t& value) {
-  std::int64_t scale = 1;
-  if (!text.empty()) {
-    const char last = text.back();
-    if (last == 'K' || last == 'k') scale = 1024;
-    if (last == 'M' || last == 'm') scale = 1024 * 1024;
-    if (scale > 1) text.remove_suffix(1);
-  }
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc{} || rest != end || value > kLargestSize || value < -kLargestSize) return false;
-  value *= scale;
-  return true;
-}
 
 bool parse_size(const json& node, std::int64_t& value) {
   if (node.is_string()) return parse_size(std::string_view(node.get_ref<const std::string&>()), value);
@@ -101,9 +82,7 @@ std::size_t JsonObject::choice(std::string_view key, std::size_t fallback,
   if (node->is_string())
     for (std::size_t i = 0; i < allowed.size(); ++i)
       if (node->get_ref<const std::string&>() == allowed[i]) return i;
-  std::string names;
-  for (const std::string_view name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
-  fail(key, "one of " + names);
+  fail(key, "one of " + joined(allowed));
 }
 
 std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_t least, std::int64_t most) {
@@ -129,11 +108,9 @@ void JsonObject::finish() const {
       names.push_back(name);
     }
     if (known) continue;
-    const std::string_view near = nearest_name(key, names);
-    std::string all;
-    for (const std::string_view name : names) all += (all.empty() ? "" : ", ") + std::string(name);
+    const std::string near = did_you_mean(key, names);
     throw UserError(where_ + ": unknown key \"" + key + "\"" +
-                    (near.empty() ? ", allowed: " + all : ", did you mean \"" + std::string(near) + "\"?"));
+                    (near.empty() ? ", allowed: " + joined(names) : near));
   }
 }
 

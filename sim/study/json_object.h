@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/sizes.h"
 #include "policies/unplaceable.h"
 
 namespace equipoise {
@@ -58,6 +59,5 @@ auto naming(const std::string& where, const LookUp& look_up) {
 
 // Sizes such as 8192, "8K" or "1M" (1024, 1024^2); nothing if it is not one.
 bool parse_size(const nlohmann::json& node, std::int64_t& value);
-bool parse_size(std::string_view text, std::int64_t& value);
 
 }  // namespace equipoise

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/synth.h"
 
 namespace equipoise {

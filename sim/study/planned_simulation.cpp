@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "sim/engine/event_loop.h"
-#include "sim/engine/op_lowering.h"
+#include "sim/engine/graph/event_loop.h"
+#include "sim/engine/op/op_lowering.h"
 #include "sim/study/derive.h"
 #include "sim/study/planned_memory.h"
 
@@ -81,11 +81,11 @@ double stage_bytes(const StepShape& s, const Passes& p, double slices) {
 double op_bytes(const StepShape& s, const Passes& p) {
   constexpr double kBlocks = 14;                            // layers by kind and pass, embedding, head
   const double ops = p.forward_ops + 2.5 * p.backward_ops;  // the backward whole, and in its two halves
-  const double program =
-      s.lanes * s.micro_batches *
-      (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) + ops * (sizeof(OpStep) + s.context * sizeof(SimTime)));
+  const double program = s.lanes * s.micro_batches *
+                         (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
+                          ops * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
-  const double times = 2 * sizeof(SimTime) * cells * s.ranks();
+  const double times = 2 * sizeof(Picoseconds) * cells * s.ranks();
   return program + times + s.lanes * s.stages * cells * (sizeof(OpCell) + 2 * sizeof(BlockRun));
 }
 
@@ -98,8 +98,8 @@ double contention_bytes(const StepShape& s, const Passes& p) {
   constexpr double kEdges = 2;  // of a task; while the graph is built they are held twice
   constexpr double kRuns = 6;   // times of a run: alone and shared, and the copies that timelines read
   constexpr double kLinks = 4;  // of a hop between two GPUs of a ring
-  const double task = sizeof(LoweredTask) + sizeof(SimTime) + 4 * sizeof(std::uint32_t) + kEdges * 12 +
-                      2 * kRuns * sizeof(SimTime);
+  const double task = sizeof(LoweredTask) + sizeof(Picoseconds) + 4 * sizeof(std::uint32_t) + kEdges * 12 +
+                      2 * kRuns * sizeof(Picoseconds);
   const double of_ring = sizeof(LinkTraffic::Flow) + kLinks * sizeof(LinkUse);
   return layer_ops(s, p) * s.ranks() * (task + of_ring / 2);
 }

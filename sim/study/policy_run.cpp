@@ -4,12 +4,12 @@
 #include <set>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/json_object.h"

@@ -2,7 +2,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/base/utf8.h"
 #include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
@@ -12,7 +14,6 @@
 #include "sim/study/study.h"
 #include "sim/workload/model_size.h"
 #include "traces/json_text.h"
-#include "traces/utf8.h"
 
 namespace equipoise {
 
@@ -224,9 +225,8 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
   if (std::find(labels.begin(), labels.end(), name) != labels.end()) return name;
   for (const PolicyRun& run : runs)
     if (run.name == name) return run.label;
-  const std::string_view near = nearest_name(name, labels);
   throw UserError(where + ": expected the name of one of the policies, found \"" + name + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?"));
+                  did_you_mean(name, labels));
 }
 
 }  // namespace

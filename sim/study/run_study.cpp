@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/parallel.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
 #include "policies/unplaceable.h"
@@ -16,7 +17,6 @@
 #include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
-#include "sim/study/parallel.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/recompute_choice.h"
 

@@ -6,10 +6,10 @@
 #include <optional>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
 #include "sim/report/chakra.h"
 #include "sim/study/hardware.h"
-#include "traces/atomic_file.h"
 
 namespace equipoise {
 namespace {
@@ -59,7 +59,7 @@ std::string file_name(const std::string& label) {
   return name;
 }
 
-double seconds(SimTime time) {
+double seconds(Picoseconds time) {
   return to_seconds(time);  // as steps.csv
 }
 
@@ -68,7 +68,7 @@ double seconds(SimTime time) {
 ordered_json if_free_json(const OpStepSimulator& op, const PathShares& shares,
                           std::optional<std::pair<std::size_t, std::size_t>> heaviest) {
   ordered_json if_free = ordered_json::object();
-  const auto add = [&](const std::string& name, SimTime without) {
+  const auto add = [&](const std::string& name, Picoseconds without) {
     const double all = seconds(op.result().makespan);
     if_free[name] = {{"step_seconds", seconds(without)},
                      {"speedup", all / std::max(seconds(without), 1e-12)}};
@@ -111,10 +111,10 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
   for (std::size_t s = 0; s < kStreams; ++s)
     by_axis[name_of(static_cast<Stream>(s))] = seconds(shares.by_stream[s]);
   out["by_axis"] = by_axis;
-  for (const SimTime time : shares.by_stage) out["by_stage"].push_back(seconds(time));
+  for (const Picoseconds time : shares.by_stage) out["by_stage"].push_back(seconds(time));
   out["after_pipeline_seconds"] = seconds(shares.after_pipeline);
   struct Entry {
-    SimTime time;
+    Picoseconds time;
     std::size_t lane, micro_batch;
   };
   std::vector<Entry> entries;

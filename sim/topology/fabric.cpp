@@ -6,7 +6,7 @@
 #include <map>
 #include <utility>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

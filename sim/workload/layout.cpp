@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {

@@ -2,7 +2,8 @@
 
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/policy.h"
 
 namespace equipoise {
@@ -132,15 +133,7 @@ std::span<const ModelShape> builtin_models() {
 }
 
 const ModelShape& builtin_model(std::string_view name) {
-  std::vector<std::string_view> known;
-  for (const ModelShape& m : shapes()) {
-    if (m.name == name) return m;
-    known.push_back(m.name);
-  }
-  const std::string_view near = nearest_name(name, known);
-  throw UserError("model: unknown model \"" + std::string(name) + "\"" +
-                  (near.empty() ? "" : ", did you mean \"" + std::string(near) + "\"?") +
-                  " (`equipoise list models` shows all)");
+  return find_named(shapes(), name, "model");
 }
 
 }  // namespace equipoise

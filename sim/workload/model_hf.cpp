@@ -7,7 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/policy.h"
 #include "sim/workload/hf_keys.h"
 #include "sim/workload/model.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise {
 

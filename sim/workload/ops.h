@@ -9,17 +9,9 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/clock.h"
+
 namespace equipoise {
-
-using Picoseconds = std::int64_t;  // as a plain count: sums over many ranks in hot loops; ties are exact
-
-// Modelled seconds to the clock, rounded to the nearest picosecond.
-inline Picoseconds to_picoseconds(double seconds) {
-  return static_cast<Picoseconds>(std::llround(seconds * 1e12));
-}
-inline double to_seconds(Picoseconds time) {
-  return static_cast<double>(time) * 1e-12;
-}
 
 // The stream an op runs on: compute, or one communication axis.
 enum class Stream : std::uint8_t { compute, tp, cp, ep, pp, dp };

@@ -8,9 +8,9 @@
 #include <cmath>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/cp_degree/flexsp_problem.h"
 #include "policies/policy.h"
-#include "policies/random.h"
 
 namespace equipoise {
 namespace {

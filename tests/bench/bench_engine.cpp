@@ -8,8 +8,8 @@
 #include <numbers>
 #include <vector>
 
-#include "policies/random.h"
-#include "sim/engine/engine.h"
+#include "policies/base/random.h"
+#include "sim/engine/graph/engine.h"
 #include "tests/bench/memory.h"
 
 namespace equipoise {
@@ -28,17 +28,17 @@ double lognormal(SplitMix64& random, double sigma) {
 // Lane by lane, so that a lane's few hundred tasks lie together.
 TaskGraph pp_var(int gpus, double sigma) {
   SplitMix64 random(1);
-  const SimTime transfer = checked_sim_time(kTransferSeconds);
+  const Picoseconds transfer = to_picoseconds(kTransferSeconds);
   const int lanes = gpus / kStages;
   TaskGraphBuilder builder;
   const auto lane_count = static_cast<std::size_t>(lanes);
   builder.reserve(lane_count * kMicroBatches * (4 * kStages - 2),
                   lane_count * kMicroBatches * (6 * kStages - 3));
-  std::vector<SimTime> forward(kMicroBatches);
+  std::vector<Picoseconds> forward(kMicroBatches);
   std::vector<TaskId> f(kStages * kMicroBatches);
   std::vector<TaskId> b(kStages * kMicroBatches);
   for (int lane = 0; lane < lanes; ++lane) {
-    for (SimTime& time : forward) time = checked_sim_time(0.020 * lognormal(random, sigma));
+    for (Picoseconds& time : forward) time = to_picoseconds(0.020 * lognormal(random, sigma));
     for (int s = 0; s < kStages; ++s) {
       const StreamId stream = builder.add_stream(lane * kStages + s);
       const int warm_up = std::min(kStages - 1 - s, kMicroBatches);

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <numbers>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/engine/op/expansion.h"
-#include "sim/engine/op_engine.h"
+#include "sim/engine/op/op_engine.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "tests/bench/memory.h"
 

@@ -11,11 +11,11 @@
 #include <numbers>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/loader.h"
 #include "policies/oversize.h"
 #include "policies/packing/karmarkar_karp.h"
 #include "policies/policy.h"
-#include "policies/random.h"
 #include "policies/validator.h"
 
 namespace equipoise {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 

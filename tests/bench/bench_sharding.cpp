@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
 

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/cli/command_shard.h"
 #include "tests/scratch_folder.h"
 

@@ -1,6 +1,7 @@
 // JSON readers: the parser, studies, profiles and what predicts from them, presets, models, recipes, samples.
 #include <nlohmann/json.hpp>
 
+#include "policies/base/text_file.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
@@ -10,7 +11,6 @@
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"
 #include "traces/json_text.h"
-#include "traces/text_file.h"
 
 using namespace equipoise;
 using nlohmann::json;

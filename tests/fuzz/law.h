@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "tests/fuzz/mutator.h"
 
 namespace equipoise::test {

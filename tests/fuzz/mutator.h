@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 
 namespace equipoise::test {
 

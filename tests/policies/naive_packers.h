@@ -9,8 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "policies/plan.h"
-#include "policies/random.h"
 
 namespace equipoise::naive {
 

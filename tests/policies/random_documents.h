@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 
 namespace equipoise {
 

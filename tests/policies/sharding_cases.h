@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 
 namespace equipoise::test {

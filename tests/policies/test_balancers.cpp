@@ -1,7 +1,7 @@
 // Packing into the N micro-batches of a step: plain, fixed-greedy, wlb.
 #include <doctest/doctest.h>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/packing/wlb.h"
 #include "tests/policies/packing_cases.h"
 

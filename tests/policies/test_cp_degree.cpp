@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "policies/cp_degree/flexsp_problem.h"
-#include "policies/error.h"
-#include "policies/random.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/packing/hbp.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/packing_cases.h"

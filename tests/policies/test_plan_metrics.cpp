@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "policies/base/random.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
-#include "policies/random.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/policy_keys.h"
 #include "policies/solver/assignment.h"
 #include "tests/policies/packing_cases.h"

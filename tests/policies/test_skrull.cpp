@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/skrull/placement.h"
 #include "tests/policies/packing_cases.h"
 

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/skrull/placement.h"
 #include "tests/policies/packing_cases.h"
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "policies/solver/assignment.h"
 #include "tests/policies/packing_cases.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "policies/validator.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "profiler/measure/point_lists.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/profile/cost_models.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
@@ -356,7 +356,7 @@ TEST_CASE("calls outside the validity range are refused by name, calls beyond th
   CHECK(says(user_error_of([&] {
                const CollectiveModel model_of(profile, {0, "efa-40"});
              }),
-             "did you mean 'efa-400'"));
+             "did you mean \"efa-400\""));
 }
 
 TEST_CASE("a profile of one machine has collectives within a node and refuses wider groups") {
@@ -393,7 +393,7 @@ TEST_CASE("a profile that is wrong says where") {
   CHECK(says(error_of(bad), "equipoise.profile/1"));
   bad = good;
   bad["device"]["smms"] = 1;
-  CHECK(says(error_of(bad), "did you mean 'sms'"));
+  CHECK(says(error_of(bad), "did you mean \"sms\""));
   bad = good;
   bad["device"]["sms"] = -132;
   CHECK(says(error_of(bad), "mine.json: device.sms: expected a number > 0, found -132"));

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "profiler/profile/cpu_forms.h"
 
 using namespace equipoise;

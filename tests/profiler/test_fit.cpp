@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "profiler/fit/csv.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/least_squares.h"

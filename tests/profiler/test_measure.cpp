@@ -13,8 +13,8 @@
 
 #include "kernels/checks.h"
 #include "kernels/validate.h"
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "profiler/measure/failures.h"
 #include "profiler/measure/layer_shapes.h"
 #include "profiler/measure/pace_log.h"

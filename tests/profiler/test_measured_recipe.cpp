@@ -8,7 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "tests/profiler/fake_samples.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "tests/scratch_folder.h"
 
 namespace equipoise::test {

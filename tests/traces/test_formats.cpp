@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/atomic_file.h"
 #include "tests/traces/formats.h"
 #include "tests/traces/scratch.h"
-#include "traces/atomic_file.h"
 #include "traces/trace.h"
 
 using equipoise::read_trace;

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/json_text.h"
 
 using namespace equipoise;

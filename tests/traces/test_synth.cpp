@@ -80,7 +80,7 @@ TEST_CASE("a name, a count and a seed make one trace; a longer one begins with i
 }
 
 TEST_CASE("unknown distributions and empty traces are refused") {
-  CHECK(error_of([] { synthesize("lmsys-chat", 10, 0); }).find("did you mean 'lmsys-chat-1m'?") !=
+  CHECK(error_of([] { synthesize("lmsys-chat", 10, 0); }).find("did you mean \"lmsys-chat-1m\"?") !=
         std::string::npos);
   CHECK(error_of([] { synthesize("wikipedia", 0, 0); }).find("expected 1 to 268435456") != std::string::npos);
 }

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "traces/utf8.h"
+#include "policies/base/utf8.h"
 
 using namespace equipoise;
 

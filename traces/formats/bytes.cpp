@@ -11,7 +11,7 @@
 #include <new>
 #include <stdexcept>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 
 namespace equipoise::formats {
 

@@ -4,7 +4,7 @@
 #include <array>
 #include <cctype>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::formats {

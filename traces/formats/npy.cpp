@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <charconv>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::formats {

@@ -5,7 +5,7 @@
 // u64 d entries | i32 lengths[n] | i64 byte offsets[n] | i64 doc_index[d] | optional i8 modes[n].
 // Document k is sequences [doc_index[k], doc_index[k + 1]); its length, the sum of theirs, includes an
 // end-of-document token where the corpus was made with one.
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 

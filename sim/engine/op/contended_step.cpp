@@ -12,8 +12,8 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::vector<SimTime> times_of(const std::vector<TaskId>& tasks, const std::vector<SimTime>& of_task) {
-  std::vector<SimTime> times;
+std::vector<Picoseconds> times_of(const std::vector<TaskId>& tasks, const std::vector<Picoseconds>& of_task) {
+  std::vector<Picoseconds> times;
   times.reserve(tasks.size());
   for (const TaskId task : tasks) times.push_back(task == kNoTask ? 0 : of_task[task]);
   return times;
@@ -43,7 +43,7 @@ void ContendedStep::make_result(const OpResult& alone) {
       const LoweredProgram::Stage& stage = lowered_.lanes[l][s];
       result_.lanes[l].start[s] = times_of(stage.begin, shared_.end);
       result_.lanes[l].end[s] = times_of(stage.end, shared_.end);
-      for (const SimTime end : result_.lanes[l].end[s])
+      for (const Picoseconds end : result_.lanes[l].end[s])
         result_.pipeline_end = std::max(result_.pipeline_end, end);
       recorded.lanes[l].push_back({stage.first, times_of(stage.input, shared_.end)});
     }
@@ -109,10 +109,10 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
   ExposedTime out;
   out.in_ops.assign(program_.lanes.size(), 0);
   out.in_recompute = out.in_ops;
-  const auto count = [&out](Stream stream, SimTime time) {
+  const auto count = [&out](Stream stream, Picoseconds time) {
     out.by_stream[static_cast<std::size_t>(stream)] += time;
   };
-  std::vector<SimTime> free;  // by rank: its latest op ends
+  std::vector<Picoseconds> free;  // by rank: its latest op ends
   for (std::size_t l = 0; l < program_.lanes.size(); ++l) {
     const OpLane& lane = program_.lanes[l];
     const std::size_t ranks = at(lane.context) * at(program_.tensor);
@@ -121,10 +121,11 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
       free.assign(ranks, 0);
       for (std::size_t c = 0; c < lane.stages[s].size(); ++c) {
         const OpCell& cell = lane.stages[s][c];
-        SimTime inside = 0;
+        Picoseconds inside = 0;
         for (std::size_t r = 0; r < ranks; ++r) {
           if (const TaskId input = stage.input[c * ranks + r]; input != kNoTask)
-            count(Stream::pp, std::max<SimTime>(0, times.end[input] - std::max(times.start[input], free[r])));
+            count(Stream::pp,
+                  std::max<Picoseconds>(0, times.end[input] - std::max(times.start[input], free[r])));
           free[r] = times.end[stage.begin[c * ranks + r]];
         }
         std::size_t row = stage.first[c];
@@ -138,13 +139,15 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
                   const TaskId task = lowered_.op_tasks[of_row + r];
                   return times.end[task] - times.start[task];
                 };
-                const SimTime end = times.end[lowered_.op_tasks[row + r]];
+                const Picoseconds end = times.end[lowered_.op_tasks[row + r]];
                 const OpStep& step = steps[i];
-                if (step.waits) count(Stream::dp, std::max<SimTime>(0, end - free[r]));
+                if (step.waits) count(Stream::dp, std::max<Picoseconds>(0, end - free[r]));
                 const bool second = i > 0 && steps[i - 1].with_next;
                 if (step.stream != Stream::compute && !step.background && !step.waits) {
-                  const SimTime under = step.with_next ? lasts(row + ranks) : second ? lasts(row - ranks) : 0;
-                  const SimTime exposed = std::max<SimTime>(0, lasts(row) - under);
+                  const Picoseconds under = step.with_next ? lasts(row + ranks)
+                                            : second       ? lasts(row - ranks)
+                                                           : 0;
+                  const Picoseconds exposed = std::max<Picoseconds>(0, lasts(row) - under);
                   count(step.stream, exposed);
                   inside += exposed;
                 }

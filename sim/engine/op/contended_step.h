@@ -5,9 +5,9 @@
 #include <array>
 #include <vector>
 
-#include "sim/engine/critical_path.h"
-#include "sim/engine/event_loop.h"
-#include "sim/engine/op_lowering.h"
+#include "sim/engine/graph/event_loop.h"
+#include "sim/engine/op/critical_path.h"
+#include "sim/engine/op/op_lowering.h"
 #include "sim/topology/fabric.h"
 #include "sim/topology/placement.h"
 
@@ -15,9 +15,9 @@ namespace equipoise {
 
 // Communication that compute does not hide, summed over ranks.
 struct ExposedTime {
-  std::array<SimTime, kStreams> by_stream{};
+  std::array<Picoseconds, kStreams> by_stream{};
   // TP, CP and EP, inside the ops of each lane: useful ones, and those that recompute (R).
-  std::vector<SimTime> in_ops, in_recompute;
+  std::vector<Picoseconds> in_ops, in_recompute;
 };
 
 class ContendedStep {

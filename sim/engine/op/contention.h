@@ -6,8 +6,8 @@
 // replicas of a stage.
 #pragma once
 
-#include "sim/engine/event_loop.h"
-#include "sim/engine/op_lowering.h"
+#include "sim/engine/graph/event_loop.h"
+#include "sim/engine/op/op_lowering.h"
 #include "sim/topology/fabric.h"
 #include "sim/topology/placement.h"
 

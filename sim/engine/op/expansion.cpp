@@ -186,15 +186,15 @@ void StepExpander::add_shared_blocks(OpLane& out) {
     OpStep step{op.name, op.stream, Meets::replicas};
     step.background = true;
     step.bytes = op.bytes;
-    out.blocks.push_back({{step}, std::vector<SimTime>(context, op.duration)});
+    out.blocks.push_back({{step}, std::vector<Picoseconds>(context, op.duration)});
   };
   for (std::size_t p = 0; p < kModelParts; ++p) sharded(gradients_.gather_of(static_cast<ModelPart>(p)));
   for (std::size_t p = 0; p < kModelParts; ++p) sharded(gradients_.reduce_of(static_cast<ModelPart>(p)));
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
-  out.blocks.push_back({{wait}, std::vector<SimTime>(context, 0)});
+  out.blocks.push_back({{wait}, std::vector<Picoseconds>(context, 0)});
   const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
-  out.blocks.push_back({{exchange, exchange}, std::vector<SimTime>(2 * context, 0)});
+  out.blocks.push_back({{exchange, exchange}, std::vector<Picoseconds>(2 * context, 0)});
 }
 
 void StepExpander::add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out) {

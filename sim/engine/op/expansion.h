@@ -19,7 +19,7 @@
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/op/layer_block.h"
-#include "sim/engine/op_program.h"
+#include "sim/engine/op/op_program.h"
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
 #include "sim/engine/stage/lockstep.h"

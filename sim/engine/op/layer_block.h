@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/cost/layer_timeline.h"
-#include "sim/engine/op_program.h"
+#include "sim/engine/op/op_program.h"
 
 namespace equipoise {
 

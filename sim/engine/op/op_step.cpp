@@ -68,7 +68,7 @@ void OpStepSimulator::take_contention(StepResult& out) const {
   std::size_t ran = 0;
   for (std::size_t l = 0; l < program_.lanes.size() && ran < out.lanes.size(); ++l) {
     if (lane_is_empty_[l] != 0) continue;
-    const SimTime ranks = SimTime{program_.lanes[l].context} * program_.tensor;
+    const Picoseconds ranks = Picoseconds{program_.lanes[l].context} * program_.tensor;
     out.lanes[ran].useful += added.in_ops[l] / ranks;
     out.lanes[ran++].recompute += added.in_recompute[l] / ranks;
     const double of_recompute = static_cast<double>(added.in_recompute[l]) * kSecondsPerPicosecond / gpus;

@@ -8,10 +8,10 @@
 #include <optional>
 #include <vector>
 
-#include "sim/engine/critical_path.h"
 #include "sim/engine/op/contended_step.h"
+#include "sim/engine/op/critical_path.h"
 #include "sim/engine/op/expansion.h"
-#include "sim/engine/op_engine.h"
+#include "sim/engine/op/op_engine.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "sim/topology/fabric.h"
 
@@ -47,7 +47,7 @@ class OpStepSimulator {
   }
   [[nodiscard]] bool contention() const { return contended_.has_value(); }
   // Of the same step, had every op the network to itself.
-  [[nodiscard]] SimTime makespan_without_contention() const { return result_.makespan; }
+  [[nodiscard]] Picoseconds makespan_without_contention() const { return result_.makespan; }
 
  private:
   void take_times(const Step& step, StepResult& out);

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/calibration/slowdown_fit.h"
 
 using namespace equipoise;

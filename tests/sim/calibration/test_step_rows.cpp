@@ -2,7 +2,7 @@
 // out.
 #include <doctest/doctest.h>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/calibration/step_rows.h"
 #include "tests/scratch_folder.h"
 

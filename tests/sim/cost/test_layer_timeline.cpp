@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/cost/layer_timeline.h"
 
 using namespace equipoise;

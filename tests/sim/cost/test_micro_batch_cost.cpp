@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/workload.h"
 #include "tests/sim/models.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "policies/random.h"
-#include "sim/engine/task_graph.h"
+#include "policies/base/random.h"
+#include "sim/engine/graph/task_graph.h"
 
 namespace equipoise {
 
@@ -22,7 +22,7 @@ inline TaskGraph random_graph(std::uint64_t seed, int tasks, std::int64_t scale 
       for (int s = 0; s < 2; ++s) streams.push_back(builder.add_stream(r));
     std::vector<TaskId> made;
     for (int i = 0; i < tasks; ++i) {
-      const SimTime duration{static_cast<std::int64_t>(random.next() % 1000) * scale};
+      const Picoseconds duration{static_cast<std::int64_t>(random.next() % 1000) * scale};
       const std::size_t what = below(10);
       if (what < 6) {
         made.push_back(builder.add_task(streams[below(streams.size())], duration));
@@ -35,7 +35,7 @@ inline TaskGraph random_graph(std::uint64_t seed, int tasks, std::int64_t scale 
         // A transfer to a task that is issued only now: edges run from older to newer tasks.
         const TaskId from = made[below(made.size())];
         const TaskId to = builder.add_task(streams[below(streams.size())], duration);
-        builder.add_transfer(from, to, SimTime{static_cast<std::int64_t>(random.next() % 100) * scale});
+        builder.add_transfer(from, to, Picoseconds{static_cast<std::int64_t>(random.next() % 100) * scale});
         made.push_back(to);
       }
       if (made.size() > 1 && below(3) == 0) {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "policies/random.h"
-#include "sim/engine/op_program.h"
+#include "policies/base/random.h"
+#include "sim/engine/op/op_program.h"
 
 namespace equipoise {
 
@@ -35,7 +35,7 @@ inline ProgramShape random_shape(std::uint64_t seed) {
 
 class RandomProgram {
  public:
-  RandomProgram(std::uint64_t seed, const ProgramShape& shape, SimTime scale = 1)
+  RandomProgram(std::uint64_t seed, const ProgramShape& shape, Picoseconds scale = 1)
       : random_(seed), shape_(shape), scale_(scale) {}
 
   OpProgram make() {
@@ -67,7 +67,7 @@ class RandomProgram {
 
  private:
   std::uint64_t below(std::uint64_t n) { return random_.next() % n; }
-  SimTime duration() { return static_cast<SimTime>(below(1000)) * scale_; }
+  Picoseconds duration() { return static_cast<Picoseconds>(below(1000)) * scale_; }
 
   OpBlock block(int context, int steps) {
     OpBlock made;
@@ -80,7 +80,7 @@ class RandomProgram {
       const bool beside_before = s > 0 && made.steps.back().with_next;
       if (beside_before) step = {OpName::attention};
       step.with_next = !beside_before && step.stream != Stream::compute && s + 1 < steps && below(2) == 0;
-      const SimTime shared = duration();
+      const Picoseconds shared = duration();
       for (int c = 0; c < context; ++c)
         made.durations.push_back(step.meets == Meets::nobody ? duration() : shared);
       made.steps.push_back(step);
@@ -135,7 +135,7 @@ class RandomProgram {
 
   SplitMix64 random_;
   ProgramShape shape_;
-  SimTime scale_;
+  Picoseconds scale_;
   std::vector<int> layers_;
 };
 

@@ -3,7 +3,7 @@
 #include <numeric>
 #include <vector>
 
-#include "sim/engine/critical_path.h"
+#include "sim/engine/op/critical_path.h"
 #include "tests/sim/engine/random_program.h"
 
 using namespace equipoise;
@@ -56,9 +56,10 @@ TEST_CASE("a critical path has no gaps, and shares add up to the step") {
     CHECK(path.back().end == result.makespan);
     for (std::size_t i = 1; i < path.size(); ++i) REQUIRE(path[i].start == path[i - 1].end);
     const PathShares shares = share_path(program, path);
-    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), SimTime{0}) == result.makespan);
-    CHECK(std::accumulate(shares.by_stage.begin(), shares.by_stage.end(), SimTime{0}) == result.makespan);
-    SimTime of_micro_batches = shares.after_pipeline;
+    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), Picoseconds{0}) ==
+          result.makespan);
+    CHECK(std::accumulate(shares.by_stage.begin(), shares.by_stage.end(), Picoseconds{0}) == result.makespan);
+    Picoseconds of_micro_batches = shares.after_pipeline;
     for (const auto& lane : shares.by_micro_batch)
       of_micro_batches = std::accumulate(lane.begin(), lane.end(), of_micro_batches);
     CHECK(of_micro_batches == result.makespan);
@@ -76,13 +77,13 @@ TEST_CASE(
     for (int s = 0; s < program.stages; ++s) {
       Free free;
       free.stage = s;
-      const SimTime without = makespan_without(program, {}, free);
+      const Picoseconds without = makespan_without(program, {}, free);
       CHECK(without <= result.makespan);
     }
     for (std::size_t stream = 0; stream < kStreams; ++stream) {
       Free free;
       free.streams[stream] = true;
-      const SimTime without = makespan_without(program, {}, free);
+      const Picoseconds without = makespan_without(program, {}, free);
       CHECK(without <= result.makespan);
       CHECK(without >= result.makespan - shares.by_stream[stream]);
     }

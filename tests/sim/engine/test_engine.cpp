@@ -7,19 +7,20 @@
 #include <utility>
 #include <vector>
 
-#include "sim/engine/engine.h"
+#include "sim/engine/graph/engine.h"
 #include "tests/sim/engine/random_graph.h"
 
 using namespace equipoise;
 
 namespace {
 
-constexpr SimTime ps(std::int64_t n) {
-  return SimTime{n};
+constexpr Picoseconds ps(std::int64_t n) {
+  return Picoseconds{n};
 }
 
 // The longest path, by another library: Boost's order, one relaxation of every edge.
-std::vector<SimTime> ends_by_longest_path(const TaskGraph& graph, std::span<const SimTime> durations) {
+std::vector<Picoseconds> ends_by_longest_path(const TaskGraph& graph,
+                                              std::span<const Picoseconds> durations) {
   using Csr = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, boost::no_property,
                                                  boost::no_property, std::uint32_t, std::uint32_t>;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges;
@@ -29,7 +30,7 @@ std::vector<SimTime> ends_by_longest_path(const TaskGraph& graph, std::span<cons
                 static_cast<std::uint32_t>(graph.tasks()));
   std::vector<std::uint32_t> reversed;
   boost::topological_sort(csr, std::back_inserter(reversed));
-  std::vector<SimTime> end(durations.begin(), durations.end());
+  std::vector<Picoseconds> end(durations.begin(), durations.end());
   for (std::size_t i = reversed.size(); i-- > 0;) {
     const std::uint32_t t = reversed[i];
     for (auto [e, last] = boost::out_edges(t, csr); e != last; ++e) {
@@ -184,13 +185,13 @@ TEST_CASE("a send and a receive that do not match end the run with a named error
 }
 
 TEST_CASE("times that are no times are refused") {
-  CHECK(checked_sim_time(1.5) == ps(1500000000000));
+  CHECK(to_picoseconds(1.5) == ps(1500000000000));
   for (const double bad : {std::nan(""), -1.0, std::numeric_limits<double>::infinity(), 1e7})
-    CHECK_THROWS_AS(checked_sim_time(bad), EngineError);
+    CHECK_THROWS_AS(to_picoseconds(bad), EngineError);
   TaskGraphBuilder builder;
   const StreamId s = builder.add_stream(0);
   CHECK_THROWS_AS(builder.add_task(s, ps(-1)), EngineError);
-  builder.add_task(s, std::numeric_limits<SimTime>::max());
+  builder.add_task(s, std::numeric_limits<Picoseconds>::max());
   builder.add_task(s, ps(1));
   CHECK_THROWS_WITH_AS(run(builder.build()), doctest::Contains("clock"), EngineError);
 }

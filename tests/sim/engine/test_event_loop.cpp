@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "sim/engine/event_loop.h"
+#include "sim/engine/graph/event_loop.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/engine/random_graph.h"
 #include "tests/sim/topology/hgx.h"
@@ -14,7 +14,7 @@ using testing::hgx;
 
 namespace {
 
-constexpr SimTime kSecond = 1000000000000;
+constexpr Picoseconds kSecond = 1000000000000;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ TEST_CASE("two flows on one link take turns in rate, a third has its own") {
   // Shared, A and B get 5 B/s: B ends at 4 s; A has 20 B left and the link alone: 6 s. C ends at 3 s.
   TaskGraphBuilder builder;
   std::vector<TaskId> flow;
-  for (const SimTime alone : {4, 2, 3})
+  for (const Picoseconds alone : {4, 2, 3})
     flow.push_back(builder.add_task(builder.add_stream(0), alone * kSecond, TaskKind::transfer));
   const TaskGraph graph = builder.build();
   LinkTraffic traffic({10, 10});
@@ -85,7 +85,7 @@ TEST_CASE("a ring all-reduce built from flows takes 2 (n - 1) / n of its bytes a
     options.gpus = 8 * n;
     const Fabric fabric(options);
     const double bytes = 8e9;  // 8 GB over n nodes, one GPU each, NICs of 50 GB/s
-    const SimTime chunk = checked_sim_time(bytes / n / 50e9);
+    const Picoseconds chunk = to_picoseconds(bytes / n / 50e9);
     TaskGraphBuilder builder;
     LinkTraffic traffic(fabric.capacities());
     std::vector<StreamId> streams;
@@ -103,7 +103,7 @@ TEST_CASE("a ring all-reduce built from flows takes 2 (n - 1) / n of its bytes a
       previous = now;
     }
     const EngineResult result = run_with_contention(builder.build(), traffic);
-    const SimTime closed_form = checked_sim_time(2.0 * (n - 1) / n * bytes / 50e9);
+    const Picoseconds closed_form = to_picoseconds(2.0 * (n - 1) / n * bytes / 50e9);
     CHECK(std::abs(result.makespan - closed_form) <= 2 * n);  // each step rounds to a picosecond
   }
 }

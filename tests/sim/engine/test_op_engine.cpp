@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/engine.h"
-#include "sim/engine/op_engine.h"
-#include "sim/engine/op_lowering.h"
+#include "sim/engine/graph/engine.h"
+#include "sim/engine/op/op_engine.h"
+#include "sim/engine/op/op_lowering.h"
 #include "tests/sim/engine/random_program.h"
 
 using namespace equipoise;
@@ -42,12 +42,12 @@ TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel 
                  {OpName::out_gemm}};
   block.durations = {3, 8, 5, 5, 20, 0, 1, 2};
   const OpResult once = run(one_block(block, 2));
-  CHECK(once.lanes[0].end[0] == std::vector<SimTime>{24, 15});
-  CHECK(once.lanes[0].compute[0] == std::vector<SimTime>{24, 10});
+  CHECK(once.lanes[0].end[0] == std::vector<Picoseconds>{24, 15});
+  CHECK(once.lanes[0].compute[0] == std::vector<Picoseconds>{24, 10});
   CHECK(once.makespan == 24);
   CHECK(once.tasks == 8);
   // A second layer: arrivals 27 and 23, gather 27..32; rank 0 at 47 + 1, rank 1 at 32 + 2.
-  CHECK(run(one_block(block, 2, 1, 2)).lanes[0].end[0] == std::vector<SimTime>{48, 34});
+  CHECK(run(one_block(block, 2, 1, 2)).lanes[0].end[0] == std::vector<Picoseconds>{48, 34});
 }
 
 TEST_CASE("unfolded TP ranks with equal clocks do as the folded one; a straggler holds its TP group") {
@@ -61,7 +61,7 @@ TEST_CASE("unfolded TP ranks with equal clocks do as the folded one; a straggler
   const std::vector<double> speed = {1, 1, 0.5, 1};
   OpOptions options;
   options.speed = speed;
-  CHECK(run(one_block(block, 1, 4), options).lanes[0].end[0] == std::vector<SimTime>{214, 214, 218, 214});
+  CHECK(run(one_block(block, 1, 4), options).lanes[0].end[0] == std::vector<Picoseconds>{214, 214, 218, 214});
 }
 
 TEST_CASE("1F1B with equal ops takes (m + p - 1)(f + b); gradient buckets overlap the last backward") {
@@ -163,7 +163,7 @@ TEST_CASE("scaling every duration scales the step, and threads do not change a b
 TEST_CASE("a slower GPU, a longer op or a longer transfer never ends the step earlier") {
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     const OpProgram program = RandomProgram(seed, random_shape(seed)).make();
-    const SimTime before = run(program).makespan;
+    const Picoseconds before = run(program).makespan;
     OpProgram longer = program;
     longer.lanes[0].blocks[0].durations[0] += 50;
     if (longer.lanes[0].blocks[0].steps[0].meets == Meets::context)
@@ -223,8 +223,8 @@ TEST_CASE("an exchange of two lanes starts when the second arrives and holds bot
   const OpProgram program = two_lanes({{{OpName::router}, exchange, {OpName::expert_gemm}}, {3, 4, 1}},
                                       {{{OpName::router}, exchange, {OpName::expert_gemm}}, {8, 5, 2}});
   const OpResult result = run(program);
-  CHECK(result.lanes[0].end[0] == std::vector<SimTime>{14});
-  CHECK(result.lanes[1].end[0] == std::vector<SimTime>{15});
+  CHECK(result.lanes[0].end[0] == std::vector<Picoseconds>{14});
+  CHECK(result.lanes[1].end[0] == std::vector<Picoseconds>{15});
   const OpResult::Meeting& m = result.crews[0].cells[0][0][0];
   CHECK(m.arrived == 8);
   CHECK(m.lane == 1);
@@ -232,7 +232,7 @@ TEST_CASE("an exchange of two lanes starts when the second arrives and holds bot
   // In different groups nobody waits.
   OpProgram apart = program;
   apart.lanes[1].expert_group = {1};
-  CHECK(run(apart).lanes[0].end[0] == std::vector<SimTime>{8});
+  CHECK(run(apart).lanes[0].end[0] == std::vector<Picoseconds>{8});
 }
 
 TEST_CASE("background ops go one after another under the kernels; a rank waits for them only where it must") {
@@ -244,13 +244,13 @@ TEST_CASE("background ops go one after another under the kernels; a rank waits f
   reduce.background = true;
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
-  const auto block = [&](SimTime before, SimTime after) {
+  const auto block = [&](Picoseconds before, Picoseconds after) {
     return OpBlock{{gather, {OpName::attention}, reduce, {OpName::rope}, wait}, {4, before, 6, after, 0}};
   };
   const OpProgram program = two_lanes(block(3, 1), block(10, 9));
   const OpResult result = run(program);
-  CHECK(result.lanes[0].end[0] == std::vector<SimTime>{16});
-  CHECK(result.lanes[1].end[0] == std::vector<SimTime>{19});
+  CHECK(result.lanes[0].end[0] == std::vector<Picoseconds>{16});
+  CHECK(result.lanes[1].end[0] == std::vector<Picoseconds>{19});
   CHECK(run(lower(program, {}, result).graph).makespan == 19);
   // A reduction asked for while the gather is under way starts when that ends: 2 + 1 would be before 4.
   const OpProgram early = two_lanes(block(2, 0), block(1, 0));

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/report/perfetto.h"
 #include "tests/sim/report/decode.h"
 

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/cli/schedule_profiled.h"
 
 using namespace equipoise;
@@ -153,7 +153,7 @@ TEST_CASE("Options out of range are refused by name") {
   refused({.schedule = "1f1b", .stages = 0, .lengths = {1}}, "--stages");
   refused({.schedule = "1f1b", .lengths = {1}, .keep = 0}, "--keep");
   refused({.schedule = "1f1b", .lengths = {1}, .virtual_stages = 2}, "--virtual-stages");
-  refused({.schedule = "zb-h2", .lengths = {1}}, "did you mean zb-h1?");
+  refused({.schedule = "zb-h2", .lengths = {1}}, "did you mean \"zb-h1\"?");
 }
 
 TEST_CASE("An option that changes nothing draws a note, beside the result") {
@@ -175,7 +175,7 @@ TEST_CASE("Lists of lengths are read with their units, and a bad item is named")
   CHECK(parse_lengths("1,2K,3M", "--lengths") == std::vector<std::int64_t>{1, 2048, 3 * 1048576});
   CHECK(parse_lengths("2048M", "--lengths") == std::vector<std::int64_t>{std::int64_t{1} << 31});
   for (const std::string_view bad :
-       {"", "1,,2", "1,", "0", "-1", "1.5", "4k", "2049M", "1,x", "99999999999999999999"})
+       {"", "1,,2", "1,", "0", "-1", "1.5", "4q", "2049M", "1,x", "99999999999999999999"})
     CHECK_THROWS_AS(parse_lengths(bad, "--lengths"), UserError);
   CHECK_THROWS_WITH(parse_lengths("1,x", "--lengths"), doctest::Contains("--lengths item 2"));
 }

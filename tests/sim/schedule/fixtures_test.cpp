@@ -1,6 +1,6 @@
 // Small pipelines whose order and time can be followed by hand. Four stages, time = length, backward takes
 // twice the forward, transfers are free, unless said otherwise.
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

@@ -1,5 +1,5 @@
 // Random groups, stages, K and V: every schedule is valid, free of deadlock and within its memory promise.
-#include "policies/random.h"
+#include "policies/base/random.h"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // The validator finds each kind of fault that a right schedule is given.
 #include <algorithm>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

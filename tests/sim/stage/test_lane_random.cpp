@@ -1,7 +1,7 @@
 // The lane engine against the schedules' reference executor, op by op, on random lanes.
 #include <cmath>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "tests/sim/stage/hand_costs.h"
 
 using namespace equipoise;

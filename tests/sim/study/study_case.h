@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/study/study.h"
 
 namespace equipoise::testing {

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/study/blame.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/metrics/speedup.h"
 
 using namespace equipoise;

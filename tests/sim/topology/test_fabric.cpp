@@ -3,7 +3,7 @@
 #include <boost/graph/breadth_first_search.hpp>
 #include <vector>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/topology/hgx.h"
 

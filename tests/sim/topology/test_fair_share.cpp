@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "sim/topology/fair_share.h"
 
 using namespace equipoise;

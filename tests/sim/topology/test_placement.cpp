@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "sim/topology/placement.h"
 
 using namespace equipoise;

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/workload/model.h"
 #include "tests/scratch_folder.h"
 

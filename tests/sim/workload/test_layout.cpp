@@ -5,8 +5,8 @@
 #include <functional>
 #include <numeric>
 
-#include "policies/error.h"
-#include "policies/random.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/recompute_order.h"
 

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "policies/error.h"
+#include "policies/base/error.h"
 #include "sim/workload/model.h"
 
 using namespace equipoise;

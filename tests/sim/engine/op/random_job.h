@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/engine/stage/step_simulator.h"

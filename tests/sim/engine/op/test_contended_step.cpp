@@ -39,7 +39,7 @@ void for_each_cell(const OpProgram& program, const Each& each) {
         each(static_cast<int>(l), static_cast<int>(s), static_cast<int>(c));
 }
 
-void check_path(const std::vector<PathSegment>& path, SimTime makespan) {
+void check_path(const std::vector<PathSegment>& path, Picoseconds makespan) {
   if (makespan == 0) return;
   REQUIRE_FALSE(path.empty());
   CHECK(path.front().start == 0);
@@ -101,7 +101,7 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
     CHECK(r.step == shared.result().makespan);
     check_path(shared.critical_path(), r.step);
     const PathShares shares = share_path(shared.program(), shared.critical_path());
-    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), SimTime{0}) == r.step);
+    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), Picoseconds{0}) == r.step);
     // Ops lie inside their cells, one after another on each rank.
     for_each_cell(shared.program(), [&](int l, int s, int c) {
       AllOps ops;

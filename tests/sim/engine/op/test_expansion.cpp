@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "policies/random.h"
+#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/engine/engine.h"
+#include "sim/engine/graph/engine.h"
 #include "sim/engine/op/expansion.h"
+#include "sim/engine/op/op_engine.h"
+#include "sim/engine/op/op_lowering.h"
 #include "sim/engine/op/op_step.h"
-#include "sim/engine/op_engine.h"
-#include "sim/engine/op_lowering.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "tests/sim/engine/op/random_job.h"
 #include "tests/sim/models.h"
@@ -180,7 +180,7 @@ TEST_CASE("the critical path of a real step adds up, and by document to what the
     const StepResult result = simulator.run(job.step);
     const std::vector<PathSegment> path = simulator.critical_path();
     if (result.step == 0) continue;
-    SimTime sum = 0, of_lanes = 0;
+    Picoseconds sum = 0, of_lanes = 0;
     for (const PathSegment& s : path) {
       sum += s.end - s.start;
       if (s.lane >= 0) of_lanes += s.end - s.start;

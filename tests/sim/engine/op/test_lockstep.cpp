@@ -7,11 +7,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/engine/critical_path.h"
-#include "sim/engine/engine.h"
+#include "sim/engine/graph/engine.h"
+#include "sim/engine/op/critical_path.h"
 #include "sim/engine/op/expansion.h"
+#include "sim/engine/op/op_lowering.h"
 #include "sim/engine/op/op_step.h"
-#include "sim/engine/op_lowering.h"
 #include "tests/sim/engine/op/random_job.h"
 
 using namespace equipoise;
@@ -182,15 +182,15 @@ TEST_CASE(
     CAPTURE(job.text);
     const Prices prices(job);
     OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
-    const SimTime once = run(program).makespan;
+    const Picoseconds once = run(program).makespan;
     for (OpLane& lane : program.lanes) {
       for (OpBlock& block : lane.blocks)
-        for (SimTime& duration : block.durations) duration *= 7;
-      for (SimTime& duration : lane.transfers) duration *= 7;
+        for (Picoseconds& duration : block.durations) duration *= 7;
+      for (Picoseconds& duration : lane.transfers) duration *= 7;
     }
     for (StageEnd& end : program.ends) {
-      for (SimTime& duration : end.buckets) duration *= 7;
-      for (SimTime& duration : end.durations) duration *= 7;
+      for (Picoseconds& duration : end.buckets) duration *= 7;
+      for (Picoseconds& duration : end.durations) duration *= 7;
     }
     CHECK(run(program).makespan == 7 * once);
 

@@ -1,0 +1,375 @@
+#include "sim/engine/op/critical_path.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <string>
+
+namespace equipoise {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+// All ops of one cell, by rank, in order.
+class CellRecord final : public OpSink {
+ public:
+  using Entry = OpEvent;
+  explicit CellRecord(std::size_t ranks) : of_rank(ranks) {}
+  void on_op(const OpEvent& op) override { of_rank[at(op.rank)].push_back(op); }
+  void on_repetition(std::uint32_t, std::uint32_t) override {}
+
+  std::vector<std::vector<Entry>> of_rank;
+};
+
+class PathWalk {
+ public:
+  PathWalk(const OpProgram& program, const OpOptions& options, const OpResult& result)
+      : program_(program), options_(options), result_(result) {}
+
+  std::vector<PathSegment> walk() {
+    time_ = result_.makespan;
+    if (result_.makespan > 0) {
+      if (result_.makespan > result_.pipeline_end || !program_.ends.empty())
+        walk_end();
+      else
+        enter_last_cell(result_.pipeline_end);
+      while (lane_ >= 0) walk_cell();
+    }
+    std::reverse(path_.begin(), path_.end());
+    return std::move(path_);
+  }
+
+ private:
+  // A path with a gap would be a wrong answer: nothing explains why the op at hand started when it did.
+  [[noreturn]] void lost() const {
+    throw EngineError("critical path: no op ends at " + std::to_string(time_) + " ps on lane " +
+                      std::to_string(lane_) + ", stage " + std::to_string(stage_) + ", rank " +
+                      std::to_string(rank_));
+  }
+
+  void push(Picoseconds start, OpName name, Stream stream, std::int32_t micro_batch = -1,
+            OpKind kind = OpKind::F) {
+    assert(start <= time_);
+    if (start < time_) path_.push_back({start, time_, name, stream, lane_, stage_, micro_batch, rank_, kind});
+    time_ = start;
+  }
+
+  // Optimizer, parameter gather and gradient buckets of the stage that ends last.
+  void walk_end() {
+    const int tensor = program_.tensor;
+    for (int s = 0; s < program_.stages; ++s)
+      for (int t = 0; t < tensor; ++t) {
+        const StageEnd& end = program_.ends[at(s)];
+        const auto& buckets = result_.buckets[at(s) * at(tensor) + at(t)];
+        Picoseconds after = 0;
+        for (const Picoseconds duration : end.durations) after += duration;
+        if (stage_end(s, t) + after != result_.makespan) continue;
+        stage_ = s;
+        rank_ = t;
+        for (std::size_t i = end.steps.size(); i-- > 0;)
+          push(time_ - end.durations[i], end.steps[i].name, end.steps[i].stream);
+        // Back over buckets that followed on each other.
+        const OpResult::Bucket* bucket = ending_at(buckets, time_);
+        while (bucket != nullptr) {
+          const Picoseconds filled = bucket->filled;
+          push(bucket->start, OpName::dp_reduce, Stream::dp);
+          if (time_ == filled) return enter_filler(s, *bucket);
+          bucket = ending_at(buckets, time_);
+        }
+        return enter_cell_of_stage(s, t);
+      }
+    enter_last_cell(result_.pipeline_end);
+  }
+
+  static const OpResult::Bucket* ending_at(const std::vector<OpResult::Bucket>& buckets, Picoseconds time) {
+    for (const OpResult::Bucket& b : buckets)
+      if (b.end == time && b.start < b.end) return &b;
+    return nullptr;
+  }
+
+  [[nodiscard]] Picoseconds stage_end(int s, int t) const {
+    Picoseconds done = 0;
+    for (const OpResult::Bucket& b : result_.buckets[at(s) * at(program_.tensor) + at(t)])
+      done = std::max(done, b.end);
+    for (std::size_t l = 0; l < program_.lanes.size(); ++l) done = std::max(done, last_end(l, s, t));
+    return done;
+  }
+
+  // When the ranks of TP coordinate t end their last cell of the stage; t < 0: of any.
+  [[nodiscard]] Picoseconds last_end(std::size_t l, int s, int t) const {
+    const auto& ends = result_.lanes[l].end[at(s)];
+    const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
+    Picoseconds done = 0;
+    for (std::size_t r = t < 0 ? 0 : at(t); r < ranks && !ends.empty(); r += t < 0 ? 1 : at(program_.tensor))
+      done = std::max(done, ends[ends.size() - ranks + r]);
+    return done;
+  }
+
+  // The rank of the stage that ends its last cell at time_.
+  void enter_cell_of_stage(int s, int t) {
+    for (std::size_t l = 0; l < program_.lanes.size(); ++l)
+      if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, t) == time_)
+        return enter(static_cast<int>(l), s, last_cell(l, s), t);
+    assert(time_ == 0);
+    lane_ = -1;
+  }
+
+  void enter_last_cell(Picoseconds time) {
+    for (int s = 0; s < program_.stages; ++s)
+      for (std::size_t l = 0; l < program_.lanes.size(); ++l)
+        if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, -1) == time)
+          return enter(static_cast<int>(l), s, last_cell(l, s), -1);
+    lane_ = -1;
+  }
+
+  [[nodiscard]] int last_cell(std::size_t lane, int s) const {
+    return static_cast<int>(program_.lanes[lane].stages[at(s)].size()) - 1;
+  }
+
+  // Goes to the lowest rank (of TP coordinate t, if any) whose cell ends at time_.
+  void enter(int lane, int stage, int cell, int t) {
+    lane_ = lane;
+    stage_ = stage;
+    cell_ = cell;
+    ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
+    const Picoseconds* const ends = result_.lanes[at(lane)].end[at(stage)].data() + at(cell) * ranks_;
+    for (std::size_t r = t < 0 ? 0 : at(t); r < ranks_; r += t < 0 ? 1 : at(program_.tensor))
+      if (ends[r] == time_) {
+        rank_ = static_cast<int>(r);
+        return;
+      }
+    lost();
+  }
+
+  void enter_filler(int s, const OpResult::Bucket& bucket) {
+    lane_ = bucket.last_lane;
+    stage_ = s;
+    rank_ = bucket.last_rank;
+    ranks_ = at(program_.lanes[at(lane_)].context) * at(program_.tensor);
+    const auto& cells = program_.lanes[at(lane_)].stages[at(s)];
+    // The bucket was filled inside the cell that ran at this time.
+    for (cell_ = 0; cell_ + 1 < static_cast<int>(cells.size()); ++cell_)
+      if (result_.lanes[at(lane_)].end[at(s)][at(cell_) * ranks_ + at(rank_)] >= time_) break;
+  }
+
+  // From (rank_, time_) inside the cell back to its begin, and on to what the cell waited for.
+  void walk_cell() {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    const OpCell& cell = lane.stages[at(stage_)][at(cell_)];
+    CellRecord record(ranks_);
+    replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
+    const auto begin_of = [&](int rank) {
+      return result_.lanes[at(lane_)].start[at(stage_)][at(cell_) * ranks_ + at(rank)];
+    };
+
+    while (time_ > begin_of(rank_)) {
+      // The op of this rank that ended at time_; ops that take no time end where they start and are passed
+      // over.
+      const auto& ops = record.of_rank[at(rank_)];
+      const CellRecord::Entry* found = nullptr;
+      for (const CellRecord::Entry& e : ops)
+        if (e.end == time_ && e.arrived < time_ && !step_of(e, cell).background) {
+          // Of a pair, the kernel before the communication: the rank's own work.
+          const bool own = step_of(e, cell).stream == Stream::compute;
+          if (found == nullptr || own) found = &e;
+        }
+      if (found == nullptr) lost();
+      const OpStep& step = step_of(*found, cell);
+      if (step.waits) {
+        found = walk_background(ops, found, cell);
+        if (found == nullptr) return walk_background_before();
+      } else {
+        push(found->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+      }
+      rank_ = found->last_rank;
+      if (found->last_lane >= 0 && found->last_lane != lane_) return enter_lane(found->last_lane);
+    }
+    leave_cell(lane, cell);
+  }
+
+  [[nodiscard]] const OpStep& step_of(const CellRecord::Entry& e, const OpCell& cell) const {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    return lane.blocks[lane.runs[cell.first_run + e.run].block].steps[e.step];
+  }
+
+  // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
+  // null if the cell has none before it.
+  const CellRecord::Entry* walk_background(const std::vector<CellRecord::Entry>& ops,
+                                           const CellRecord::Entry* wait, const OpCell& cell) {
+    const auto& meetings = result_.crews[at(program_.lanes[at(lane_)].crew)].cells[at(stage_)][at(cell_)];
+    const CellRecord::Entry* first = nullptr;
+    for (const CellRecord::Entry* e = wait; e-- > ops.data();) {
+      const OpStep& step = step_of(*e, cell);
+      if (!step.background || e->end != time_) continue;
+      push(e->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+      first = e;
+      if (meetings[at(e->meeting)].arrived == e->start) break;
+    }
+    return first;
+  }
+
+  // The same for a cell that begins by waiting for what the stage's cell before has left in the background.
+  void walk_background_before() {
+    if (cell_ == 0) lost();
+    const OpCell& cell = program_.lanes[at(lane_)].stages[at(stage_)][at(--cell_)];
+    CellRecord record(ranks_);
+    replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
+    const auto& ops = record.of_rank[at(rank_)];
+    const CellRecord::Entry* const first = walk_background(ops, ops.data() + ops.size(), cell);
+    if (first == nullptr) lost();
+    rank_ = first->last_rank;
+    if (first->last_lane >= 0 && first->last_lane != lane_) enter_lane(first->last_lane);
+  }
+
+  // Goes on at the same cell of another lane of the crew, at rank_ and time_.
+  void enter_lane(int lane) {
+    lane_ = lane;
+    ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
+  }
+
+  void leave_cell(const OpLane& lane, const OpCell& cell) {
+    const auto& ends = result_.lanes[at(lane_)].end[at(stage_)];
+    if (cell_ > 0) {
+      const OpCell& previous = lane.stages[at(stage_)][at(cell_ - 1)];
+      const Picoseconds free = ends[at(cell_ - 1) * ranks_ + at(rank_)];
+      if (free == time_) {
+        --cell_;
+        return;
+      }
+      if (previous.blocking_send != kNoTransfer &&
+          free + lane.transfers[at(static_cast<int>(previous.blocking_send)) +
+                                at(rank_) / at(program_.tensor)] ==
+              time_) {
+        push(free, OpName::pp_send, Stream::pp, previous.op.micro_batch, previous.op.kind);
+        --cell_;
+        return;
+      }
+    }
+    if (cell.input_stage != kNoCell && cell.input_stage != stage_) {
+      const Picoseconds sent =
+          result_.lanes[at(lane_)].end[at(cell.input_stage)][at(cell.input_cell) * ranks_ + at(rank_)];
+      if (sent + lane.transfers[static_cast<std::size_t>(cell.transfer) + at(rank_) / at(program_.tensor)] ==
+          time_) {
+        push(sent, OpName::pp_send, Stream::pp, cell.op.micro_batch, cell.op.kind);
+        stage_ = cell.input_stage;
+        cell_ = cell.input_cell;
+        return;
+      }
+    }
+    // The begin of the step, or of a barrier group: the group before ended now.
+    lane_ = -1;
+    if (time_ > 0) enter_last_cell(time_);
+  }
+
+  const OpProgram& program_;
+  const OpOptions& options_;
+  const OpResult& result_;
+  std::vector<PathSegment> path_;  // from the end
+  Picoseconds time_ = 0;
+  int lane_ = -1, stage_ = -1, cell_ = -1, rank_ = -1;
+  std::size_t ranks_ = 1;
+};
+
+}  // namespace
+
+std::vector<PathSegment> critical_path(const OpProgram& program, const OpOptions& options,
+                                       const OpResult& result) {
+  return PathWalk(program, options, result).walk();
+}
+
+PathShares share_path(const OpProgram& program, const std::vector<PathSegment>& path) {
+  PathShares shares;
+  shares.by_stage.assign(at(program.stages), 0);
+  for (const OpLane& lane : program.lanes) {
+    int most = -1;
+    for (const auto& stage : lane.stages)
+      for (const OpCell& cell : stage) most = std::max(most, cell.op.micro_batch);
+    shares.by_micro_batch.emplace_back(at(most + 1), 0);
+  }
+  for (const PathSegment& s : path) {
+    const Picoseconds time = s.end - s.start;
+    shares.by_stream[static_cast<std::size_t>(s.stream)] += time;
+    shares.by_stage[at(s.stage)] += time;
+    if (s.lane < 0)
+      shares.after_pipeline += time;
+    else
+      shares.by_micro_batch[at(s.lane)][at(s.micro_batch)] += time;
+  }
+  return shares;
+}
+
+std::vector<DocumentShare> share_by_document(const Step& step, const std::vector<PathSegment>& path) {
+  std::map<std::int64_t, double> seconds;
+  for (const PathSegment& s : path) {
+    // Ops without documents only keep the lane in step with others.
+    if (s.lane < 0 || at(s.micro_batch) >= step.lanes[at(s.lane)].micro_batches.size()) continue;
+    const MicroBatch& micro_batch = step.lanes[at(s.lane)].micro_batches[at(s.micro_batch)];
+    const auto weight = [&](const Slice& slice) {
+      const auto tokens = static_cast<double>(slice.tokens());
+      if (s.name != OpName::attention) return tokens;
+      const double before =
+          micro_batch.chunk.count > 1 ? static_cast<double>(slice.begin - micro_batch.chunk.group_begin) : 0;
+      return tokens * before + tokens * (tokens + 1) / 2;
+    };
+    double all = 0;
+    for (const Slice& slice : micro_batch.slices) all += weight(slice);
+    for (const Slice& slice : micro_batch.slices)
+      seconds[slice.document] +=
+          static_cast<double>(s.end - s.start) / kPicosecondsPerSecond * weight(slice) / all;
+  }
+  std::vector<DocumentShare> shares;
+  for (const auto& [document, time] : seconds) shares.push_back({document, time});
+  std::stable_sort(shares.begin(), shares.end(),
+                   [](const DocumentShare& a, const DocumentShare& b) { return a.seconds > b.seconds; });
+  return shares;
+}
+
+namespace {
+
+OpBlock emptied(const OpLane& lane, const OpBlock& block) {
+  OpBlock empty;
+  for (const OpStep& step : block.steps)
+    if (step.waits || meets_lanes(step.meets)) empty.steps.push_back(step);
+  empty.durations.assign(empty.steps.size() * at(lane.context), 0);
+  return empty;
+}
+
+}  // namespace
+
+Picoseconds makespan_without(const OpProgram& program, const OpOptions& options, const Free& free) {
+  OpProgram changed = program;
+  const auto is_free = [&](Stream stream) { return free.streams[static_cast<std::size_t>(stream)]; };
+  for (std::size_t l = 0; l < changed.lanes.size(); ++l) {
+    OpLane& lane = changed.lanes[l];
+    for (OpBlock& block : lane.blocks)
+      for (std::size_t s = 0; s < block.steps.size(); ++s)
+        if (is_free(block.steps[s].stream))
+          std::fill_n(block.durations.begin() + static_cast<std::ptrdiff_t>(s * at(lane.context)),
+                      lane.context, Picoseconds{0});
+    if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), Picoseconds{0});
+    // A cell that is free runs its blocks emptied of all but their part in what meets other lanes; buckets
+    // are still filled, at once.
+    const auto empty_blocks = static_cast<std::uint32_t>(lane.blocks.size());
+    for (std::uint32_t b = 0; b < empty_blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b]));
+    for (std::size_t s = 0; s < lane.stages.size(); ++s)
+      for (const OpCell& cell : lane.stages[s]) {
+        const bool freed =
+            free.stage == static_cast<std::int32_t>(s) ||
+            (free.lane == static_cast<std::int32_t>(l) && free.micro_batch == cell.op.micro_batch);
+        for (std::uint32_t r = 0; freed && r < cell.run_count; ++r)
+          lane.runs[cell.first_run + r].block += empty_blocks;
+      }
+  }
+  for (std::size_t s = 0; s < changed.ends.size(); ++s) {
+    StageEnd& end = changed.ends[s];
+    const bool freed = free.stage == static_cast<std::int32_t>(s);
+    if (freed || is_free(Stream::dp)) std::fill(end.buckets.begin(), end.buckets.end(), Picoseconds{0});
+    for (std::size_t i = 0; i < end.steps.size(); ++i)
+      if (freed || is_free(end.steps[i].stream)) end.durations[i] = 0;
+  }
+  return run(changed, options).makespan;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,187 @@
+#include "sim/engine/op/op_crew.h"
+
+#include <string>
+
+namespace equipoise::op_rows {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
+  int experts = 1;
+  for (const std::size_t l : lanes)
+    for (const int group : program.lanes[l].expert_group) experts = std::max(experts, group + 1);
+  return experts * program.tensor;
+}
+
+template <bool kJitter>
+class CrewRun {
+ public:
+  CrewRun(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+          Picoseconds begin, OpResult& result, std::vector<std::vector<std::vector<Picoseconds>>>& filled)
+      : program_(program),
+        options_(options),
+        crew_(result.crews[at(program.lanes[lanes.front()].crew)]),
+        network_(at(program.stages) * at(program.tensor), 0),
+        speed_(lanes.size()) {
+    for (const std::size_t l : lanes)
+      lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
+    crew_.groups = groups_of(program, lanes);
+    crew_.cells.resize(at(program.stages));
+    crew_.network.resize(at(program.stages));
+  }
+
+  void run() {
+    sweep_stages(at(program_.stages), [&](std::size_t stage) { return run_ready(stage); });
+    for (const LaneRun& lane : lanes_) lane.check_finished();
+  }
+
+ private:
+  using Cursor = CellCursor<kJitter, NoObserver>;
+
+  bool run_ready(std::size_t stage) {
+    bool moved = false;
+    while (std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneRun& l) { return l.ready(stage); })) {
+      run_cell(stage);
+      for (LaneRun& lane : lanes_) lane.close(stage);
+      moved = true;
+    }
+    return moved;
+  }
+
+  void run_cell(std::size_t stage) {
+    Picoseconds* const network = network_.data() + stage * at(program_.tensor);
+    crew_.network[stage].insert(crew_.network[stage].end(), network, network + program_.tensor);
+    std::vector<Cursor> cursors;
+    cursors.reserve(lanes_.size());
+    for (std::size_t l = 0; l < lanes_.size(); ++l) {
+      LaneRun& lane = lanes_[l];
+      Picoseconds* const clock = lane.open(stage);
+      cursors.emplace_back(lane.context(stage, speed_[l]), lane.cell(stage), clock, lane.buckets(stage),
+                           lane.compute(stage), network, nobody_);
+    }
+    // A base of its own for the jitter of ops that no single lane owns.
+    const auto place = static_cast<std::uint64_t>(lanes_.front().lane().crew) * at(program_.stages) + stage;
+    jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
+    std::vector<OpResult::Meeting>& meetings = crew_.cells[stage].emplace_back();
+    while (const OpStep* step = next_meeting(cursors)) meet(*step, cursors, meetings, network);
+  }
+
+  // All lanes run to their next op that meets others; null when all are through.
+  const OpStep* next_meeting(std::vector<Cursor>& cursors) {
+    const OpStep* first = nullptr;
+    for (std::size_t l = 0; l < cursors.size(); ++l) {
+      const OpStep* const step = cursors[l].next();
+      if (l == 0) first = step;
+      const auto text = [](const OpStep* s) { return s == nullptr ? "its end" : name_of(s->name); };
+      if ((step == nullptr) != (first == nullptr) ||
+          (step != nullptr && (step->name != first->name || step->background != first->background)))
+        throw EngineError("size mismatch: lane " + std::to_string(lanes_[0].number()) + " comes to " +
+                          text(first) + " where lane " + std::to_string(lanes_[l].number()) + " comes to " +
+                          text(step));
+    }
+    return first;
+  }
+
+  void meet(const OpStep& step, std::vector<Cursor>& cursors, std::vector<OpResult::Meeting>& meetings,
+            Picoseconds* network) {
+    const std::size_t first = meetings.size();
+    meetings.resize(first + at(crew_.groups));
+    OpResult::Meeting* const of_group = meetings.data() + first;
+    for (std::size_t l = 0; l < cursors.size(); ++l) {
+      const OpLane& lane = lanes_[l].lane();
+      const Picoseconds* const duration = cursors[l].durations();
+      for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
+        OpResult::Meeting& m = of_group[meeting_group(lane, r, step.meets, program_.tensor)];
+        m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
+        if (m.lane >= 0 && cursors[l].clock()[r] <= m.arrived) continue;
+        m.arrived = cursors[l].clock()[r];
+        m.lane = static_cast<std::int32_t>(lanes_[l].number());
+        m.rank = static_cast<std::int32_t>(r);
+      }
+    }
+    for (std::size_t g = 0; g < at(crew_.groups); ++g) {
+      OpResult::Meeting& m = of_group[g];
+      Picoseconds duration = m.end;
+      if (kJitter) duration = scaled(duration, options_.jitter.factor(jitter_base_ + first + g));
+      Picoseconds& busy = network[g % at(program_.tensor)];
+      m.start = step.background ? std::max(m.arrived, busy) : m.arrived;
+      m.end = m.start + duration;
+      if (step.background && m.lane >= 0) busy = m.end;
+    }
+    for (std::size_t l = 0; l < cursors.size(); ++l) {
+      const OpLane& lane = lanes_[l].lane();
+      for (std::size_t r = 0; !step.background && r < at(lane.context) * at(program_.tensor); ++r)
+        cursors[l].clock()[r] = of_group[meeting_group(lane, r, step.meets, program_.tensor)].end;
+      cursors[l].pass();
+    }
+  }
+
+  const OpProgram& program_;
+  const OpOptions& options_;
+  OpResult::Crew& crew_;
+  std::vector<LaneRun> lanes_;
+  std::vector<Picoseconds> network_;  // by stage and TP coordinate: the last background op ends
+  std::vector<std::vector<double>> speed_;
+  std::uint64_t jitter_base_ = 0;
+  NoObserver nobody_;
+};
+
+// `network`: by TP coordinate, when the background ops of the cells before have ended.
+template <bool kJitter>
+void replay(const CellContext& context, const OpCell& cell, std::vector<Picoseconds>& clock,
+            const OpResult::Crew& crew, const std::vector<OpResult::Meeting>& meetings,
+            std::vector<Picoseconds> network, SinkObserver& observer) {
+  CellCursor<kJitter, SinkObserver> cursor(context, cell, clock.data(), nullptr, nullptr, network.data(),
+                                           observer);
+  std::size_t first = 0;
+  while (const OpStep* step = cursor.next()) {
+    const Place& place = cursor.place();
+    for (std::size_t r = 0; r < context.ranks; ++r) {
+      const std::size_t group = meeting_group(context.lane, r, step->meets, context.tensor);
+      const OpResult::Meeting& m = meetings[first + group];
+      observer.on_op({place.run, place.repetition, place.step, static_cast<int>(r), clock[r], m.start, m.end,
+                      m.rank, m.lane, static_cast<int>(first + group)});
+      if (step->background)
+        network[r % at(context.tensor)] = m.end;
+      else
+        clock[r] = m.end;
+    }
+    first += at(crew.groups);
+    cursor.pass();
+  }
+}
+
+}  // namespace
+
+void run_crew(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+              Picoseconds begin, OpResult& result,
+              std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
+  if (options.jitter.sigma > 0)
+    CrewRun<true>(program, options, lanes, begin, result, filled).run();
+  else
+    CrewRun<false>(program, options, lanes, begin, result, filled).run();
+}
+
+void replay_crew_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                      int stage, int cell, OpSink& sink) {
+  std::vector<double> speed;
+  const CellContext context = context_of(program, options, lane, stage, cell, speed);
+  const OpResult::Crew& crew = result.crews[at(program.lanes[at(lane)].crew)];
+  const auto first =
+      result.lanes[at(lane)].start[at(stage)].begin() + static_cast<std::ptrdiff_t>(at(cell) * context.ranks);
+  std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
+  SinkObserver observer{&sink};
+  const OpCell& what = program.lanes[at(lane)].stages[at(stage)][at(cell)];
+  const auto& meetings = crew.cells[at(stage)][at(cell)];
+  const auto before = crew.network[at(stage)].begin() + std::ptrdiff_t{cell} * program.tensor;
+  const std::vector<Picoseconds> network(before, before + program.tensor);
+  if (options.jitter.sigma > 0)
+    replay<true>(context, what, clock, crew, meetings, network, observer);
+  else
+    replay<false>(context, what, clock, crew, meetings, network, observer);
+}
+
+}  // namespace equipoise::op_rows

@@ -1,0 +1,100 @@
+// The lanes of a crew inside the op engine. They meet inside cells: at expert-parallel exchanges, and at the
+// gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all stand there,
+// each group's op starts at the time of its last member and takes as long as its longest member says. Which
+// lane is visited first cannot be seen in the result.
+#pragma once
+
+#include "sim/engine/op/op_lane_run.h"
+
+namespace equipoise::op_rows {
+
+// A lane's way through one cell, from one op that meets other lanes to the next. `network[t]`: when the last
+// background op of TP coordinate t ends.
+template <bool kJitter, class Observer>
+class CellCursor {
+ public:
+  CellCursor(const CellContext& at, const OpCell& cell, Picoseconds* clock, Picoseconds* buckets,
+             Picoseconds* compute, const Picoseconds* network, Observer& observer)
+      : at_(at),
+        cell_(cell),
+        clock_(clock),
+        buckets_(buckets),
+        compute_(compute),
+        network_(network),
+        observer_(observer) {
+    scratch_.latest.resize(at.ranks);
+    scratch_.last.resize(at.ranks);
+  }
+
+  // Runs to the next op that meets lanes; null at the end of the cell.
+  const OpStep* next() {
+    while (place_.run < cell_.run_count) {
+      const BlockRun& run = at_.lane.runs[cell_.first_run + place_.run];
+      const OpBlock& block = at_.lane.blocks[run.block];
+      if (place_.repetition == 0 && place_.step == 0)
+        rows_ = enter_run<kJitter>(at_, run, compute_, scratch_);
+      while (place_.repetition < run.repeat) {
+        while (place_.step < block.steps.size()) {
+          const OpStep& step = block.steps[place_.step];
+          if (meets_lanes(step.meets)) return &step;
+          if (step.waits)
+            wait();
+          else
+            run_local<kJitter>(at_, block, rows_, place_, key_, clock_, compute_, scratch_, observer_);
+        }
+        end_repetition(at_, run, place_, clock_, buckets_, observer_);
+      }
+      ++place_.run;
+      place_.repetition = 0;
+    }
+    return nullptr;
+  }
+  // Of the op that next() returned, by rank.
+  [[nodiscard]] const Picoseconds* durations() const { return rows_ + place_.step * at_.ranks; }
+  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] Picoseconds* clock() const { return clock_; }
+  void pass() { ++place_.step; }
+
+ private:
+  void wait() {
+    for (std::size_t r = 0; r < at_.ranks; ++r) {
+      const Picoseconds arrived = clock_[r];
+      clock_[r] = std::max(arrived, network_[r % static_cast<std::size_t>(at_.tensor)]);
+      if constexpr (Observer::kListens) {
+        const int rank = static_cast<int>(r);
+        observer_.on_op(
+            {place_.run, place_.repetition, place_.step, rank, arrived, arrived, clock_[r], rank});
+      }
+    }
+    ++place_.step;
+  }
+
+  CellContext at_;
+  const OpCell& cell_;
+  Picoseconds *clock_, *buckets_, *compute_;
+  const Picoseconds* network_;
+  Observer& observer_;
+  Scratch scratch_;
+  Place place_;
+  const Picoseconds* rows_ = nullptr;
+  std::uint64_t key_ = 0;
+};
+
+// The group of a rank at an op that meets lanes, as an index into OpResult::Crew.
+inline std::size_t meeting_group(const OpLane& lane, std::size_t rank, Meets meets, int tensor) {
+  const auto t = static_cast<std::size_t>(tensor);
+  const std::size_t group =
+      meets == Meets::expert ? static_cast<std::size_t>(lane.expert_group[rank / t]) : std::size_t{0};
+  return group * t + rank % t;
+}
+
+// Runs the lanes to their end.
+void run_crew(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+              Picoseconds begin, OpResult& result,
+              std::vector<std::vector<std::vector<Picoseconds>>>& filled);
+
+// One lane's cell again, from the recorded meetings.
+void replay_crew_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                      int stage, int cell, OpSink& sink);
+
+}  // namespace equipoise::op_rows

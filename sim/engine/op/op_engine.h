@@ -1,0 +1,115 @@
+// Runs an OpProgram: every op of every rank, without storing them.
+//
+// Order of events. Ops of a rank run in program order; an op that meets others starts when the last of them
+// has arrived; a pair of steps (with_next) starts together and ends with the longer; a cell starts when its
+// stage is free and its input has arrived. Without link contention these rules fix every time, whatever order
+// the cells are visited in, so the engine visits them cell by cell, all ranks of a lane's stage together: the
+// inner loop is a max-plus step over a row of clocks. Lanes meet at the gradient buckets; only those of a
+// crew (expert parallelism, ZeRO-2 and 3) meet inside cells and are run together, cell number by cell number.
+// Lanes and crews are spread over threads; the result has the same bits for any number.
+//
+// Cost: O(tasks), about a nanosecond each; memory: two times per cell and rank.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "sim/engine/jitter.h"
+#include "sim/engine/op/op_program.h"
+
+namespace equipoise {
+
+struct OpOptions {
+  // By GPU slot (stage-major: (stage * replicas + replica) * tensor + TP coordinate, replicas = data x
+  // context ranks of a stage); 1 = nominal, 0.5 = half as fast. Empty: all nominal. Slows compute, not
+  // communication.
+  std::span<const double> speed;
+  Jitter jitter;  // on every op and collective
+  int threads = 1;
+};
+
+// When every op ran, where its duration does not say so because flows shared links (op/contended_step.h).
+struct RecordedTimes {
+  struct Stage {
+    std::vector<std::size_t> first;      // [cell]: of its rows, see LoweredProgram
+    std::vector<Picoseconds> input_end;  // [cell * ranks + rank]: its transfer arrives
+  };
+  std::vector<std::vector<Stage>> lanes;            // [lane][stage]
+  std::vector<Picoseconds> start, end;              // [first + row * ranks + rank]
+  std::vector<std::vector<Picoseconds>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
+};
+
+// Times of a cell on every rank of its stage, indexed by rank_in_lane.
+struct OpResult {
+  Picoseconds makespan{};
+  // Pipeline part only (before the optimizer): the last cell's end.
+  Picoseconds pipeline_end{};
+  struct Lane {
+    std::vector<std::vector<Picoseconds>> start;  // [stage][cell * ranks + rank]
+    std::vector<std::vector<Picoseconds>> end;
+    std::vector<std::vector<Picoseconds>> compute;  // [stage][rank]: compute stream, busy
+  };
+  std::vector<Lane> lanes;
+  struct Bucket {
+    Picoseconds filled = 0;  // by the last rank:
+    std::int32_t last_lane = -1;
+    std::int32_t last_rank = -1;  // in its lane; ties: the lowest lane and rank
+    Picoseconds start = 0;
+    Picoseconds end = 0;
+  };
+  std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
+  // [stage * tensor + TP coordinate]: buckets and backward are done, the end's steps begin.
+  std::vector<Picoseconds> end_begins;
+  // Ops that met other lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
+  // op may start later: when the one before it has ended.
+  struct Meeting {
+    Picoseconds arrived = 0, start = 0, end = 0;
+    std::int32_t lane = -1;
+    std::int32_t rank = -1;
+  };
+  struct Crew {
+    int groups = 1;  // expert groups x TP ranks
+    // [stage][cell][number of the op in the cell * groups + expert group * TP ranks + TP coordinate]
+    std::vector<std::vector<std::vector<Meeting>>> cells;
+    // [stage][cell * TP ranks + TP coordinate]: the last background op of the cells before ends.
+    std::vector<std::vector<Picoseconds>> network;
+  };
+  std::vector<Crew> crews;
+  std::int64_t tasks = 0;
+  std::shared_ptr<const RecordedTimes> recorded;  // null without contention
+};
+
+// One op of one rank, in the terms of its cell: op number `step` of the block that run number `run` repeats.
+struct OpEvent {
+  std::uint32_t run = 0, repetition = 0, step = 0;
+  int rank = 0;                    // in its lane
+  Picoseconds arrived = 0;         // this rank was ready
+  Picoseconds start = 0, end = 0;  // later, where it waited for others
+  int last_rank = 0;               // who arrived last where the op meets others, else the rank itself
+  int last_lane = -1;              // and on which lane; -1: this one
+  int meeting = -1;                // of ops that meet lanes: index in OpResult::Crew
+};
+
+// Receives every op of the cells it asks for; see run_cell.
+class OpSink {
+ public:
+  OpSink() = default;
+  OpSink(const OpSink&) = default;
+  OpSink& operator=(const OpSink&) = default;
+  virtual ~OpSink() = default;
+  virtual void on_op(const OpEvent& event) = 0;
+  // After all ops of one repetition of a block (which may have none).
+  virtual void on_repetition(std::uint32_t run, std::uint32_t repetition) = 0;
+};
+
+// Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock.
+OpResult run(const OpProgram& program, const OpOptions& options = {});
+
+// Runs one cell again from its recorded start and tells `sink` of every op of every rank: for timelines and
+// critical paths, which need the ops of few cells. With RecordedTimes, the ops are told at those times.
+void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                 int stage, int cell, OpSink& sink);
+
+}  // namespace equipoise

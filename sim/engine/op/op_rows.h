@@ -1,0 +1,221 @@
+// The inner loop of the op engine: moves the clocks of all ranks of one lane's stage over one cell.
+//
+// With x_r the clock of rank r and d_r the op's duration there:
+//   a kernel                x_r += d_r
+//   beside the next step    x_r += max(d_r, u_r)
+//   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 without a step beside it)
+// The observer hears of every op; the engine proper uses one that the compiler removes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "sim/engine/op/op_engine.h"
+
+namespace equipoise::op_rows {
+
+struct NoObserver {
+  static constexpr bool kListens = false;
+  void on_op(const OpEvent&) {}
+  void on_repetition(std::uint32_t, std::uint32_t) {}
+};
+
+struct SinkObserver {
+  static constexpr bool kListens = true;
+  OpSink* sink = nullptr;
+  void on_op(const OpEvent& event) { sink->on_op(event); }
+  void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
+};
+
+// Buffers of one thread, grown once.
+struct Scratch {
+  std::vector<Picoseconds> rows;  // a block's durations for every rank
+  std::vector<Picoseconds> jittered, jittered_beside;
+  std::vector<Picoseconds> latest;  // by group
+  std::vector<int> last;            // by group: who arrived last
+};
+
+struct CellContext {
+  const OpProgram& program;
+  const OpOptions& options;
+  const OpLane& lane;
+  int context = 1;
+  int tensor = 1;
+  std::size_t ranks = 1;
+  std::span<const double> speed;  // of this lane's stage, by rank; empty: nominal
+  std::uint64_t jitter_base = 0;
+};
+
+// Where group members sit: context groups are the columns, tensor groups the rows of (context x tensor).
+inline std::size_t group_of(std::size_t rank, Meets meets, int tensor) {
+  const auto t = static_cast<std::size_t>(tensor);
+  return meets == Meets::context ? rank % t : meets == Meets::tensor ? rank / t : rank;
+}
+
+// A kernel; what the host makes the GPU wait is none.
+inline bool computes(const OpStep& step) {
+  return step.stream == Stream::compute && step.name != OpName::host_stall;
+}
+
+// Durations of a block on every rank: over TP, and slowed where GPUs are slow.
+inline const Picoseconds* expand(const CellContext& at, const OpBlock& block, Scratch& scratch) {
+  if (at.tensor == 1 && at.speed.empty()) return block.durations.data();
+  scratch.rows.resize(std::max(scratch.rows.size(), block.steps.size() * at.ranks));
+  for (std::size_t s = 0; s < block.steps.size(); ++s) {
+    const bool slowed = !at.speed.empty() && computes(block.steps[s]);
+    for (std::size_t r = 0; r < at.ranks; ++r) {
+      const Picoseconds d =
+          block.durations[s * static_cast<std::size_t>(at.context) + r / static_cast<std::size_t>(at.tensor)];
+      scratch.rows[s * at.ranks + r] = slowed ? scaled(d, 1.0 / at.speed[r]) : d;
+    }
+  }
+  return scratch.rows.data();
+}
+
+// One draw per kernel, one per collective (that of its first member).
+inline void jitter_row(const CellContext& at, const Picoseconds* row, Meets meets, std::uint64_t key,
+                       std::vector<Picoseconds>& out) {
+  out.resize(at.ranks);
+  for (std::size_t r = 0; r < at.ranks; ++r)
+    out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, meets, at.tensor)));
+}
+
+template <class Observer>
+void run_step(const CellContext& at, Meets meets, const Picoseconds* row, const Picoseconds* beside,
+              Picoseconds* clock, Scratch& scratch, Observer& observer, std::uint32_t run,
+              std::uint32_t repetition, std::uint32_t step) {
+  const std::size_t ranks = at.ranks;
+  if (meets == Meets::nobody) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const Picoseconds arrived = clock[r];
+      clock[r] += beside == nullptr ? row[r] : std::max(row[r], beside[r]);
+      if constexpr (Observer::kListens) {
+        const int rank = static_cast<int>(r);
+        observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + row[r], rank});
+        if (beside != nullptr)
+          observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+      }
+    }
+    return;
+  }
+  const auto t = static_cast<std::size_t>(at.tensor);
+  const std::size_t groups = meets == Meets::context ? t : static_cast<std::size_t>(at.context);
+  Picoseconds* const latest = scratch.latest.data();
+  std::fill_n(latest, groups, Picoseconds{0});
+  if (meets == Meets::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) latest[g] = std::max(latest[g], clock[r + g]);
+  } else if (meets == Meets::context) {
+    for (std::size_t r = 0; r < ranks; ++r) latest[0] = std::max(latest[0], clock[r]);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) latest[r / t] = std::max(latest[r / t], clock[r]);
+  }
+  if constexpr (Observer::kListens)
+    for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
+      if (const std::size_t g = group_of(r, meets, at.tensor); clock[r] == latest[g])
+        scratch.last[g] = static_cast<int>(r);
+  const auto finish = [&](std::size_t r, std::size_t g) {
+    const Picoseconds arrived = clock[r];
+    const Picoseconds done = latest[g] + row[r];
+    clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
+    if constexpr (Observer::kListens) {
+      const int rank = static_cast<int>(r);
+      observer.on_op({run, repetition, step, rank, arrived, latest[g], done, scratch.last[g]});
+      if (beside != nullptr)
+        observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+    }
+  };
+  if (meets == Meets::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) finish(r + g, g);
+  } else if (meets == Meets::context) {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, 0);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, r / t);
+  }
+}
+
+// Where a lane stands in a cell: op number `step` in repetition `repetition` of run number `run`.
+struct Place {
+  std::uint32_t run = 0, repetition = 0, step = 0;
+};
+
+// Runs the op at `place` (and the one beside it) on every rank and goes behind it.
+template <bool kJitter, class Observer>
+void run_local(const CellContext& at, const OpBlock& block, const Picoseconds* rows, Place& place,
+               std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
+               Observer& observer) {
+  const OpStep& step = block.steps[place.step];
+  Meets meets = step.meets;
+  if ((meets == Meets::tensor && at.tensor == 1) || (meets == Meets::context && at.context == 1))
+    meets = Meets::nobody;
+  const Picoseconds* row = rows + place.step * at.ranks;
+  const Picoseconds* beside = step.with_next ? row + at.ranks : nullptr;
+  if constexpr (kJitter) {
+    jitter_row(at, row, meets, key, scratch.jittered);
+    row = scratch.jittered.data();
+    key += at.ranks;
+    if (beside != nullptr) {
+      jitter_row(at, beside, Meets::nobody, key, scratch.jittered_beside);
+      beside = scratch.jittered_beside.data();
+      key += at.ranks;
+    }
+    const Picoseconds* const busy = computes(step) ? row : beside;
+    if (compute != nullptr && busy != nullptr)
+      for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
+  }
+  run_step(at, meets, row, beside, clock, scratch, observer, place.run, place.repetition, place.step);
+  place.step += beside != nullptr ? 2 : 1;
+}
+
+// The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
+template <bool kJitter>
+const Picoseconds* enter_run(const CellContext& at, const BlockRun& run, Picoseconds* compute,
+                             Scratch& scratch) {
+  const OpBlock& block = at.lane.blocks[run.block];
+  const Picoseconds* const rows = expand(at, block, scratch);
+  if (!kJitter && compute != nullptr)
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      if (computes(block.steps[s]))
+        for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
+  return rows;
+}
+
+// After the last op of a repetition.
+template <class Observer>
+void end_repetition(const CellContext& at, const BlockRun& run, Place& place, const Picoseconds* clock,
+                    Picoseconds* buckets, Observer& observer) {
+  observer.on_repetition(place.run, place.repetition);
+  if (run.bucket != kNoBucket && buckets != nullptr)
+    std::copy(clock, clock + at.ranks,
+              buckets + (static_cast<std::size_t>(run.bucket) + place.repetition) * at.ranks);
+  ++place.repetition;
+  place.step = 0;
+}
+
+// Moves `clock` over the cell. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks + r];
+// may be null if the cell fills none. `compute`: adds the compute stream's time per rank; may be null.
+template <bool kJitter, class Observer>
+void run_cell(const CellContext& at, const OpCell& cell, Picoseconds* clock, Picoseconds* buckets,
+              Picoseconds* compute, Scratch& scratch, Observer& observer) {
+  scratch.latest.resize(std::max(scratch.latest.size(), at.ranks));
+  scratch.last.resize(std::max(scratch.last.size(), at.ranks));
+  std::uint64_t key = 0;
+  for (Place place; place.run < cell.run_count; ++place.run) {
+    const BlockRun& run = at.lane.runs[cell.first_run + place.run];
+    const OpBlock& block = at.lane.blocks[run.block];
+    const Picoseconds* const rows = enter_run<kJitter>(at, run, compute, scratch);
+    for (place.repetition = 0; place.repetition < run.repeat;) {
+      for (place.step = 0; place.step < block.steps.size();)
+        run_local<kJitter>(at, block, rows, place, key, clock, compute, scratch, observer);
+      end_repetition(at, run, place, clock, buckets, observer);
+    }
+  }
+}
+
+CellContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int cell,
+                       std::vector<double>& speed_buffer);
+
+}  // namespace equipoise::op_rows
