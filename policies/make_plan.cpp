@@ -7,6 +7,7 @@
 #include "policies/micro_batch_order.h"
 #include "policies/oversize.h"
 #include "policies/policy.h"
+#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 #include "policies/validator.h"
 
@@ -21,8 +22,9 @@ constexpr bool kAlwaysVerify = true;
 
 void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
   PlanLimits limits;
+  const SkrullOptions& skrull = problem.options.of<SkrullOptions>();
   limits.micro_batch_tokens = limit;
-  limits.rank_tokens = problem.options.rollback ? problem.options.bucket_size : 0;
+  limits.rank_tokens = skrull.rollback ? skrull.bucket_size : 0;
   limits.gpus = grid_gpus(problem.options);
   const std::optional<std::string> violation = plan_violation(problem.batches, plan, limits);
   if (violation) {

@@ -86,8 +86,13 @@ Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const Pack
 Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
                          SplitMix64& random) {
   std::vector<std::uint32_t> ids = in_creation_order(packs);
-  if (options.shuffle && options.pack_order == PackOrder::shuffled) shuffle(ids, random);
+  if (options.shuffle && options.of<PackLengthOptions>().pack_order == PackOrder::shuffled)
+    shuffle(ids, random);
   return plan_of_list(slices, packs, ids, options);
+}
+
+Room room_by_pack_length(const PackOptions& options, std::int64_t tokens) {
+  return room_by<&PackLengthOptions::pack_length>("pack_length", tokens, options);
 }
 
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {

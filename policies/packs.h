@@ -60,6 +60,9 @@ Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const Pack
 Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
                          SplitMix64& random);
 
+// Of the policies that fill such packs: the pack length that a document needs.
+Room room_by_pack_length(const PackOptions& options, std::int64_t tokens);
+
 // A step of N bins in the study's lanes: bin j goes to lane j mod lanes.
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options);
 

@@ -4,10 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "policies/options.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/workload.h"
 
@@ -27,18 +30,59 @@ struct PackingProblem {
 
 enum class BatchKind { windows, documents };  // what the loader gives by default; both are accepted
 
+// What a study derives from its models where its file is silent.
+enum class Derives {
+  nothing,
+  max_tokens,   // L_max: the largest micro-batch that fits
+  bucket_size,  // BucketSize: the most tokens that fit on a CP rank
+  groups        // pack lengths with their CP degrees and checkpointed layers
+};
+
+// A change of the options with which a document of some length could be placed.
+struct Room {
+  std::string_view key;  // the one that changes
+  std::string text;      // "pack_length 131072"
+  PackOptions options;
+};
+
+// A Room by a larger value of one member.
+template <auto Member>
+Room room_by(std::string_view key, std::int64_t value, PackOptions options) {
+  parameter::field<Member>(options) = value;
+  return {key, std::string(key) + ' ' + std::to_string(value), std::move(options)};
+}
+
+// One row of the registry; what is not named is as below.
 struct Policy {
   std::string_view name;     // as typed after --policy
   std::string_view paper;    // where it comes from
   std::string_view summary;  // one line for `list policies`
-  BatchKind batches;
-  bool sees_whole_set;                  // packs the whole document set at once: token delay is null
-  Plan (*plan)(const PackingProblem&);  // the bare algorithm; call make_plan, which adds what all share
-  // Keys of a study's entry that mean something to it, beside those that concern every policy; and of
-  // `batch`: context_window and sequences_per_step where global batches are of documents.
-  std::span<const std::string_view> keys;
+  BatchKind batches = BatchKind::windows;
+  bool sees_whole_set = false;                    // packs the whole document set at once: token delay is null
+  Plan (*plan)(const PackingProblem&) = nullptr;  // the bare algorithm; make_plan adds what all share
+  std::span<const PackParameter> parameters = {};  // keys of a study's entry, beside those of every policy
+  // Keys of the study that mean something to it: context_window, sequences_per_step (where batches are of
+  // documents, too), and of its entry: cost, where it prices documents.
+  std::span<const std::string_view> study_keys = {};
   // Most tokens of one document that the policy can place, for --oversize; null or 0: any length.
   std::int64_t (*hard_limit)(const PackOptions&) = nullptr;
+  // How to place a document of so many tokens; null: nothing is ever too long.
+  Room (*room_for)(const PackOptions&, std::int64_t tokens) = nullptr;
+
+  // What a study takes where its file is silent.
+  std::string_view shard = "per-sequence";
+  std::string_view schedule = {};  // empty: the study's
+  CostKind cost = CostKind::profiled;
+  Derives derives = Derives::nothing;
+
+  // Of its plans.
+  // Most tokens of a micro-batch where the options as given bound it, 0 where they do not; null: they never
+  // do.
+  std::int64_t (*micro_batch_tokens)(const PackOptions&) = nullptr;
+  bool places_documents = false;  // on CP ranks (Skrull)
+  bool pads_documents = false;    // each to the longest of its micro-batch
+  // Sizes of micro-batches, in the order in which a smaller one is worth trying to save memory.
+  std::span<const std::string_view> sizes = {};
 };
 
 // All packing policies, in help order.

@@ -1,13 +1,17 @@
-// The one table of packing policies, in help order. To add one: a file in packing/, its line in
-// packing/packing.h and in CMakeLists.txt, a row here with the keys that it uses, a test.
-#include <array>
-#include <string>
-
+// The one table of packing policies, in help order. To add one: its file in packing/, with its options and
+// their rows where it has any, and a row here; tests/policies/ for what it must hold.
 #include "policies/base/names.h"
 #include "policies/cp_degree/cp_grid.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/isf.h"
+#include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/wlb.h"
+#include "policies/packs.h"
 #include "policies/policy.h"
+#include "policies/shared_parameters.h"
 #include "policies/skrull/gds.h"
 #include "policies/solver/solved_steps.h"
 #include "policies/step_shape.h"
@@ -15,108 +19,219 @@
 namespace equipoise {
 namespace {
 
-constexpr auto kWindows = BatchKind::windows;
-constexpr auto kDocuments = BatchKind::documents;
+using Name = std::string_view;
+constexpr Name kBatch[] = {"context_window", "sequences_per_step"};
+constexpr Name kBatchCost[] = {"context_window", "sequences_per_step", "cost"};
+constexpr Name kSequencesCost[] = {"sequences_per_step", "cost"};
+constexpr Name kWindow[] = {"context_window"};
+constexpr Name kWindowCost[] = {"context_window", "cost"};
+constexpr Name kCost[] = {"cost"};
 
-// The longest group of hbp: what it can place at most.
-std::int64_t longest_group(const PackOptions& options) {
-  return hbp_groups(options).back().length;
+constexpr Name kMaxTokensSize[] = {"max_tokens"};
+constexpr Name kChunkflowSizes[] = {"keep", "chunk_size"};
+constexpr Name kBucketSize[] = {"bucket_size"};
+
+constexpr PackParameter kBins[] = {kMicroBatches};
+constexpr PackParameter kBinsOversize[] = {kMicroBatches, kOversize};
+constexpr PackParameter kOnlyOversize[] = {kOversize};
+constexpr PackParameter kDrawn[] = {kSeed, kShuffle};
+constexpr PackParameter kLength[] = {kPackLength, kOversize};
+constexpr PackParameter kOrdered[] = {kPackOrder};
+constexpr PackParameter kWindowed[] = {kPackWindow};
+constexpr PackParameter kRank[] = {kTokensPerRank, kSkrull[0], kOversize};
+
+constexpr auto kDrawnLengthKeys = join(kLength, kDrawn);
+constexpr auto kFixedGreedyKeys = join(kBinsOversize, kWindowed);
+constexpr auto kFixedSolverKeys = join(kBinsOversize, kWindowed, kSolver);
+constexpr auto kVarlenSolverKeys = join(kBinsOversize, kWlbQueues, kSolver);
+constexpr auto kWlbKeys = join(kBinsOversize, kWlbQueues, kWlbSearch);
+constexpr auto kPackerKeys = join(kLength, kOrdered, kDrawn);
+constexpr auto kIsfKeys = join(kLength, kOrdered, kDrawn, kIsf);
+constexpr auto kHbpKeys = join(kLength, kDrawn, kIsf, kHbp);
+constexpr auto kSkrullKeys = join(kSkrull, kOnlyOversize);
+constexpr auto kRoundRobinKeys = join(kSkrull, kOnlyOversize, kRoundRobin);
+constexpr auto kKarmarkarKarpKeys = join(kBins, kKarmarkarKarp);
+constexpr auto kFlexspKeys = join(kRank, kFlexsp);
+
+// Rows that differ in their name, paper, summary and algorithm only.
+constexpr Policy packer(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
+                        std::span<const PackParameter> parameters) {
+  return {.name = name,
+          .paper = paper,
+          .summary = summary,
+          .sees_whole_set = true,
+          .plan = plan,
+          .parameters = parameters,
+          .study_keys = kBatch,
+          .hard_limit = pack_length,
+          .room_for = room_by_pack_length,
+          .micro_batch_tokens = pack_length};
+}
+constexpr Policy skrull(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
+                        std::span<const PackParameter> parameters) {
+  return {.name = name,
+          .paper = paper,
+          .summary = summary,
+          .batches = BatchKind::documents,
+          .plan = plan,
+          .parameters = parameters,
+          .study_keys = kCost,
+          .hard_limit = skrull_hard_limit,
+          .room_for = room_by_bucket,
+          .derives = Derives::bucket_size,
+          .micro_batch_tokens = skrull_micro_batch_tokens,
+          .sizes = kBucketSize};
+}
+constexpr Policy by_degree(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
+                           std::span<const PackParameter> parameters, std::span<const Name> study_keys) {
+  return {.name = name,
+          .paper = paper,
+          .summary = summary,
+          .batches = BatchKind::documents,
+          .plan = plan,
+          .parameters = parameters,
+          .study_keys = study_keys,
+          .hard_limit = cp_grid_hard_limit,
+          .room_for = room_by_rank,
+          .micro_batch_tokens = cp_grid_micro_batch_tokens};
+}
+constexpr Policy placing(Policy row) {
+  row.shard = "per-document";
+  row.places_documents = true;
+  return row;
+}
+constexpr Policy costing_flops(Policy row) {
+  row.cost = CostKind::flops;
+  return row;
 }
 
-using Key = std::string_view;
-constexpr std::span<const Key> kNoKeys;
-constexpr Key kPlainKeys[] = {"context_window", "sequences_per_step", "micro_batches"};
-constexpr Key kRandomKeys[] = {"context_window", "sequences_per_step", "pack_length", "oversize", "seed",
-                               "shuffle"};
-constexpr Key kSortedKeys[] = {"seed", "shuffle"};
-constexpr Key kNextFitKeys[] = {"context_window", "sequences_per_step", "pack_length", "oversize"};
-constexpr Key kFixedGreedyKeys[] = {"context_window", "sequences_per_step", "micro_batches", "oversize",
-                                    "pack_window"};
-constexpr Key kFixedSolverKeys[] = {"context_window", "sequences_per_step", "micro_batches",
-                                    "oversize",       "pack_window",        "solver",
-                                    "time_limit",     "node_limit"};
-constexpr Key kVarlenSolverKeys[] = {"context_window", "sequences_per_step", "micro_batches", "oversize",
-                                     "queues",         "thresholds",         "max_tokens",    "cost",
-                                     "solver",         "time_limit",         "node_limit"};
-constexpr Key kWlbKeys[] = {"context_window", "sequences_per_step", "micro_batches", "oversize",
-                            "queues",         "thresholds",         "max_tokens",    "cost",
-                            "search",         "delay_bound"};
-constexpr Key kChunkflowKeys[] = {"chunk_size", "keep", "strict_keep"};
-constexpr Key kPackerKeys[] = {
-    "context_window", "sequences_per_step", "pack_length", "pack_order", "oversize", "seed", "shuffle"};
-constexpr Key kIsfKeys[] = {
-    "context_window", "sequences_per_step", "pack_length", "pack_order", "oversize", "seed", "shuffle",
-    "rounds",         "threshold"};
-constexpr Key kHbpKeys[] = {"context_window",   "sequences_per_step", "pack_length", "groups", "candidates",
-                            "curriculum_steps", "balance_batching",   "oversize",    "seed",   "shuffle",
-                            "rounds",           "threshold"};
-constexpr Key kBucketKeys[] = {"bucket_size", "rollback", "oversize", "cost"};
-constexpr Key kRoundRobinKeys[] = {"bucket_size", "rollback", "oversize", "cost", "placement_order"};
-constexpr Key kLptKeys[] = {"sequences_per_step", "micro_batches", "cost"};
-constexpr Key kKarmarkarKarpKeys[] = {"sequences_per_step", "micro_batches", "cost", "equal_size"};
-constexpr Key kHybridCpKeys[] = {"context_window", "tokens_per_rank", "bucket_size", "oversize"};
-constexpr Key kDynamicCpKeys[] = {"context_window", "tokens_per_rank", "bucket_size", "oversize", "cost"};
-constexpr Key kFlexspKeys[] = {"context_window", "tokens_per_rank", "bucket_size", "oversize", "cost",
-                               "exact"};
-
-const Policy kPolicies[] = {
+constexpr Policy kPolicies[] = {
     // In arrival order.
-    {"plain", "WLB-LLM (Plain-4D)", "The loader's windows as they are", kWindows, false, plan_plain,
-     kPlainKeys},
-    {"random", "HBP", "Shuffled, next-fit to the pack length", kWindows, true, plan_random, kRandomKeys,
-     pack_length},
-    {"padded", "Skrull, HBP", "One document a sequence, padded to the longest of its micro-batch", kDocuments,
-     false, plan_padded, kNoKeys},
-    {"sorted", "LongAlign", "Padded batches of documents of like length, in shuffled order", kDocuments, true,
-     plan_sorted, kSortedKeys},
-    {"longalign-packing", "LongAlign", "Next-fit to the pack length in data order", kWindows, true,
-     plan_longalign_packing, kNextFitKeys, pack_length},
+    {.name = "plain",
+     .paper = "WLB-LLM (Plain-4D)",
+     .summary = "The loader's windows as they are",
+     .plan = plan_plain,
+     .parameters = kBins,
+     .study_keys = kBatch},
+    packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_random, kDrawnLengthKeys),
+    {.name = "padded",
+     .paper = "Skrull, HBP",
+     .summary = "One document a sequence, padded to the longest of its micro-batch",
+     .batches = BatchKind::documents,
+     .plan = plan_padded,
+     .pads_documents = true},
+    {.name = "sorted",
+     .paper = "LongAlign",
+     .summary = "Padded batches of documents of like length, in shuffled order",
+     .batches = BatchKind::documents,
+     .sees_whole_set = true,
+     .plan = plan_sorted,
+     .parameters = kDrawn,
+     .pads_documents = true},
+    packer("longalign-packing", "LongAlign", "Next-fit to the pack length in data order",
+           plan_longalign_packing, kLength),
     // WLB-LLM.
-    {"fixed-greedy", "WLB-LLM 4.1", "Fixed-length: longest first to the least sum of len^2 with room",
-     kWindows, false, plan_fixed_greedy, kFixedGreedyKeys, micro_batch_capacity},
-    {"fixed-solver", "WLB-LLM 4.1", "The same as an integer program: least largest sum of len^2", kWindows,
-     false, plan_fixed_solver, kFixedSolverKeys, micro_batch_capacity},
-    {"varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb", kWindows, false,
-     plan_varlen_solver, kVarlenSolverKeys, max_tokens},
-    {"wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", kWindows, false,
-     plan_wlb, kWlbKeys, max_tokens},
+    {.name = "fixed-greedy",
+     .paper = "WLB-LLM 4.1",
+     .summary = "Fixed-length: longest first to the least sum of len^2 with room",
+     .plan = plan_fixed_greedy,
+     .parameters = kFixedGreedyKeys,
+     .study_keys = kBatch,
+     .hard_limit = micro_batch_capacity,
+     .room_for = room_by_window},
+    {.name = "fixed-solver",
+     .paper = "WLB-LLM 4.1",
+     .summary = "The same as an integer program: least largest sum of len^2",
+     .plan = plan_fixed_solver,
+     .parameters = kFixedSolverKeys,
+     .study_keys = kBatch,
+     .hard_limit = micro_batch_capacity,
+     .room_for = room_by_window},
+    {.name = "varlen-solver",
+     .paper = "WLB-LLM 4.2",
+     .summary = "An integer program on work, started from wlb",
+     .plan = plan_varlen_solver,
+     .parameters = kVarlenSolverKeys,
+     .study_keys = kBatchCost,
+     .hard_limit = max_tokens,
+     .room_for = room_by_max_tokens,
+     .derives = Derives::max_tokens,
+     .micro_batch_tokens = given_max_tokens,
+     .sizes = kMaxTokensSize},
+    {.name = "wlb",
+     .paper = "WLB-LLM Alg. 1",
+     .summary = "Variable-length by work, outliers delayed in queues",
+     .plan = plan_wlb,
+     .parameters = kWlbKeys,
+     .study_keys = kBatchCost,
+     .hard_limit = max_tokens,
+     .room_for = room_by_max_tokens,
+     .derives = Derives::max_tokens,
+     .micro_batch_tokens = given_max_tokens,
+     .sizes = kMaxTokensSize},
     // ChunkFlow.
-    {"chunkflow", "ChunkFlow Alg. 1", "Chunks of one size: short documents packed, long ones cut", kDocuments,
-     false, plan_chunkflow, kChunkflowKeys},
+    {.name = "chunkflow",
+     .paper = "ChunkFlow Alg. 1",
+     .summary = "Chunks of one size: short documents packed, long ones cut",
+     .batches = BatchKind::documents,
+     .plan = plan_chunkflow,
+     .parameters = kChunkflow,
+     .schedule = "state-aware-1f1b",
+     .micro_batch_tokens = chunk_tokens,
+     .sizes = kChunkflowSizes},
     // Packers of one length, and HBP.
-    {"ffd", "HBP", "First-fit decreasing", kWindows, true, plan_ffd, kPackerKeys, pack_length},
-    {"ffs", "HBP", "First-fit in shuffled order", kWindows, true, plan_ffs, kPackerKeys, pack_length},
-    {"bfs", "HBP", "Best-fit in shuffled order", kWindows, true, plan_bfs, kPackerKeys, pack_length},
-    {"bfd", "classic", "Best-fit decreasing", kWindows, true, plan_bfd, kPackerKeys, pack_length},
-    {"spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths", kWindows, true, plan_spfhp,
-     kPackerKeys, pack_length},
-    {"isf", "HBP", "Shuffle, next-fit, keep full packs; ten rounds", kWindows, true, plan_isf, kIsfKeys,
-     pack_length},
-    {"hbp", "HBP", "Groups of pack lengths with their own CP degree, balanced iterations", kWindows, true,
-     plan_hbp, kHbpKeys, longest_group},
+    packer("ffd", "HBP", "First-fit decreasing", plan_ffd, kPackerKeys),
+    packer("ffs", "HBP", "First-fit in shuffled order", plan_ffs, kPackerKeys),
+    packer("bfs", "HBP", "Best-fit in shuffled order", plan_bfs, kPackerKeys),
+    packer("bfd", "classic", "Best-fit decreasing", plan_bfd, kPackerKeys),
+    packer("spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths", plan_spfhp,
+           kPackerKeys),
+    packer("isf", "HBP", "Shuffle, next-fit, keep full packs; ten rounds", plan_isf, kIsfKeys),
+    {.name = "hbp",
+     .paper = "HBP",
+     .summary = "Groups of pack lengths with their own CP degree, balanced iterations",
+     .sees_whole_set = true,
+     .plan = plan_hbp,
+     .parameters = kHbpKeys,
+     .study_keys = kBatch,
+     .hard_limit = hbp_hard_limit,
+     .room_for = room_by_groups,
+     .derives = Derives::groups,
+     .micro_batch_tokens = shortest_group},
     // Skrull.
-    {"gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",
-     kDocuments, false, plan_gds, kBucketKeys, skrull_hard_limit},
-    {"skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)", kDocuments,
-     false, plan_skrull, kBucketKeys, skrull_hard_limit},
-    {"round-robin", "Skrull Alg. 4", "gds, with documents dealt to the CP rank with the most room",
-     kDocuments, false, plan_round_robin, kRoundRobinKeys, skrull_hard_limit},
+    costing_flops(skrull("gds", "Skrull Alg. 2",
+                         "Documents to lanes by cost, then interleaved by length into micro-batches",
+                         plan_gds, kSkrullKeys)),
+    costing_flops(
+        placing(skrull("skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)",
+                       plan_skrull, kSkrullKeys))),
+    placing(skrull("round-robin", "Skrull Alg. 4",
+                   "gds, with documents dealt to the CP rank with the most room", plan_round_robin,
+                   kRoundRobinKeys)),
     // Further balancers.
-    {"lpt", "Graham", "Largest cost first to the least loaded micro-batch", kWindows, false, plan_lpt,
-     kLptKeys},
-    {"karmarkar-karp", "Karmarkar and Karp; verl", "k-way largest differencing over the micro-batches",
-     kWindows, false, plan_karmarkar_karp, kKarmarkarKarpKeys},
-    {"multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane", kWindows, true,
-     plan_multipack, kNextFitKeys, pack_length},
-    {"dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes", kWindows, true,
-     plan_dp_balanced, kNextFitKeys, pack_length},
+    {.name = "lpt",
+     .paper = "Graham",
+     .summary = "Largest cost first to the least loaded micro-batch",
+     .plan = plan_lpt,
+     .parameters = kBins,
+     .study_keys = kSequencesCost},
+    {.name = "karmarkar-karp",
+     .paper = "Karmarkar and Karp; verl",
+     .summary = "k-way largest differencing over the micro-batches",
+     .plan = plan_karmarkar_karp,
+     .parameters = kKarmarkarKarpKeys,
+     .study_keys = kSequencesCost},
+    packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane", plan_multipack,
+           kLength),
+    packer("dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes",
+           plan_dp_balanced, kLength),
     // A CP degree for each document.
-    {"hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%", kDocuments,
-     false, plan_hybrid_cp, kHybridCpKeys, cp_grid_hard_limit},
-    {"dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds", kDocuments,
-     false, plan_dynamic_cp, kDynamicCpKeys, cp_grid_hard_limit},
-    {"flexsp", "FlexSP", "One layout of CP groups a step, the slowest as fast as can be", kDocuments, false,
-     plan_flexsp, kFlexspKeys, cp_grid_hard_limit},
+    by_degree("hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%",
+              plan_hybrid_cp, kRank, kWindow),
+    by_degree("dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds",
+              plan_dynamic_cp, kRank, kWindowCost),
+    by_degree("flexsp", "FlexSP", "One layout of CP groups a step, the slowest as fast as can be",
+              plan_flexsp, kFlexspKeys, kWindowCost),
 };
 
 }  // namespace

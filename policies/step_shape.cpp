@@ -43,11 +43,11 @@ std::int64_t micro_batch_capacity(const PackOptions& options) {
 }
 
 std::int64_t pack_length(const PackOptions& options) {
-  const std::int64_t length = options.pack_length > 0 ? options.pack_length : options.context_window;
+  const std::int64_t own = options.of<PackLengthOptions>().pack_length;
+  const std::int64_t length = own > 0 ? own : options.context_window;
   require_positive(length, "pack_length");
-  constexpr std::int64_t kLongest = std::int64_t{1} << 31;
-  if (length > kLongest) {
-    throw UserError("pack_length: expected at most " + std::to_string(kLongest) + ", found " +
+  if (length > kLongestSize) {
+    throw UserError("pack_length: expected at most " + std::to_string(kLongestSize) + ", found " +
                     std::to_string(length));
   }
   return length;
@@ -69,10 +69,6 @@ std::int64_t grid_gpus(const PackOptions& options) {
   require_positive(options.lanes, "lanes");
   require_positive(options.context, "context");
   return static_cast<std::int64_t>(options.lanes) * options.context;
-}
-
-std::int64_t max_tokens(const PackOptions& options) {
-  return options.max_tokens > 0 ? options.max_tokens : 2 * micro_batch_capacity(options);
 }
 
 Step empty_step(const PackOptions& options) {

@@ -4,10 +4,23 @@
 
 #include <cstdint>
 
-#include "policies/options.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 
 namespace equipoise {
+
+// Of policies that fill packs of one length.
+enum class PackOrder { shuffled, created };  // of finished packs, before iterations are cut
+inline constexpr std::string_view kPackOrderNames[] = {"shuffled", "created"};
+struct PackLengthOptions {
+  std::int64_t pack_length = 0;  // 0: context_window
+  PackOrder pack_order = PackOrder::shuffled;
+};
+inline constexpr PackParameter kPackLength = parameter::integer<&PackLengthOptions::pack_length>(
+    "pack_length", 1, kLongestSize, "Tokens of a pack; the window by default");
+inline constexpr PackParameter kPackOrder = parameter::choice<&PackLengthOptions::pack_order>(
+    "pack_order", kPackOrderNames,
+    "finished packs are shuffled once before iterations are cut, or stay as created");
 
 // N: micro-batches of a step over all lanes.
 std::int64_t micro_batches_of_step(const PackOptions& options);
@@ -29,9 +42,6 @@ std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length)
 
 // GPUs of the DP x CP grid.
 std::int64_t grid_gpus(const PackOptions& options);
-
-// WLB-LLM's L_max.
-std::int64_t max_tokens(const PackOptions& options);
 
 // A step of `options.lanes` empty lanes with the study's CP degree.
 Step empty_step(const PackOptions& options);

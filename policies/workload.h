@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace equipoise {
@@ -29,6 +30,10 @@ class Workload {
 
 // W of each slice as a document of its own.
 std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload);
+
+// What `--cost` can be: seconds of a profile, d^2, or FLOPs of a model.
+enum class CostKind { profiled, quadratic, flops };
+inline constexpr std::string_view kCostKindNames[] = {"profiled", "quadratic", "flops"};
 
 // `--cost quadratic`: W(d) = d^2, exact up to 2^53.
 class QuadraticWorkload final : public Workload {

@@ -1,9 +1,11 @@
 #include "policies/cp_degree/cp_grid.h"
 
+#include <algorithm>
 #include <bit>
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -14,11 +16,13 @@ CpGrid CpGrid::of(const PackOptions& options) {
   if (gpus > kMostGpus) throw UserError("gpus: expected at most 2^20, found " + std::to_string(gpus));
   CpGrid grid;
   grid.gpus = static_cast<int>(gpus);
-  const std::int64_t most = options.max_degree > 0 ? std::min<std::int64_t>(options.max_degree, gpus) : gpus;
+  const CpGridOptions& own = options.of<CpGridOptions>();
+  const std::int64_t bucket = options.of<SkrullOptions>().bucket_size;
+  const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
-  grid.tokens_per_rank = options.tokens_per_rank > 0 ? options.tokens_per_rank
-                         : options.bucket_size > 0   ? options.bucket_size
-                                                     : options.context_window / options.context;
+  grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
+                         : bucket > 0            ? bucket
+                                                 : options.context_window / options.context;
   if (grid.tokens_per_rank < 1) {
     throw UserError("tokens_per_rank: expected a number >= 1, found " + std::to_string(grid.tokens_per_rank));
   }
@@ -37,6 +41,16 @@ int CpGrid::degree_needed(std::int64_t tokens) const {
 std::int64_t cp_grid_hard_limit(const PackOptions& options) {
   const CpGrid grid = CpGrid::of(options);
   return grid.tokens_per_rank * grid.max_degree;
+}
+
+std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options) {
+  const std::int64_t each = options.of<CpGridOptions>().tokens_per_rank;
+  return each > 0 ? each * grid_gpus(options) : skrull_micro_batch_tokens(options);
+}
+
+Room room_by_rank(const PackOptions& options, std::int64_t tokens) {
+  const std::int64_t gpus = std::max<std::int64_t>(1, options.gpus);
+  return room_by<&CpGridOptions::tokens_per_rank>("tokens_per_rank", (tokens + gpus - 1) / gpus, options);
 }
 
 }  // namespace equipoise

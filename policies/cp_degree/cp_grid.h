@@ -5,11 +5,24 @@
 #include <span>
 #include <vector>
 
-#include "policies/options.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 
 namespace equipoise {
+
+struct CpGridOptions {
+  std::int64_t tokens_per_rank = 0;  // what one rank can hold; 0: bucket_size, else window / context
+  int max_degree = 0;                // largest CP group they may form; 0: all GPUs
+};
+inline constexpr PackParameter kTokensPerRank = parameter::integer<&CpGridOptions::tokens_per_rank>(
+    "tokens_per_rank", 1, kLongestSize, "what a rank holds");
+
+struct FlexspOptions {
+  bool exact = false;  // the exact solver instead of the heuristic
+};
+inline constexpr PackParameter kFlexsp[] = {
+    parameter::flag<&FlexspOptions::exact>("exact", "the exact solver instead of the heuristic")};
 
 struct CpGrid {
   int gpus = 1;                      // of the DP x CP grid: groups never reach over pipeline stages
@@ -30,6 +43,10 @@ struct CpGrid {
 
 // Documents above it fit no group: tokens_per_rank * max_degree.
 std::int64_t cp_grid_hard_limit(const PackOptions& options);
+// Of the whole grid, or under a bucket, as far as they are given; else 0.
+std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options);
+// What all ranks of the grid together need each.
+Room room_by_rank(const PackOptions& options, std::int64_t tokens);
 
 // A CP group being filled: its documents by index, in the order they were given to it.
 struct CpGroup {

@@ -18,6 +18,8 @@
 // x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
 // that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s + ChunkSize) log s)
 // for s short documents.
+#include "policies/packing/chunkflow.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +30,6 @@
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
-#include "policies/packing/packing.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -177,8 +178,12 @@ Step step_of_units(std::vector<Unit>&& units, const PackOptions& options) {
 
 }  // namespace
 
+std::int64_t chunk_tokens(const PackOptions& options) {
+  return options.of<ChunkflowOptions>().chunk_size;
+}
+
 Plan plan_chunkflow(const PackingProblem& problem) {
-  const std::int64_t chunk_size = problem.options.chunk_size;
+  const std::int64_t chunk_size = chunk_tokens(problem.options);
   if (chunk_size < 1) {
     throw UserError("chunk_size: expected a number >= 1, found " + std::to_string(chunk_size));
   }

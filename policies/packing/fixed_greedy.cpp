@@ -24,7 +24,6 @@
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
-#include "policies/packing/packing.h"
 #include "policies/packs.h"
 #include "policies/step_shape.h"
 
@@ -127,13 +126,20 @@ std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> length
   return bin_of;
 }
 
+Room room_by_window(const PackOptions& options, std::int64_t tokens) {
+  const std::int64_t window = (tokens + options.micro_batch_size - 1) / options.micro_batch_size;
+  Room room = room_by<&PackOptions::context_window>("context_window", window, options);
+  room.text = "batch." + room.text;
+  return room;
+}
+
 Plan plan_fixed_greedy(const PackingProblem& problem) {
   FixedGreedy packer(problem.options);
-  if (problem.options.pack_window < 1) {
+  if (problem.options.of<FixedLengthOptions>().pack_window < 1) {
     throw UserError("pack_window: expected a number >= 1, found " +
-                    std::to_string(problem.options.pack_window));
+                    std::to_string(problem.options.of<FixedLengthOptions>().pack_window));
   }
-  const auto width = static_cast<std::size_t>(problem.options.pack_window);
+  const auto width = static_cast<std::size_t>(problem.options.of<FixedLengthOptions>().pack_window);
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::size_t count = std::min(width, problem.batches.size() - first);
     std::vector<Held> arriving;

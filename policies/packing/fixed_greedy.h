@@ -1,4 +1,4 @@
-// The placement rule of fixed-greedy as a bare function; fixed-solver starts from it.
+// WLB-LLM 4.1: fixed-length packing, and its placement rule as a bare function; fixed-solver starts from it.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,22 @@
 #include <span>
 #include <vector>
 
+#include "policies/parameter.h"
+#include "policies/policy.h"
+
 namespace equipoise {
+
+// Of fixed-greedy and fixed-solver.
+struct FixedLengthOptions {
+  std::int64_t pack_window = 1;
+};
+inline constexpr PackParameter kPackWindow = parameter::integer<&FixedLengthOptions::pack_window>(
+    "pack_window", 1, 1 << 20, "global batches packed together");
+
+// A bin is micro_batch_size windows: the window that a document needs.
+Room room_by_window(const PackOptions& options, std::int64_t tokens);
+
+Plan plan_fixed_greedy(const PackingProblem& problem);
 
 inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
 

@@ -27,8 +27,8 @@
 #include <string>
 #include <utility>
 
+#include "policies/packing/isf.h"
 #include "policies/packing/pack_length.h"
-#include "policies/packing/packing.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -121,7 +121,8 @@ Packs pack_group(std::span<const std::uint32_t> documents, std::span<const std::
   std::vector<std::int64_t> own;
   own.reserve(documents.size());
   for (const std::uint32_t d : documents) own.push_back(lengths[d]);
-  Packs packs = pack_isf(own, length, options.rounds, isf_threshold(options.threshold, length),
+  const IsfOptions& isf = options.of<IsfOptions>();
+  Packs packs = pack_isf(own, length, isf.rounds, isf_threshold(isf.threshold, length),
                          options.shuffle ? &random : nullptr);
   for (std::uint32_t& item : packs.item) item = documents[item];
   return packs;
@@ -196,6 +197,7 @@ Plan plan_hbp(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const std::vector<Group> groups = hbp_groups(options);
   const SliceList set = whole_set(problem);
+  const HbpOptions& own_options = options.of<HbpOptions>();
   SplitMix64 random(options.seed);
 
   std::vector<Untaken> untaken = split_by_length(set.lengths, groups);
@@ -207,14 +209,14 @@ Plan plan_hbp(const PackingProblem& problem) {
     packed[g].packs = greedy_fill(std::move(own), set.lengths, length, std::span(untaken).first(g));
     const std::size_t packs = packed[g].packs.size();
     packed[g].order = balanced_order(packed[g].packs, set.lengths);
-    if (!options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
+    if (!own_options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
     const auto per_iteration = static_cast<std::size_t>(packs_of_iteration(options, length));
     for (std::size_t begin = 0; begin < packs; begin += per_iteration) {
       iterations.push_back({g, begin, std::min(per_iteration, packs - begin)});
     }
   }
   if (options.shuffle) shuffle(iterations, random);
-  apply_curriculum(iterations, options.curriculum_steps);
+  apply_curriculum(iterations, own_options.curriculum_steps);
 
   Plan plan;
   plan.notes.push_back(describe(groups));

@@ -1,13 +1,76 @@
-// HBP's group selection: which pack lengths, at which CP degree, with how many checkpointed layers.
+// Hierarchical balance packing (HBP, arXiv 2503.07680): its options, and its group selection: which pack
+// lengths, at which CP degree, with how many checkpointed layers.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "policies/options.h"
+#include "policies/parameter.h"
+#include "policies/policy.h"
+#include "policies/step_shape.h"
 
 namespace equipoise {
+
+// A pack length with the CP degree and the checkpointed layers it runs with.
+struct Group {
+  std::int64_t length = 0;
+  int context = 1;
+  int recompute_layers = -1;  // kStudyRecompute
+  friend constexpr bool operator==(const Group&, const Group&) = default;
+};
+
+// Algorithm 1's input: the best strategy of one candidate length under the memory model, with the predicted
+// time of the same global token count for every candidate.
+struct GroupCandidate {
+  std::int64_t length = 0;
+  int context = 1;                 // best degree
+  int recompute_layers = 0;        // at that degree
+  int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
+  double seconds = 0;
+};
+
+struct HbpOptions {
+  std::vector<Group> groups;                    // given: no selection
+  std::vector<GroupCandidate> candidates;       // priced, for the selection
+  std::vector<std::int64_t> candidate_lengths;  // the caller prices these; empty: 8K .. the window
+  std::int64_t curriculum_steps = 0;
+  bool balance_batching = true;  // false: packs in creation order ("+ hierarchical" of its table)
+};
+
+// "16K:1,128K:8": pack lengths and degrees. Throws UserError.
+std::vector<Group> parse_groups(const std::string& text);
+// The other way round.
+std::string groups_text(std::span<const Group> groups);
+
+constexpr PackParameter groups_parameter() {
+  PackParameter groups;
+  groups.key = "groups";
+  groups.help = "length:degree pairs, e.g. 16K:1,128K:8";
+  groups.kind = ParameterKind::text;
+  groups.pattern = "^[0-9]+[KkMm]?:[0-9]+(,[0-9]+[KkMm]?:[0-9]+)*$";
+  groups.get = [](const PackOptions& o) { return ParameterValue(groups_text(o.of<HbpOptions>().groups)); };
+  groups.set = [](PackOptions& o, const ParameterValue& value) {
+    o.of<HbpOptions>().groups = parse_groups(std::get<std::string>(value));
+  };
+  return groups;
+}
+constexpr PackParameter balance_parameter() {
+  PackParameter balance = parameter::flag<&HbpOptions::balance_batching>(
+      "balance_batching", "false leaves packs in the order in which they were made");
+  balance.flag = "--no-balance";
+  return balance;
+}
+inline constexpr PackParameter kHbp[] = {
+    groups_parameter(),
+    parameter::integers<&HbpOptions::candidate_lengths>("candidates", 1, kLongestSize,
+                                                        "pack lengths to choose groups from"),
+    parameter::integer<&HbpOptions::curriculum_steps>("curriculum_steps", 0, 1 << 30,
+                                                      "first iterations, from the shortest group"),
+    balance_parameter()};
+
+Plan plan_hbp(const PackingProblem& problem);
 
 // Algorithm 1: from the fastest candidate (l_best) and the longest (l_max), shortest group first.
 std::vector<Group> select_groups(std::span<const GroupCandidate> candidates);
@@ -19,5 +82,10 @@ int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers);
 // The groups the options ask for, shortest first: `groups` as given, else selected from `candidates`, else
 // one of pack_length at the study's CP degree. Throws UserError for groups that cannot run.
 std::vector<Group> hbp_groups(const PackOptions& options);
+// The longest of them: what hbp can place at most. And a longer one, for a document that has no group.
+std::int64_t hbp_hard_limit(const PackOptions& options);
+// The shortest of those given, 0 where none are.
+std::int64_t shortest_group(const PackOptions& options);
+Room room_by_groups(const PackOptions& options, std::int64_t tokens);
 
 }  // namespace equipoise

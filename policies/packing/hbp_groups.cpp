@@ -9,10 +9,13 @@
 // group that two rules name keeps the measured strategy of its candidate.
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/sizes.h"
 #include "policies/packing/hbp.h"
+#include "policies/packs.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -39,6 +42,39 @@ void check(const Group& group, std::int64_t gpus) {
 
 }  // namespace
 
+std::vector<Group> parse_groups(const std::string& text) {
+  constexpr int kMostDegree = 1024;
+  const auto refuse = [](const std::string& found) {
+    throw UserError("expected length:degree pairs such as 16K:1,128K:8, found " + found);
+  };
+  std::vector<Group> groups;
+  std::istringstream list(text);
+  for (std::string item; std::getline(list, item, ',');) {
+    const std::size_t colon = item.find(':');
+    Group group;
+    std::int64_t degree = 0;
+    if (colon == std::string::npos || !parse_size(std::string_view(item).substr(0, colon), group.length) ||
+        !parse_size(std::string_view(item).substr(colon + 1), degree) || group.length < 1 || degree < 1 ||
+        degree > kMostDegree)
+      refuse(item);
+    group.context = static_cast<int>(degree);
+    groups.push_back(group);
+  }
+  if (groups.empty()) refuse("nothing");
+  return groups;
+}
+
+std::string groups_text(std::span<const Group> groups) {
+  constexpr std::int64_t kK = 1024;
+  std::string text;
+  for (const Group& g : groups) {
+    if (!text.empty()) text += ',';
+    text += g.length % kK == 0 ? std::to_string(g.length / kK) + 'K' : std::to_string(g.length);
+    text += ':' + std::to_string(g.context);
+  }
+  return text;
+}
+
 std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   if (candidates.empty()) return {};
   const auto faster = [](const GroupCandidate& a, const GroupCandidate& b) { return a.seconds < b.seconds; };
@@ -63,8 +99,9 @@ int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers) 
 }
 
 std::vector<Group> hbp_groups(const PackOptions& options) {
-  std::vector<Group> groups = options.groups;
-  if (groups.empty()) groups = select_groups(options.candidates);
+  const HbpOptions& own = options.of<HbpOptions>();
+  std::vector<Group> groups = own.groups;
+  if (groups.empty()) groups = select_groups(own.candidates);
   if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
   for (const Group& group : groups) check(group, grid_gpus(options));
   std::stable_sort(groups.begin(), groups.end(),
@@ -75,6 +112,33 @@ std::vector<Group> hbp_groups(const PackOptions& options) {
     }
   }
   return groups;
+}
+
+std::int64_t hbp_hard_limit(const PackOptions& options) {
+  return hbp_groups(options).back().length;
+}
+
+std::int64_t shortest_group(const PackOptions& options) {
+  std::int64_t least = 0;
+  for (const Group& group : options.of<HbpOptions>().groups)
+    if (least == 0 || group.length < least) least = group.length;
+  return least;
+}
+
+Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
+  Room room{"groups", "a group of " + std::to_string(tokens) + " tokens", options};
+  HbpOptions& own = room.options.of<HbpOptions>();
+  if (!own.groups.empty()) {
+    const auto shorter = [](const Group& a, const Group& b) { return a.length < b.length; };
+    Group& last = *std::max_element(own.groups.begin(), own.groups.end(), shorter);
+    last.length = std::max(last.length, tokens);
+    return room;
+  }
+  if (own.candidate_lengths.empty()) return room_by_pack_length(options, tokens);
+  own.candidate_lengths.push_back(tokens);
+  room.key = "candidates";
+  room.text = "a candidate of " + std::to_string(tokens) + " tokens";
+  return room;
 }
 
 }  // namespace equipoise

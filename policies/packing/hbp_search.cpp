@@ -88,7 +88,7 @@ class Search {
   // Seconds of the whole plan.
   [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
     PackOptions options = problem_.options;
-    options.groups = groups;
+    options.of<HbpOptions>().groups = groups;
     return costs_.seconds(make_plan(packing_policy("hbp"), {problem_.batches, options, problem_.workload}));
   }
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "policies/options.h"
+#include "policies/packing/hbp.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 

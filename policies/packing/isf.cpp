@@ -2,13 +2,14 @@
 // `rounds` times, shuffle the pool, next-fit it in pool order, keep the packs that reach the threshold (pack
 // length - 128) and return the others to the pool in order. The last round keeps all. O(rounds * n), in
 // place: the pool is one array that shrinks.
+#include "policies/packing/isf.h"
+
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "policies/base/error.h"
 #include "policies/packing/pack_length.h"
-#include "policies/packing/packing.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -60,7 +61,8 @@ Plan plan_isf(const PackingProblem& problem) {
   const SliceList set = whole_set(problem);
   const std::int64_t length = pack_length(options);
   SplitMix64 random(options.seed);
-  const Packs packs = pack_isf(set.lengths, length, options.rounds, isf_threshold(options.threshold, length),
+  const IsfOptions& isf = options.of<IsfOptions>();
+  const Packs packs = pack_isf(set.lengths, length, isf.rounds, isf_threshold(isf.threshold, length),
                                options.shuffle ? &random : nullptr);
   return plan_of_mixed_packs(set.slices, packs, options, random);
 }

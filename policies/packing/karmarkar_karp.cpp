@@ -20,7 +20,6 @@
 #include <utility>
 
 #include "policies/length_order.h"
-#include "policies/packing/packing.h"
 #include "policies/packs.h"
 #include "policies/step_shape.h"
 
@@ -160,7 +159,8 @@ Plan plan_karmarkar_karp(const PackingProblem& problem) {
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
     std::vector<std::vector<Slice>> placed(bins);
-    const auto parts = karmarkar_karp(work_of(batch.slices, problem.workload), bins, options.equal_size);
+    const auto parts = karmarkar_karp(work_of(batch.slices, problem.workload), bins,
+                                      options.of<KarmarkarKarpOptions>().equal_size);
     for (std::size_t b = 0; b < bins; ++b) {
       for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
     }

@@ -1,4 +1,4 @@
-// The largest differencing method as a bare function.
+// Karmarkar and Karp's largest differencing method: as a policy, and as a bare function.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,18 @@
 #include <span>
 #include <vector>
 
+#include "policies/parameter.h"
+#include "policies/policy.h"
+
 namespace equipoise {
+
+struct KarmarkarKarpOptions {
+  bool equal_size = false;
+};
+inline constexpr PackParameter kKarmarkarKarp[] = {
+    parameter::flag<&KarmarkarKarpOptions::equal_size>("equal_size", "parts of equal size")};
+
+Plan plan_karmarkar_karp(const PackingProblem& problem);
 
 // Positions of `weights` in k parts of nearly equal sums, the part with the largest sum first, positions
 // rising inside a part. `equal_size`: parts differ by at most one in how many they hold.

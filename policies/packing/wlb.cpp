@@ -29,7 +29,6 @@
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
-#include "policies/packing/packing.h"
 #include "policies/step_shape.h"
 
 namespace equipoise {
@@ -180,9 +179,10 @@ class Wlb {
 }  // namespace
 
 std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
-  std::vector<std::int64_t> thresholds = options.thresholds;
+  const WlbOptions& own = options.of<WlbOptions>();
+  std::vector<std::int64_t> thresholds = own.thresholds;
   if (thresholds.empty()) {
-    const std::int64_t n = options.queues;
+    const std::int64_t n = own.queues;
     if (n < 0) throw UserError("queues: expected a number >= 0, found " + std::to_string(n));
     for (std::int64_t i = 0; i < n; ++i) {
       thresholds.push_back(options.context_window * (n + i) / (2 * n));
@@ -196,6 +196,19 @@ std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
     }
   }
   return thresholds;
+}
+
+std::int64_t given_max_tokens(const PackOptions& options) {
+  return options.of<WlbOptions>().max_tokens;
+}
+
+std::int64_t max_tokens(const PackOptions& options) {
+  const std::int64_t given = given_max_tokens(options);
+  return given > 0 ? given : 2 * micro_batch_capacity(options);
+}
+
+Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens) {
+  return room_by<&WlbOptions::max_tokens>("max_tokens", tokens, options);
 }
 
 Plan plan_wlb(const PackingProblem& problem) {

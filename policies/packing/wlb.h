@@ -1,15 +1,48 @@
-// WLB-LLM's outlier thresholds, and the search for them.
+// WLB-LLM's packing (Algorithm 1): its options, its outlier thresholds, and the search for them.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <vector>
 
-#include "policies/options.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 
 namespace equipoise {
+
+// Of wlb, and of varlen-solver, which starts from it.
+struct WlbOptions {
+  int queues = 0;
+  std::vector<std::int64_t> thresholds;  // empty: from `queues`
+  std::int64_t max_tokens = 0;           // L_max; 0: 2 x window
+  // The caller searches the thresholds first (search_wlb_thresholds), with this bound on the mean delay.
+  bool search = false;
+  double delay_bound = 0.5;  // iterations
+};
+constexpr PackParameter thresholds_parameter() {
+  PackParameter thresholds = parameter::integers<&WlbOptions::thresholds>(
+      "thresholds", 1, kLongestSize, "first length of each queue, rising");
+  thresholds.rising = true;
+  return thresholds;
+}
+inline constexpr PackParameter kWlbQueues[] = {
+    parameter::integer<&WlbOptions::queues>("queues", 0, 1000, "outlier queues; 0: no delay"),
+    thresholds_parameter(),
+    parameter::integer<&WlbOptions::max_tokens>(
+        "max_tokens", 1, kLongestSize,
+        "L_max, most tokens of a micro-batch; from the memory model by default")};
+inline constexpr PackParameter kWlbSearch[] = {
+    parameter::flag<&WlbOptions::search>("search", "search the thresholds"),
+    parameter::number<&WlbOptions::delay_bound>(
+        "delay_bound", 0, 1e9, "bound on the mean token delay of the search, in iterations")};
+
+// L_max, and the one that a document needs.
+std::int64_t max_tokens(const PackOptions& options);
+std::int64_t given_max_tokens(const PackOptions& options);  // 0: not given
+Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens);
+
+Plan plan_wlb(const PackingProblem& problem);
 
 // The thresholds L_1 < L_2 < ... that the options ask for: `thresholds` as given, else
 // L_i = window * (n + i) / (2n), i = 0..n-1, for n = `queues`; none for n = 0.

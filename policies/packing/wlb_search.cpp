@@ -8,7 +8,6 @@
 #include <optional>
 #include <utility>
 
-#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 
@@ -24,8 +23,8 @@ class Search {
   // True if these thresholds are the best so far.
   bool improve(std::vector<std::int64_t> thresholds, int queues) {
     PackOptions options = problem_.options;
-    options.thresholds = std::move(thresholds);
-    options.queues = queues;
+    options.of<WlbOptions>().thresholds = std::move(thresholds);
+    options.of<WlbOptions>().queues = queues;
     const PackingProblem tried{problem_.batches, options, problem_.workload};
     const Plan plan = plan_wlb(tried);
     ++best_.plans_tried;

@@ -9,33 +9,43 @@
 namespace equipoise {
 namespace {
 
-using Key = std::string_view;
-constexpr Key kPerSequenceKeys[] = {"pad"};
-constexpr Key kPerDocumentKeys[] = {"remainder"};
-constexpr Key kAdaptiveKeys[] = {"remainder", "tile"};
-constexpr Key kSimulatedKeys[] = {"pad", "remainder"};
-constexpr Key kDacpKeys[] = {"bucket_size", "rollback", "cost", "remainder"};
-constexpr Key kBlockKeys[] = {"block"};
+using namespace parameter;
+
+constexpr ShardParameter kPad = choice<&ShardOptions::pad>(
+    "pad", kPadNames, "what happens to a length that 2 x CP does not divide; tail by default");
+constexpr ShardParameter kRemainder = choice<&ShardOptions::remainder>(
+    "remainder", kRemainderNames, "where the tokens go that 2 x CP does not divide");
+
+constexpr ShardParameter kPerSequence[] = {kPad};
+constexpr ShardParameter kPerDocument[] = {kRemainder};
+constexpr ShardParameter kAdaptive[] = {
+    kRemainder, integer<&ShardOptions::tile>("tile", 1, 1 << 20, "query tile of the attention kernel")};
+constexpr ShardParameter kSimulated[] = {kPad, kRemainder};
+constexpr ShardParameter kDacp[] = {
+    integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize,
+                                        "tokens of a CP rank; from the memory model by default"),
+    flag<&ShardOptions::rollback>("rollback", "false distributes the document at hand instead"), kRemainder};
+constexpr ShardParameter kBlocks[] = {
+    integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block")};
 
 constexpr ShardPolicy kPolicies[] = {
-    {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag", false,
-     shard_per_sequence, kPerSequenceKeys},
-    {"per-document", "WLB-LLM 5.2", "Every document cut into 2c chunks, paired zig-zag", false,
-     shard_per_document, kPerDocumentKeys},
-    {"contiguous", "before zig-zag", "One run of the packed sequence a rank", false, shard_contiguous, {}},
-    {"striped", "Striped Attention", "Token t to rank t mod c", false, shard_striped, {}},
+    {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag",
+     shard_per_sequence, kPerSequence},
+    {"per-document", "WLB-LLM 5.2", "Every document cut into 2c chunks, paired zig-zag", shard_per_document,
+     kPerDocument},
+    {"contiguous", "before zig-zag", "One run of the packed sequence a rank", shard_contiguous},
+    {"striped", "Striped Attention", "Token t to rank t mod c", shard_striped},
     {"adaptive", "WLB-LLM 5.3", "Per micro-batch the predicted faster of per-sequence and per-document",
-     false, shard_adaptive, kAdaptiveKeys},
+     shard_adaptive, kAdaptive, ShardChoice::adaptive},
     {"static-best", "WLB-LLM 6 (Fixed-4D)", "The faster of per-sequence and per-document for the whole run",
-     true, shard_adaptive, kSimulatedKeys},
-    {"optimal", "WLB-LLM 5.3", "Both simulated, the faster taken: the bound for adaptive", true,
-     shard_adaptive, kSimulatedKeys},
-    {"dacp", "Skrull Algorithm 1", "Short documents whole on one rank, long ones distributed", false,
-     shard_dacp, kDacpKeys},
+     shard_adaptive, kSimulated, ShardChoice::static_best},
+    {"optimal", "WLB-LLM 5.3", "Both simulated, the faster taken: the bound for adaptive", shard_adaptive,
+     kSimulated, ShardChoice::optimal},
+    {"dacp", "Skrull Algorithm 1", "Short documents whole on one rank, long ones distributed", shard_dacp,
+     kDacp, ShardChoice::fixed, true},
     {"heap-dispatch", "MagiAttention",
-     "Query blocks, largest area first, to the least loaded rank with a slot", false, shard_heap_dispatch,
-     kBlockKeys},
-    {"snake", "PTRR", "Query blocks sorted by area, dealt in snake order", false, shard_snake, kBlockKeys},
+     "Query blocks, largest area first, to the least loaded rank with a slot", shard_heap_dispatch, kBlocks},
+    {"snake", "PTRR", "Query blocks sorted by area, dealt in snake order", shard_snake, kBlocks},
 };
 
 }  // namespace

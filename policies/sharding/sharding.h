@@ -6,7 +6,10 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/parameter.h"
 #include "policies/plan.h"
+#include "policies/sharding/options.h"
+#include "policies/workload.h"
 
 namespace equipoise {
 
@@ -52,22 +55,6 @@ struct Sharding {
   }
 };
 
-class Workload;
-
-enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
-// per-sequence: a length that 2c does not divide. adaptive always compares with `tail`, which could run.
-enum class Pad { error, tail };
-
-struct ShardOptions {
-  Remainder remainder = Remainder::slots;
-  Pad pad = Pad::error;
-  std::int64_t block = 128;            // heap-dispatch, snake: query block
-  std::int64_t tile = 128;             // query tile of the attention kernel
-  std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
-  bool rollback = true;                // dacp
-  const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
-};
-
 // Predicted attention seconds of one rank's segments; implemented by the cost model (or tile-padded pairs
 // when there is none). Called once per rank, never per token.
 class AttentionCost {
@@ -97,15 +84,20 @@ class TileAttentionCost final : public AttentionCost {
 using ShardFn = void (*)(const MicroBatch& micro_batch, int ranks, const ShardOptions& options,
                          const AttentionCost& cost, Sharding& out);
 
+// Who decides between per-sequence and per-document: nobody, the rule by predicted costs, or simulated runs,
+// of every micro-batch (optimal) or of the whole plan (static_best). Where it takes a simulator, the rule's
+// own function decides like `adaptive`.
+enum class ShardChoice { fixed, adaptive, optimal, static_best };
+
 struct ShardPolicy {
   std::string_view name;
   std::string_view paper;
   std::string_view summary;
-  // static-best and optimal need whole simulated runs: the simulator tries both rules and keeps the better.
-  // Here their function decides like `adaptive`.
-  bool decided_by_simulation;
-  ShardFn shard;
-  std::span<const std::string_view> keys;  // of a study's entry that mean something to it
+  ShardFn shard = nullptr;
+  std::span<const ShardParameter> parameters = {};  // what a study's entry may say to it
+  ShardChoice choice = ShardChoice::fixed;
+  // Skrull's: documents are placed by their cost under a bucket, which a study derives where it is silent.
+  bool places_documents = false;
 };
 
 std::span<const ShardPolicy> sharding_policies();

@@ -19,6 +19,9 @@
 
 namespace equipoise {
 
+enum class MilpSolver { automatic, cbc, highs };  // automatic: CBC if it is there, else HiGHS
+inline constexpr std::string_view kMilpSolverNames[] = {"auto", "cbc", "highs"};
+
 struct AssignmentProblem {
   std::vector<double> weight;        // per document, >= 0
   std::vector<std::int64_t> tokens;  // per document

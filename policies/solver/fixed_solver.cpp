@@ -133,7 +133,8 @@ void note_carried(std::span<const GlobalBatch> batches, std::size_t first_step, 
 Plan plan_fixed_solver(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
   const auto micro_batches = static_cast<std::size_t>(micro_batches_of_step(options));
-  const auto width = static_cast<std::size_t>(std::max<std::int64_t>(1, options.pack_window));
+  const auto width =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, options.of<FixedLengthOptions>().pack_window));
   Plan plan;
   for (std::size_t first = 0; first < problem.batches.size(); first += width) {
     const std::span<const GlobalBatch> batches =

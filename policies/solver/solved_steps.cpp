@@ -32,7 +32,8 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
 
   AssignmentProblem largest = problem;
   largest.bins_a_step = 0;
-  SolverLimits limits{options.time_limit_seconds, options.cancel, options.solver, options.node_limit};
+  const SolverOptions& own = options.of<SolverOptions>();
+  SolverLimits limits{own.time_limit_seconds, own.cancel, own.solver, own.node_limit};
   const bool second = problem.steps() > 1;
   if (second) limits.seconds /= 2;
   const AssignmentResult first = solve_assignment(largest, best, limits);
@@ -43,7 +44,7 @@ BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, con
   AssignmentProblem over_steps = problem;
   over_steps.heaviest_allowed = heaviest_bin(problem, best);
   improve_steps_by_swaps(over_steps, best);
-  limits.seconds = std::max(0.0, options.time_limit_seconds - first.seconds);
+  limits.seconds = std::max(0.0, own.time_limit_seconds - first.seconds);
   AssignmentResult result = solve_assignment(over_steps, best, limits);
   plan.solver.push_back(report_of(result, step, true));
   return std::move(result.bin_of);

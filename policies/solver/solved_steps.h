@@ -2,16 +2,36 @@
 // plan.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <span>
 #include <vector>
 
-#include "policies/options.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "policies/solver/assignment.h"
 
 namespace equipoise {
+
+struct SolverOptions {
+  double time_limit_seconds = 10;  // a step
+  std::int64_t node_limit = 0;     // a step; > 0: instead of the time limit
+  MilpSolver solver = MilpSolver::automatic;
+  const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
+};
+inline constexpr PackParameter node_limit_parameter() {
+  PackParameter nodes = parameter::integer<&SolverOptions::node_limit>(
+      "node_limit", 1, INT32_MAX,
+      "nodes of branch and bound a step, instead of time_limit; the plan is the same on every machine");
+  nodes.excludes = "time_limit";
+  return nodes;
+}
+inline constexpr PackParameter kSolver[] = {
+    parameter::choice<&SolverOptions::solver>("solver", kMilpSolverNames,
+                                              "auto (CBC if it is there, else HiGHS) by default"),
+    parameter::number<&SolverOptions::time_limit_seconds>("time_limit", 0.001, 1e6, "seconds a step"),
+    node_limit_parameter()};
 
 using Bins = std::vector<std::vector<Slice>>;
 

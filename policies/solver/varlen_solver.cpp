@@ -14,7 +14,7 @@
 
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
-#include "policies/packing/packing.h"
+#include "policies/packing/wlb.h"
 #include "policies/solver/solved_steps.h"
 #include "policies/step_shape.h"
 

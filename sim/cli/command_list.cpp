@@ -4,15 +4,18 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <variant>
 
 #include "policies/base/error.h"
-#include "policies/policy.h"
+#include "policies/base/text_file.h"
+#include "policies/policy_keys.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/preset.h"
 #include "sim/report/text_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/policy_run.h"
+#include "sim/study/policy_schema.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
@@ -22,16 +25,38 @@ namespace {
 
 struct Row {
   std::string name, kind, from, summary;
+  nlohmann::ordered_json options = {};  // of a policy: its keys, as the JSON Schema has them, with defaults
 };
+
+template <class Options>
+nlohmann::ordered_json default_of(const Parameter<Options>& row) {
+  const ParameterValue value = row.get({});
+  if (row.kind == ParameterKind::choice) return row.choices[static_cast<std::size_t>(std::get<0>(value))];
+  return std::visit([](const auto& held) { return nlohmann::ordered_json(held); }, value);
+}
+
+template <class Options>
+nlohmann::ordered_json options_of(std::span<const Parameter<Options>> rows) {
+  static const nlohmann::ordered_json kSchema = policy_schema_properties();
+  nlohmann::ordered_json options = nlohmann::ordered_json::object();
+  for (const Parameter<Options>& row : rows) {
+    nlohmann::ordered_json& option = options[std::string(row.key)];
+    option = kSchema.at(std::string(row.key));
+    option["default"] = default_of(row);
+  }
+  return options;
+}
 
 std::vector<Row> policy_rows() {
   std::vector<Row> rows;
   for (const Policy& p : packing_policies())
-    rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary)});
+    rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary),
+                    options_of(p.parameters)});
   for (const Preset& p : presets())
     rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
   for (const ShardPolicy& p : sharding_policies())
-    rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary)});
+    rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary),
+                    options_of(p.parameters)});
   return rows;
 }
 
@@ -105,6 +130,11 @@ std::vector<Row> trace_rows() {
 }  // namespace
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
+  if (what == "schema") {
+    const std::string path = std::string(EQUIPOISE_STUDY_SCHEMA);
+    out << study_schema(nlohmann::ordered_json::parse(read_text_file(path))).dump(2) << '\n';
+    return;
+  }
   std::vector<Row> rows;
   if (what == "policies")
     rows = policy_rows();
@@ -119,12 +149,14 @@ void run_list_command(const std::string& what, Format format, std::ostream& out)
   else if (what == "traces")
     rows = trace_rows();
   else
-    throw UserError("list: expected policies, schedules, models, profiles, frameworks or traces, found " +
-                    what);
+    throw UserError(
+        "list: expected policies, schedules, models, profiles, frameworks, traces or schema, found " + what);
   if (format == Format::json) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const Row& r : rows)
+    nlohmann::ordered_json list = nlohmann::json::array();
+    for (const Row& r : rows) {
       list.push_back({{"name", r.name}, {"kind", r.kind}, {"from", r.from}, {"summary", r.summary}});
+      if (!r.options.is_null()) list.back()["options"] = r.options;
+    }
     out << list.dump(2) << '\n';
     return;
   }

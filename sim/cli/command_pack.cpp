@@ -11,7 +11,7 @@
 #include "policies/base/utf8.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
-#include "policies/policy.h"
+#include "policies/policy_keys.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "sim/report/csv.h"
@@ -52,8 +52,7 @@ Study study_of(const PackCommandOptions& options) {
   b.sequences_per_step = batch.integer("sequences_per_step", b.sequences_per_step, 1, 1 << 24);
   b.documents_per_step = batch.integer("documents_per_step", 0, 1, 1 << 30);
   study.steps = batch.integer("steps", 0, 1, 10'000'000);
-  constexpr std::string_view kLoaders[] = {"carry", "drop"};
-  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaders));
+  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaderTailNames));
   batch.finish();
   b.lanes = options.lanes;
   b.context = options.context;
@@ -73,8 +72,7 @@ struct Pricing {
 
 std::string cost_for(const PackCommandOptions& options, const std::string& policy) {
   if (!options.cost.empty()) return options.cost;
-  const bool flops = policy == "gds" || policy == "skrull";
-  if (flops) return "flops";
+  if (packing_policy(policy).cost == CostKind::flops) return "flops";
   return !options.model.empty() && !options.profile.empty() ? "profiled" : "quadratic";
 }
 
@@ -177,21 +175,21 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
   const Pricing pricing = price(options, study, run.name);
   std::vector<std::string> notes;
   // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
-  const bool from_memory =
-      run.name == "hbp" || run.name == "skrull" || run.name == "gds" || run.name == "round-robin";
+  const Derives derives = run.policy().derives;
+  const bool from_memory = derives == Derives::groups || derives == Derives::bucket_size;
   if (pricing.models && from_memory)
     if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
         !nothing_fits.empty())
       throw UserError(run.label + ": " + nothing_fits);
-  if (pricing.models && run.name == "hbp" && run.pack.groups.empty())
+  if (pricing.models && chooses_groups(run))
     choose_groups(study, *pricing.models, {documents.batches, run.pack, *pricing.workload},
                   simulated_seconds(study, *pricing.models, run), run, notes);
-  if (run.search && run.name == "wlb") {
+  if (run.pack.of<WlbOptions>().search && uses_key(run.policy(), "search")) {
     const PackingProblem problem{documents.batches, run.pack, *pricing.workload};
     const auto work = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
-    const ThresholdSearch found = search_wlb_thresholds(problem, work, run.delay_bound);
-    run.pack.queues = 0;
-    run.pack.thresholds = found.thresholds;
+    const ThresholdSearch found = search_wlb_thresholds(problem, work, run.pack.of<WlbOptions>().delay_bound);
+    run.pack.of<WlbOptions>().queues = 0;
+    run.pack.of<WlbOptions>().thresholds = found.thresholds;
     std::string list;
     for (const std::int64_t t : found.thresholds)
       list.append(list.empty() ? "" : ", ").append(std::to_string(t));

@@ -10,6 +10,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "policies/packing/chunkflow.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "sim/cli/schedule_profiled.h"
@@ -40,11 +41,9 @@ MicroBatches chunked(const ScheduleOptions& options) {
     batches.front().slices.push_back({static_cast<std::int64_t>(i), 0, options.lengths[i]});
   PackOptions pack;
   pack.documents_per_step = static_cast<std::int64_t>(options.lengths.size());
-  pack.chunk_size = options.chunk_size;
-  pack.keep = options.keep;
+  pack.of<ChunkflowOptions>().chunk_size = options.chunk_size;
   const QuadraticWorkload workload;
-  const Plan plan = packing_policy("chunkflow").plan({batches, pack, workload});
-
+  const Plan plan = plan_chunkflow({batches, pack, workload});
   return plan.steps.at(0).lanes.at(0).micro_batches;
 }
 

@@ -8,6 +8,7 @@
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/sharding/kernel_pieces.h"
 #include "policies/workload.h"
 #include "profiler/profile/cost_models.h"
@@ -96,23 +97,22 @@ Pricing load_pricing(const ShardCommandOptions& options) {
   } else {
     pricing.cost = std::make_unique<TileAttentionCost>(options.tile);
   }
-  if (options.policy == "dacp" || !options.cost.empty()) pricing.workload = document_cost(options, pricing);
+  if (sharding_policy(options.policy).places_documents || !options.cost.empty())
+    pricing.workload = document_cost(options, pricing);
   return pricing;
 }
 
 template <class Choice>
-Choice choice_of(const std::string& text, const char* option, std::initializer_list<std::string_view> names) {
+Choice choice_of(const std::string& text, const char* option, std::span<const std::string_view> names) {
   const auto found = std::find(names.begin(), names.end(), text);
   if (found != names.end()) return static_cast<Choice>(found - names.begin());
-  std::string allowed;
-  for (const std::string_view name : names) allowed.append(allowed.empty() ? "" : ", ").append(name);
-  throw UserError(std::string(option) + ": expected one of " + allowed + ", found " + text);
+  throw UserError(std::string(option) + ": expected one of " + joined(names) + ", found " + text);
 }
 
 ShardOptions rule_options(const ShardCommandOptions& options, const Pricing& pricing) {
   ShardOptions rule;
-  rule.remainder = choice_of<Remainder>(options.remainder, "--remainder", {"slots", "tail", "pad"});
-  rule.pad = choice_of<Pad>(options.pad, "--pad", {"error", "tail"});
+  rule.remainder = choice_of<Remainder>(options.remainder, "--remainder", kRemainderNames);
+  rule.pad = choice_of<Pad>(options.pad, "--pad", kPadNames);
   rule.tile = options.tile;
   rule.block = options.block;
   rule.bucket_size = options.bucket_size;

@@ -5,9 +5,12 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/policy_keys.h"
 #include "sim/cli/command_list.h"
 #include "sim/cli/command_pack.h"
 #include "sim/cli/command_study.h"
@@ -70,12 +73,12 @@ void add_study(CLI::App& app, int& status) {
 }
 
 void add_list(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("list", "What there is: policies, schedules, models, profiles, frameworks, traces");
+  CLI::App* command = app.add_subcommand(
+      "list", "What there is: policies, schedules, models, profiles, frameworks, traces, schema");
   command->footer("Example: equipoise list policies");
   const auto what = std::make_shared<std::string>();
   const auto format = std::make_shared<std::string>("table");
-  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks or traces")
+  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks, traces or schema")
       ->required();
   command->add_option("--format", *format, "table, json or csv")->capture_default_str();
   command->callback([what, format] { run_list_command(*what, parse_format(*format), std::cout); });
@@ -83,64 +86,57 @@ void add_list(CLI::App& app) {
 
 namespace {
 
-// Options of `pack` that are keys of a study: sizes and words are passed on as they are typed and checked
-// there.
-enum class KeyKind { size, number, word, list, on, off };
+// An option of `pack` that is a key of a study: what is typed is passed on, and checked where studies are.
 struct KeyOption {
-  const char* flag;
-  const char* key;
-  KeyKind kind;
-  bool batch;  // of the study's `batch`, else of the policy
-  const char* help;
-};
-constexpr KeyOption kPackOptions[] = {
-    {"--context-window", "context_window", KeyKind::size, true, "Tokens of a window (128K)"},
-    {"--sequences-per-step", "sequences_per_step", KeyKind::size, true, "Global batch in windows (4)"},
-    {"--documents-per-step", "documents_per_step", KeyKind::size, true, "Global batch in whole documents"},
-    {"--steps", "steps", KeyKind::size, true, "Global batches; the whole trace by default"},
-    {"--loader", "loader", KeyKind::word, true,
-     "carry or drop the rest of a document cut at a window border"},
-    {"--micro-batch-size", "micro_batch_size", KeyKind::size, true, "Sequences of a micro-batch (1)"},
-    {"--micro-batches", "micro_batches", KeyKind::size, false, "Micro-batches of a step"},
-    {"--pack-length", "pack_length", KeyKind::size, false, "Tokens of a pack; the window by default"},
-    {"--queues", "queues", KeyKind::size, false, "wlb: outlier queues"},
-    {"--thresholds", "thresholds", KeyKind::list, false, "wlb: first length of each queue"},
-    {"--search", "search", KeyKind::on, false, "wlb: search the thresholds"},
-    {"--max-tokens", "max_tokens", KeyKind::size, false, "wlb: L_max, most tokens of a micro-batch"},
-    {"--pack-window", "pack_window", KeyKind::size, false, "fixed-greedy: global batches packed together"},
-    {"--chunk-size", "chunk_size", KeyKind::size, false, "chunkflow: tokens of a chunk"},
-    {"--keep", "keep", KeyKind::size, false, "chunkflow: K"},
-    {"--groups", "groups", KeyKind::word, false, "hbp: length:degree pairs, e.g. 16K:1,128K:8"},
-    {"--candidates", "candidates", KeyKind::list, false, "hbp: pack lengths to choose groups from"},
-    {"--curriculum-steps", "curriculum_steps", KeyKind::size, false,
-     "hbp: first iterations from the shortest group"},
-    {"--no-balance", "balance_batching", KeyKind::off, false,
-     "hbp: leave packs in the order in which they were made"},
-    {"--bucket-size", "bucket_size", KeyKind::size, false, "skrull, gds, round-robin: tokens of a CP rank"},
-    {"--no-rollback", "rollback", KeyKind::off, false, "skrull, round-robin: do not roll back"},
-    {"--placement-order", "placement_order", KeyKind::word, false,
-     "round-robin: as-grouped or arrival order of a micro-batch's documents"},
-    {"--rounds", "rounds", KeyKind::size, false, "isf: rounds"},
-    {"--threshold", "threshold", KeyKind::size, false, "isf: least tokens of a pack that is kept"},
-    {"--tokens-per-rank", "tokens_per_rank", KeyKind::size, false,
-     "hybrid-cp, dynamic-cp, flexsp: what a rank holds"},
-    {"--exact", "exact", KeyKind::on, false, "flexsp: the exact solver"},
-    {"--equal-size", "equal_size", KeyKind::on, false, "karmarkar-karp: parts of equal size"},
-    {"--no-shuffle", "shuffle", KeyKind::off, false, "Keep data order, and packs as created"},
-    {"--pack-order", "pack_order", KeyKind::word, false,
-     "ffd, ffs, bfd, bfs, spfhp, isf: finished packs shuffled (default) or created"},
-    {"--order", "order", KeyKind::word, false, "Micro-batches of a lane: as-packed, descending or bell"},
-    {"--time-limit", "time_limit", KeyKind::number, false, "Solvers: seconds a step"},
-    {"--node-limit", "node_limit", KeyKind::size, false,
-     "Solvers: nodes of branch and bound a step, instead of seconds"},
-    {"--solver", "solver", KeyKind::word, false, "fixed-solver, varlen-solver: auto, cbc or highs"},
-    {"--oversize", "oversize", KeyKind::word, false, "error, drop, truncate or split"},
-    {"--verify", "verify", KeyKind::on, false, "Check the finished plan"},
+  std::string flag;
+  std::string key;
+  ParameterKind kind = ParameterKind::integer;
+  bool value = true;   // of a flag that is given
+  bool batch = false;  // of the study's `batch`, else of the policy's entry
+  std::string help;
 };
 
-nlohmann::json typed_value(const KeyOption& option, const std::string& text) {
-  if (option.kind == KeyKind::number) return json_or_word(text, option.flag);
-  if (option.kind != KeyKind::list) return text;
+std::vector<KeyOption> batch_options() {
+  constexpr auto kSize = ParameterKind::integer;
+  return {
+      {"--context-window", "context_window", kSize, true, true, "Tokens of a window (128K)"},
+      {"--sequences-per-step", "sequences_per_step", kSize, true, true, "Global batch in windows (4)"},
+      {"--documents-per-step", "documents_per_step", kSize, true, true, "Global batch in whole documents"},
+      {"--steps", "steps", kSize, true, true, "Global batches; the whole trace by default"},
+      {"--loader", "loader", ParameterKind::choice, true, true,
+       "carry or drop the rest of a document cut at a window border"},
+      {"--micro-batch-size", "micro_batch_size", kSize, true, true, "Sequences of a micro-batch (1)"}};
+}
+
+// --max-tokens for max_tokens; --no-rollback for a flag that is on by default.
+KeyOption option_of(const PackParameter& row) {
+  KeyOption option;
+  option.key = row.key;
+  option.kind = row.kind;
+  option.help = help_of_key(row.key, row.help);
+  if (row.kind == ParameterKind::flag) option.value = !std::get<bool>(row.get({}));
+  if (const std::size_t no = option.help.find("false "); !option.value && no != std::string::npos)
+    option.help.erase(no, std::string_view("false ").size());  // what --no-KEY does
+  if (row.kind == ParameterKind::choice) option.help += " (" + joined(row.choices) + ")";
+  option.flag = row.flag;
+  if (!option.flag.empty()) return option;
+  option.flag = (option.value ? "--" : "--no-") + option.key;
+  std::replace(option.flag.begin(), option.flag.end(), '_', '-');
+  return option;
+}
+
+// Those of `batch`, then every key of a packing policy; --seed is of the trace, too (add_pack).
+const std::vector<KeyOption>& key_options() {
+  static const std::vector<KeyOption> kAll = [] {
+    std::vector<KeyOption> all = batch_options();
+    for (const PackParameter& row : pack_parameters())
+      if (row.key != "seed") all.push_back(option_of(row));
+    return all;
+  }();
+  return kAll;
+}
+
+nlohmann::json list_of(const std::string& text) {
   nlohmann::json list = nlohmann::json::array();
   std::string item;
   for (std::size_t at = 0; at <= text.size(); ++at) {
@@ -154,14 +150,19 @@ nlohmann::json typed_value(const KeyOption& option, const std::string& text) {
   return list;
 }
 
+nlohmann::json typed_value(const KeyOption& option, const std::string& text) {
+  if (option.kind == ParameterKind::number) return json_or_word(text, option.flag);
+  return option.kind == ParameterKind::integers ? list_of(text) : nlohmann::json(text);
+}
+
 }  // namespace
 
 void add_pack(CLI::App& app) {
   struct Arguments {
     PackCommandOptions options;
     std::string policy, compare, format = "table";
-    std::vector<std::string> values = std::vector<std::string>(std::size(kPackOptions));
-    std::vector<char> flags = std::vector<char>(std::size(kPackOptions));
+    std::vector<std::string> values = std::vector<std::string>(key_options().size());
+    std::vector<char> flags = std::vector<char>(key_options().size());
   };
   CLI::App* command = app.add_subcommand("pack", "Only the plan of a policy, with its metrics");
   command->footer("Example: equipoise pack wlb-128k --policy wlb --queues 2 --steps 20 --format json");
@@ -185,9 +186,9 @@ void add_pack(CLI::App& app) {
   command->add_option("--column", options.column, "CSV column or JSONL field of the trace");
   add_memory_option(*command, options.max_memory_GB);
   command->add_option("--format", a->format, "table, json or csv")->capture_default_str();
-  for (std::size_t i = 0; i < std::size(kPackOptions); ++i) {
-    const KeyOption& option = kPackOptions[i];
-    if (option.kind == KeyKind::on || option.kind == KeyKind::off)
+  for (std::size_t i = 0; i < key_options().size(); ++i) {
+    const KeyOption& option = key_options()[i];
+    if (option.kind == ParameterKind::flag)
       command->add_flag_callback(
           option.flag, [a, i] { a->flags[i] = 1; }, option.help);
     else
@@ -199,13 +200,11 @@ void add_pack(CLI::App& app) {
     if (a->policy.empty() == a->compare.empty())
       throw UserError("pack: expected --policy NAME or --compare A,B,C");
     run.compare = !a->compare.empty();
-    const KeyOption names{"", "", KeyKind::list, false, ""};
-    for (const auto& name : typed_value(names, run.compare ? a->compare : a->policy))
-      run.policies.push_back(name);
-    for (std::size_t i = 0; i < std::size(kPackOptions); ++i) {
-      const KeyOption& option = kPackOptions[i];
+    for (const auto& name : list_of(run.compare ? a->compare : a->policy)) run.policies.push_back(name);
+    for (std::size_t i = 0; i < key_options().size(); ++i) {
+      const KeyOption& option = key_options()[i];
       nlohmann::json& object = option.batch ? run.batch : run.policy;
-      if (a->flags[i] != 0) object[option.key] = option.kind == KeyKind::on;
+      if (a->flags[i] != 0) object[option.key] = option.value;
       if (!a->values[i].empty()) object[option.key] = typed_value(option, a->values[i]);
     }
     bound_memory(memory_limit(run.max_memory_GB));

@@ -14,9 +14,8 @@
 
 namespace equipoise {
 
-// How micro-batches are sharded in a run. `adaptive` and `optimal` decide per micro-batch.
-enum class ShardChoice { fixed, adaptive, optimal };
-
+// How micro-batches are sharded in a run. `adaptive` and `optimal` decide per micro-batch; `static_best` is
+// the caller's choice between two runs.
 struct ShardRule {
   ShardChoice choice = ShardChoice::fixed;
   const ShardPolicy* fixed = nullptr;

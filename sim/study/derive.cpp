@@ -1,8 +1,12 @@
 #include "sim/study/derive.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "policies/base/error.h"
+#include "policies/packing/hbp.h"
+#include "policies/packing/wlb.h"
+#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/group_search.h"
@@ -24,15 +28,14 @@ std::int64_t micro_batches_of_lane(const PackOptions& pack) {
 
 std::string derive_max_tokens(const Study& study, const RunModels& models, PolicyRun& run,
                               std::vector<std::string>& notes) {
-  run.pack.max_tokens = 0;
+  std::int64_t& most = run.pack.of<WlbOptions>().max_tokens;
+  most = 0;
   const std::int64_t wanted = max_tokens(run.pack);
-  run.pack.max_tokens =
-      largest_micro_batch(models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)),
-                          models.layout.context, wanted);
-  if (run.pack.max_tokens < 1) return "not even one token fits";
-  if (run.pack.max_tokens < wanted)
-    notes.push_back(run.label + ": L_max is " + std::to_string(run.pack.max_tokens) +
-                    " tokens, what memory allows");
+  most = largest_micro_batch(models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)),
+                             models.layout.context, wanted);
+  if (most < 1) return "not even one token fits";
+  if (most < wanted)
+    notes.push_back(run.label + ": L_max is " + std::to_string(most) + " tokens, what memory allows");
   return "";
 }
 
@@ -40,14 +43,26 @@ std::string derive_max_tokens(const Study& study, const RunModels& models, Polic
 std::string derive_bucket(const Study& study, const RunModels& models, PolicyRun& run,
                           std::vector<std::string>& notes) {
   const Schedule schedule = schedule_of(study, models, run, std::int64_t{2} * models.layout.pipeline);
-  run.pack.bucket_size = largest_bucket(models.memory, schedule, models.layout.context);
-  if (run.pack.bucket_size < 1) return "no bucket of a token fits";
-  notes.push_back(run.label + ": BucketSize is " + std::to_string(run.pack.bucket_size) +
+  std::int64_t& bucket = run.pack.of<SkrullOptions>().bucket_size;
+  bucket = largest_bucket(models.memory, schedule, models.layout.context);
+  if (bucket < 1) return "no bucket of a token fits";
+  notes.push_back(run.label + ": BucketSize is " + std::to_string(bucket) +
                   " tokens a CP rank, from the memory model");
   return "";
 }
 
+// dacp shards by the bucket and the roll-back that the packing has.
+void share_bucket(PolicyRun& run) {
+  const SkrullOptions& skrull = std::as_const(run.pack).of<SkrullOptions>();
+  run.sharding.bucket_size = skrull.bucket_size;
+  run.sharding.rollback = skrull.rollback;
+}
+
 }  // namespace
+
+bool chooses_groups(const PolicyRun& run) {
+  return run.policy().derives == Derives::groups && run.pack.of<HbpOptions>().groups.empty();
+}
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
     : layout(l),
@@ -78,26 +93,24 @@ int layers_of_group(const Study& study, const RunModels& models, const PolicyRun
 
 std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
                            std::vector<std::string>& notes) {
-  const bool packs_freely = run.name == "wlb" || run.name == "varlen-solver";
-  if (packs_freely && !run.has_max_tokens)
+  const Derives derives = run.policy().derives;
+  if (derives == Derives::max_tokens && !run.says("max_tokens"))
     if (std::string none = derive_max_tokens(study, models, run, notes); !none.empty()) return none;
-  const bool buckets =
-      run.name == "skrull" || run.name == "gds" || run.name == "round-robin" || run.shard == "dacp";
-  if (buckets && !run.has_bucket_size)
+  const bool buckets = derives == Derives::bucket_size || run.rule().places_documents;
+  if (buckets && !run.says("bucket_size"))
     if (std::string none = derive_bucket(study, models, run, notes); !none.empty()) return none;
-  run.sharding.bucket_size = run.pack.bucket_size;
-  run.sharding.rollback = run.pack.rollback;
-  if (run.name == "hbp" && run.pack.groups.empty() && !any_group_fits(study, models, run))
+  share_bucket(run);
+  if (chooses_groups(run) && !any_group_fits(study, models, run))
     return "no pack length fits at any CP degree";
   return "";
 }
 
 void derive_without_memory(const Study& study, PolicyRun& run) {
   PackOptions& pack = run.pack;
-  if (!run.has_max_tokens) pack.max_tokens = 2 * study.batch.context_window;
-  if (!run.has_bucket_size)
-    pack.bucket_size = (study.batch.context_window + pack.context - 1) / pack.context + 1;
-  run.sharding.bucket_size = pack.bucket_size;
+  if (!run.says("max_tokens")) pack.of<WlbOptions>().max_tokens = 2 * study.batch.context_window;
+  if (!run.says("bucket_size"))
+    pack.of<SkrullOptions>().bucket_size = (study.batch.context_window + pack.context - 1) / pack.context + 1;
+  share_bucket(run);
 }
 
 }  // namespace equipoise

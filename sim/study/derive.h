@@ -36,4 +36,7 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
 // Where nothing fits and the user wants times all the same: what the policies take without a memory model.
 void derive_without_memory(const Study& study, PolicyRun& run);
 
+// Whether the row's policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
+bool chooses_groups(const PolicyRun& run);
+
 }  // namespace equipoise

@@ -4,6 +4,8 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/packing/hbp.h"
+#include "policies/policy_keys.h"
 
 namespace equipoise {
 namespace {
@@ -86,6 +88,13 @@ class Search {
   mutable std::vector<std::string> tried_;
 };
 
+// Whether the key's value comes from memory since the study does not give it.
+bool is_derived(const PolicyRun& run, std::string_view key) {
+  const Derives derives = run.policy().derives;
+  return !run.says(key) && ((key == "max_tokens" && derives == Derives::max_tokens) ||
+                            (key == "bucket_size" && derives == Derives::bucket_size));
+}
+
 Change recompute_layers(std::int64_t layers) {
   return {"recompute {\"layers\": " + std::to_string(layers) + "}", [layers](Study&, PolicyRun& run) {
             run.has_recompute = true;
@@ -105,38 +114,27 @@ std::string more_recompute(const Search& search) {
   return search.first_that_runs(checkpointed_layers(layout, layers) + 1, layers, recompute_layers);
 }
 
-// A smaller value of a key of the policy, the largest that runs of those tried: 15/16, 14/16 .. 1/16 of it.
-std::string smaller_size(const Search& search, const char* key, std::int64_t now,
-                         const std::function<void(PolicyRun&, std::int64_t)>& set) {
+// A smaller value of a size of the policy, the largest that runs of those tried: 15/16, 14/16 .. 1/16 of it.
+std::string smaller_size(const Search& search, const PackParameter& size) {
   constexpr std::int64_t kParts = 16;
+  const auto now = std::get<std::int64_t>(size.get(search.row().run.pack));
   const auto value = [now](std::int64_t less) {
     return std::max<std::int64_t>(1, now - now * less / kParts);
   };
   return search.first_that_runs(1, kParts - 1, [&](std::int64_t less) {
-    const std::int64_t size = value(less);
-    return Change{std::string(key) + ' ' + std::to_string(size),
-                  [&set, size](Study&, PolicyRun& run) { set(run, size); }};
+    return Change{std::string(size.key) + ' ' + std::to_string(value(less)),
+                  [&size, smaller = value(less)](Study&, PolicyRun& run) { size.set(run.pack, smaller); }};
   });
 }
 
 std::string smaller_policy_sizes(const Search& search) {
   const PolicyRun& run = search.row().run;
-  if (run.name == "chunkflow") {
-    const int keep = run.pack.keep;
-    std::string found = search.first_that_runs(1, keep - 1, [keep](std::int64_t less) {
-      const auto kept = static_cast<int>(keep - less);
-      return Change{"keep " + std::to_string(kept), [kept](Study&, PolicyRun& r) { r.pack.keep = kept; }};
-    });
-    if (!found.empty()) return found;
-    return smaller_size(search, "chunk_size", run.pack.chunk_size,
-                        [](PolicyRun& r, std::int64_t size) { r.pack.chunk_size = size; });
+  for (const std::string_view key : run.policy().sizes) {
+    if (is_derived(run, key)) continue;
+    const PackParameter& size = *pack_parameter(key);
+    if (std::get<std::int64_t>(size.get(run.pack)) < 2) continue;
+    if (std::string found = smaller_size(search, size); !found.empty()) return found;
   }
-  if (run.has_max_tokens)
-    return smaller_size(search, "max_tokens", run.pack.max_tokens,
-                        [](PolicyRun& r, std::int64_t size) { r.pack.max_tokens = size; });
-  if (run.has_bucket_size)
-    return smaller_size(search, "bucket_size", run.pack.bucket_size,
-                        [](PolicyRun& r, std::int64_t size) { r.pack.bucket_size = size; });
   return "";
 }
 
@@ -171,27 +169,18 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
   return choices;
 }
 
-std::string groups_text(const std::vector<Group>& groups) {
-  constexpr std::int64_t kK = 1024;
-  std::string text = "groups \"";
-  for (const Group& g : groups) {
-    if (&g != &groups.front()) text += ',';
-    text += g.length % kK == 0 ? std::to_string(g.length / kK) + 'K' : std::to_string(g.length);
-    text += ':' + std::to_string(g.context);
-  }
-  return text + '"';
-}
-
 // hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
 std::string wider_groups(const Search& search) {
   const PolicyRun& run = search.row().run;
-  if (run.name != "hbp" || run.pack.groups.empty()) return "";
+  const std::vector<Group>& typed = run.pack.of<HbpOptions>().groups;
+  if (run.policy().derives != Derives::groups || typed.empty()) return "";
   const Change full = recompute_layers(search.row().study.model.layers);
   for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
-    std::vector<Group> groups = run.pack.groups;
+    std::vector<Group> groups = typed;
     for (Group& g : groups)
       g.context = static_cast<int>(std::min<std::int64_t>(run.pack.gpus, std::int64_t{factor} * g.context));
-    const Change wider{groups_text(groups), [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
+    const Change wider{"groups \"" + groups_text(groups) + '"',
+                       [groups](Study&, PolicyRun& r) { r.pack.of<HbpOptions>().groups = groups; }};
     if (search.runs({wider})) return wider.text;
     if (search.runs({full, wider})) return wider.text + " and " + full.text;
   }
@@ -209,41 +198,16 @@ std::string when_out_of_memory(const Search& search) {
   return found;
 }
 
-// The key that limits the length of a document, with the least value that leaves room for the longest.
-Change room_for(const FailedRow& row) {
-  const std::int64_t longest = row.longest_document;
+// The policy's own change that leaves room for the longest document.
+std::vector<std::vector<Change>> room_for_longest(const FailedRow& row) {
   const PolicyRun& run = row.run;
-  const auto change = [](const char* key, std::int64_t value, auto set) {
-    return Change{std::string(key) + ' ' + std::to_string(value),
-                  [set, value](Study&, PolicyRun& r) { set(r, value); }};
-  };
-  if (run.has_max_tokens)
-    return change("max_tokens", longest, [](PolicyRun& r, std::int64_t v) { r.pack.max_tokens = v; });
-  if (run.has_bucket_size)  // fewer than bucket x CP tokens
-    return change("bucket_size", longest / run.pack.context + 1,
-                  [](PolicyRun& r, std::int64_t v) { r.pack.bucket_size = v; });
-  if (run.name == "fixed-greedy" || run.name == "fixed-solver") {  // a bin is micro_batch_size windows
-    const std::int64_t each = row.study.batch.micro_batch_size;
-    const std::int64_t window = (longest + each - 1) / each;
-    return {"batch.context_window " + std::to_string(window),
-            [window](Study& s, PolicyRun& r) { s.batch.context_window = r.pack.context_window = window; }};
-  }
-  if (run.name == "hybrid-cp" || run.name == "dynamic-cp" || run.name == "flexsp") {
-    const std::int64_t gpus = std::max<std::int64_t>(1, run.pack.gpus);
-    return change("tokens_per_rank", (longest + gpus - 1) / gpus,
-                  [](PolicyRun& r, std::int64_t v) { r.pack.tokens_per_rank = v; });
-  }
-  if (!run.pack.groups.empty())
-    return {"a group of " + std::to_string(longest) + " tokens", [longest](Study&, PolicyRun& r) {
-              const auto last =
-                  std::max_element(r.pack.groups.begin(), r.pack.groups.end(),
-                                   [](const Group& a, const Group& b) { return a.length < b.length; });
-              last->length = std::max(last->length, longest);
-            }};
-  if (run.name == "hbp" && !run.candidates.empty())
-    return {"a candidate of " + std::to_string(longest) + " tokens",
-            [longest](Study&, PolicyRun& r) { r.candidates.push_back(longest); }};
-  return change("pack_length", longest, [](PolicyRun& r, std::int64_t v) { r.pack.pack_length = v; });
+  if (run.policy().room_for == nullptr) return {};
+  const Room room = run.policy().room_for(run.pack, row.longest_document);
+  if (is_derived(run, room.key)) return {};  // from memory: a larger value does not stay
+  return {{{room.text, [options = room.options](Study& s, PolicyRun& r) {
+              r.pack = options;
+              s.batch.context_window = options.context_window;
+            }}}};
 }
 
 Change oversize(Oversize kind, const char* name) {
@@ -253,7 +217,7 @@ Change oversize(Oversize kind, const char* name) {
 
 std::string when_unplaceable(const Search& search) {
   const Study& study = search.row().study;
-  std::string found = search.first_of({{room_for(search.row())}});
+  std::string found = search.first_of(room_for_longest(search.row()));
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
   if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers)));
   if (found.empty())

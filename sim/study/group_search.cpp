@@ -8,7 +8,8 @@ namespace equipoise {
 namespace {
 
 std::vector<std::int64_t> pack_lengths(const Study& study, const PolicyRun& run) {
-  if (!run.candidates.empty()) return run.candidates;
+  const std::vector<std::int64_t>& typed = run.pack.of<HbpOptions>().candidate_lengths;
+  if (!typed.empty()) return typed;
   constexpr std::int64_t kShortest = 8192;
   std::vector<std::int64_t> lengths;
   for (std::int64_t l = kShortest; l <= study.batch.context_window; l *= 2) lengths.push_back(l);
@@ -53,9 +54,10 @@ void choose_groups(const Study& study, const RunModels& models, const PackingPro
       notes.push_back(run.label + ": no CP degree of the layout fits packs of " + std::to_string(length) +
                       " tokens into memory");
   }
-  run.pack.groups = std::move(found.groups);
+  HbpOptions& own = run.pack.of<HbpOptions>();
+  own.groups = std::move(found.groups);
   run.recompute_chosen = true;
-  run.pack.candidates = std::move(found.candidates);
+  own.candidates = std::move(found.candidates);
 }
 
 }  // namespace equipoise

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "policies/policy_keys.h"
+#include "sim/study/derive.h"
 #include "sim/study/policy_run.h"
 
 namespace equipoise {
@@ -16,10 +17,10 @@ namespace {
 bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
   // hbp chooses it with its groups (Algorithm 1).
-  if (key == "recompute" && run.name == "hbp" && run.pack.groups.empty()) return false;
+  if (key == "recompute" && chooses_groups(run)) return false;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
-  return uses_key(packing_policy(run.name), key) || uses_key(sharding_policy(run.shard), key);
+  return uses_key(run.policy(), key) || uses_key(run.rule(), key);
 }
 
 // The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
@@ -29,7 +30,7 @@ bool prices_windows(const PolicyRun& run) {
 
 bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
   if (key == "loader") return false;
-  return uses_key(packing_policy(run.name), key) || (key == "context_window" && prices_windows(run));
+  return uses_key(run.policy(), key) || (key == "context_window" && prices_windows(run));
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "policies/policy.h"
+#include "policies/policy_keys.h"
 #include "policies/step_shape.h"
 #include "sim/study/derive.h"
 #include "traces/synth.h"
@@ -14,10 +14,6 @@ namespace {
 constexpr double kAllocation = 16;  // what malloc adds to a block
 constexpr double kGrowth = 1.5;     // a growing vector's capacity over its size, mean of 1 and 2
 constexpr std::int64_t kSample = 4096;
-
-bool has_key(const Policy& policy, std::string_view key) {
-  return std::find(policy.keys.begin(), policy.keys.end(), key) != policy.keys.end();
-}
 
 double as_double(std::int64_t value) {
   return static_cast<double>(value);
@@ -34,23 +30,9 @@ double mean_length(const TraceSource& source) {
 }
 
 // Most tokens of a micro-batch, where a size that the user gave bounds it; 0: nothing does.
-double capacity_of(const Policy& policy, const PolicyRun& run) {
-  const PackOptions& pack = run.pack;
-  if (has_key(policy, "chunk_size")) return as_double(pack.chunk_size);
-  if (has_key(policy, "max_tokens")) return run.has_max_tokens ? as_double(pack.max_tokens) : 0;
-  if (has_key(policy, "groups")) {
-    double least = 0;
-    for (const Group& group : pack.groups)
-      if (least == 0 || as_double(group.length) < least) least = as_double(group.length);
-    return least;
-  }
-  if (has_key(policy, "pack_length"))
-    return as_double(pack.pack_length > 0 ? pack.pack_length : pack.context_window);
-  if (has_key(policy, "tokens_per_rank") && pack.tokens_per_rank > 0)
-    return as_double(pack.tokens_per_rank) * as_double(grid_gpus(pack));
-  if (has_key(policy, "bucket_size") && run.has_bucket_size)
-    return as_double(pack.bucket_size) * pack.context;
-  return 0;
+double capacity_of(const PolicyRun& run) {
+  const auto bound = run.policy().micro_batch_tokens;
+  return bound == nullptr ? 0 : as_double(bound(run.pack));
 }
 
 }  // namespace
@@ -84,9 +66,9 @@ DocumentTotals totals_of(const DocumentSet& documents) {
 }
 
 PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
-  const Policy& policy = packing_policy(run.name);
+  const Policy& policy = run.policy();
   const PackOptions& pack = run.pack;
-  const double capacity = capacity_of(policy, run);
+  const double capacity = capacity_of(run);
   const double tokens = totals.tokens / std::max(1.0, totals.batches);  // of a step
   PlanSize size;
   size.steps = totals.batches;
@@ -101,8 +83,8 @@ PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
   const bool bins = has_key(policy, "micro_batches");
   if (!bins) {
     const double full = capacity > 0 ? std::ceil(tokens / capacity) : as_double(pack.sequences_per_step);
-    const bool padded = run.name == "padded" || run.name == "sorted";
-    size.micro_batches = padded ? totals.documents / as_double(pack.micro_batch_size) : size.steps * full;
+    size.micro_batches =
+        policy.pads_documents ? totals.documents / as_double(pack.micro_batch_size) : size.steps * full;
     return size;
   }
   const double count =

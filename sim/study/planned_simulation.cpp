@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "policies/policy_keys.h"
 #include "sim/engine/graph/event_loop.h"
 #include "sim/engine/op/op_lowering.h"
 #include "sim/study/derive.h"
@@ -34,7 +35,7 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
   passes.forward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);  // and attention
   models.costs.backward_ops(kind, kTokens, before, after, use);
   passes.backward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);
-  if (run.name == "chunkflow") {  // chunks beyond K run forward twice
+  if (has_key(run.policy(), "chunk_size")) {  // chunks beyond K run forward twice
     passes.forwards = 2;
     passes.cells = 3;
   }

@@ -18,9 +18,6 @@ PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, 
 // for Skrull's, the profile for all others).
 CostKind cost_kind(const PolicyRun& run);
 
-// The policy options that `pack` and studies share; keys as in a study file.
-void read_pack_options(JsonObject& object, PackOptions& options);
-void read_shard_options(JsonObject& object, ShardOptions& options);
 void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
 
 // Two entries of one policy get " #2" and so on, unless the study labels them.
@@ -30,13 +27,11 @@ struct Preset {
   const char* name;
   const char* policy;
   const char* shard;
-  int queues;
+  const char* key;  // of the policy, with its value; null: none
+  std::int64_t value;
   const char* summary;
 };
 // The papers' systems by name: plain-4d, fixed-4d, wlb-llm.
 std::span<const Preset> presets();
-
-// "16K:1,128K:8": pack lengths and degrees. Throws UserError with `where`.
-std::vector<Group> parse_groups(const std::string& text, const std::string& where);
 
 }  // namespace equipoise

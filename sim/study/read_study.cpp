@@ -202,8 +202,7 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   batch.documents_per_step = object.integer("documents_per_step", 0, 1, 1 << 30);
   batch.micro_batches = object.integer("micro_batches", 0, 1, 1 << 24);
   study.steps = object.integer("steps", 100, 1, kMostSteps);
-  constexpr std::string_view kLoaders[] = {"carry", "drop"};
-  study.loader = static_cast<LoaderTail>(object.choice("loader", 0, kLoaders));
+  study.loader = static_cast<LoaderTail>(object.choice("loader", 0, kLoaderTailNames));
   object.finish();
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
     throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");

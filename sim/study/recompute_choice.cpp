@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/packing/hbp.h"
+
 namespace equipoise {
 namespace {
 
@@ -23,7 +25,7 @@ std::string rule_of(const Study& study, const PolicyRun& run) {
 
 void choose_for_groups(const Study& study, const RunModels& models, PolicyRun& run) {
   const int all = study.model.layers;
-  for (Group& group : run.pack.groups) {
+  for (Group& group : run.pack.of<HbpOptions>().groups) {
     const int layers = layers_of_group(study, models, run, group.length, group.context);
     group.recompute_layers = layers < 0 ? all : layers;
   }
@@ -39,7 +41,7 @@ bool recompute_is_automatic(const Study& study, const PolicyRun& run) {
 void choose_recompute(const Study& study, const RunModels& models, PolicyRun& run,
                       const std::function<bool(const PolicyRun&)>& runs, std::vector<std::string>& notes) {
   run.recompute_chosen = true;
-  if (run.name == "hbp") {
+  if (run.policy().derives == Derives::groups) {
     choose_for_groups(study, models, run);
     return;
   }

@@ -5,8 +5,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
+#include "policies/packing/chunkflow.h"
 #include "policies/packing/wlb.h"
-#include "policies/policy.h"
+#include "policies/policy_keys.h"
+#include "policies/skrull/gds.h"
 #include "policies/unplaceable.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/engine/stage/step_simulator.h"
@@ -44,9 +46,8 @@ std::unique_ptr<Workload> workload_for(const Study& study, const RunModels& mode
 
 ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload& workload) {
   ShardRule rule;
-  if (name == "adaptive") rule.choice = ShardChoice::adaptive;
-  if (name == "optimal") rule.choice = ShardChoice::optimal;
   rule.fixed = &sharding_policy(name);
+  rule.choice = rule.fixed->choice;
   rule.options = run.sharding;
   rule.options.workload = &workload;
   return rule;
@@ -59,8 +60,9 @@ bool fits(const StepResult& step, double capacity) {
 StepOptions step_options(const Study& study, const PolicyRun& run) {
   StepOptions options;
   options.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
-  options.keep = run.pack.keep;
-  options.strict_keep = run.strict_keep;
+  const ChunkflowOptions& chunkflow = run.pack.of<ChunkflowOptions>();
+  options.keep = chunkflow.keep;
+  options.strict_keep = chunkflow.strict_keep;
   return options;
 }
 
@@ -122,7 +124,8 @@ void judge_memory(PolicyResult& result) {
     fault.capacity_bytes = result.capacity_bytes;
     if (step.bucket_broken)
       fault.reason = "a CP rank holds more than its bucket of " +
-                     std::to_string(result.run.pack.bucket_size) + " tokens";
+                     std::to_string(std::as_const(result.run.pack).of<SkrullOptions>().bucket_size) +
+                     " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);
@@ -175,13 +178,16 @@ void search_thresholds(const Study& study, const RunModels& models, const Packin
                        std::vector<std::string>& notes) {
   StepOptions steps;
   steps.schedule = &schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
-  const ShardRule rule = shard_rule(run, run.shard == "static-best" ? "adaptive" : run.shard, workload);
+  const ShardRule rule =
+      shard_rule(run, run.rule().choice == ShardChoice::static_best ? "adaptive" : run.shard, workload);
   const auto seconds = [&](const Plan& plan) {
     return total_seconds(Simulation{study, models, plan, run, steps, options}.steps(rule));
   };
-  const ThresholdSearch found = search_wlb_thresholds(problem, seconds, run.delay_bound);
-  run.pack.queues = 0;
-  run.pack.thresholds = found.thresholds;
+  const ThresholdSearch found =
+      search_wlb_thresholds(problem, seconds, run.pack.of<WlbOptions>().delay_bound);
+  WlbOptions& wlb = run.pack.of<WlbOptions>();
+  wlb.queues = 0;
+  wlb.thresholds = found.thresholds;
   std::string list;
   for (const std::int64_t t : found.thresholds)
     list.append(list.empty() ? "" : ", ").append(std::to_string(t));
@@ -196,7 +202,8 @@ void search_groups(const Study& study, const RunModels& models, const PackingPro
   RunStudyOptions quick;
   quick.jobs = options.jobs;
   quick.stop = options.stop;
-  const ShardRule rule = shard_rule(run, run.shard == "static-best" ? "adaptive" : run.shard, workload);
+  const ShardRule rule =
+      shard_rule(run, run.rule().choice == ShardChoice::static_best ? "adaptive" : run.shard, workload);
   const StepOptions steps = step_options(study, run);
   const auto seconds = [&](const Plan& plan) {
     const std::vector<StepResult> ran = Simulation{study, models, plan, run, steps, quick, true}.steps(rule);
@@ -248,8 +255,8 @@ Plan pack(const DocumentSet& documents, const Workload& workload, PolicyRun& run
     note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
          " tokens dropped (--oversize)");
   for (const std::string& text : plan.notes) note(text);
-  const bool places = run.name == "skrull" || run.name == "round-robin";
-  if (places && !run.has_bucket_size && run.pack.context > 1 && run.pack.bucket_size >= longest_of(documents))
+  if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
+      run.pack.of<SkrullOptions>().bucket_size >= longest_of(documents))
     note(
         "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
         "bucket_size would distribute it");
@@ -283,10 +290,10 @@ Ran run_steps(const Study& study, const RunModels& models, const DocumentSet& do
               const RunStudyOptions& options, bool stop_when_full, PolicyResult& result) {
   Ran ran;
   ran.workload = workload_for(study, models, run);
-  if (run.search && run.name == "wlb")
+  if (run.pack.of<WlbOptions>().search && uses_key(run.policy(), "search"))
     search_thresholds(study, models, {documents.batches, run.pack, *ran.workload}, *ran.workload, run,
                       options, result.notes);
-  if (run.name == "hbp" && run.pack.groups.empty())
+  if (chooses_groups(run))
     search_groups(study, models, {documents.batches, run.pack, *ran.workload}, *ran.workload, run, options,
                   result.notes);
   ran.plan = pack(documents, *ran.workload, run, result);
@@ -295,7 +302,7 @@ Ran run_steps(const Study& study, const RunModels& models, const DocumentSet& do
   const auto simulated = [&](std::string_view rule) {
     return simulation.steps(shard_rule(run, rule, *ran.workload));
   };
-  if (run.shard == "static-best") {
+  if (run.rule().choice == ShardChoice::static_best) {
     run_static_best(ran, simulated, models.memory.capacity_bytes());
     result.notes.push_back(run.label + ": static-best sharding is " + ran.shard);
   } else {

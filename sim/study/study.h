@@ -2,13 +2,16 @@
 // sim/study/study.schema.json.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/loader.h"
-#include "policies/options.h"
+#include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/cost_models.h"
 #include "sim/study/framework.h"
@@ -34,29 +37,28 @@ struct TraceSource {
   std::vector<Part> mixture;
 };
 
-enum class CostKind { profiled, quadratic, flops, standard };  // standard: what the policy's paper uses
-
 // One row of the comparison.
 struct PolicyRun {
-  std::string label;     // as shown; the name unless the study says otherwise
-  std::string name;      // packing policy
-  std::string shard;     // sharding rule
-  std::string schedule;  // empty: the study's
-  bool strict_keep = false;
-  bool search = false;  // wlb: search thresholds
-  double delay_bound = 0.5;
-  CostKind cost = CostKind::standard;
-  bool has_max_tokens = false;
-  bool has_bucket_size = false;
+  std::string label;               // as shown; the name unless the study says otherwise
+  std::string name;                // packing policy
+  std::string shard;               // sharding rule
+  std::string schedule;            // empty: the study's
+  std::optional<CostKind> cost;    // empty: what the policy's paper uses (cost_kind)
+  std::vector<std::string> typed;  // keys that the study gives; the others may be derived
   PackOptions pack;
   ShardOptions sharding;
-  std::vector<std::int64_t> candidates;  // hbp: pack lengths to choose groups from; empty: 8K .. the window
-  bool has_recompute = false;            // overrides the layout's
+  bool has_recompute = false;  // overrides the layout's
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;
   bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
   std::vector<Published> published;    // a paper's figures for this row
   std::vector<std::string> idle_keys;  // of its entry, without effect
+
+  [[nodiscard]] const Policy& policy() const { return packing_policy(name); }
+  [[nodiscard]] const ShardPolicy& rule() const { return sharding_policy(shard); }
+  [[nodiscard]] bool says(std::string_view key) const {
+    return std::find(typed.begin(), typed.end(), key) != typed.end();
+  }
 };
 
 struct Cluster {

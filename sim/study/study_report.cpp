@@ -5,6 +5,9 @@
 #include <numeric>
 #include <sstream>
 
+#include "policies/packing/hbp.h"
+#include "policies/packing/wlb.h"
+#include "policies/skrull/gds.h"
 #include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
@@ -142,12 +145,13 @@ namespace {
 // What nobody typed: from the memory and cost models.
 json derived_json(const PolicyRun& run) {
   json node = json::object();
-  const PackOptions& o = run.pack;
-  if (!run.has_bucket_size && o.bucket_size > 0) node["bucket_size"] = o.bucket_size;
-  if (!run.has_max_tokens && o.max_tokens > 0) node["max_tokens"] = o.max_tokens;
-  if (run.recompute_chosen && run.recompute == Recompute::layers && run.name != "hbp")
+  const std::int64_t bucket = run.pack.of<SkrullOptions>().bucket_size;
+  const std::int64_t most = run.pack.of<WlbOptions>().max_tokens;
+  if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
+  if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
+  if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups)
     node["recompute_layers"] = run.recompute_layers;
-  for (const GroupCandidate& c : o.candidates)
+  for (const GroupCandidate& c : run.pack.of<HbpOptions>().candidates)
     node["candidates"].push_back({{"length", c.length},
                                   {"context", c.context},
                                   {"recompute_layers", c.recompute_layers},

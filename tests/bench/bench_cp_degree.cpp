@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
+#include "policies/cp_degree/cp_grid.h"
 #include "policies/cp_degree/flexsp_problem.h"
 #include "policies/policy.h"
 
@@ -66,7 +67,7 @@ void plan(benchmark::State& state, const char* policy) {
     batches[0].slices.push_back({static_cast<std::int64_t>(batches[0].slices.size()), 0, length});
   PackOptions options;
   options.gpus = state.range(0);
-  options.tokens_per_rank = 8192;
+  options.of<CpGridOptions>().tokens_per_rank = 8192;
   const CommunicatingWorkload workload;
   for (auto _ : state)
     benchmark::DoNotOptimize(make_plan(packing_policy(policy), {batches, options, workload}));

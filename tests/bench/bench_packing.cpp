@@ -14,8 +14,12 @@
 #include "policies/base/random.h"
 #include "policies/loader.h"
 #include "policies/oversize.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/hbp.h"
 #include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/wlb.h"
 #include "policies/policy.h"
+#include "policies/step_shape.h"
 #include "policies/validator.h"
 
 namespace equipoise {
@@ -80,9 +84,10 @@ void time_policy(benchmark::State& state, const char* name, const PackOptions& o
 // Packers of one length: documents, pack length in K.
 void BM_Pack(benchmark::State& state, const char* name) {
   PackOptions options;
-  options.pack_length = state.range(1) * 1024;
+  options.of<PackLengthOptions>().pack_length = state.range(1) * 1024;
   options.lanes = 8;
-  const auto batches = batches_of(static_cast<std::size_t>(state.range(0)), options.pack_length);
+  const auto batches =
+      batches_of(static_cast<std::size_t>(state.range(0)), options.of<PackLengthOptions>().pack_length);
   time_policy(state, name, options, batches);
 }
 
@@ -114,7 +119,7 @@ EQUIPOISE_PACKER(dp_balanced, "dp-balanced");
 // HBP on the paper's groups, 16K at degree 1 and 128K at degree 8.
 void BM_Hbp(benchmark::State& state) {
   PackOptions options;
-  options.groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
+  options.of<HbpOptions>().groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
   options.gpus = 32;
   const auto batches = batches_of(static_cast<std::size_t>(state.range(0)), 128 * 1024);
   time_policy(state, "hbp", options, batches);
@@ -131,9 +136,9 @@ void BM_Balance(benchmark::State& state, const char* name) {
   options.context_window = 128 * 1024;
   options.documents_per_step = state.range(0);
   options.micro_batches = options.sequences_per_step = state.range(1);
-  options.queues = 2;
-  options.max_tokens = 1 << 30;
-  options.chunk_size = 8 * 1024;
+  options.of<WlbOptions>().queues = 2;
+  options.of<WlbOptions>().max_tokens = 1 << 30;
+  options.of<ChunkflowOptions>().chunk_size = 8 * 1024;
   const auto lengths = lengths_of(static_cast<std::size_t>(state.range(0)));
   std::vector<GlobalBatch> batches = load_documents(lengths, options, {}).batches;
   std::vector<Slice> dropped;
@@ -198,8 +203,9 @@ BENCHMARK(BM_Loader)->Unit(benchmark::kMillisecond);
 
 void BM_Validate(benchmark::State& state) {
   PackOptions options;
-  options.pack_length = 16 * 1024;
-  const auto batches = batches_of(static_cast<std::size_t>(state.range(0)), options.pack_length);
+  options.of<PackLengthOptions>().pack_length = 16 * 1024;
+  const auto batches =
+      batches_of(static_cast<std::size_t>(state.range(0)), options.of<PackLengthOptions>().pack_length);
   const QuadraticWorkload quadratic;
   const Plan plan = make_plan(packing_policy("ffs"), {batches, options, quadratic});
   for (auto _ : state) benchmark::DoNotOptimize(plan_violation(batches, plan, {}).has_value());

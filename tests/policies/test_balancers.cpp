@@ -2,7 +2,10 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/isf.h"
 #include "policies/packing/wlb.h"
+#include "policies/step_shape.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -55,7 +58,7 @@ TEST_CASE("fixed-greedy repacks the documents of its pack window over the window
   // Two batches {8, 8} and {2, 2} of two bins of 8: 8, 8 -> bins 0, 1 (step 0); 2, 2 -> bins 2, 3 (step 1).
   // Two batches {2, 2} and {8, 8}: the long ones arrive second but are packed first, into step 0.
   PackOptions options = shape(8, 2);
-  options.pack_window = 2;
+  options.of<FixedLengthOptions>().pack_window = 2;
   const Plan plan = plan_of("fixed-greedy", document_batches({{2, 2}, {8, 8}}), options);
   REQUIRE(plan.steps.size() == 2);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{2}, {3}});
@@ -77,7 +80,7 @@ TEST_CASE("wlb fills by work first, by tokens second, and carries the rest") {
   // L_max 8, N = 2, W = len^2. 6 -> bin 0 (W 36, 6 tokens); 4 -> bin 1 (16, 4); 4 -> bin 1 (32, 8);
   // 3 -> least W is bin 1 (full); fewest tokens is bin 0 with 6: 9 > 8, carried; 2 -> bin 1 full, bin 0: 8.
   PackOptions options = shape(8, 2);
-  options.max_tokens = 8;
+  options.of<WlbOptions>().max_tokens = 8;
   const Plan plan = plan_of("wlb", document_batches({{2, 4, 3, 6, 4}}), options);
   REQUIRE(plan.steps.size() == 2);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{3, 0}, {1, 4}});
@@ -90,7 +93,7 @@ TEST_CASE("wlb holds outliers until every micro-batch gets one") {
   // Window 8, one queue: L_1 = 4. N = 2. Step 0: document 0 (length 6) waits. Step 1: document 3 (5) makes it
   // two, both are released: 6 -> bin 0, 5 -> bin 1, then 2 -> bin 1 (25 < 36), 1 -> bin 1 (29 < 36).
   PackOptions options = shape(8, 2);
-  options.queues = 1;
+  options.of<WlbOptions>().queues = 1;
   const Plan plan = plan_of("wlb", document_batches({{6, 3, 2}, {5, 2, 1}}), options);
   REQUIRE(plan.steps.size() == 2);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1}, {2}});
@@ -102,8 +105,8 @@ TEST_CASE("wlb holds outliers until every micro-batch gets one") {
 TEST_CASE("wlb gives up exactly the N oldest of a queue, once a step, and empties the queues at the end") {
   // L_1 = 4, N = 2: five outliers arrive at once; step 0 takes 0 and 1, the extra steps the rest.
   PackOptions options = shape(8, 2);
-  options.queues = 1;
-  options.max_tokens = 8;
+  options.of<WlbOptions>().queues = 1;
+  options.of<WlbOptions>().max_tokens = 8;
   const Plan plan = plan_of("wlb", document_batches({{5, 5, 5, 5, 5}}), options);
   REQUIRE(plan.steps.size() == 3);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0}, {1}});
@@ -123,13 +126,13 @@ TEST_CASE("wlb deals bins to lanes by work, inside a lane in packing order") {
 TEST_CASE("wlb's thresholds follow the window and must rise") {
   PackOptions options = shape(128, 4);
   CHECK(wlb_thresholds(options).empty());
-  options.queues = 1;
+  options.of<WlbOptions>().queues = 1;
   CHECK(wlb_thresholds(options) == std::vector<std::int64_t>{64});
-  options.queues = 2;
+  options.of<WlbOptions>().queues = 2;
   CHECK(wlb_thresholds(options) == std::vector<std::int64_t>{64, 96});
-  options.queues = 4;
+  options.of<WlbOptions>().queues = 4;
   CHECK(wlb_thresholds(options) == std::vector<std::int64_t>{64, 80, 96, 112});
-  options.thresholds = {50, 50};
+  options.of<WlbOptions>().thresholds = {50, 50};
   CHECK_THROWS_AS(wlb_thresholds(options), UserError);
 }
 
@@ -182,13 +185,13 @@ TEST_CASE("options that make no step are refused") {
   options.micro_batch_size = 2;
   CHECK_THROWS_WITH_AS(plan_of("wlb", batches, options), doctest::Contains("does not divide"), UserError);
   options = shape(8, 2);
-  options.pack_window = 0;
+  options.of<FixedLengthOptions>().pack_window = 0;
   CHECK_THROWS_AS(plan_of("fixed-greedy", batches, options), UserError);
-  options.rounds = 0;
+  options.of<IsfOptions>().rounds = 0;
   CHECK_THROWS_AS(plan_of("isf", batches, options), UserError);
-  options.pack_length = std::int64_t{1} << 40;
+  options.of<PackLengthOptions>().pack_length = std::int64_t{1} << 40;
   CHECK_THROWS_AS(plan_of("ffd", batches, options), UserError);
-  options.pack_length = std::int64_t{1} << 27;
+  options.of<PackLengthOptions>().pack_length = std::int64_t{1} << 27;
   CHECK_THROWS_WITH_AS(plan_of("bfd", batches, options), doctest::Contains("take at most 67108864"),
                        UserError);
 }

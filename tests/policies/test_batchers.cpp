@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "policies/packing/chunkflow.h"
 #include "policies/packing/karmarkar_karp.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -90,7 +91,7 @@ TEST_CASE("chunkflow cuts long documents and packs the others into chunks") {
   // 2 by length 4 2 1 1): sum 8, n = 2: 4 | 2 | 1 | 1 -> {3}, {4, 0, 2} -> 4 and 4 tokens. Ordered by lowest
   // document: {0, 2, 4}, {3}; then the group.
   PackOptions options = shape(4, 1);
-  options.chunk_size = 4;
+  options.of<ChunkflowOptions>().chunk_size = 4;
   const Plan plan = plan_of("chunkflow", document_batches({{1, 10, 1, 4, 2}}), options);
   const Step& step = plan.steps[0];
   CHECK(ids_of(step) == std::vector<Ids>{{0, 2, 4}, {3}, {1}, {1}, {1}});
@@ -105,7 +106,7 @@ TEST_CASE("chunkflow cuts long documents and packs the others into chunks") {
 TEST_CASE("chunkflow raises the number of chunks until LPT fits") {
   // ChunkSize 6: 4 4 4: sum 12, n = 2 puts 8 into one chunk; n = 3 fits.
   PackOptions options = shape(4, 1);
-  options.chunk_size = 6;
+  options.of<ChunkflowOptions>().chunk_size = 6;
   CHECK(ids_of(plan_of("chunkflow", document_batches({{4, 4, 4}}), options).steps[0]) ==
         std::vector<Ids>{{0}, {1}, {2}});
 }
@@ -141,24 +142,26 @@ TEST_CASE("chunkflow takes the first number of chunks that fits, though it does 
   int above_the_bound = 0;
   for (int i = 0; i < 2000; ++i) {
     PackOptions options;
-    options.chunk_size = 10 + static_cast<std::int64_t>(random.next() % 90);
-    const auto longest = 1 + random.next() % static_cast<std::uint64_t>(options.chunk_size);
+    options.of<ChunkflowOptions>().chunk_size = 10 + static_cast<std::int64_t>(random.next() % 90);
+    const auto longest =
+        1 + random.next() % static_cast<std::uint64_t>(options.of<ChunkflowOptions>().chunk_size);
     std::vector<std::int64_t> lengths;
     std::int64_t sum = 0;
     for (std::uint64_t k = 1 + random.next() % 120; k > 0; --k) {
       lengths.push_back(1 + static_cast<std::int64_t>(random.next() % longest));
       sum += lengths.back();
     }
-    const std::vector<Ids> expected = chunks_one_by_one(lengths, options.chunk_size);
+    const std::vector<Ids> expected = chunks_one_by_one(lengths, options.of<ChunkflowOptions>().chunk_size);
     CHECK(ids_of(plan_of("chunkflow", document_batches({lengths}), options).steps.at(0)) == expected);
     // The same in units of 2^16 tokens, where chunks are too long to count loads.
     constexpr std::int64_t kUnit = 1 << 16;
     PackOptions long_chunks = options;
-    long_chunks.chunk_size *= kUnit;
+    long_chunks.of<ChunkflowOptions>().chunk_size *= kUnit;
     std::vector<std::int64_t> scaled = lengths;
     for (std::int64_t& length : scaled) length *= kUnit;
     CHECK(ids_of(plan_of("chunkflow", document_batches({scaled}), long_chunks).steps.at(0)) == expected);
-    const auto bound = static_cast<std::size_t>((sum + options.chunk_size - 1) / options.chunk_size);
+    const auto bound = static_cast<std::size_t>((sum + options.of<ChunkflowOptions>().chunk_size - 1) /
+                                                options.of<ChunkflowOptions>().chunk_size);
     above_the_bound += expected.size() > bound + 1 ? 1 : 0;
   }
   CHECK(above_the_bound > 100);  // the search goes beyond its first two trials
@@ -168,7 +171,7 @@ TEST_CASE("chunkflow gives whole groups to lanes, largest first, and keeps the o
   // ChunkSize 4, lanes 2: units {2} of 4 tokens (document 0 is 9 tokens, document 1 is 8): group 0 (9) ->
   // lane 0, group 1 (8) -> lane 1, standalone (4) -> lane 1, where it stands first.
   PackOptions options = shape(4, 2);
-  options.chunk_size = 4;
+  options.of<ChunkflowOptions>().chunk_size = 4;
   const Plan plan = plan_of("chunkflow", document_batches({{9, 8, 4}}), options);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0}, {0}, {0}, {2}, {1}, {1}});
   CHECK(plan.steps[0].lanes[0].micro_batches.size() == 3);
@@ -177,7 +180,7 @@ TEST_CASE("chunkflow gives whole groups to lanes, largest first, and keeps the o
 TEST_CASE("a window-cut slice that is too long becomes a chunk group of its own") {
   PackOptions options = shape(2, 1);
   options.context_window = 10;
-  options.chunk_size = 4;
+  options.of<ChunkflowOptions>().chunk_size = 4;
   const std::vector<std::int64_t> lengths{20};
   const DocumentSet set = load_documents(lengths, options, {});
   const Plan plan = plan_of("chunkflow", set.batches, options);
@@ -188,7 +191,7 @@ TEST_CASE("a window-cut slice that is too long becomes a chunk group of its own"
 
 TEST_CASE("chunk groups keep their places when a lane is reordered") {
   PackOptions options = shape(4, 1);
-  options.chunk_size = 4;
+  options.of<ChunkflowOptions>().chunk_size = 4;
   options.order = Order::descending;
   // Standalone {0}: 3, {1}: 4 -> descending puts {1} first; the group of document 2 stays behind them.
   const Plan plan = plan_of("chunkflow", document_batches({{3, 4, 5}}), options);

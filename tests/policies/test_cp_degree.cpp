@@ -11,6 +11,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/cp_degree/cp_grid.h"
 #include "policies/cp_degree/flexsp_problem.h"
 #include "tests/policies/packing_cases.h"
 
@@ -25,7 +26,7 @@ std::int64_t below(SplitMix64& random, std::int64_t n) {
 PackOptions grid_options(std::int64_t gpus, std::int64_t tokens_per_rank) {
   PackOptions options;
   options.gpus = gpus;
-  options.tokens_per_rank = tokens_per_rank;
+  options.of<CpGridOptions>().tokens_per_rank = tokens_per_rank;
   return options;
 }
 
@@ -155,7 +156,7 @@ std::vector<LaneOf> naive_hybrid_cp(std::vector<std::int64_t> lengths, const Pac
   const auto gpus = static_cast<std::size_t>(options.gpus);
   const auto needed = [&](std::int64_t length) {
     int degree = 1;
-    while (degree * options.tokens_per_rank < length) degree *= 2;
+    while (degree * options.of<CpGridOptions>().tokens_per_rank < length) degree *= 2;
     return degree;
   };
   const auto cost = [&](std::int64_t id) {
@@ -251,7 +252,8 @@ TEST_CASE("hybrid-cp makes exactly what its plain GPU-by-GPU form makes") {
     PackOptions options = grid_options(std::int64_t{1} << below(random, 5), 16 * (1 + below(random, 20)));
     std::vector<std::int64_t> lengths;
     for (std::int64_t k = 1 + below(random, 30); k > 0; --k) {
-      const std::int64_t longest = options.tokens_per_rank * (below(random, 3) == 0 ? options.gpus : 1);
+      const std::int64_t longest =
+          options.of<CpGridOptions>().tokens_per_rank * (below(random, 3) == 0 ? options.gpus : 1);
       lengths.push_back(16 * (1 + below(random, longest / 16)));
     }
     const std::vector<LaneOf> expected = naive_hybrid_cp(lengths, options);
@@ -312,8 +314,8 @@ TEST_CASE("every document runs once, on ranks that hold it, and every round cove
     while (2 * largest_group <= options.gpus) largest_group *= 2;
     std::vector<std::vector<std::int64_t>> lengths(1);
     for (std::int64_t k = below(random, 15); k > 0; --k)
-      lengths[0].push_back(
-          1 + below(random, options.tokens_per_rank * (below(random, 3) == 0 ? largest_group : 1)));
+      lengths[0].push_back(1 + below(random, options.of<CpGridOptions>().tokens_per_rank *
+                                                 (below(random, 3) == 0 ? largest_group : 1)));
     const std::vector<GlobalBatch> batches = document_batches(lengths);
     CAPTURE(i);
     for (const char* name : {"hybrid-cp", "dynamic-cp", "flexsp"}) {
@@ -326,7 +328,7 @@ TEST_CASE("every document runs once, on ranks that hold it, and every round cove
         gpus_of_round[lane.barrier_group] += lane.context;
         CHECK(!lane.micro_batches.empty());
         for (const MicroBatch& micro_batch : lane.micro_batches) {
-          CHECK(micro_batch.tokens() <= options.tokens_per_rank * lane.context);
+          CHECK(micro_batch.tokens() <= options.of<CpGridOptions>().tokens_per_rank * lane.context);
           for (const Slice& slice : micro_batch.slices) {
             CHECK_FALSE(ran[static_cast<std::size_t>(slice.document)]);
             ran[static_cast<std::size_t>(slice.document)] = true;

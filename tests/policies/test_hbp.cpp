@@ -2,6 +2,7 @@
 
 #include "policies/base/error.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/isf.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -14,11 +15,11 @@ constexpr std::int64_t kK = 1024;
 
 PackOptions two_groups() {
   PackOptions options;
-  options.groups = {{4, 1, 0}, {16, 4, 2}};
+  options.of<HbpOptions>().groups = {{4, 1, 0}, {16, 4, 2}};
   options.gpus = 8;
   options.global_tokens = 16;
   options.shuffle = false;
-  options.rounds = 1;
+  options.of<IsfOptions>().rounds = 1;
   return options;
 }
 
@@ -84,13 +85,13 @@ TEST_CASE("balance batching sorts packs by attention, and can be left out") {
   CHECK(ids_of(balanced.steps[1]) == std::vector<Ids>{{1, 2}});
   CHECK(ids_of(balanced.steps[2]) == std::vector<Ids>{{0}});
   CHECK(ids_of(balanced.steps[3]) == std::vector<Ids>{{6}});
-  options.balance_batching = false;
+  options.of<HbpOptions>().balance_batching = false;
   CHECK(ids_of(plan_of("hbp", batches, options).steps[0]) == std::vector<Ids>{{0}});
 }
 
 TEST_CASE("a curriculum starts with the shortest group") {
   PackOptions options = two_groups();
-  options.curriculum_steps = 1;
+  options.of<HbpOptions>().curriculum_steps = 1;
   // Without it the long group comes first (no shuffle). Two iterations of the short group (4 packs of 4 each
   // iteration, 8 documents of 4), one is moved to the front.
   const std::vector<GlobalBatch> batches = document_batches({{16, 4, 4, 4, 4, 4, 4, 4, 4}});
@@ -106,9 +107,9 @@ TEST_CASE("the greedy fill takes what a linear scan would take") {
     CAPTURE(seed);
     SplitMix64 random(seed);
     PackOptions options = two_groups();
-    options.groups = {{5, 1, 0}, {11, 1, 0}, {40, 2, 0}};
+    options.of<HbpOptions>().groups = {{5, 1, 0}, {11, 1, 0}, {40, 2, 0}};
     options.global_tokens = 1;  // one pack an iteration
-    options.balance_batching = false;
+    options.of<HbpOptions>().balance_batching = false;
     const std::vector<std::int64_t> lengths = random_lengths(random, 60, 40);
     // The same by hand: next-fit (one round of isf, no shuffle), then scans in data order.
     std::vector<bool> taken(lengths.size());
@@ -151,12 +152,12 @@ TEST_CASE("the greedy fill takes what a linear scan would take") {
 
 TEST_CASE("impossible groups are refused") {
   PackOptions options = two_groups();
-  options.groups = {{4, 16, 0}};
+  options.of<HbpOptions>().groups = {{4, 16, 0}};
   CHECK_THROWS_WITH_AS(plan_of("hbp", document_batches({{1}}), options),
                        doctest::Contains("above the 8 GPUs"), UserError);
-  options.groups = {{4, 1, 0}, {4, 2, 0}};
+  options.of<HbpOptions>().groups = {{4, 1, 0}, {4, 2, 0}};
   CHECK_THROWS_AS(plan_of("hbp", document_batches({{1}}), options), UserError);
-  options.groups = {{4, 1, 0}};
+  options.of<HbpOptions>().groups = {{4, 1, 0}};
   CHECK_THROWS_WITH_AS(plan_of("hbp", document_batches({{5}}), options),
                        doctest::Contains("places at most 4"), UserError);
 }

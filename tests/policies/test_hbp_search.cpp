@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "policies/packing/hbp.h"
 #include "policies/packing/hbp_search.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -78,7 +79,7 @@ GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches,
 // The price of a plan with these groups.
 double seconds_with(const Machine& machine, std::span<const GlobalBatch> batches, PackOptions options,
                     const std::vector<Group>& groups) {
-  options.groups = groups;
+  options.of<HbpOptions>().groups = groups;
   const QuadraticWorkload cost;
   return seconds_of(machine, make_plan(packing_policy("hbp"), {batches, options, cost}));
 }

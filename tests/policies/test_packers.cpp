@@ -1,7 +1,9 @@
 // Packers of one pack length: hand-made cases, then the naive implementations as oracles.
 #include <doctest/doctest.h>
 
+#include "policies/packing/isf.h"
 #include "policies/packing/pack_length.h"
+#include "policies/step_shape.h"
 #include "tests/policies/naive_packers.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -132,7 +134,7 @@ TEST_CASE("every packer makes exactly what its plain O(n^2) form makes") {
 TEST_CASE("longalign-packing: iterations take packs in creation order, dealt to the lanes in turn") {
   // Pack length 4, 8 tokens an iteration: 2 packs a step, over 2 lanes. Five documents of 4: steps 2, 2, 1.
   PackOptions options;
-  options.pack_length = 4;
+  options.of<PackLengthOptions>().pack_length = 4;
   options.global_tokens = 8;
   options.lanes = 2;
   const Plan plan = plan_of("longalign-packing", document_batches({{4, 4, 4}, {4, 4}}), options);
@@ -152,7 +154,7 @@ TEST_CASE("finished packs are mixed once before iterations are cut, from the pac
   //   16294208416658607535 mod 5 = 0: 4 1 2 3 0,   7960286522194355700 mod 4 = 0: 3 1 2 4 0,
   //   487617019471545679 mod 3 = 1: 3 2 1 4 0,     17909611376780542444 mod 2 = 0: 2 3 1 4 0.
   PackOptions options;
-  options.pack_length = 4;
+  options.of<PackLengthOptions>().pack_length = 4;
   options.global_tokens = 4;
   options.verify = true;
   const auto order = [](const Plan& plan) {
@@ -166,7 +168,7 @@ TEST_CASE("finished packs are mixed once before iterations are cut, from the pac
     CAPTURE(name);
     CHECK(order(plan_of(name, batches, options)) == Ids{2, 3, 1, 4, 0});
     PackOptions created = options;
-    created.pack_order = PackOrder::created;
+    created.of<PackLengthOptions>().pack_order = PackOrder::created;
     CHECK(order(plan_of(name, batches, created)) == Ids{0, 1, 2, 3, 4});
     PackOptions unshuffled = options;
     unshuffled.shuffle = false;
@@ -178,16 +180,18 @@ TEST_CASE("finished packs are mixed once before iterations are cut, from the pac
     CAPTURE(seed);
     SplitMix64 draws(seed);
     const std::vector<std::int64_t> lengths = random_lengths(draws, 40, 100);
-    options.pack_length = options.global_tokens = 100;
+    options.of<PackLengthOptions>().pack_length = options.global_tokens = 100;
     options.seed = seed;
-    options.threshold = 95;
+    options.of<IsfOptions>().threshold = 95;
     for (const char* name : {"ffs", "bfs", "isf", "random"}) {
       CAPTURE(name);
       SplitMix64 random(seed);
       Packs packs;
       if (*name == 'f') packs = pack_ffs(lengths, 100, &random);
       if (*name == 'b') packs = pack_bfs(lengths, 100, &random);
-      if (*name == 'i') packs = pack_isf(lengths, 100, options.rounds, options.threshold, &random);
+      if (*name == 'i')
+        packs = pack_isf(lengths, 100, options.of<IsfOptions>().rounds, options.of<IsfOptions>().threshold,
+                         &random);
       if (*name == 'r') packs = pack_random(lengths, 100, &random);
       std::vector<naive::Pack> expected = listed(packs);
       for (std::size_t i = expected.size(); *name != 'r' && i-- > 1;)
@@ -204,14 +208,14 @@ TEST_CASE("mixing changes neither the packs nor how many iterations there are") 
     CAPTURE(seed);
     SplitMix64 draws(seed);
     PackOptions options;
-    options.pack_length = 64;
+    options.of<PackLengthOptions>().pack_length = 64;
     options.global_tokens = 64 * (1 + below(draws, 4));
     options.lanes = static_cast<int>(1 + below(draws, 3));
     options.seed = seed;
     options.verify = true;
     const std::vector<GlobalBatch> batches = document_batches({random_lengths(draws, 60, 64)});
     PackOptions created = options;
-    created.pack_order = PackOrder::created;
+    created.of<PackLengthOptions>().pack_order = PackOrder::created;
     for (const char* name : {"ffd", "ffs", "bfd", "bfs", "spfhp", "isf"}) {
       CAPTURE(name);
       std::vector<Ids> mixed;

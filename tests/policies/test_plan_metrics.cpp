@@ -82,7 +82,7 @@ TEST_CASE("token delays count from arrival to execution") {
   PackOptions options;
   options.context_window = 8;
   options.sequences_per_step = 2;
-  options.queues = 1;
+  options.of<WlbOptions>().queues = 1;
   const std::vector<GlobalBatch> batches = document_batches({{6, 3, 2}, {5, 2, 1}});
   const PlanMetrics m = plan_metrics(batches, plan_of("wlb", batches, options));
   CHECK(*m.token_delay_mean == doctest::Approx(6.0 / 19.0));
@@ -143,7 +143,7 @@ TEST_CASE("the threshold search obeys its bound and never loses to the fixed que
   CHECK(found.token_delay_mean <= 0.5);
   CHECK(found.plans_tried > 5);
   for (int queues = 0; queues <= 4; ++queues) {
-    options.queues = queues;
+    options.of<WlbOptions>().queues = queues;
     const Plan plan = plan_of("wlb", batches, options);
     if (*plan_metrics(batches, plan).token_delay_mean <= 0.5) CHECK(found.seconds <= seconds(plan));
   }

@@ -8,8 +8,18 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/cp_degree/cp_grid.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/hbp.h"
+#include "policies/packing/isf.h"
+#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/wlb.h"
 #include "policies/policy_keys.h"
+#include "policies/skrull/gds.h"
 #include "policies/solver/assignment.h"
+#include "policies/solver/solved_steps.h"
+#include "policies/step_shape.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 
@@ -31,35 +41,36 @@ const std::vector<Change>& changes() {
   static const std::vector<Change> all = {
       {"context_window", [](Case& c) { c.options.context_window = 96; }},
       {"sequences_per_step", [](Case& c) { c.options.sequences_per_step = 6; }},
-      {"pack_length", [](Case& c) { c.options.pack_length = 80; }},
+      {"pack_length", [](Case& c) { c.options.of<PackLengthOptions>().pack_length = 80; }},
       {"micro_batches", [](Case& c) { c.options.micro_batches = 3; }},
       {"oversize", [](Case& c) { c.options.oversize = Oversize::drop; }},
       {"seed", [](Case& c) { c.options.seed = 12345; }},
       {"shuffle", [](Case& c) { c.options.shuffle = false; }},
-      {"pack_order", [](Case& c) { c.options.pack_order = PackOrder::created; }},
-      {"pack_window", [](Case& c) { c.options.pack_window = 2; }},
-      {"queues", [](Case& c) { c.options.queues = 2; }},
-      {"thresholds", [](Case& c) { c.options.thresholds = {20}; }},
-      {"max_tokens", [](Case& c) { c.options.max_tokens = 70; }},
-      {"chunk_size", [](Case& c) { c.options.chunk_size = 11; }},
+      {"pack_order", [](Case& c) { c.options.of<PackLengthOptions>().pack_order = PackOrder::created; }},
+      {"pack_window", [](Case& c) { c.options.of<FixedLengthOptions>().pack_window = 2; }},
+      {"queues", [](Case& c) { c.options.of<WlbOptions>().queues = 2; }},
+      {"thresholds", [](Case& c) { c.options.of<WlbOptions>().thresholds = {20}; }},
+      {"max_tokens", [](Case& c) { c.options.of<WlbOptions>().max_tokens = 70; }},
+      {"chunk_size", [](Case& c) { c.options.of<ChunkflowOptions>().chunk_size = 11; }},
       {"groups",
        [](Case& c) {
-         c.options.groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};
+         c.options.of<HbpOptions>().groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};
        }},
       {"candidates",
        [](Case& c) {
-         c.options.candidates = {{32, 1, 0, 0, 1.0}, {64, 2, 0, 0, 2.0}};
+         c.options.of<HbpOptions>().candidates = {{32, 1, 0, 0, 1.0}, {64, 2, 0, 0, 2.0}};
        }},
-      {"rounds", [](Case& c) { c.options.rounds = 1; }},
-      {"threshold", [](Case& c) { c.options.threshold = 30; }},
-      {"curriculum_steps", [](Case& c) { c.options.curriculum_steps = 2; }},
-      {"balance_batching", [](Case& c) { c.options.balance_batching = false; }},
-      {"bucket_size", [](Case& c) { c.options.bucket_size = 50; }},
-      {"rollback", [](Case& c) { c.options.rollback = false; }},
-      {"placement_order", [](Case& c) { c.options.placement_order = PlacementOrder::arrival; }},
-      {"tokens_per_rank", [](Case& c) { c.options.tokens_per_rank = 24; }},
-      {"exact", [](Case& c) { c.options.exact = true; }},
-      {"equal_size", [](Case& c) { c.options.equal_size = true; }},
+      {"rounds", [](Case& c) { c.options.of<IsfOptions>().rounds = 1; }},
+      {"threshold", [](Case& c) { c.options.of<IsfOptions>().threshold = 30; }},
+      {"curriculum_steps", [](Case& c) { c.options.of<HbpOptions>().curriculum_steps = 2; }},
+      {"balance_batching", [](Case& c) { c.options.of<HbpOptions>().balance_batching = false; }},
+      {"bucket_size", [](Case& c) { c.options.of<SkrullOptions>().bucket_size = 50; }},
+      {"rollback", [](Case& c) { c.options.of<SkrullOptions>().rollback = false; }},
+      {"placement_order",
+       [](Case& c) { c.options.of<RoundRobinOptions>().placement_order = PlacementOrder::arrival; }},
+      {"tokens_per_rank", [](Case& c) { c.options.of<CpGridOptions>().tokens_per_rank = 24; }},
+      {"exact", [](Case& c) { c.options.of<FlexspOptions>().exact = true; }},
+      {"equal_size", [](Case& c) { c.options.of<KarmarkarKarpOptions>().equal_size = true; }},
       {"cost", [](Case& c) { c.flops = true; }},
   };
   return all;
@@ -75,13 +86,14 @@ std::vector<Case> bases() {
   o.context = 2;
   o.documents_per_step = 12;
   o.oversize = Oversize::split;
-  o.chunk_size = 20;
-  o.threshold = 60;
-  o.node_limit = 1;
+  o.of<ChunkflowOptions>().chunk_size = 20;
+  o.of<IsfOptions>().threshold = 60;
+  o.of<SolverOptions>().node_limit = 1;
   Case buckets = plain;
-  buckets.options.bucket_size = 40;
+  buckets.options.of<SkrullOptions>().bucket_size = 40;
   Case groups = buckets;
-  groups.options.groups = {{16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
+  groups.options.of<HbpOptions>().groups = {
+      {16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
   return {plain, buckets, groups};
 }
 

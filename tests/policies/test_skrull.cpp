@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/skrull/gds.h"
 #include "policies/skrull/placement.h"
 #include "tests/policies/packing_cases.h"
 
@@ -38,7 +39,7 @@ PackOptions skrull_options(int lanes, int context, std::int64_t bucket) {
   PackOptions options;
   options.lanes = lanes;
   options.context = context;
-  options.bucket_size = bucket;
+  options.of<SkrullOptions>().bucket_size = bucket;
   options.verify = true;
   return options;
 }
@@ -140,7 +141,7 @@ TEST_CASE("round-robin takes the documents of a micro-batch as gds grouped them,
   const Plan grouped = plan_of("round-robin", document_batches({{2, 12, 3, 17}}), options);
   CHECK(ids_of(grouped.steps.at(0)) == std::vector<Ids>{{0, 2, 1, 3}});
   CHECK(placements_of(grouped.steps[0]) == std::vector<Ranks>{{0, 1, 0, 1}});
-  options.placement_order = PlacementOrder::arrival;
+  options.of<RoundRobinOptions>().placement_order = PlacementOrder::arrival;
   const Plan arrival = plan_of("round-robin", document_batches({{2, 12, 3, 17}}), options);
   CHECK(ids_of(arrival.steps.at(0)) == std::vector<Ids>{{0, 1, 2, 3}});
   CHECK(placements_of(arrival.steps[0]) == std::vector<Ranks>{{0, kD, 0, kD}});
@@ -151,7 +152,7 @@ TEST_CASE("round-robin takes the documents of a micro-batch as gds grouped them,
 
 TEST_CASE("without roll-back gds keeps its first split, and the plan says what broke") {
   PackOptions options = skrull_options(2, 2, 4);
-  options.rollback = false;
+  options.of<SkrullOptions>().rollback = false;
   const Plan plan = plan_of("skrull", document_batches({{5, 1, 4, 3, 2}}), options);
   // Lane 0: 2 -> 0, then 5 distributed anyway: 2 + 2.5 > 4. Lane 1 in one micro-batch {1, 3, 4}: 1 -> 0, 3 ->
   // 1, 4: rank 0 has room 3, rank 1 has 1: distributed, 1 + 2 and 3 + 2 > 4.

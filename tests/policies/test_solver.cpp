@@ -15,7 +15,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/wlb.h"
 #include "policies/solver/assignment.h"
+#include "policies/solver/solved_steps.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -229,7 +232,7 @@ TEST_CASE("fixed-greedy and plain are never better than fixed-solver") {
     PackOptions options;
     options.context_window = i % 2 == 0 ? 64 : 72;  // no slack, as in training, and some
     options.sequences_per_step = 3;
-    options.time_limit_seconds = 60;
+    options.of<SolverOptions>().time_limit_seconds = 60;
     options.verify = true;
     const Plan solved = plan_of("fixed-solver", batches, options);
     REQUIRE(solved.solver.size() == 1);
@@ -268,8 +271,8 @@ TEST_CASE("wlb is never better than varlen-solver on the same documents") {
     options.context_window = 64;
     options.sequences_per_step = 3;
     options.lanes = 1 + static_cast<int>(below(random, 2));
-    options.queues = 1;
-    options.time_limit_seconds = 60;
+    options.of<WlbOptions>().queues = 1;
+    options.of<SolverOptions>().time_limit_seconds = 60;
     options.verify = true;
     const Plan wlb = plan_of("wlb", batches, options);
     const Plan solved = plan_of("varlen-solver", batches, options);
@@ -301,7 +304,7 @@ TEST_CASE("with a pack window the solver moves documents between steps and repor
   PackOptions options;
   options.context_window = 8;
   options.sequences_per_step = 1;
-  options.pack_window = 2;
+  options.of<FixedLengthOptions>().pack_window = 2;
   options.verify = true;
   const Plan same = plan_of("fixed-solver", batches, options);
   CHECK(ids_of(same.steps.at(0)) == std::vector<Ids>{{0}});
@@ -333,7 +336,7 @@ TEST_CASE("with the maximum fixed by one document, the second solve lightens the
   PackOptions options;
   options.context_window = 8;
   options.sequences_per_step = 2;
-  options.pack_window = 2;
+  options.of<FixedLengthOptions>().pack_window = 2;
   options.verify = true;
   const Plan plan = plan_of("fixed-solver", batches, options);
   CHECK(ids_of(plan.steps.at(0))[0] == Ids{0});
@@ -359,12 +362,12 @@ TEST_CASE("fixed-solver is never worse than plain or fixed-greedy over the same 
     PackOptions options;
     options.context_window = 64;
     options.sequences_per_step = 1 + below(random, 3);
-    options.pack_window = 1 + below(random, 4);
+    options.of<FixedLengthOptions>().pack_window = 1 + below(random, 4);
     options.lanes = static_cast<int>(1 + below(random, 2));
-    options.node_limit = 2;
+    options.of<SolverOptions>().node_limit = 2;
     options.verify = true;
     std::vector<GlobalBatch> batches;
-    for (std::int64_t k = 0; k < options.pack_window; ++k)
+    for (std::int64_t k = 0; k < options.of<FixedLengthOptions>().pack_window; ++k)
       batches.push_back(random_windows(random, options.sequences_per_step, 64, 1000 * k));
     const Plan solved = plan_of("fixed-solver", batches, options);
     const auto score = [](const Plan& plan) {  // maximum first, then the sum over steps of the largest
@@ -446,14 +449,14 @@ TEST_CASE("a limit on nodes stands in place of the time: the clock changes nothi
   PackOptions options;
   options.context_window = 256;
   options.sequences_per_step = 3;
-  options.pack_window = 3;
-  options.node_limit = 5;
+  options.of<FixedLengthOptions>().pack_window = 3;
+  options.of<SolverOptions>().node_limit = 5;
   for (const MilpSolver solver : {MilpSolver::cbc, MilpSolver::highs}) {
     if (!solver_available(solver)) continue;
-    options.solver = solver;
-    options.time_limit_seconds = 1e-6;
+    options.of<SolverOptions>().solver = solver;
+    options.of<SolverOptions>().time_limit_seconds = 1e-6;
     const Plan hurried = plan_of("fixed-solver", batches, options);
-    options.time_limit_seconds = 1e6;
+    options.of<SolverOptions>().time_limit_seconds = 1e6;
     const Plan patient = plan_of("fixed-solver", batches, options);
     REQUIRE(hurried.steps.size() == patient.steps.size());
     for (std::size_t s = 0; s < patient.steps.size(); ++s)

@@ -5,6 +5,15 @@
 #include <stdexcept>
 
 #include "policies/base/error.h"
+#include "policies/packing/chunkflow.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/hbp.h"
+#include "policies/packing/isf.h"
+#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/wlb.h"
+#include "policies/skrull/gds.h"
+#include "policies/solver/solved_steps.h"
+#include "policies/step_shape.h"
 #include "policies/validator.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -39,7 +48,7 @@ struct Chunked {
   Plan plan;
   Chunked() {
     PackOptions options;
-    options.chunk_size = 4;
+    options.of<ChunkflowOptions>().chunk_size = 4;
     plan = plan_of("chunkflow", batches, options);
   }
   std::vector<MicroBatch>& chunks() { return plan.steps[0].lanes[0].micro_batches; }
@@ -145,22 +154,25 @@ PackOptions random_options(SplitMix64& random) {
   options.documents_per_step = below(random, 2) * (1 + below(random, 12));
   options.lanes = 1 << below(random, 3);
   options.context = 1 << below(random, 3);
-  options.pack_length = below(random, 2) * (1 + below(random, options.context_window));
+  options.of<PackLengthOptions>().pack_length =
+      below(random, 2) * (1 + below(random, options.context_window));
   options.order = static_cast<Order>(below(random, 3));
   options.oversize = static_cast<Oversize>(1 + below(random, 3));
   options.seed = random.next();
   options.shuffle = below(random, 4) > 0;
-  options.pack_window = 1 + below(random, 3);
-  options.queues = static_cast<int>(below(random, 4));
-  options.max_tokens = below(random, 2) * (options.context_window + below(random, options.context_window));
-  options.chunk_size = 1 + below(random, options.context_window);
-  options.groups = {{options.context_window / 4, 1, 0}, {options.context_window, options.context, 1}};
-  options.rounds = static_cast<int>(1 + below(random, 4));
-  options.threshold = below(random, options.context_window);
-  options.curriculum_steps = below(random, 3);
-  options.bucket_size = options.context_window;
-  options.equal_size = below(random, 2) == 0;
-  options.time_limit_seconds = 0.05;
+  options.of<FixedLengthOptions>().pack_window = 1 + below(random, 3);
+  options.of<WlbOptions>().queues = static_cast<int>(below(random, 4));
+  options.of<WlbOptions>().max_tokens =
+      below(random, 2) * (options.context_window + below(random, options.context_window));
+  options.of<ChunkflowOptions>().chunk_size = 1 + below(random, options.context_window);
+  options.of<HbpOptions>().groups = {{options.context_window / 4, 1, 0},
+                                     {options.context_window, options.context, 1}};
+  options.of<IsfOptions>().rounds = static_cast<int>(1 + below(random, 4));
+  options.of<IsfOptions>().threshold = below(random, options.context_window);
+  options.of<HbpOptions>().curriculum_steps = below(random, 3);
+  options.of<SkrullOptions>().bucket_size = options.context_window;
+  options.of<KarmarkarKarpOptions>().equal_size = below(random, 2) == 0;
+  options.of<SolverOptions>().time_limit_seconds = 0.05;
   options.verify = true;
   return options;
 }

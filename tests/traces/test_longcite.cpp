@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "policies/loader.h"
+#include "policies/packing/hbp.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
+#include "policies/step_shape.h"
 #include "traces/synth.h"
 
 using namespace equipoise;
@@ -40,16 +42,16 @@ Chain chain_of(const char* distribution, std::uint64_t seed) {
   const std::vector<std::int64_t> lengths = synthesize(distribution, 200000, seed).lengths;
   PackOptions options;  // 4 x 128K tokens an iteration
   options.documents_per_step = static_cast<std::int64_t>(lengths.size());
-  options.pack_length = options.context_window;
+  options.of<PackLengthOptions>().pack_length = options.context_window;
   options.lanes = 4;
   options.context = 8;
-  options.groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
+  options.of<HbpOptions>().groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
   const DocumentSet set = load_documents(lengths, options, {});
   Chain chain;
   chain.isf = ratios("isf", options, set);
-  options.balance_batching = false;
+  options.of<HbpOptions>().balance_batching = false;
   chain.hierarchical = ratios("hbp", options, set);
-  options.balance_batching = true;
+  options.of<HbpOptions>().balance_batching = true;
   chain.balanced = ratios("hbp", options, set);
   MESSAGE(std::string(distribution) << ": abr " << chain.isf.abr << " -> " << chain.hierarchical.abr << " -> "
                                     << chain.balanced.abr << ", cr " << chain.isf.cr << " -> "
@@ -94,9 +96,9 @@ TEST_CASE("sorted packers are as uneven as isf once their packs are mixed, and e
   const DocumentSet set = load_documents(lengths, options, {});
   for (const char* name : {"ffd", "bfd", "spfhp"}) {
     CAPTURE(name);
-    options.pack_order = PackOrder::shuffled;
+    options.of<PackLengthOptions>().pack_order = PackOrder::shuffled;
     CHECK(std::abs(ratios(name, options, set).abr - 0.51) <= 0.1);
-    options.pack_order = PackOrder::created;
+    options.of<PackLengthOptions>().pack_order = PackOrder::created;
     CHECK(ratios(name, options, set).abr <= 0.05);
   }
 }

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "policies/loader.h"
+#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/wlb.h"
 #include "policies/policy.h"
 #include "traces/synth.h"
 
@@ -113,12 +115,12 @@ Table2 table_of(std::uint64_t seed, std::int64_t steps, double attention) {
   Table2 table;
   table.plain = run("plain", options, set, model).imbalance;
   for (std::size_t i = 0; i < 4; ++i) {
-    options.pack_window = std::int64_t{1} << i;
+    options.of<FixedLengthOptions>().pack_window = std::int64_t{1} << i;
     table.greedy[i] = run("fixed-greedy", options, set, model).imbalance;
   }
-  options.pack_window = 1;
+  options.of<FixedLengthOptions>().pack_window = 1;
   for (std::size_t i = 0; i < 4; ++i) {
-    options.queues = static_cast<int>(i);
+    options.of<WlbOptions>().queues = static_cast<int>(i);
     table.wlb[i] = run("wlb", options, set, model, true);
   }
   return table;

@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "policies/packing/hbp.h"
+#include "policies/packing/wlb.h"
 #include "sim/study/recompute_choice.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_report.h"
@@ -77,8 +79,8 @@ TEST_CASE("A window that fits plain fits wlb, whatever the schedule keeps in fli
     patch["cluster"]["memory_GB"] = 1.0001 * held / 1e9;
     const PolicyResult fits = row_of("wlb", patch);
     CHECK(fits.status == RowStatus::ok);
-    CHECK(fits.run.pack.max_tokens >= kWindow);
-    CHECK(fits.run.pack.max_tokens < kWindow * 11 / 10);
+    CHECK(fits.run.pack.of<WlbOptions>().max_tokens >= kWindow);
+    CHECK(fits.run.pack.of<WlbOptions>().max_tokens < kWindow * 11 / 10);
     patch["cluster"]["memory_GB"] = 0.9999 * held / 1e9;
     CHECK(row_of("plain", patch).status == RowStatus::oom);
     CHECK(row_of("wlb", patch).status != RowStatus::ok);
@@ -157,7 +159,8 @@ TEST_CASE("hbp that chooses for itself beside rows that do not: the table says s
   file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};
   const PolicyResult given = run(file).policies[1];
   CHECK(given.status == RowStatus::ok);
-  CHECK(given.run.pack.groups[0].recompute_layers < given.run.pack.groups[1].recompute_layers);
+  CHECK(given.run.pack.of<HbpOptions>().groups[0].recompute_layers <
+        given.run.pack.of<HbpOptions>().groups[1].recompute_layers);
 }
 
 TEST_CASE("hbp: more memory is never slower") {
@@ -213,7 +216,7 @@ TEST_CASE("A search over more choices never picks a plan with a longer simulated
     const StudyResult result = run(file);
     double before = std::numeric_limits<double>::infinity();
     for (const PolicyResult& row : result.policies) {
-      CAPTURE(row.run.candidates.size());
+      CAPTURE(row.run.pack.of<HbpOptions>().candidate_lengths.size());
       REQUIRE(row.status == RowStatus::ok);
       CHECK(seconds_of(row) <= before);
       before = seconds_of(row);

@@ -1,6 +1,8 @@
 // Reading studies: what is filled in, and every way to get a file wrong.
 #include <filesystem>
 
+#include "policies/packing/hbp.h"
+#include "policies/packing/wlb.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
@@ -62,9 +64,9 @@ TEST_CASE("Sizes take K and M, recompute is a word or a number of layers") {
   CHECK(parse(file).layout.recompute == Recompute::layers);
   CHECK(parse(file).layout.recompute_layers == 5);
   file = with("/policies/1", json{{"name", "hbp"}, {"groups", "16K:1,32K:2"}});
-  REQUIRE(parse(file).policies[1].pack.groups.size() == 2);
-  CHECK(parse(file).policies[1].pack.groups[1].length == 32768);
-  CHECK(parse(file).policies[1].pack.groups[1].context == 2);
+  REQUIRE(parse(file).policies[1].pack.of<HbpOptions>().groups.size() == 2);
+  CHECK(parse(file).policies[1].pack.of<HbpOptions>().groups[1].length == 32768);
+  CHECK(parse(file).policies[1].pack.of<HbpOptions>().groups[1].context == 2);
 }
 
 TEST_CASE("Presets are the papers' systems, and what is said beside them wins") {
@@ -74,10 +76,10 @@ TEST_CASE("Presets are the papers' systems, and what is said beside them wins") 
   CHECK(study.policies[0].label == "plain-4d");
   CHECK(study.policies[2].name == "wlb");
   CHECK(study.policies[2].shard == "adaptive");
-  CHECK(study.policies[2].pack.queues == 2);
+  CHECK(study.policies[2].pack.of<WlbOptions>().queues == 2);
   const Study other =
       parse(with("/policies/2", json{{"name", "wlb-llm"}, {"queues", 3}, {"shard", "per-document"}}));
-  CHECK(other.policies[2].pack.queues == 3);
+  CHECK(other.policies[2].pack.of<WlbOptions>().queues == 3);
   CHECK(other.policies[2].shard == "per-document");
   CHECK(parse(with("/policies/1", "fixed-4d")).policies[1].shard == "static-best");
   CHECK(parse(with("/policies/1", "chunkflow")).policies[1].schedule == "state-aware-1f1b");
@@ -238,7 +240,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/schedule", "2f2b", "study.json: schedule: unknown name \"2f2b\""},
       {"/policies", json::array(), "study.json.policies: expected a list of at least one policy, found []"},
       {"/policies/0", 7, "study.json: policies[0]: expected an object, found 7"},
-      {"/policies/0", "wlbb", "study.json: policies[0]: policy: unknown name \"wlbb\", did you mean \"wlb\"?"},
+      {"/policies/0", "wlbb",
+       "study.json: policies[0]: policy: unknown name \"wlbb\", did you mean \"wlb\"?"},
       {"/policies/1/recompute", json{{"layers", 17}},
        "study.json: policies[1].recompute.layers: expected 0..16, found 17"},
       {"/policies/1/shard", "per-documnt", "study.json: policies[1]: "},

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "policies/policy_keys.h"
+#include "sim/study/policy_schema.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -77,20 +78,59 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
   CHECK(schema_keys(top["model"]["anyOf"][2]) == read_keys(file, "/model"));
 }
 
-TEST_CASE("Every policy key of the schema stands in some policy's row, or concerns all") {
+TEST_CASE("The shipped schema says of every policy key what the policies' rows say") {
+  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/study.schema.json");
+  const auto shipped = nlohmann::ordered_json::parse(file);
+  INFO("equipoise list schema > schema.json, then move it to sim/study/study.schema.json");
+  CHECK(study_schema(shipped) == shipped);
   const std::set<std::string> of_all = {"name",      "label",     "shard", "schedule",
                                         "recompute", "published", "order", "verify"};
-  const json all = schema();
-  const json& entry = all["definitions"]["policy"]["properties"];
-  for (const auto& [key, value] : entry.items()) {
+  for (const auto& [key, value] : schema()["definitions"]["policy"]["properties"].items()) {
     CAPTURE(key);
     CHECK(is_policy_key(key) != of_all.contains(key));
   }
+}
+
+TEST_CASE("A key of two rows is the same key, and the study keys of rows are keys of its batch") {
+  const json all = schema();
   const json& batch = all["properties"]["batch"]["properties"];
-  for (const Policy& policy : packing_policies())
-    for (const std::string_view key : policy.keys) {
-      CAPTURE(policy.name);
-      CAPTURE(key);
-      CHECK((entry.contains(std::string(key)) || batch.contains(std::string(key))));
+  const PackOptions none;
+  for (const Policy& policy : packing_policies()) {
+    CAPTURE(policy.name);
+    for (const PackParameter& row : policy.parameters) {
+      CAPTURE(row.key);
+      const PackParameter& first = *pack_parameter(row.key);
+      CHECK((row.set == first.set));
+      CHECK(row.help == first.help);
+      CHECK((row.kind == first.kind));
+      CHECK((row.get(none) == first.get(none)));
     }
+    for (const std::string_view key : policy.study_keys)
+      CHECK((key == "cost" || batch.contains(std::string(key))));
+    for (const std::string_view size : policy.sizes) CHECK(has_key(policy, size));
+  }
+}
+
+TEST_CASE("What a row's setter writes its getter reads, and options apart do not touch each other") {
+  for (const PackParameter& row : pack_parameters()) {
+    CAPTURE(row.key);
+    PackOptions options;
+    ParameterValue value = row.get(options);
+    if (std::int64_t* number = std::get_if<std::int64_t>(&value))
+      *number = row.kind == ParameterKind::choice ? 1 : row.most;
+    else if (double* fraction = std::get_if<double>(&value))
+      *fraction = row.highest;
+    else if (bool* flag = std::get_if<bool>(&value))
+      *flag = !*flag;
+    else if (auto* list = std::get_if<std::vector<std::int64_t>>(&value))
+      *list = {row.least, row.most};
+    else
+      value = std::string("16K:1,128K:8");
+    const PackOptions before = options;
+    row.set(options, value);
+    CHECK((row.get(options) == value));
+    CHECK((row.get(before) != value));
+    for (const PackParameter& other : pack_parameters())
+      if (other.key != row.key) CHECK((other.get(options) == other.get(before)));
+  }
 }

@@ -1,0 +1,140 @@
+// One key that a user can say to a policy: how it is called, what it may be, and where its value goes. The
+// reader of studies, the command line, the JSON Schema, `equipoise list policies` and the notes on keys
+// without effect all read these rows; there is no second list.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "policies/options.h"
+#include "policies/sharding/options.h"
+
+namespace equipoise {
+
+// The longest that a size may be: 2^31 tokens.
+inline constexpr std::int64_t kLongestSize = std::int64_t{1} << 31;
+
+enum class ParameterKind { integer, number, flag, choice, integers, text };
+
+// By kind; a choice is its position among `choices`.
+using ParameterValue = std::variant<std::int64_t, double, bool, std::vector<std::int64_t>, std::string>;
+
+// Options: PackOptions (packing policies) or ShardOptions (sharding rules).
+template <class Options>
+struct Parameter {
+  std::string_view key;   // in a study's policy entry; with dashes on the command line
+  std::string_view help;  // one line, without the policies' names
+  ParameterKind kind = ParameterKind::flag;
+  std::int64_t least = 0, most = 0;           // integer, integers: inclusive
+  double lowest = 0, highest = 0;             // number: inclusive
+  std::span<const std::string_view> choices;  // choice
+  std::string_view pattern;                   // text: what the JSON Schema says of it
+  ParameterValue (*get)(const Options&) = nullptr;
+  // Throws UserError where the value itself is malformed (text, integers), without naming the key.
+  void (*set)(Options&, const ParameterValue&) = nullptr;
+  bool rising = false;             // integers: each above the one before
+  std::string_view excludes = {};  // another key that must not stand beside it
+  std::string_view flag = {};      // on the command line, where it is not --key or --no-key
+};
+
+using PackParameter = Parameter<PackOptions>;
+using ShardParameter = Parameter<ShardOptions>;
+
+namespace parameter {
+
+template <class Member>
+struct MemberTraits;
+template <class Value, class Part>
+struct MemberTraits<Value Part::*> {
+  using value = Value;
+  using part = Part;
+};
+template <auto Member>
+using ValueOf = typename MemberTraits<decltype(Member)>::value;
+template <auto Member>
+using PartOf = typename MemberTraits<decltype(Member)>::part;
+// Whose options a member belongs to: a sharding rule's, or a policy's own part of PackOptions.
+template <auto Member>
+using OptionsOf = std::conditional_t<std::is_same_v<PartOf<Member>, ShardOptions>, ShardOptions, PackOptions>;
+
+template <auto Member, class Options>
+auto& field(Options& options) {
+  if constexpr (std::is_same_v<std::remove_const_t<Options>, PartOf<Member>>)
+    return options.*Member;
+  else
+    return options.template of<PartOf<Member>>().*Member;
+}
+
+// get and set of a member whose value is held as `Held`.
+template <auto Member, class Held>
+constexpr Parameter<OptionsOf<Member>> row(ParameterKind kind, std::string_view key, std::string_view help) {
+  using Options = OptionsOf<Member>;
+  Parameter<Options> made;
+  made.key = key;
+  made.help = help;
+  made.kind = kind;
+  made.get = [](const Options& o) { return ParameterValue(static_cast<Held>(field<Member>(o))); };
+  made.set = [](Options& o, const ParameterValue& value) {
+    field<Member>(o) = static_cast<ValueOf<Member>>(std::get<Held>(value));
+  };
+  return made;
+}
+
+template <auto Member>
+constexpr auto integer(std::string_view key, std::int64_t least, std::int64_t most, std::string_view help) {
+  auto made = row<Member, std::int64_t>(ParameterKind::integer, key, help);
+  made.least = least;
+  made.most = most;
+  return made;
+}
+
+template <auto Member>
+constexpr auto number(std::string_view key, double lowest, double highest, std::string_view help) {
+  auto made = row<Member, double>(ParameterKind::number, key, help);
+  made.lowest = lowest;
+  made.highest = highest;
+  return made;
+}
+
+template <auto Member>
+constexpr auto flag(std::string_view key, std::string_view help) {
+  return row<Member, bool>(ParameterKind::flag, key, help);
+}
+
+template <auto Member>
+constexpr auto choice(std::string_view key, std::span<const std::string_view> names, std::string_view help) {
+  auto made = row<Member, std::int64_t>(ParameterKind::choice, key, help);
+  made.choices = names;
+  return made;
+}
+
+template <auto Member>
+constexpr auto integers(std::string_view key, std::int64_t least, std::int64_t most, std::string_view help) {
+  auto made = row<Member, std::vector<std::int64_t>>(ParameterKind::integers, key, help);
+  made.least = least;
+  made.most = most;
+  return made;
+}
+
+}  // namespace parameter
+
+// Several lists of keys as one.
+template <class Row, std::size_t... Sizes>
+constexpr auto join(const Row (&... lists)[Sizes]) {
+  std::array<Row, (Sizes + ...)> all;
+  std::size_t next = 0;
+  const auto append = [&](const auto& list) {
+    for (const Row& item : list) all[next++] = item;
+  };
+  (append(lists), ...);
+  return all;
+}
+
+}  // namespace equipoise
