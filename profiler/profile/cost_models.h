@@ -26,6 +26,7 @@ struct RangeUse {
     beyond_samples += other.beyond_samples;
     derived += other.derived;
   }
+  friend bool operator==(const RangeUse&, const RangeUse&) = default;
 };
 
 // One piece of a packed variable-length causal attention call: bottom-right aligned, keys >= queries.

@@ -136,9 +136,9 @@ std::function<double(const Plan&)> simulated_seconds(const Study& study, const R
     double sum = 0;
     for (const Step& step : plan.steps) {
       const StepResult result = simulator->run(step);
-      if (result.peak.parts.total() > models.memory.capacity_bytes())
+      if (result.work.peak.parts.total() > models.memory.capacity_bytes())
         return std::numeric_limits<double>::infinity();
-      sum += to_seconds(result.step);
+      sum += to_seconds(result.times.makespan);
     }
     return sum;
   };

@@ -57,7 +57,7 @@ TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, con
 
   Step step;
   step.lanes.emplace_back().micro_batches.assign(micro_batches.begin(), micro_batches.end());
-  return from_ops(StepSimulator(costs, rule, options, nullptr).run(step).ops, schedule);
+  return from_ops(StepSimulator(costs, rule, options, nullptr).run(step).times.ops, schedule);
 }
 
 }  // namespace equipoise

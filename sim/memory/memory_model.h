@@ -38,6 +38,7 @@ struct MemoryParts {
     return parameters + gradients + optimizer + activations + kv_state + kv_gradients + gathered_kv + logits +
            buffers + reserve;
   }
+  friend bool operator==(const MemoryParts&, const MemoryParts&) = default;
 };
 
 // The parts with their JSON keys, in the order in which they are shown.
@@ -83,6 +84,7 @@ struct MemoryPeak {
   int virtual_stage = 0;
   int op_index = -1;    // in the stage's order
   bool at_end = false;  // in the op's last layer, else in its first
+  friend bool operator==(const MemoryPeak&, const MemoryPeak&) = default;
 };
 
 class MemoryModel {

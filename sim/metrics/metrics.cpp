@@ -32,18 +32,18 @@ struct Spread {
 
 // Idle time of a lane's stages, less what has a name: transfers between stages, and ZeRO's collectives inside
 // the pipeline (exposed_seconds[dp] holds those and what follows the pipeline).
-double waiting_seconds(const StepResult& r) {
+double waiting_seconds(const StepTimes& r) {
   const double transfers = r.exposed_seconds[static_cast<std::size_t>(Stream::pp)];
   const double inside = r.exposed_seconds[static_cast<std::size_t>(Stream::dp)] - to_seconds(r.gradient_wait);
-  return std::max(0.0, r.idle_seconds - transfers - std::max(0.0, inside));
+  return std::max(0.0, r.losses.idle_seconds - transfers - std::max(0.0, inside));
 }
 
-Metric latency_imbalance(const Step& step, const StepResult& result) {
+Metric latency_imbalance(const Step& step, const StepTimes& times) {
   std::vector<double> latencies;
   std::size_t places = 0;
   for (const Lane& lane : step.lanes) places += lane.micro_batches.size();
   latencies.reserve(places);
-  for (const Picoseconds t : result.forward_latency) latencies.push_back(to_seconds(t));
+  for (const Picoseconds t : times.forward_latency) latencies.push_back(to_seconds(t));
   latencies.resize(std::max(places, latencies.size()), 0);  // lanes that had nothing to do
   return imbalance_degree(latencies);
 }
@@ -70,30 +70,32 @@ Metrics measure(const MetricInputs& in) {
   std::array<Mean, kStreams> exposed;
   double flops = 0;
   for (std::size_t i = 0; i < in.steps.size(); ++i) {
-    const StepResult& r = in.steps[i];
-    const double seconds = to_seconds(r.step);
+    const StepWork& work = in.steps[i].work;
+    const StepTimes& times = in.steps[i].times;
+    const double seconds = to_seconds(times.makespan);
     m.seconds += seconds;
-    m.tokens += static_cast<double>(r.tokens);
-    flops += in.model.training_flops(static_cast<double>(r.tokens), r.causal_pairs, r.window_pairs);
+    m.tokens += static_cast<double>(work.tokens);
+    flops += in.model.training_flops(static_cast<double>(work.tokens), work.causal_pairs, work.window_pairs);
     ++m.steps;
     m.tail_steps += in.plan.steps[i].tail;
     if (in.plan.steps[i].tail && any_full) continue;
     if (seconds <= 0) continue;
     step_seconds.add(seconds);
-    bubble.add(r.bubble_ratio);
-    imbalance.add(latency_imbalance(in.plan.steps[i], r));
-    compute.add(r.compute);
-    attention.add(r.attention);
-    cp.add(r.cp_imbalance);
-    if (r.kv_sent_tokens > 0) kv.add(r.kv_useful_tokens / r.kv_sent_tokens);
-    recompute.add(r.recompute_seconds / seconds);
-    recompute_alone.add(std::max(0.0, r.recompute_seconds - r.recompute_exposed_seconds) / seconds);
-    waiting.add(waiting_seconds(r) / seconds);
-    lanes_wait.add(r.lanes_wait_seconds / seconds);
-    if (r.computed_tokens > 0)
-      padding.add(1.0 - static_cast<double>(r.tokens) / static_cast<double>(r.computed_tokens));
-    if (r.tokens > 0) cr.add(static_cast<double>(r.distributed_tokens) / static_cast<double>(r.tokens));
-    for (std::size_t s = 0; s < kStreams; ++s) exposed[s].add(r.exposed_seconds[s] / seconds);
+    bubble.add(times.losses.bubble_ratio);
+    imbalance.add(latency_imbalance(in.plan.steps[i], times));
+    compute.add(times.compute);
+    attention.add(times.attention);
+    cp.add(times.cp_imbalance);
+    if (work.kv_sent_tokens > 0) kv.add(work.kv_useful_tokens / work.kv_sent_tokens);
+    recompute.add(times.recompute_seconds / seconds);
+    recompute_alone.add(std::max(0.0, times.recompute_seconds - times.recompute_exposed_seconds) / seconds);
+    waiting.add(waiting_seconds(times) / seconds);
+    lanes_wait.add(times.losses.lanes_wait_seconds / seconds);
+    if (work.computed_tokens > 0)
+      padding.add(1.0 - static_cast<double>(work.tokens) / static_cast<double>(work.computed_tokens));
+    if (work.tokens > 0)
+      cr.add(static_cast<double>(work.distributed_tokens) / static_cast<double>(work.tokens));
+    for (std::size_t s = 0; s < kStreams; ++s) exposed[s].add(times.exposed_seconds[s] / seconds);
   }
   m.step_seconds = step_seconds.value();
   m.bubble_ratio = bubble.value();

@@ -18,7 +18,7 @@ constexpr std::size_t kOutside = kDraws / 40;  // draws beyond each end of a 95%
 std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::size_t blocks) {
   __extension__ typedef __int128 Wide;  // tokens x blocks x picoseconds
   std::int64_t tokens = 0;
-  for (const StepResult& step : steps) tokens += step.tokens;
+  for (const StepResult& step : steps) tokens += step.work.tokens;
   std::vector<Picoseconds> times(blocks, 0);
   const auto count = static_cast<Wide>(blocks);
   std::size_t block = 0;
@@ -28,13 +28,13 @@ std::vector<Picoseconds> block_times(std::span<const StepResult> steps, std::siz
     // Block b ends after tokens * (b + 1) / blocks tokens; the last takes whatever is left.
     while (block + 1 < blocks) {
       const Wide inside = static_cast<Wide>(tokens) * static_cast<Wide>(block + 1) - before * count;
-      if (inside >= step.tokens * count) break;
-      const auto until = static_cast<Picoseconds>(step.step * inside / (step.tokens * count));
+      if (inside >= step.work.tokens * count) break;
+      const auto until = static_cast<Picoseconds>(step.times.makespan * inside / (step.work.tokens * count));
       times[block++] += until - given;
       given = until;
     }
-    times[block] += step.step - given;
-    before += step.tokens;
+    times[block] += step.times.makespan - given;
+    before += step.work.tokens;
   }
   return times;
 }

@@ -374,10 +374,10 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
   ++step_number_;
 }
 
-void Timeline::add(const Step& step, const StepResult& result, const StepLoads& loads) {
+void Timeline::add(const Step& step, const StepTimes& times, const StepLoads& loads) {
   // By lane and stage, each in time order.
   std::map<std::pair<int, int>, std::vector<const StageOp*>> rows;
-  for (const StageOp& op : result.ops)
+  for (const StageOp& op : times.ops)
     if (selects(selection_.lanes, op.lane) && selects(selection_.stages, op.stage))
       rows[{op.lane, op.stage}].push_back(&op);
   for (auto& [where, ops] : rows) {
@@ -402,11 +402,11 @@ void Timeline::add(const Step& step, const StepResult& result, const StepLoads& 
     }
   }
   const TrackId end = track({kNone, kNone, kNone, kEnd}, "gradients, optimizer", 0, 1 << 20);
-  if (result.step > result.pipeline) {
-    writer_.begin(end, offset_ + result.pipeline, writer_.slice_name("end of step"));
-    end_slice(end, result.step);
+  if (times.makespan > times.pipeline) {
+    writer_.begin(end, offset_ + times.pipeline, writer_.slice_name("end of step"));
+    end_slice(end, times.makespan);
   }
-  offset_ += result.step;
+  offset_ += times.makespan;
   ++step_number_;
 }
 

@@ -20,7 +20,7 @@
 
 #include "policies/plan.h"
 #include "sim/engine/op/op_engine.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_result.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/rank_counters.h"
 
@@ -37,7 +37,7 @@ struct TimelineSelection {
 // What the counters of a step are computed from; without it only whole micro-batches are counted.
 struct StepLoads {
   const MemoryModel* memory = nullptr;
-  const std::vector<LaneTokens>* lanes = nullptr;  // StepResult::lane_tokens
+  const std::vector<LaneTokens>* lanes = nullptr;  // StepWork::lane_tokens
   bool recompute_ahead = false;
 };
 
@@ -51,7 +51,7 @@ class Timeline {
   void add(const Step& step, const OpProgram& program, const OpOptions& options, const OpResult& result,
            const StepLoads& loads = {});
   // Needs StepOptions::record_ops.
-  void add(const Step& step, const StepResult& result, const StepLoads& loads = {});
+  void add(const Step& step, const StepTimes& times, const StepLoads& loads = {});
 
   void close() { writer_.close(); }
   [[nodiscard]] std::int64_t slices() const { return slices_; }

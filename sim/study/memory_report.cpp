@@ -29,28 +29,23 @@ PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& 
   PeakMoment moment;
   const MemoryPeak& peak = result.peak;
   for (std::size_t i = 0; i < result.steps.size() && moment.step < 0; ++i)
-    if (result.steps[i].peak.parts.total() == peak.parts.total()) moment.step = static_cast<int>(i);
+    if (result.steps[i].work.peak.parts.total() == peak.parts.total()) moment.step = static_cast<int>(i);
   if (moment.step < 0 || peak.op_index < 0) return moment;
   const auto number = static_cast<std::size_t>(moment.step);
   if (settings.fidelity == Fidelity::op) {
-    const StepResult& step = result.steps[number];
-    moment.timed = step.peak_start >= 0;
-    moment.start = step.peak_start;
-    moment.end = step.peak_end;
+    moment.op = result.steps[number].times.peak_op;
     return moment;
   }
   StepOptions recorded = options;
   recorded.record_ops = true;
-  const StepResult again =
-      StepRunner(study, models, shard, recorded, settings).run(plan.steps[number], number);
+  const StepTimes again =
+      StepRunner(study, models, shard, recorded, settings).run(plan.steps[number], number).times;
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
     return o.lane == peak.lane && o.stage == peak.stage && o.op == op;
   });
   if (found == again.ops.end()) return moment;
-  moment.timed = true;
-  moment.start = found->start;
-  moment.end = found->end;
+  moment.op = TimeSpan{found->start, found->end};
   return moment;
 }
 
@@ -75,8 +70,8 @@ std::string peak_text(const PolicyResult& policy) {
     text << ", at the " << (peak.at_end ? "end" : "start") << " of " << letter_of(peak.op)
          << peak.micro_batch;
     if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
-    if (moment.timed)
-      text << " (" << fixed(to_seconds(peak.at_end ? moment.end : moment.start), 3) << " s into step "
+    if (moment.op)
+      text << " (" << fixed(to_seconds(peak.at_end ? moment.op->end : moment.op->start), 3) << " s into step "
            << moment.step << ')';
     else if (moment.step >= 0)
       text << " in step " << moment.step;
@@ -114,9 +109,9 @@ json memory_json(const PolicyResult& policy) {
     node["at"] = peak.at_end ? "end" : "start";
   }
   if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
-  if (policy.peak_moment.timed && policy.simulated()) {
-    node["op_start_seconds"] = to_seconds(policy.peak_moment.start);
-    node["op_end_seconds"] = to_seconds(policy.peak_moment.end);
+  if (policy.peak_moment.op && policy.simulated()) {
+    node["op_start_seconds"] = to_seconds(policy.peak_moment.op->start);
+    node["op_end_seconds"] = to_seconds(policy.peak_moment.op->end);
   }
   if (policy.status == RowStatus::oom) {
     const OutOfMemory& fault = policy.memory_fault;

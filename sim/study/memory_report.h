@@ -6,6 +6,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "policies/plan.h"
@@ -19,9 +20,7 @@ struct OutOfMemory;
 // When the op that sets the peak ran, in its step.
 struct PeakMoment {
   int step = -1;  // -1: no step ran
-  // Not with link contention: shared links shift the ops, and their new places are not kept one by one.
-  bool timed = false;
-  Picoseconds start = 0, end = 0;
+  std::optional<TimeSpan> op;
 };
 
 // Finds the step of result.peak and its op's time. `result` has its steps and its peak.

@@ -54,7 +54,7 @@ ShardRule shard_rule(const PolicyRun& run, std::string_view name, const Workload
 }
 
 bool fits(const StepResult& step, double capacity) {
-  return step.peak.parts.total() <= capacity && !step.bucket_broken;
+  return step.work.peak.parts.total() <= capacity && !step.work.bucket_broken;
 }
 
 StepOptions step_options(const Study& study, const PolicyRun& run) {
@@ -102,17 +102,17 @@ struct Simulation {
 
 double total_seconds(const std::vector<StepResult>& steps) {
   double sum = 0;
-  for (const StepResult& s : steps) sum += to_seconds(s.step);
+  for (const StepResult& s : steps) sum += to_seconds(s.times.makespan);
   return sum;
 }
 
 // The largest peak of all steps, and the first step that does not fit.
 void judge_memory(PolicyResult& result) {
   for (std::size_t i = 0; i < result.steps.size(); ++i) {
-    const StepResult& step = result.steps[i];
+    const StepWork& step = result.steps[i].work;
     const double need = step.peak.parts.total();
     if (need > result.peak.parts.total()) result.peak = step.peak;
-    if (result.status == RowStatus::oom || fits(step, result.capacity_bytes)) continue;
+    if (result.status == RowStatus::oom || fits(result.steps[i], result.capacity_bytes)) continue;
     result.status = RowStatus::oom;
     OutOfMemory& fault = result.memory_fault;
     fault.step = static_cast<int>(i);
@@ -137,7 +137,7 @@ void average_gpus(const Plan& plan, PolicyResult& result) {
       std::any_of(result.tail.begin(), result.tail.end(), [](char tail) { return tail == 0; });
   double steps = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    const std::vector<double>& seconds = result.steps[i].gpu_compute;
+    const std::vector<double>& seconds = result.steps[i].times.gpu_compute;
     if ((plan.steps[i].tail && any_full) || seconds.empty()) continue;
     result.gpu_compute.resize(seconds.size(), 0);
     for (std::size_t g = 0; g < seconds.size(); ++g) result.gpu_compute[g] += seconds[g];
@@ -327,10 +327,10 @@ void describe(const Study& study, const RunModels& models, const DocumentSet& do
   result.capacity_bytes = models.memory.capacity_bytes();
   result.metrics = measure({study.model, models.layout, peak_flops(study, models.costs.profile().device()),
                             documents.batches, ran.plan, result.steps});
-  for (const StepResult& s : result.steps) result.use += s.use;
+  for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : ran.plan.steps) result.tail.push_back(s.tail);
   if (std::any_of(result.steps.begin(), result.steps.end(),
-                  [](const StepResult& s) { return s.lanes_apart; }))
+                  [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
     result.notes.push_back(
         result.run.label +
         ": lanes that share experts or gradients order their chunks differently, which no framework can "

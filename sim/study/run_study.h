@@ -12,7 +12,7 @@
 #include "policies/loader.h"
 #include "policies/plan.h"
 #include "profiler/profile/profile.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
 #include "sim/study/memory_report.h"

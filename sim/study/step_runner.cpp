@@ -208,10 +208,10 @@ void write_details(const DetailOptions& details, const std::string& label, const
   ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
   for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
     const StepResult result = runner.run(plan.steps[i], i);
-    const StepLoads loads{&models.memory, &result.lane_tokens,
+    const StepLoads loads{&models.memory, &result.work.lane_tokens,
                           models.costs.framework().recompute_ahead && !options.strict_keep};
     if (runner.op() == nullptr) {
-      timeline.add(plan.steps[i], result, loads);
+      timeline.add(plan.steps[i], result.times, loads);
       continue;
     }
     timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),

@@ -23,7 +23,7 @@
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
 #include "sim/engine/stage/lockstep.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_options.h"
 
 namespace equipoise {
 

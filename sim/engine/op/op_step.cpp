@@ -27,114 +27,144 @@ OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard
 }
 
 StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
-  StepResult out = stage_.run(step);
+  StepResult stage = stage_.run(step);
   op_options_.jitter.seed = op_.jitter.seed + static_cast<std::uint64_t>(number);
   program_ = expander_.expand(step);
   contended_.reset();
   result_ = equipoise::run(program_, op_options_);
   if (op_.fabric != nullptr)
     contended_.emplace(program_, op_options_, result_, costs_.placement(), *op_.fabric);
-  take_times(step, out);
-  if (contended_) take_contention(out);
-  sum_lanes(out, costs_.layout());
-  time_peak(out);
-  return out;
+  StepTimes times = make_times(step, stage.times, stage.work.peak);
+  return {std::move(stage.work), std::move(times)};
 }
 
-// When the op ran that sets the memory peak.
-void OpStepSimulator::time_peak(StepResult& out) const {
-  const MemoryPeak& peak = out.peak;
-  if (peak.op_index < 0) return;
-  const auto& cells = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
-  const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
-  const auto cell = std::find_if(cells.begin(), cells.end(), [&](const OpCell& c) { return c.op == op; });
-  if (cell == cells.end()) return;
-  const OpResult::Lane& lane = result().lanes[at(peak.lane)];
-  const std::size_t ranks = at(program_.lanes[at(peak.lane)].context) * at(program_.tensor);
-  const auto first = (cell - cells.begin()) * static_cast<std::ptrdiff_t>(ranks);
+StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak) {
+  const OpResult& run = result();
+  constexpr auto kDp = static_cast<std::size_t>(Stream::dp);
+  StepTimes times;
+  times.makespan = run.makespan;
+  times.pipeline = run.pipeline_end;
+  times.optimizer = stage.optimizer;
+  times.gradient_wait = std::max<Picoseconds>(0, times.makespan - times.pipeline - times.optimizer);
+  times.lanes = lanes_of(step, stage.lanes);
+  times.forward_latency = stage.forward_latency;
+  account_gpus(step);
+  times.compute = gpu_compute_.spread();
+  times.attention = attention_spread(stage.attention);
+  times.cp_imbalance = stage.cp_imbalance;
+  times.recompute_seconds = stage.recompute_seconds;
+  times.recompute_exposed_seconds = stage.recompute_exposed_seconds;
+  times.exposed_seconds = stage.exposed_seconds;
+  // What the stage engine found inside the pipeline (ZeRO-3), and what follows it here.
+  times.exposed_seconds[kDp] +=
+      static_cast<double>(times.gradient_wait - stage.gradient_wait) * kSecondsPerPicosecond;
+  if (contended_) add_contention(step, times);
+  times.losses = lane_losses(times.lanes, times.pipeline, costs_.layout());
+  times.peak_op = time_of_peak(peak);
+  if (options_.record_gpus) times.gpu_compute = gpu_compute_.seconds();
+  if (options_.record_ops) times.ops = stage_ops(step);
+  return times;
+}
+
+// First to last rank.
+TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t cell) const {
+  const std::size_t ranks = at(program_.lanes[lane].context) * at(program_.tensor);
+  const auto first = static_cast<std::ptrdiff_t>(cell * ranks);
   const auto last = first + static_cast<std::ptrdiff_t>(ranks);
-  const auto& start = lane.start[at(peak.stage)];
-  const auto& end = lane.end[at(peak.stage)];
-  out.peak_start = *std::min_element(start.begin() + first, start.begin() + last);
-  out.peak_end = *std::max_element(end.begin() + first, end.begin() + last);
+  const auto& start = result().lanes[lane].start[at(stage)];
+  const auto& end = result().lanes[lane].end[at(stage)];
+  return {*std::min_element(start.begin() + first, start.begin() + last),
+          *std::max_element(end.begin() + first, end.begin() + last)};
 }
 
-// Communication that takes longer is still work of its ops, exposed where nothing hides it.
-void OpStepSimulator::take_contention(StepResult& out) const {
+// Useful time and recompute are the stage engine's, what the ops take without waiting for each other, and
+// what contention adds to that: communication that takes longer is still work of its ops.
+std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
+                                                  const std::vector<LaneResult>& stage) const {
+  std::vector<LaneResult> lanes;
+  for (std::size_t l = 0; l < step.lanes.size() && lanes.size() < stage.size(); ++l) {
+    if (step.lanes[l].micro_batches.empty()) continue;
+    TimeSpan all{result().makespan, 0};
+    for (int s = 0; s < program_.stages; ++s)
+      for (std::size_t c = 0; c < program_.lanes[l].stages[at(s)].size(); ++c) {
+        const TimeSpan op = span_of(l, s, c);
+        all = {std::min(all.start, op.start), std::max(all.end, op.end)};
+      }
+    LaneResult lane = stage[lanes.size()];
+    lane.makespan = all.end - all.start;
+    if (contended_) {
+      const Picoseconds ranks = Picoseconds{program_.lanes[l].context} * program_.tensor;
+      lane.useful += contended_->added().in_ops[l] / ranks;
+      lane.recompute += contended_->added().in_recompute[l] / ranks;
+    }
+    lanes.push_back(lane);
+  }
+  return lanes;
+}
+
+// What contention adds to exposed communication: all of it, and that of ops that recompute.
+void OpStepSimulator::add_contention(const Step& step, StepTimes& times) const {
   const ExposedTime& added = contended_->added();
   const double gpus = static_cast<double>(costs_.layout().gpus());
   for (std::size_t s = 0; s < kStreams; ++s)
-    out.exposed_seconds[s] += static_cast<double>(added.by_stream[s]) * kSecondsPerPicosecond / gpus;
-  std::size_t ran = 0;
-  for (std::size_t l = 0; l < program_.lanes.size() && ran < out.lanes.size(); ++l) {
-    if (lane_is_empty_[l] != 0) continue;
-    const Picoseconds ranks = Picoseconds{program_.lanes[l].context} * program_.tensor;
-    out.lanes[ran].useful += added.in_ops[l] / ranks;
-    out.lanes[ran++].recompute += added.in_recompute[l] / ranks;
+    times.exposed_seconds[s] += static_cast<double>(added.by_stream[s]) * kSecondsPerPicosecond / gpus;
+  for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    if (step.lanes[l].micro_batches.empty()) continue;
     const double of_recompute = static_cast<double>(added.in_recompute[l]) * kSecondsPerPicosecond / gpus;
-    out.recompute_seconds += of_recompute;
-    out.recompute_exposed_seconds += of_recompute;
+    times.recompute_seconds += of_recompute;
+    times.recompute_exposed_seconds += of_recompute;
   }
 }
 
-void OpStepSimulator::take_times(const Step& step, StepResult& out) {
-  const Picoseconds gradient_wait = out.gradient_wait;
-  const OpResult& run = result();
-  out.step = run.makespan;
-  out.pipeline = run.pipeline_end;
-  out.gradient_wait = std::max<Picoseconds>(0, out.step - out.pipeline - out.optimizer);
-  // What the stage engine found inside the pipeline (ZeRO-3), and what follows it.
-  out.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
-      static_cast<double>(out.gradient_wait - gradient_wait) * kSecondsPerPicosecond;
-  out.ops.clear();
+void OpStepSimulator::account_gpus(const Step& step) {
   gpu_compute_.begin_step(step, costs_.layout(), program_.tensor);
-  lane_is_empty_.assign(step.lanes.size(), 0);
-  std::size_t ran = 0;  // among the lanes that have micro-batches
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
-    const OpResult::Lane& lane = run.lanes[l];
-    const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
-    lane_is_empty_[l] = step.lanes[l].micro_batches.empty();
-    if (lane_is_empty_[l] != 0) continue;
-    Picoseconds begin = run.makespan, end = 0;
+    if (step.lanes[l].micro_batches.empty()) continue;
+    const std::vector<std::vector<Picoseconds>>& compute = result().lanes[l].compute;
+    for (int s = 0; s < program_.stages; ++s)
+      for (std::size_t r = 0; r < compute[at(s)].size(); ++r)
+        gpu_compute_.add(l, s, r, static_cast<double>(compute[at(s)][r]) * kSecondsPerPicosecond);
+  }
+}
+
+// Without the empty micro-batches that keep synchronized lanes in step.
+std::vector<StageOp> OpStepSimulator::stage_ops(const Step& step) const {
+  std::vector<StageOp> ops;
+  for (std::size_t l = 0; l < step.lanes.size(); ++l)
     for (int s = 0; s < program_.stages; ++s) {
-      for (std::size_t r = 0; r < ranks; ++r)
-        gpu_compute_.add(l, s, r, static_cast<double>(lane.compute[at(s)][r]) * kSecondsPerPicosecond);
       const auto& cells = program_.lanes[l].stages[at(s)];
       for (std::size_t c = 0; c < cells.size(); ++c) {
-        const auto first = static_cast<std::ptrdiff_t>(c * ranks),
-                   last = first + static_cast<std::ptrdiff_t>(ranks);
-        const Picoseconds starts =
-            *std::min_element(lane.start[at(s)].begin() + first, lane.start[at(s)].begin() + last);
-        const Picoseconds ends =
-            *std::max_element(lane.end[at(s)].begin() + first, lane.end[at(s)].begin() + last);
-        begin = std::min(begin, starts);
-        end = std::max(end, ends);
-        const bool real = at(cells[c].op.micro_batch) < step.lanes[l].micro_batches.size();
-        if (options_.record_ops && real)
-          out.ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, starts, ends});
+        if (at(cells[c].op.micro_batch) >= step.lanes[l].micro_batches.size()) continue;
+        const TimeSpan span = span_of(l, s, c);
+        ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, span.start, span.end});
       }
     }
-    // Useful time is the stage engine's: what the ops take without waiting for each other.
-    if (ran < out.lanes.size()) out.lanes[ran].makespan = end - begin;
-    ++ran;
-  }
-  out.compute = gpu_compute_.spread();
-  spread_attention(out);
-  if (options_.record_gpus) out.gpu_compute = gpu_compute_.seconds();
+  return ops;
 }
 
 // The stage engine's attention times, slower on slow GPUs; jitter is left out.
-void OpStepSimulator::spread_attention(StepResult& out) const {
-  if (op_.speed.empty()) return;
+GpuSpread OpStepSimulator::attention_spread(const GpuSpread& nominal) const {
+  if (op_.speed.empty()) return nominal;
   const std::vector<double>& folded = stage_.gpu_attention().seconds();
   const std::size_t tensor = op_.speed.size() / folded.size();
-  out.attention = {0, 0, folded.front() / op_.speed.front()};
+  GpuSpread attention{0, 0, folded.front() / op_.speed.front()};
   for (std::size_t gpu = 0; gpu < op_.speed.size(); ++gpu) {
     const double seconds = folded[gpu / tensor] / op_.speed[gpu];
-    out.attention.max = std::max(out.attention.max, seconds);
-    out.attention.min = std::min(out.attention.min, seconds);
-    out.attention.mean += seconds / static_cast<double>(op_.speed.size());
+    attention.max = std::max(attention.max, seconds);
+    attention.min = std::min(attention.min, seconds);
+    attention.mean += seconds / static_cast<double>(op_.speed.size());
   }
+  return attention;
+}
+
+// When the op ran that sets the memory peak; nothing where no op does.
+std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) const {
+  if (peak.op_index < 0) return std::nullopt;
+  const auto& cells = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
+  const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
+  const auto cell = std::find_if(cells.begin(), cells.end(), [&](const OpCell& c) { return c.op == op; });
+  if (cell == cells.end()) return std::nullopt;
+  return span_of(at(peak.lane), peak.stage, static_cast<std::size_t>(cell - cells.begin()));
 }
 
 }  // namespace equipoise

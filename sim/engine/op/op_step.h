@@ -1,7 +1,8 @@
 // One optimizer step at `op` fidelity: the plan's step expanded into every op of every rank and run.
 //
-// What does not depend on the fidelity (tokens, causal pairs, KV traffic, exposed communication by axis)
-// comes from the stage engine, which costs a hundredth; times and compute per GPU come from the ops.
+// The step's work (StepWork) is the stage engine's, which costs a hundredth. So is what ops take without
+// waiting for each other: useful time and recompute by lane, latencies, communication that compute never
+// hides. When things happen, compute per GPU and what waiting adds come from the ops.
 #pragma once
 
 #include <memory>
@@ -50,10 +51,16 @@ class OpStepSimulator {
   [[nodiscard]] Picoseconds makespan_without_contention() const { return result_.makespan; }
 
  private:
-  void take_times(const Step& step, StepResult& out);
-  void take_contention(StepResult& out) const;
-  void spread_attention(StepResult& out) const;
-  void time_peak(StepResult& out) const;
+  // The times of the run at hand. `stage`: those of the same step at stage fidelity.
+  [[nodiscard]] StepTimes make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak);
+  [[nodiscard]] std::vector<LaneResult> lanes_of(const Step& step,
+                                                 const std::vector<LaneResult>& stage) const;
+  void add_contention(const Step& step, StepTimes& times) const;
+  void account_gpus(const Step& step);
+  [[nodiscard]] TimeSpan span_of(std::size_t lane, int stage, std::size_t cell) const;
+  [[nodiscard]] std::vector<StageOp> stage_ops(const Step& step) const;
+  [[nodiscard]] GpuSpread attention_spread(const GpuSpread& nominal) const;
+  [[nodiscard]] std::optional<TimeSpan> time_of_peak(const MemoryPeak& peak) const;
 
   const LayerCosts& costs_;
   StepOptions options_;
@@ -62,7 +69,6 @@ class OpStepSimulator {
   StepSimulator stage_;
   StepExpander expander_;
   GpuCompute gpu_compute_;
-  std::vector<char> lane_is_empty_;
   OpProgram program_;
   OpResult result_;  // without contention
   std::optional<ContendedStep> contended_;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_result.h"
 #include "sim/workload/layout.h"
 
 namespace equipoise {

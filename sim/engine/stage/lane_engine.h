@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_options.h"
+#include "sim/engine/stage/step_result.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/recompute_order.h"
 

@@ -26,7 +26,7 @@
 
 #include "policies/plan.h"
 #include "sim/engine/stage/lane_engine.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_options.h"
 #include "sim/topology/placement.h"
 
 namespace equipoise {

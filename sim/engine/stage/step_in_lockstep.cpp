@@ -19,7 +19,7 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
     member.engine = std::make_unique<LaneEngine>(costs_.model(), costs_.layout());
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
-  LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.ops : nullptr);
+  LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   exposed_sum_[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
   for (std::size_t l = 0; l < lanes.size(); ++l)
@@ -28,10 +28,10 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
   for (int group = 0; group <= last_barrier_group(step); ++group) {
-    const Picoseconds start = result.pipeline;
+    const Picoseconds start = result.times.pipeline;
     std::vector<CrewMember> members(step.lanes.size());
     for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_)) {
-      result.lanes_apart = result.lanes_apart || crew.apart;
+      result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || crew.apart;
       run_crew(crew, start, members, result);
     }
     // In the order of lanes, whatever crews they were in.
@@ -40,8 +40,8 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       const CrewLane& plan = member.plan;
       const auto lane = static_cast<std::size_t>(plan.lane);
       gradients_.add_lane(member.engine->grad_ready());
-      result.lanes.push_back(member.timing);
-      result.pipeline = std::max(result.pipeline, member.engine->end());
+      result.times.lanes.push_back(member.timing);
+      result.times.pipeline = std::max(result.times.pipeline, member.engine->end());
       micro_batches_ = std::move(member.costs);
       std::swap(accounts_, member.accounts);
       micro_batch_count_ = plan.real;

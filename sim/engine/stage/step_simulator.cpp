@@ -36,18 +36,19 @@ double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
 
 }  // namespace
 
-void sum_lanes(StepResult& result, const Layout& layout) {
+LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout) {
+  LaneLosses losses;
   double idle = 0, ran = 0;  // summed over ranks
-  result.bubble_ratio = 0;
-  for (const LaneResult& lane : result.lanes) {
+  for (const LaneResult& lane : lanes) {
     const Picoseconds all = layout.pipeline * lane.makespan;
     ran += to_seconds(all) * lane.context;
     idle += to_seconds(std::max<Picoseconds>(0, all - lane.useful - lane.recompute)) * lane.context;
-    result.bubble_ratio += lane.bubble(layout.pipeline) / static_cast<double>(result.lanes.size());
+    losses.bubble_ratio += lane.bubble(layout.pipeline) / static_cast<double>(lanes.size());
   }
   const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  result.idle_seconds = idle / gpus;
-  result.lanes_wait_seconds = std::max(0.0, to_seconds(result.pipeline) - ran / gpus);
+  losses.idle_seconds = idle / gpus;
+  losses.lanes_wait_seconds = std::max(0.0, to_seconds(pipeline) - ran / gpus);
+  return losses;
 }
 
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
@@ -96,12 +97,12 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
     }
   for (std::size_t s = 0; s < kStreams; ++s)
     exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
-  recompute_sum_ += to_seconds(result.lanes.back().recompute) * static_cast<double>(c);
+  recompute_sum_ += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
   recompute_exposed_sum_ += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
     const MicroBatch& micro_batch = lane.micro_batches[j];
     const MicroBatchCost& cost = micro_batches_[j];
-    result.use += cost.use;
+    result.work.use += cost.use;
     if (c > 1) {
       for (std::size_t mask = 0; mask < kMasks; ++mask) {
         const auto& attention = cost.attention_forward[mask];
@@ -112,23 +113,23 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
                            to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
                            static_cast<double>(c);
       }
-      result.kv_sent_tokens += cost.kv_sent_tokens;
-      result.kv_useful_tokens += cost.kv_useful_tokens;
+      result.work.kv_sent_tokens += cost.kv_sent_tokens;
+      result.work.kv_useful_tokens += cost.kv_useful_tokens;
       std::int64_t local = 0;
       for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
-      result.distributed_tokens += micro_batch.tokens() - local;
+      result.work.distributed_tokens += micro_batch.tokens() - local;
     }
-    result.tokens += micro_batch.tokens();
-    result.computed_tokens +=
+    result.work.tokens += micro_batch.tokens();
+    result.work.computed_tokens +=
         std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
-    result.causal_pairs += pairs_of(micro_batch, 0);
+    result.work.causal_pairs += pairs_of(micro_batch, 0);
     if (const std::int64_t window = costs_.model().sliding_window; window > 0)
-      result.window_pairs += pairs_of(micro_batch, window);
+      result.work.window_pairs += pairs_of(micro_batch, window);
     Picoseconds latency = 0;
     if (!micro_batch.slices.empty())
       for (int v = 0; v < static_cast<int>(stages) * costs_.layout().virtual_pipeline; ++v)
         latency += engine_.alone(OpKind::F, v, micro_batch, cost);
-    result.forward_latency.push_back(latency);
+    result.times.forward_latency.push_back(latency);
   }
 }
 
@@ -143,7 +144,7 @@ void StepSimulator::count_tokens(StepResult& result) {
     for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
       gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
     gathered_tokens_.push_back(memory_->gathered_tokens(rank_tokens_.back(), gathered));
-    result.bucket_broken = result.bucket_broken || !sharding.fits;
+    result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
   }
 }
 
@@ -151,8 +152,8 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
                                  const Schedule& schedule, StepResult& result) {
   count_tokens(result);
   if (options_.record_ops) {
-    if (result.lane_tokens.size() <= at(index)) result.lane_tokens.resize(at(index) + 1);
-    LaneTokens& tokens = result.lane_tokens[at(index)];
+    if (result.work.lane_tokens.size() <= at(index)) result.work.lane_tokens.resize(at(index) + 1);
+    LaneTokens& tokens = result.work.lane_tokens[at(index)];
     for (std::size_t j = 0; j < micro_batch_count_; ++j) {
       const auto& ranks = micro_batches_[j].sharding.rank_tokens;
       tokens.rank_tokens.insert(tokens.rank_tokens.end(), ranks.begin(), ranks.end());
@@ -162,13 +163,13 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
   const LaneLoad load{micro_batches, rank_tokens_, gathered_tokens_, context,
                       costs_.framework().recompute_ahead && !options_.strict_keep};
   MemoryPeak peak = memory_->lane_peak(schedule, load);
-  if (peak.parts.total() <= result.peak.parts.total()) return;
+  if (peak.parts.total() <= result.work.peak.parts.total()) return;
   peak.lane = index;
   if (peak.micro_batch >= 0) {
     const auto& ranks = micro_batches_[at(peak.micro_batch)].sharding.rank_tokens;
     peak.rank = static_cast<int>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
   }
-  result.peak = peak;
+  result.work.peak = peak;
 }
 
 void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
@@ -176,10 +177,10 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   const Schedule& schedule = schedule_for(lane);
   const LaneResult done =
       engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_,
-                  start, index, accounts_, options_.record_ops ? &result.ops : nullptr);
+                  start, index, accounts_, options_.record_ops ? &result.times.ops : nullptr);
   gradients_.add_lane(engine_.grad_ready());
-  result.lanes.push_back(done);
-  result.pipeline = std::max(result.pipeline, engine_.end());
+  result.times.lanes.push_back(done);
+  result.times.pipeline = std::max(result.times.pipeline, engine_.end());
   account_lane(lane, at(index), result);
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule, result);
 }
@@ -198,7 +199,7 @@ StepResult StepSimulator::run(const Step& step) {
   }
   // Groups of lanes that share GPUs run one after another.
   for (int group = 0; group <= last_barrier_group(step); ++group) {
-    const Picoseconds start = result.pipeline;
+    const Picoseconds start = result.times.pipeline;
     for (std::size_t i = 0; i < step.lanes.size(); ++i)
       if (step.lanes[i].barrier_group == group && !step.lanes[i].micro_batches.empty())
         run_lane(step.lanes[i], static_cast<std::int32_t>(i), start, result);
@@ -208,24 +209,25 @@ StepResult StepSimulator::run(const Step& step) {
 }
 
 void StepSimulator::finish(StepResult& result) {
-  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.pipeline)
-                                                          : gradients_.finish(result.pipeline);
-  result.use += end.use;
-  result.step = end.step;
-  result.optimizer = end.optimizer;
-  result.gradient_wait = end.step - result.pipeline - end.optimizer;
-  if (result.gradient_wait < 0) result.gradient_wait = 0;
-  sum_lanes(result, costs_.layout());
+  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.times.pipeline)
+                                                          : gradients_.finish(result.times.pipeline);
+  result.work.use += end.use;
+  result.times.makespan = end.step;
+  result.times.optimizer = end.optimizer;
+  result.times.gradient_wait = end.step - result.times.pipeline - end.optimizer;
+  if (result.times.gradient_wait < 0) result.times.gradient_wait = 0;
+  result.times.losses = lane_losses(result.times.lanes, result.times.pipeline, costs_.layout());
   const Layout& layout = costs_.layout();
   const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  result.compute = gpu_compute_.spread();
-  result.attention = gpu_attention_.spread();
-  if (options_.record_gpus) result.gpu_compute = gpu_compute_.seconds();
-  result.recompute_seconds = recompute_sum_ / gpus;
-  result.recompute_exposed_seconds = recompute_exposed_sum_ / gpus;
-  for (std::size_t s = 0; s < kStreams; ++s) result.exposed_seconds[s] = exposed_sum_[s] / gpus;
-  result.exposed_seconds[static_cast<std::size_t>(Stream::dp)] += to_seconds(result.gradient_wait);
-  result.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
+  result.times.compute = gpu_compute_.spread();
+  result.times.attention = gpu_attention_.spread();
+  if (options_.record_gpus) result.times.gpu_compute = gpu_compute_.seconds();
+  result.times.recompute_seconds = recompute_sum_ / gpus;
+  result.times.recompute_exposed_seconds = recompute_exposed_sum_ / gpus;
+  for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = exposed_sum_[s] / gpus;
+  result.times.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
+      to_seconds(result.times.gradient_wait);
+  result.times.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
 }
 
 }  // namespace equipoise

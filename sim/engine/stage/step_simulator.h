@@ -11,7 +11,8 @@
 #include "sim/engine/stage/gradient_sync.h"
 #include "sim/engine/stage/lane_engine.h"
 #include "sim/engine/stage/lockstep.h"
-#include "sim/engine/stage/stage_types.h"
+#include "sim/engine/stage/step_options.h"
+#include "sim/engine/stage/step_result.h"
 
 namespace equipoise {
 

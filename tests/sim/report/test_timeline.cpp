@@ -143,13 +143,13 @@ TEST_CASE("a selection leaves out the rest") {
 }
 
 TEST_CASE("a stage timeline has a track per lane and stage with the schedule's ops") {
-  StepResult result;
+  StepTimes result;
   result.ops = {{0, 0, {OpKind::F, 0, 0}, 0, 2000},
                 {0, 0, {OpKind::B, 0, 0}, 6000, 9000},
                 {0, 1, {OpKind::F, 0, 0}, 2000, 4000},
                 {0, 1, {OpKind::B, 0, 0}, 4000, 6000}};
   result.pipeline = 9000;
-  result.step = 10000;
+  result.makespan = 10000;
   Step step;
   step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, 0, 0});
   const fs::path path = scratch("stages.pftrace");

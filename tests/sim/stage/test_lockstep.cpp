@@ -121,15 +121,15 @@ TEST_CASE("A lane that its schedule would refuse alone runs beside a longer one,
   StepSimulator simulator(models.costs, rule, options, &models.memory);
   const StepResult uneven = simulator.run(step_of({3, 4}));
   const StepResult even = simulator.run(step_of({4, 4}));
-  CHECK(uneven.forward_latency.size() == 7);
-  CHECK(uneven.tokens == 7 * 500);
-  CHECK(uneven.peak.parts.total() == even.peak.parts.total());  // that of the lane of four
+  CHECK(uneven.times.forward_latency.size() == 7);
+  CHECK(uneven.work.tokens == 7 * 500);
+  CHECK(uneven.work.peak.parts.total() == even.work.peak.parts.total());  // that of the lane of four
   // The other lane holds nothing now: what is left is the first one's, no more than that of four.
   Step hollow = step_of({3, 4});
   for (MicroBatch& micro_batch : hollow.lanes[1].micro_batches) micro_batch.slices.clear();
-  const MemoryPeak peak = simulator.run(hollow).peak;
+  const MemoryPeak peak = simulator.run(hollow).work.peak;
   CHECK(peak.lane == 0);
-  CHECK(peak.parts.total() <= even.peak.parts.total());
+  CHECK(peak.parts.total() <= even.work.peak.parts.total());
   CHECK(peak.parts.total() > models.memory.fixed(peak.stage).total());
 }
 
@@ -163,12 +163,12 @@ TEST_CASE("With experts over both lanes the short lane's layers wait for the lon
   Step long_alone = both, short_alone = both;
   long_alone.lanes[1].micro_batches.clear();
   short_alone.lanes[0].micro_batches.clear();
-  const Picoseconds longest = job.simulator.run(long_alone).lanes[0].makespan;
-  const Picoseconds shortest = job.simulator.run(short_alone).lanes[0].makespan;
+  const Picoseconds longest = job.simulator.run(long_alone).times.lanes[0].makespan;
+  const Picoseconds shortest = job.simulator.run(short_alone).times.lanes[0].makespan;
   const StepResult together = job.simulator.run(both);
   CHECK(shortest < longest);
-  CHECK(together.lanes[0].makespan == longest);  // equal tokens: exchanges take as long as alone
-  CHECK(together.lanes[1].makespan > (shortest + longest) / 2);
+  CHECK(together.times.lanes[0].makespan == longest);  // equal tokens: exchanges take as long as alone
+  CHECK(together.times.lanes[1].makespan > (shortest + longest) / 2);
 }
 
 TEST_CASE("Two micro-batches, long then short and short then long, take two long ones in lockstep") {
@@ -178,13 +178,13 @@ TEST_CASE("Two micro-batches, long then short and short then long, take two long
   Step step;
   step.lanes.resize(2);
   step.lanes[0].micro_batches = {large};
-  const Picoseconds one = job.simulator.run(step).pipeline;
+  const Picoseconds one = job.simulator.run(step).times.pipeline;
   step.lanes[0].micro_batches = {small};
-  const Picoseconds other = job.simulator.run(step).pipeline;
+  const Picoseconds other = job.simulator.run(step).times.pipeline;
   step.lanes[0].micro_batches = {large, small};
-  CHECK(job.simulator.run(step).pipeline == one + other);
+  CHECK(job.simulator.run(step).times.pipeline == one + other);
   step.lanes[1].micro_batches = {small, large};
-  const Picoseconds crossed = job.simulator.run(step).pipeline;
+  const Picoseconds crossed = job.simulator.run(step).times.pipeline;
   CHECK(crossed > one + other);
   CHECK(crossed <= 2 * one);
 }

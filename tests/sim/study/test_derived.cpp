@@ -26,7 +26,7 @@ PolicyResult row_of(const json& policy, const json& patch = json::object()) {
 
 double seconds_of(const PolicyResult& row) {
   double sum = 0;
-  for (const StepResult& step : row.steps) sum += to_seconds(step.step);
+  for (const StepResult& step : row.steps) sum += to_seconds(step.times.makespan);
   return sum;
 }
 

@@ -164,17 +164,17 @@ TEST_CASE(
     for (std::size_t p = 0; p < op.policies.size(); ++p) {
       const PolicyResult& policy = op.policies[p];
       CAPTURE(policy.run.label);
-      REQUIRE(policy.peak_moment.timed);
-      REQUIRE(stage.policies[p].peak_moment.timed);
+      REQUIRE(policy.peak_moment.op);
+      REQUIRE(stage.policies[p].peak_moment.op);
       CHECK(stage.policies[p].peak_moment.step == policy.peak_moment.step);
-      CHECK(static_cast<double>(stage.policies[p].peak_moment.end) ==
-            doctest::Approx(static_cast<double>(policy.peak_moment.end)).epsilon(1e-6));
+      CHECK(static_cast<double>(stage.policies[p].peak_moment.op->end) ==
+            doctest::Approx(static_cast<double>(policy.peak_moment.op->end)).epsilon(1e-6));
       // In the trace steps follow each other.
       Picoseconds offset = 0;
       for (int i = 0; i < policy.peak_moment.step; ++i)
-        offset += policy.steps[static_cast<std::size_t>(i)].step;
-      const auto begin = static_cast<std::uint64_t>((offset + policy.peak_moment.start) / 1000);
-      const auto end = static_cast<std::uint64_t>((offset + policy.peak_moment.end) / 1000);
+        offset += policy.steps[static_cast<std::size_t>(i)].times.makespan;
+      const auto begin = static_cast<std::uint64_t>((offset + policy.peak_moment.op->start) / 1000);
+      const auto end = static_cast<std::uint64_t>((offset + policy.peak_moment.op->end) / 1000);
       const auto counters = counters_of(folder / "timeline" / (policy.run.label + ".pftrace"));
       const std::string name = "lane " + std::to_string(policy.peak.lane) + "/stage " +
                                std::to_string(policy.peak.stage) + "/cp " + std::to_string(policy.peak.rank) +

@@ -38,25 +38,25 @@ std::vector<GlobalBatch> batches_of(const Plan& plan) {
 
 StepResult result_of(double seconds) {
   StepResult r;
-  r.step = static_cast<Picoseconds>(seconds * kSecond);
-  r.forward_latency = {3 * kSecond / 10, kSecond / 10};
-  r.bubble_ratio = 0.25;
-  r.compute = {3, 2, 1};
-  r.attention = {1.8, 1.5, 1.25};
-  r.cp_imbalance = 1.5;
-  r.recompute_seconds = 0.5;
-  r.recompute_exposed_seconds = 0.05;
-  r.idle_seconds = 0.4;
-  r.lanes_wait_seconds = 0.06;
-  r.gradient_wait = kSecond / 10;
-  r.exposed_seconds[static_cast<std::size_t>(Stream::pp)] = 0.08;
-  r.exposed_seconds[static_cast<std::size_t>(Stream::dp)] = 0.12;  // 0.1 follows the pipeline
-  r.exposed_seconds[static_cast<std::size_t>(Stream::cp)] = 0.2;
-  r.kv_sent_tokens = 1000;
-  r.kv_useful_tokens = 250;
-  r.tokens = 4000;
-  r.computed_tokens = 5000;
-  r.distributed_tokens = 1000;
+  r.times.makespan = static_cast<Picoseconds>(seconds * kSecond);
+  r.times.forward_latency = {3 * kSecond / 10, kSecond / 10};
+  r.times.losses.bubble_ratio = 0.25;
+  r.times.compute = {3, 2, 1};
+  r.times.attention = {1.8, 1.5, 1.25};
+  r.times.cp_imbalance = 1.5;
+  r.times.recompute_seconds = 0.5;
+  r.times.recompute_exposed_seconds = 0.05;
+  r.times.losses.idle_seconds = 0.4;
+  r.times.losses.lanes_wait_seconds = 0.06;
+  r.times.gradient_wait = kSecond / 10;
+  r.times.exposed_seconds[static_cast<std::size_t>(Stream::pp)] = 0.08;
+  r.times.exposed_seconds[static_cast<std::size_t>(Stream::dp)] = 0.12;  // 0.1 follows the pipeline
+  r.times.exposed_seconds[static_cast<std::size_t>(Stream::cp)] = 0.2;
+  r.work.kv_sent_tokens = 1000;
+  r.work.kv_useful_tokens = 250;
+  r.work.tokens = 4000;
+  r.work.computed_tokens = 5000;
+  r.work.distributed_tokens = 1000;
   return r;
 }
 
@@ -78,7 +78,7 @@ TEST_CASE("Every metric of one step") {
   const std::vector<GlobalBatch> batches = batches_of(plan);
   std::vector<StepResult> results = {result_of(2)};
   // 2000 x 2001 / 2 = 2,001,000; 1000 x 1001 / 2 = 500,500, twice.
-  results[0].causal_pairs = 2001000 + 2 * 500500;
+  results[0].work.causal_pairs = 2001000 + 2 * 500500;
   Layout layout;
   layout.tensor = 2;
   layout.pipeline = 2;

@@ -15,16 +15,16 @@ using Steps = std::vector<StepResult>;
 
 StepResult step_of(std::int64_t tokens, Picoseconds time) {
   StepResult r;
-  r.tokens = tokens;
-  r.step = time;
+  r.work.tokens = tokens;
+  r.times.makespan = time;
   return r;
 }
 
 Metrics totals(const Steps& steps) {
   Metrics m;
   for (const StepResult& s : steps) {
-    m.tokens += static_cast<double>(s.tokens);
-    m.seconds += to_seconds(s.step);
+    m.tokens += static_cast<double>(s.work.tokens);
+    m.seconds += to_seconds(s.times.makespan);
   }
   return m;
 }
@@ -67,7 +67,7 @@ TEST_CASE("Blocks add up to the run, to the picosecond, however steps and blocks
     Picoseconds total = 0;
     for (std::int64_t n = 1 + below(random, 40); n > 0; --n) {
       steps.push_back(step_of(below(random, 5000), below(random, 1'000'000'000'000)));
-      total += steps.back().step;
+      total += steps.back().times.makespan;
     }
     for (const std::size_t blocks : {1U, 4U, 7U, 20U}) {
       const std::vector<Picoseconds> times = block_times(steps, blocks);
@@ -117,7 +117,7 @@ TEST_CASE("Pairing: what slows both runs alike widens nothing") {
   SplitMix64 random(4);
   const Steps own = random_steps(random, 20, 4096);
   Steps baseline = own;
-  for (StepResult& s : baseline) s.step *= 2;
+  for (StepResult& s : baseline) s.times.makespan *= 2;
   const Metrics m = compared(baseline, own, 20);
   CHECK(m.speedup_low == 2.0);
   CHECK(m.speedup_high == 2.0);
@@ -129,7 +129,7 @@ TEST_CASE("The interval of four blocks, by hand") {
   // is k = 0 and the 97.5 % quantile k = 3 (more than 3: 0.4 %; 3 or more: 5.1 %).
   const Steps own(4, step_of(5, 10));
   Steps baseline = own;
-  baseline[3].step = 30;
+  baseline[3].times.makespan = 30;
   const Metrics m = compared(baseline, own, 4);
   CHECK(m.speedup == 1.5);
   CHECK(m.speedup_low == 1.0);

@@ -118,17 +118,17 @@ TEST_CASE("critical paths are of the steps that steps.csv has, contention or not
       for (std::size_t i = 0; i < 2; ++i) {
         const json& step = path["steps"][i];
         CHECK(step["step"] == i);
-        CHECK(step["step_seconds"].get<double>() == to_seconds(policy.steps[i].step));
+        CHECK(step["step_seconds"].get<double>() == to_seconds(policy.steps[i].times.makespan));
         double sum = 0;
         for (const auto& [axis, seconds] : step["by_axis"].items()) sum += seconds.get<double>();
         CHECK(sum == doctest::Approx(step["step_seconds"].get<double>()).epsilon(1e-9));
         CHECK(step["if_free"].contains("contention") == contention);
         // When the fullest stage's op ran, in the same step.
-        CHECK(policy.steps[i].peak_start >= 0);
-        CHECK(policy.steps[i].peak_end <= policy.steps[i].step);
+        REQUIRE(policy.steps[i].times.peak_op);
+        CHECK(policy.steps[i].times.peak_op->end <= policy.steps[i].times.makespan);
       }
     }
-    const double seconds = to_seconds(result.policies[0].steps[0].step);
+    const double seconds = to_seconds(result.policies[0].steps[0].times.makespan);
     if (contention) CHECK(seconds > alone);
     alone = seconds;
   }

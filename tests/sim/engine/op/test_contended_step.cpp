@@ -61,12 +61,13 @@ TEST_CASE("With links to spare, all that a contended step tells is that of the s
     options.fabric = &fast;
     OpStepSimulator shared(prices.costs, job.shard, job.options, options);
     const StepResult a = alone.run(job.step), b = shared.run(job.step);
-    CHECK(a.step == b.step);
-    CHECK(a.pipeline == b.pipeline);
-    CHECK(a.gradient_wait == b.gradient_wait);
-    CHECK(a.bubble_ratio == b.bubble_ratio);
-    CHECK(a.idle_seconds == b.idle_seconds);
-    for (std::size_t s = 0; s < kStreams; ++s) CHECK(a.exposed_seconds[s] == b.exposed_seconds[s]);
+    CHECK(a.times.makespan == b.times.makespan);
+    CHECK(a.times.pipeline == b.times.pipeline);
+    CHECK(a.times.gradient_wait == b.times.gradient_wait);
+    CHECK(a.times.losses.bubble_ratio == b.times.losses.bubble_ratio);
+    CHECK(a.times.losses.idle_seconds == b.times.losses.idle_seconds);
+    for (std::size_t s = 0; s < kStreams; ++s)
+      CHECK(a.times.exposed_seconds[s] == b.times.exposed_seconds[s]);
     for (std::size_t l = 0; l < alone.result().lanes.size(); ++l) {
       CHECK(alone.result().lanes[l].start == shared.result().lanes[l].start);
       CHECK(alone.result().lanes[l].end == shared.result().lanes[l].end);
@@ -84,7 +85,7 @@ TEST_CASE("With links to spare, all that a contended step tells is that of the s
         REQUIRE(one.events[i].end == other.events[i].end);
       }
     });
-    check_path(shared.critical_path(), b.step);
+    check_path(shared.critical_path(), b.times.makespan);
   }
 }
 
@@ -98,10 +99,11 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
     options.fabric = &slow;
     OpStepSimulator shared(prices.costs, job.shard, job.options, options);
     const StepResult r = shared.run(job.step);
-    CHECK(r.step == shared.result().makespan);
-    check_path(shared.critical_path(), r.step);
+    CHECK(r.times.makespan == shared.result().makespan);
+    check_path(shared.critical_path(), r.times.makespan);
     const PathShares shares = share_path(shared.program(), shared.critical_path());
-    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), Picoseconds{0}) == r.step);
+    CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), Picoseconds{0}) ==
+          r.times.makespan);
     // Ops lie inside their cells, one after another on each rank.
     for_each_cell(shared.program(), [&](int l, int s, int c) {
       AllOps ops;
@@ -117,8 +119,9 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
       }
     });
     // No second of a GPU counts twice.
-    const double communication = std::accumulate(r.exposed_seconds.begin() + 1, r.exposed_seconds.end(), 0.0);
-    CHECK(communication <= static_cast<double>(r.step) * kPerPicosecond * (1 + 1e-9));
+    const double communication =
+        std::accumulate(r.times.exposed_seconds.begin() + 1, r.times.exposed_seconds.end(), 0.0);
+    CHECK(communication <= static_cast<double>(r.times.makespan) * kPerPicosecond * (1 + 1e-9));
   }
 }
 
@@ -156,11 +159,11 @@ TEST_CASE("What contention adds to a parameter gather is exposed gradient and pa
   options.fabric = &slow;
   OpStepSimulator shared(prices.costs, job.shard, job.options, options);
   const StepResult r = shared.run(job.step);
-  CHECK(r.pipeline == alone.pipeline);
+  CHECK(r.times.pipeline == alone.times.pipeline);
   CHECK(shared.critical_path().back().name == OpName::dp_all_gather);
   const PathSegment last = shared.critical_path().back();
   CHECK(std::abs((last.end - last.start) - 197'184'000'000) <= 1);
   const auto dp = static_cast<std::size_t>(Stream::dp);
-  CHECK(r.exposed_seconds[dp] - alone.exposed_seconds[dp] ==
-        doctest::Approx(static_cast<double>(r.step - alone.step) * kPerPicosecond));
+  CHECK(r.times.exposed_seconds[dp] - alone.times.exposed_seconds[dp] ==
+        doctest::Approx(static_cast<double>(r.times.makespan - alone.times.makespan) * kPerPicosecond));
 }

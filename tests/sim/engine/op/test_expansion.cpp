@@ -34,12 +34,12 @@ TEST_CASE("stage and op fidelity agree, and the op step is the longest path of i
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
-    if (stage.step > 0) {
-      const double off =
-          std::abs(static_cast<double>(op.makespan - stage.step)) / static_cast<double>(stage.step);
+    if (stage.times.makespan > 0) {
+      const double off = std::abs(static_cast<double>(op.makespan - stage.times.makespan)) /
+                         static_cast<double>(stage.times.makespan);
       worst = std::max(worst, off);
       CHECK(off < 1e-3);
-      CHECK(op.pipeline_end == stage.pipeline);
+      CHECK(op.pipeline_end == stage.times.pipeline);
     }
     if (seed % 4 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
     // Every GPU with its own tasks: TP ranks do the same, so nothing changes.
@@ -71,9 +71,9 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
         const auto& busy = op.lanes[l].compute[static_cast<std::size_t>(s)];
         for (std::size_t r = 0; r < busy.size(); ++r) gpus.add(l, s, r, static_cast<double>(busy[r]) * 1e-12);
       }
-    REQUIRE(gpus.seconds().size() == stage.gpu_compute.size());
-    for (std::size_t g = 0; g < stage.gpu_compute.size(); ++g)
-      CHECK(gpus.seconds()[g] == doctest::Approx(stage.gpu_compute[g]).epsilon(1e-9));
+    REQUIRE(gpus.seconds().size() == stage.times.gpu_compute.size());
+    for (std::size_t g = 0; g < stage.times.gpu_compute.size(); ++g)
+      CHECK(gpus.seconds()[g] == doctest::Approx(stage.times.gpu_compute[g]).epsilon(1e-9));
   }
 }
 
@@ -89,16 +89,17 @@ TEST_CASE("a step at op fidelity reports what the stage engine reports, and stra
     const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const StepResult op = OpStepSimulator(costs, job.shard, job.options, {}).run(job.step);
-    CHECK(op.step == stage.step);
-    CHECK(op.gradient_wait == stage.gradient_wait);
-    CHECK(op.tokens == stage.tokens);
-    CHECK(op.ops.size() == stage.ops.size());
-    CHECK(op.bubble_ratio == doctest::Approx(stage.bubble_ratio).epsilon(1e-9));
+    CHECK(op.times.makespan == stage.times.makespan);
+    CHECK(op.times.gradient_wait == stage.times.gradient_wait);
+    CHECK(op.work == stage.work);
+    CHECK(op.times.ops.size() == stage.times.ops.size());
+    CHECK(op.times.losses.bubble_ratio == doctest::Approx(stage.times.losses.bubble_ratio).epsilon(1e-9));
     OpStepOptions slow;
     slow.speed.assign(static_cast<std::size_t>(job.layout.pipeline * job.layout.data * job.layout.context),
                       1.0);
     slow.speed[0] = 0.5;
-    CHECK(OpStepSimulator(costs, job.shard, job.options, slow).run(job.step).step >= stage.step);
+    CHECK(OpStepSimulator(costs, job.shard, job.options, slow).run(job.step).times.makespan >=
+          stage.times.makespan);
   }
 }
 
@@ -119,11 +120,13 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
     network.nic_GBps = 1;
     const Fabric slow(network);
     OpStepOptions options;
-    const Picoseconds alone = OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step;
+    const Picoseconds alone =
+        OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan;
     options.fabric = &fast;
-    CHECK(OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step == alone);
+    CHECK(OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan == alone);
     options.fabric = &slow;
-    const Picoseconds slowed = OpStepSimulator(costs, job.shard, job.options, options).run(job.step).step;
+    const Picoseconds slowed =
+        OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan;
     CHECK(slowed >= alone);
     if (placement.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
   }
@@ -162,7 +165,7 @@ TEST_CASE("the parameter gather at the end of a step takes as long as its slowes
     const LayerCosts costs(model, layout, profile(), placement, {}, framework);
     OpStepOptions options;
     options.fabric = &slow;
-    return OpStepSimulator(costs, shard, run_by, options).run(step).step;
+    return OpStepSimulator(costs, shard, run_by, options).run(step).times.makespan;
   };
   const Picoseconds gather = seconds(false) - seconds(true);
   CHECK(std::abs(gather - 197'184'000'000) <= 1);  // picoseconds, rounded
@@ -179,13 +182,13 @@ TEST_CASE("the critical path of a real step adds up, and by document to what the
     OpStepSimulator simulator(costs, job.shard, job.options, {});
     const StepResult result = simulator.run(job.step);
     const std::vector<PathSegment> path = simulator.critical_path();
-    if (result.step == 0) continue;
+    if (result.times.makespan == 0) continue;
     Picoseconds sum = 0, of_lanes = 0;
     for (const PathSegment& s : path) {
       sum += s.end - s.start;
       if (s.lane >= 0) of_lanes += s.end - s.start;
     }
-    CHECK(sum == result.step);
+    CHECK(sum == result.times.makespan);
     double of_documents = 0;
     for (const DocumentShare& d : share_by_document(job.step, path)) of_documents += d.seconds;
     CHECK(of_documents == doctest::Approx(static_cast<double>(of_lanes) * 1e-12).epsilon(1e-9));

@@ -95,8 +95,8 @@ TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the l
     const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
     met += program.crews > 0 ? 1 : 0;
-    CHECK(op.pipeline_end == stage.pipeline);
-    CHECK(op.makespan == stage.step);
+    CHECK(op.pipeline_end == stage.times.pipeline);
+    CHECK(op.makespan == stage.times.makespan);
     if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
     if (seed % 3 == 1 && job.layout.tensor > 1)
       CHECK(run(StepExpander(prices.costs, job.shard, job.options, false).expand(job.step)).makespan ==
@@ -161,12 +161,13 @@ TEST_CASE(
     const Fabric slow(network);
     OpStepOptions options;
     const Picoseconds alone =
-        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step;
+        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan;
     options.fabric = &fast;
-    CHECK(OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step == alone);
+    CHECK(OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan ==
+          alone);
     options.fabric = &slow;
     const Picoseconds slowed =
-        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).step;
+        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan;
     CHECK(slowed >= alone);
     slower += slowed > alone ? 1 : 0;
   }
@@ -196,11 +197,11 @@ TEST_CASE(
 
     const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
     const StepResult op = OpStepSimulator(prices.costs, job.shard, job.options, {}).run(job.step);
-    CHECK(op.step == stage.step);
-    CHECK(op.ops.size() == stage.ops.size());
-    CHECK(op.bubble_ratio == doctest::Approx(stage.bubble_ratio).epsilon(1e-9));
-    REQUIRE(op.gpu_compute.size() == stage.gpu_compute.size());
-    for (std::size_t g = 0; g < op.gpu_compute.size(); ++g)
-      CHECK(op.gpu_compute[g] == doctest::Approx(stage.gpu_compute[g]).epsilon(1e-9));
+    CHECK(op.times.makespan == stage.times.makespan);
+    CHECK(op.times.ops.size() == stage.times.ops.size());
+    CHECK(op.times.losses.bubble_ratio == doctest::Approx(stage.times.losses.bubble_ratio).epsilon(1e-9));
+    REQUIRE(op.times.gpu_compute.size() == stage.times.gpu_compute.size());
+    for (std::size_t g = 0; g < op.times.gpu_compute.size(); ++g)
+      CHECK(op.times.gpu_compute[g] == doctest::Approx(stage.times.gpu_compute[g]).epsilon(1e-9));
   }
 }

@@ -72,8 +72,8 @@ Times run_on(const Hardware& hardware, const Job& job) {
   framework.attention_slowdown = hardware.attention;
   framework.elementwise_slowdown = hardware.elementwise;
   const LayerCosts costs(job.model, l, *hardware.profile, placement, {hardware.nic_GBps, ""}, framework);
-  return {to_seconds(StepSimulator(costs, job.shard, job.options, nullptr).run(job.step).step),
-          to_seconds(OpStepSimulator(costs, job.shard, job.options, {}).run(job.step).step)};
+  return {to_seconds(StepSimulator(costs, job.shard, job.options, nullptr).run(job.step).times.makespan),
+          to_seconds(OpStepSimulator(costs, job.shard, job.options, {}).run(job.step).times.makespan)};
 }
 
 // Jobs whose lanes meet inside layers, too: experts, ZeRO-2 and 3.
