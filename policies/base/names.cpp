@@ -62,6 +62,12 @@ std::string joined(const std::vector<std::string>& names) {
   return joined(std::vector<std::string_view>(names.begin(), names.end()));
 }
 
+std::size_t choice_of(std::string_view text, std::string_view what, std::span<const std::string_view> names) {
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found != names.end()) return static_cast<std::size_t>(found - names.begin());
+  throw UserError(std::string(what) + ": expected one of " + joined(names) + ", found " + std::string(text));
+}
+
 void refuse_name(std::string_view what, std::string_view name, std::span<const std::string_view> known) {
   throw UserError(std::string(what) + ": unknown name \"" + std::string(name) + "\"" +
                   did_you_mean(name, known) + " (known: " + joined(known) + ")");

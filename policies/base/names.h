@@ -21,6 +21,9 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::string joined(std::span<const std::string_view> names);
 std::string joined(const std::vector<std::string>& names);
 
+// Position of `text` among `names`. Throws UserError: `<what>: expected one of a, b, found x`.
+std::size_t choice_of(std::string_view text, std::string_view what, std::span<const std::string_view> names);
+
 // Throws UserError: `<what>: unknown name "x", did you mean "y"? (known: y, z)`.
 [[noreturn]] void refuse_name(std::string_view what, std::string_view name,
                               std::span<const std::string_view> known);

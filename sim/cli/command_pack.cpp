@@ -2,28 +2,25 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <limits>
 #include <memory>
+#include <optional>
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy_keys.h"
-#include "sim/cost/profiled_workload.h"
-#include "sim/engine/stage/step_simulator.h"
 #include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
-#include "sim/study/derive.h"
-#include "sim/study/group_search.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/planner.h"
 #include "sim/study/policy_run.h"
+#include "sim/study/simulate_plan.h"
 
 namespace equipoise {
 
@@ -70,33 +67,31 @@ struct Pricing {
   std::unique_ptr<Workload> workload;
 };
 
-std::string cost_for(const PackCommandOptions& options, const std::string& policy) {
-  if (!options.cost.empty()) return options.cost;
-  if (packing_policy(policy).cost == CostKind::flops) return "flops";
-  return !options.model.empty() && !options.profile.empty() ? "profiled" : "quadratic";
+// What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
+// and a profile for it.
+CostKind cost_for(const PackCommandOptions& options, const Policy& policy) {
+  if (!options.cost.empty()) return static_cast<CostKind>(choice_of(options.cost, "--cost", kCostKindNames));
+  if (policy.cost == CostKind::flops) return CostKind::flops;
+  return !options.model.empty() && !options.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
-Pricing price(const PackCommandOptions& options, const Study& study, const std::string& policy) {
+Pricing price(const PackCommandOptions& options, const Study& study, const PolicyRun& run) {
   Pricing pricing;
-  const std::string cost = cost_for(options, policy);
   if (!options.model.empty() && !options.profile.empty()) {
     pricing.profile = std::make_unique<Profile>(Profile::load(options.profile));
     check_layout(study.model, study.layout, "pack");
     pricing.models = std::make_unique<RunModels>(study, study.layout, *pricing.profile);
   }
-  if (cost == "quadratic") {
+  if (run.cost == CostKind::flops && options.model.empty())
+    throw UserError("--model: " + run.name + " with --cost flops needs a model, found none");
+  if (run.cost == CostKind::profiled && !pricing.models)
+    throw UserError("--cost profiled: needs --model and --profile");
+  if (run.cost == CostKind::quadratic)
     pricing.workload = std::make_unique<QuadraticWorkload>();
-  } else if (cost == "flops") {
-    if (options.model.empty())
-      throw UserError("--model: " + policy + " with --cost flops needs a model, found none");
-    pricing.workload = std::make_unique<FlopsWorkload>(
-        study.model.hidden, std::int64_t{study.model.kv_heads} * study.model.head_dim);
-  } else if (cost == "profiled") {
-    if (!pricing.models) throw UserError("--cost profiled: needs --model and --profile");
-    pricing.workload = std::make_unique<ProfiledWorkload>(pricing.models->costs, study.batch.context_window);
-  } else {
-    throw UserError("--cost: expected profiled, quadratic or flops, found " + cost);
-  }
+  else if (run.cost == CostKind::flops)
+    pricing.workload = std::make_unique<FlopsWorkload>(flops_workload(study.model));
+  else
+    pricing.workload = workload_of(study, *pricing.models, run);
   return pricing;
 }
 
@@ -122,37 +117,12 @@ double step_work(const Plan& plan, const Workload& workload) {
   return total;
 }
 
-// What HBP's choice of groups minimises: step times at stage fidelity, as in a study.
-std::function<double(const Plan&)> simulated_seconds(const Study& study, const RunModels& models,
-                                                     const PolicyRun& run) {
-  // The simulator refers to its rule.
-  const auto rule = std::make_shared<ShardRule>();
-  rule->fixed = &sharding_policy(run.shard);
-  rule->options = run.sharding;
-  StepOptions steps;
-  steps.schedule = &schedule_policy(study.schedule);
-  const auto simulator = std::make_shared<StepSimulator>(models.costs, *rule, steps, &models.memory);
-  return [rule, simulator, &models](const Plan& plan) {
-    double sum = 0;
-    for (const Step& step : plan.steps) {
-      const StepResult result = simulator->run(step);
-      if (result.work.peak.parts.total() > models.memory.capacity_bytes())
-        return std::numeric_limits<double>::infinity();
-      sum += to_seconds(result.times.makespan);
-    }
-    return sum;
-  };
-}
-
 PolicyRun run_of(const PackCommandOptions& options, const Study& study, const std::string& name) {
   json entry = options.policy;
   entry["name"] = name;
   PolicyRun run = read_policy_run(entry, "pack", study);
   run.pack.seed = options.policy.contains("seed") ? run.pack.seed : options.seed;
-  const std::string cost = cost_for(options, name);
-  run.cost = cost == "quadratic" ? CostKind::quadratic
-             : cost == "flops"   ? CostKind::flops
-                                 : CostKind::profiled;
+  run.cost = cost_for(options, run.policy());
   return run;
 }
 
@@ -170,50 +140,46 @@ void note_idle_keys(const PackCommandOptions& options, const Study& study, std::
     log << "note: " << printable(note) << '\n';
 }
 
-Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
-            PolicyRun run, std::ostream& log) {
-  const Pricing pricing = price(options, study, run.name);
-  std::vector<std::string> notes;
-  // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
+// HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
+void derive(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
   const Derives derives = run.policy().derives;
-  const bool from_memory = derives == Derives::groups || derives == Derives::bucket_size;
-  if (pricing.models && from_memory)
-    if (const std::string nothing_fits = derive_options(study, *pricing.models, run, notes);
-        !nothing_fits.empty())
-      throw UserError(run.label + ": " + nothing_fits);
-  if (pricing.models && chooses_groups(run))
-    choose_groups(study, *pricing.models, {documents.batches, run.pack, *pricing.workload},
-                  simulated_seconds(study, *pricing.models, run), run, notes);
-  if (run.pack.of<WlbOptions>().search && uses_key(run.policy(), "search")) {
-    const PackingProblem problem{documents.batches, run.pack, *pricing.workload};
-    const auto work = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
-    const ThresholdSearch found = search_wlb_thresholds(problem, work, run.pack.of<WlbOptions>().delay_bound);
-    run.pack.of<WlbOptions>().queues = 0;
-    run.pack.of<WlbOptions>().thresholds = found.thresholds;
-    std::string list;
-    for (const std::int64_t t : found.thresholds)
-      list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-    notes.push_back("thresholds found by search: " + (list.empty() ? std::string("none") : list));
-  }
-  Packed packed;
-  packed.label = run.label;
-  packed.plan = make_plan(packing_policy(run.name), {documents.batches, run.pack, *pricing.workload});
-  for (const std::string& note : packed.plan.notes) notes.push_back(note);
+  if (derives != Derives::groups && derives != Derives::bucket_size) return;
+  if (const std::string none = derive_options(study, models, run, notes); !none.empty())
+    throw UserError(run.label + ": " + none);
+}
+
+void print_notes(const std::vector<std::string>& notes, const Packed& packed, std::ostream& log) {
   for (const std::string& note : notes) log << "note: " << printable(note) << '\n';
-  packed.metrics = plan_metrics(documents.batches, packed.plan);
-  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
-  for (const Step& step : packed.plan.steps) packed.pack_ms += step.pack_ms;
-  packed.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
   for (const SolverReport& r : packed.plan.solver)
-    log << "note: " << run.label << ", step " << r.step << ", "
+    log << "note: " << packed.label << ", step " << r.step << ", "
         << (r.over_steps ? "sum over steps of the largest" : "largest") << ": incumbent " << r.incumbent
         << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2) << "%"
         << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s\n";
-  std::int64_t dropped = 0;
-  for (const Slice& slice : packed.plan.dropped) dropped += slice.tokens();
-  if (dropped > 0)
-    log << "note: " << run.label << ": " << packed.plan.dropped.size() << " slices with " << dropped
-        << " tokens dropped (--oversize)\n";
+}
+
+// The study's own planner; thresholds are searched by the work of micro-batches, groups by simulated steps.
+Packed pack(const PackCommandOptions& options, const Study& study, const DocumentSet& documents,
+            PolicyRun run, std::ostream& log) {
+  const Pricing pricing = price(options, study, run);
+  std::vector<std::string> notes;
+  PlanPrices prices;
+  prices.thresholds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
+  const RunStudyOptions trial;
+  std::optional<Run> simulated;
+  if (pricing.models) {
+    derive(study, *pricing.models, run, notes);
+    simulated.emplace(Run{study, *pricing.models, documents, run, *pricing.workload, trial});
+    prices.groups = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
+  }
+  PlannedRow planned = plan_with(study, pricing.models.get(), documents, *pricing.workload, prices, run);
+  notes.insert(notes.end(), planned.notes.begin(), planned.notes.end());
+  Packed packed;
+  packed.label = run.label;
+  packed.pack_ms = planned.pack_ms;
+  packed.plan = std::move(planned.plan);
+  packed.metrics = plan_metrics(documents.batches, packed.plan);
+  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
+  print_notes(notes, packed, log);
   return packed;
 }
 

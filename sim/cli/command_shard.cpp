@@ -62,14 +62,15 @@ struct Pricing {
 };
 
 std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pricing& pricing) {
-  const std::string cost = options.cost.empty() ? "flops" : options.cost;
-  if (cost == "quadratic") return std::make_unique<QuadraticWorkload>();
-  if (cost != "flops" && cost != "profiled")
-    throw UserError("--cost: expected quadratic, flops or profiled, found " + cost);
+  const auto cost = options.cost.empty()
+                        ? CostKind::flops
+                        : static_cast<CostKind>(choice_of(options.cost, "--cost", kCostKindNames));
+  if (cost == CostKind::quadratic) return std::make_unique<QuadraticWorkload>();
   if (!pricing.model)
-    throw UserError("--cost " + cost + ": needs --model, found none; --cost quadratic does not");
+    throw UserError("--cost " + std::string(kCostKindNames[static_cast<std::size_t>(cost)]) +
+                    ": needs --model, found none; --cost quadratic does not");
   const ModelShape& model = *pricing.model;
-  if (cost == "flops")
+  if (cost == CostKind::flops)
     return std::make_unique<FlopsWorkload>(model.hidden, std::int64_t{model.kv_heads} * model.head_dim);
   if (!pricing.profile) throw UserError("--cost profiled: needs --profile, found none");
   Layout layout;
@@ -102,17 +103,10 @@ Pricing load_pricing(const ShardCommandOptions& options) {
   return pricing;
 }
 
-template <class Choice>
-Choice choice_of(const std::string& text, const char* option, std::span<const std::string_view> names) {
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found != names.end()) return static_cast<Choice>(found - names.begin());
-  throw UserError(std::string(option) + ": expected one of " + joined(names) + ", found " + text);
-}
-
 ShardOptions rule_options(const ShardCommandOptions& options, const Pricing& pricing) {
   ShardOptions rule;
-  rule.remainder = choice_of<Remainder>(options.remainder, "--remainder", kRemainderNames);
-  rule.pad = choice_of<Pad>(options.pad, "--pad", kPadNames);
+  rule.remainder = static_cast<Remainder>(choice_of(options.remainder, "--remainder", kRemainderNames));
+  rule.pad = static_cast<Pad>(choice_of(options.pad, "--pad", kPadNames));
   rule.tile = options.tile;
   rule.block = options.block;
   rule.bucket_size = options.bucket_size;

@@ -8,15 +8,13 @@
 #include <cstdlib>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/base/sizes.h"
 
 namespace equipoise {
 
 Format parse_format(std::string_view text) {
-  if (text == "table") return Format::table;
-  if (text == "json") return Format::json;
-  if (text == "csv") return Format::csv;
-  throw UserError("--format: expected table, json or csv, found " + std::string(text));
+  return static_cast<Format>(choice_of(text, "--format", kFormatNames));
 }
 
 std::int64_t parse_length(std::string_view text, std::string_view option) {

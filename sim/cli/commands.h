@@ -9,6 +9,7 @@
 namespace equipoise {
 
 enum class Format { table, json, csv };
+inline constexpr std::string_view kFormatNames[] = {"table", "json", "csv"};
 
 // Throws UserError for anything but table, json and csv.
 Format parse_format(std::string_view text);

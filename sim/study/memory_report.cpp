@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "sim/report/text_table.h"
-#include "sim/study/run_study.h"
+#include "sim/study/step_runner.h"
+#include "sim/study/study_result.h"
 
 namespace equipoise {
 
@@ -23,23 +24,20 @@ std::string gib(double bytes) {
 
 }  // namespace
 
-PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& study,
-                     const RunModels& models, const ShardRule& shard, const StepOptions& options,
-                     const StepSettings& settings) {
+PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& plan, const ShardRule& rule) {
   PeakMoment moment;
   const MemoryPeak& peak = result.peak;
   for (std::size_t i = 0; i < result.steps.size() && moment.step < 0; ++i)
     if (result.steps[i].work.peak.parts.total() == peak.parts.total()) moment.step = static_cast<int>(i);
   if (moment.step < 0 || peak.op_index < 0) return moment;
   const auto number = static_cast<std::size_t>(moment.step);
-  if (settings.fidelity == Fidelity::op) {
+  if (run.options.steps.fidelity == Fidelity::op) {
     moment.op = result.steps[number].times.peak_op;
     return moment;
   }
-  StepOptions recorded = options;
+  StepOptions recorded = run.step_options();
   recorded.record_ops = true;
-  const StepTimes again =
-      StepRunner(study, models, shard, recorded, settings).run(plan.steps[number], number).times;
+  const StepTimes again = StepRunner(run, rule, recorded).run(plan.steps[number], number).times;
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
     return o.lane == peak.lane && o.stage == peak.stage && o.op == op;

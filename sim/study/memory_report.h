@@ -10,11 +10,13 @@
 #include <string>
 
 #include "policies/plan.h"
-#include "sim/study/step_runner.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/step_result.h"
 
 namespace equipoise {
 
 struct PolicyResult;
+struct Run;
 struct OutOfMemory;
 
 // When the op that sets the peak ran, in its step.
@@ -24,9 +26,7 @@ struct PeakMoment {
 };
 
 // Finds the step of result.peak and its op's time. `result` has its steps and its peak.
-PeakMoment find_peak(const PolicyResult& result, const Plan& plan, const Study& study,
-                     const RunModels& models, const ShardRule& shard, const StepOptions& options,
-                     const StepSettings& settings);
+PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& plan, const ShardRule& rule);
 
 std::string out_of_memory_text(const OutOfMemory& fault);
 // One line: "57.2 of 79.1 GiB on stage 0 of lane 0, CP rank 0, ...", categories by size.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "policies/policy_keys.h"
+#include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/graph/event_loop.h"
 #include "sim/engine/op/op_lowering.h"
 #include "sim/study/derive.h"

@@ -1,22 +1,11 @@
 #include "sim/study/step_runner.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
-#include <optional>
-#include <sstream>
 
-#include "policies/base/atomic_file.h"
-#include "policies/base/error.h"
-#include "sim/report/chakra.h"
 #include "sim/study/hardware.h"
 
 namespace equipoise {
 namespace {
-
-using nlohmann::ordered_json;
-
-constexpr std::size_t kListed = 10;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -52,181 +41,26 @@ std::vector<double> speeds_of(const OpFidelity& op, const Placement& placement) 
   return speed;
 }
 
-std::string file_name(const std::string& label) {
-  std::string name = label;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
-}
-
-double seconds(Picoseconds time) {
-  return to_seconds(time);  // as steps.csv
-}
-
-// What the step would take if an axis, a stage or the heaviest micro-batch were free. Under contention each
-// of these would be another run of the event loop: there it is contention alone.
-ordered_json if_free_json(const OpStepSimulator& op, const PathShares& shares,
-                          std::optional<std::pair<std::size_t, std::size_t>> heaviest) {
-  ordered_json if_free = ordered_json::object();
-  const auto add = [&](const std::string& name, Picoseconds without) {
-    const double all = seconds(op.result().makespan);
-    if_free[name] = {{"step_seconds", seconds(without)},
-                     {"speedup", all / std::max(seconds(without), 1e-12)}};
-  };
-  if (op.contention()) {
-    add("contention", op.makespan_without_contention());
-    return if_free;
-  }
-  const auto add_free = [&](const std::string& name, const Free& free) {
-    add(name, makespan_without(op.program(), op.op_options(), free));
-  };
-  for (std::size_t s = 0; s < kStreams; ++s) {
-    const auto stream = static_cast<Stream>(s);
-    if (stream == Stream::compute || shares.by_stream[s] == 0) continue;
-    Free free;
-    free.streams[s] = true;
-    add_free(name_of(stream), free);
-  }
-  for (std::size_t s = 0; s < shares.by_stage.size(); ++s) {
-    if (shares.by_stage[s] == 0 || shares.by_stage.size() == 1) continue;
-    Free free;
-    free.stage = static_cast<std::int32_t>(s);
-    add_free("stage " + std::to_string(s), free);
-  }
-  if (heaviest) {
-    Free free;
-    free.lane = static_cast<std::int32_t>(heaviest->first);
-    free.micro_batch = static_cast<std::int32_t>(heaviest->second);
-    add_free("heaviest_micro_batch", free);
-  }
-  return if_free;
-}
-
-// What sets one step's time.
-ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulator& op) {
-  const std::vector<PathSegment> path = op.critical_path();
-  const PathShares shares = share_path(op.program(), path);
-  ordered_json out = {{"step", number}, {"step_seconds", seconds(op.result().makespan)}};
-  ordered_json by_axis;
-  for (std::size_t s = 0; s < kStreams; ++s)
-    by_axis[name_of(static_cast<Stream>(s))] = seconds(shares.by_stream[s]);
-  out["by_axis"] = by_axis;
-  for (const Picoseconds time : shares.by_stage) out["by_stage"].push_back(seconds(time));
-  out["after_pipeline_seconds"] = seconds(shares.after_pipeline);
-  struct Entry {
-    Picoseconds time;
-    std::size_t lane, micro_batch;
-  };
-  std::vector<Entry> entries;
-  for (std::size_t l = 0; l < shares.by_micro_batch.size(); ++l)
-    for (std::size_t m = 0; m < shares.by_micro_batch[l].size(); ++m)
-      if (shares.by_micro_batch[l][m] > 0) entries.push_back({shares.by_micro_batch[l][m], l, m});
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.time > b.time; });
-  out["micro_batches"] = ordered_json::array();
-  for (std::size_t i = 0; i < std::min(kListed, entries.size()); ++i)
-    out["micro_batches"].push_back({{"lane", entries[i].lane},
-                                    {"micro_batch", entries[i].micro_batch},
-                                    {"seconds", seconds(entries[i].time)}});
-  const std::vector<DocumentShare> documents = share_by_document(step, path);
-  out["documents"] = ordered_json::array();
-  for (std::size_t i = 0; i < std::min(kListed, documents.size()); ++i)
-    out["documents"].push_back({{"document", documents[i].document}, {"seconds", documents[i].seconds}});
-  std::optional<std::pair<std::size_t, std::size_t>> heaviest;
-  if (!entries.empty()) heaviest = {entries.front().lane, entries.front().micro_batch};
-  out["if_free"] = if_free_json(op, shares, heaviest);
-  return out;
-}
-
 }  // namespace
 
-Fidelity parse_fidelity(const std::string& text) {
-  if (text == "stage") return Fidelity::stage;
-  if (text == "op") return Fidelity::op;
-  throw UserError("--fidelity: expected stage or op, found " + text);
-}
-
-std::vector<std::pair<int, double>> parse_stragglers(const std::string& text) {
-  std::vector<std::pair<int, double>> list;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ',');) {
-    std::istringstream in(item);
-    int gpu = -1;
-    char colon = 0;
-    double speed = 0;
-    if (!(in >> gpu >> colon >> speed) || colon != ':' || gpu < 0 || !(speed > 0) || speed > 10 ||
-        in.peek() != EOF)
-      throw UserError("--stragglers: expected GPU:SPEED pairs such as 12:0.8, found " + item);
-    for (const auto& [known, its_speed] : list)
-      if (known == gpu)
-        throw UserError("--stragglers: expected each GPU once, found GPU " + std::to_string(gpu) + " twice");
-    list.emplace_back(gpu, speed);
-  }
-  return list;
-}
-
-void check_stragglers(const StepSettings& settings, std::int64_t gpus) {
-  for (const auto& [gpu, speed] : settings.op.stragglers)
-    if (gpu < 0 || gpu >= gpus)
-      throw UserError("--stragglers: expected GPUs 0 to " + std::to_string(gpus - 1) + ", found " +
-                      std::to_string(gpu));
-}
-
-StepRunner::StepRunner(const Study& study, const RunModels& models, const ShardRule& shard,
-                       const StepOptions& options, const StepSettings& settings) {
+StepRunner::StepRunner(const Run& run, const ShardRule& rule, const StepOptions& options) {
+  const RunModels& models = run.models;
+  const StepSettings& settings = run.options.steps;
   if (settings.fidelity == Fidelity::stage) {
-    stage_ = std::make_unique<StepSimulator>(models.costs, shard, options, &models.memory);
+    stage_ = std::make_unique<StepSimulator>(models.costs, rule, options, &models.memory);
     return;
   }
-  if (settings.op.contention) fabric_ = fabric_of(study, models);
+  if (settings.op.contention) fabric_ = fabric_of(run.study, models);
   OpStepOptions op;
   op.fold_tp = settings.op.fold_tp;
   op.jitter = {settings.op.jitter, settings.op.seed};
   op.speed = speeds_of(settings.op, models.placement);
   op.fabric = fabric_.get();
-  op_ = std::make_unique<OpStepSimulator>(models.costs, shard, options, op, &models.memory);
+  op_ = std::make_unique<OpStepSimulator>(models.costs, rule, options, op, &models.memory);
 }
 
 StepResult StepRunner::run(const Step& step, std::size_t number) {
   return op_ ? op_->run(step, static_cast<std::int64_t>(number)) : stage_->run(step);
-}
-
-void write_details(const DetailOptions& details, const std::string& label, const Plan& plan,
-                   const Study& study, const RunModels& models, const ShardRule& shard,
-                   const StepOptions& options, const StepSettings& settings) {
-  if (details.directory.empty() || details.steps < 1) return;
-  const std::filesystem::path directory = details.directory;
-  std::error_code error;
-  std::filesystem::create_directories(directory / "timeline", error);
-  if (!error && settings.fidelity == Fidelity::op)
-    std::filesystem::create_directories(directory / "critical_path", error);
-  if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
-  StepOptions recorded = options;
-  recorded.record_ops = true;
-  StepRunner runner(study, models, shard, recorded, settings);
-  Timeline timeline((directory / "timeline" / (file_name(label) + ".pftrace")).string(), details.selection);
-  ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
-  for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
-    const StepResult result = runner.run(plan.steps[i], i);
-    const StepLoads loads{&models.memory, &result.work.lane_tokens,
-                          models.costs.framework().recompute_ahead && !options.strict_keep};
-    if (runner.op() == nullptr) {
-      timeline.add(plan.steps[i], result.times, loads);
-      continue;
-    }
-    timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),
-                 loads);
-    paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
-    if (!details.chakra || i > 0) continue;
-    const std::filesystem::path traces = directory / "chakra" / file_name(label);
-    std::filesystem::create_directories(traces, error);
-    if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
-    write_chakra(traces.string(), runner.op()->program(), models.placement, models.layout.zero == 0);
-  }
-  timeline.close();
-  if (runner.op() != nullptr)
-    write_file_atomically((directory / "critical_path" / (file_name(label) + ".json")).string(),
-                          paths.dump(2) + "\n");
 }
 
 }  // namespace equipoise

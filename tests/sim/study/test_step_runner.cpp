@@ -136,7 +136,7 @@ TEST_CASE("critical paths are of the steps that steps.csv has, contention or not
 
 TEST_CASE("fidelity and stragglers are read as typed or refused") {
   CHECK(parse_fidelity("op") == Fidelity::op);
-  CHECK_THROWS_WITH_AS(parse_fidelity("kernel"), "--fidelity: expected stage or op, found kernel", UserError);
+  CHECK_THROWS_WITH_AS(parse_fidelity("kernel"), "--fidelity: expected one of stage, op, found kernel", UserError);
   CHECK(parse_stragglers("3:0.5,10:0.9") == std::vector<std::pair<int, double>>{{3, 0.5}, {10, 0.9}});
   for (const char* bad : {"3", "3:0", "a:0.5", "3:0.5x", "-1:0.5"})
     CHECK_THROWS_AS(parse_stragglers(bad), UserError);

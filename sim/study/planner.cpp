@@ -1,0 +1,77 @@
+#include "sim/study/planner.h"
+
+#include <algorithm>
+
+#include "policies/packing/wlb.h"
+#include "policies/policy_keys.h"
+#include "policies/skrull/gds.h"
+#include "sim/study/group_search.h"
+#include "sim/study/simulate_plan.h"
+
+namespace equipoise {
+namespace {
+
+void search_thresholds(const PackingProblem& problem, const std::function<double(const Plan&)>& price,
+                       PolicyRun& row, std::vector<std::string>& notes) {
+  const double delay_bound = row.pack.of<WlbOptions>().delay_bound;
+  const ThresholdSearch found = search_wlb_thresholds(problem, price, delay_bound);
+  WlbOptions& wlb = row.pack.of<WlbOptions>();
+  wlb.queues = 0;
+  wlb.thresholds = found.thresholds;
+  std::string list;
+  for (const std::int64_t t : found.thresholds)
+    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  notes.push_back(row.label + ": thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
+                  std::to_string(found.plans_tried) + " plans tried)");
+}
+
+void note_plan(const DocumentSet& documents, const PolicyRun& row, const Plan& plan,
+               std::vector<std::string>& notes) {
+  const auto note = [&](const std::string& text) { notes.push_back(row.label + ": " + text); };
+  std::int64_t dropped = 0;
+  for (const Slice& s : plan.dropped) dropped += s.tokens();
+  if (!plan.dropped.empty())
+    note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
+         " tokens dropped (--oversize)");
+  for (const std::string& text : plan.notes) note(text);
+  if (row.policy().places_documents && !row.says("bucket_size") && row.pack.context > 1 &&
+      row.pack.of<SkrullOptions>().bucket_size >= longest_of(documents))
+    note(
+        "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
+        "bucket_size would distribute it");
+}
+
+}  // namespace
+
+PlannedRow plan_with(const Study& study, const RunModels* models, const DocumentSet& documents,
+                     const Workload& workload, const PlanPrices& prices, PolicyRun& row) {
+  PlannedRow planned;
+  const PackingProblem problem{documents.batches, row.pack, workload};
+  if (row.pack.of<WlbOptions>().search && uses_key(row.policy(), "search"))
+    search_thresholds(problem, prices.thresholds, row, planned.notes);
+  if (models != nullptr && chooses_groups(row))
+    choose_groups(study, *models, problem, prices.groups, row, planned.notes);
+  planned.plan = make_plan(row.policy(), problem);
+  for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
+  planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
+  note_plan(documents, row, planned.plan, planned.notes);
+  return planned;
+}
+
+PlannedRow plan_row(const Run& run, PolicyRun& row) {
+  // Groups are chosen at stage fidelity.
+  const RunStudyOptions trial = trial_options(run.options);
+  const Run quick{run.study, run.models, run.documents, row, run.workload, trial};
+  const PlanPrices prices{[&](const Plan& plan) { return trial_seconds(run, plan); },
+                          [&](const Plan& plan) { return trial_seconds_that_fit(quick, plan); }};
+  return plan_with(run.study, &run.models, run.documents, run.workload, prices, row);
+}
+
+std::int64_t longest_of(const DocumentSet& documents) {
+  std::int64_t longest = 0;
+  for (const GlobalBatch& batch : documents.batches)
+    for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
+  return longest;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,74 @@
+// How a study is run: fidelity, threads, what is kept and what is written.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "sim/report/timeline.h"
+
+namespace equipoise {
+
+enum class Fidelity { stage, op };
+inline constexpr std::string_view kFidelityNames[] = {"stage", "op"};
+Fidelity parse_fidelity(const std::string& text);  // throws UserError
+
+// Of `op` fidelity; the defaults make it agree with `stage`.
+struct OpFidelity {
+  bool fold_tp = true;
+  bool contention = false;  // flows share the links of the study's network
+  double jitter = 0;        // relative standard deviation of every op
+  std::uint64_t seed = 0;
+  std::vector<std::pair<int, double>> stragglers;  // GPU number, speed (0.8: 20% slower than nominal)
+
+  [[nodiscard]] bool is_plain() const { return !contention && jitter == 0 && stragglers.empty(); }
+};
+
+// "12:0.8,77:0.5". Throws UserError.
+std::vector<std::pair<int, double>> parse_stragglers(const std::string& text);
+
+struct StepSettings {
+  Fidelity fidelity = Fidelity::stage;
+  OpFidelity op;
+};
+
+// Throws UserError for stragglers that are not among the GPUs.
+void check_stragglers(const StepSettings& settings, std::int64_t gpus);
+
+// What is written of the first steps of every policy.
+struct DetailOptions {
+  std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing
+  int steps = 1;
+  TimelineSelection selection;
+  bool chakra = false;  // op fidelity: chakra/LABEL/step.GPU.et of the first step
+};
+
+struct RunStudyOptions {
+  int jobs = 1;              // threads; results do not depend on it
+  bool record_gpus = false;  // keep the compute seconds of every GPU
+  bool keep_plans = false;
+  StepSettings steps;          // fidelity
+  DetailOptions details;       // timelines and critical paths
+  bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
+  bool find_fits = true;       // search what would make a row run that does not (fit_search.h)
+  std::function<void(const std::string& label)> progress;  // called before each policy
+  const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
+};
+
+// The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.
+RunStudyOptions trial_options(const RunStudyOptions& options);
+
+// The user stopped the run; what was not finished is gone.
+struct Interrupted : std::exception {
+  const char* what() const noexcept override { return "interrupted"; }
+};
+
+// Throws Interrupted once options.stop is set.
+void end_if_stopped(const RunStudyOptions& options);
+
+}  // namespace equipoise

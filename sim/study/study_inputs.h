@@ -1,0 +1,23 @@
+// What all policies of a study share: its profile and its documents.
+#pragma once
+
+#include "policies/loader.h"
+#include "profiler/profile/profile.h"
+#include "sim/study/study.h"
+#include "traces/trace.h"
+
+namespace equipoise {
+
+struct StudyInputs {
+  Profile profile;
+  Trace trace;
+  DocumentSet documents;
+};
+
+// Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price.
+StudyInputs load_inputs(const Study& study);
+
+// The trace as the study's global batches. Throws UserError where it is too short.
+DocumentSet documents_of(const Study& study, const Trace& trace);
+
+}  // namespace equipoise

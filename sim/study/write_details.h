@@ -1,0 +1,14 @@
+// What can be looked at of a row's first steps: timelines and, at op fidelity, critical paths and Chakra
+// traces.
+#pragma once
+
+#include "policies/plan.h"
+#include "sim/study/run.h"
+
+namespace equipoise {
+
+// Simulates the first steps once more and writes what run.options.details asks for. Throws UserError where a
+// file cannot be written.
+void write_details(const Run& run, const Plan& plan, const ShardRule& rule);
+
+}  // namespace equipoise
