@@ -14,6 +14,7 @@
 #include "sim/report/plan_json.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
