@@ -28,6 +28,7 @@ struct Segment {
     const std::int64_t q = queries();
     return q * (q_begin - kv_begin) + q * (q + 1) / 2;
   }
+  friend bool operator==(const Segment&, const Segment&) = default;
 };
 
 // The sharding of one micro-batch over c ranks. Flat, so that a caller can reuse one for many micro-batches
@@ -52,6 +53,12 @@ struct Sharding {
   [[nodiscard]] std::span<const Segment> of_rank(int rank) const {
     const auto r = static_cast<std::size_t>(rank);
     return std::span(segments).subspan(rank_begin[r], rank_begin[r + 1] - rank_begin[r]);
+  }
+  // The same result, whatever the work space holds.
+  friend bool operator==(const Sharding& a, const Sharding& b) {
+    return a.segments == b.segments && a.rank_begin == b.rank_begin && a.rank_tokens == b.rank_tokens &&
+           a.rank_local_tokens == b.rank_local_tokens && a.padding_tokens == b.padding_tokens &&
+           a.chosen == b.chosen && a.placement == b.placement && a.fits == b.fits && a.strided == b.strided;
   }
 };
 

@@ -28,6 +28,7 @@ struct LayerTimeline {
     std::size_t run = 0;  // the run of local work that it lies in
     std::vector<Picoseconds> lead,
         duration;  // by rank; lead: from the exchange before it, or the run's begin
+    friend bool operator==(const Exchange&, const Exchange&) = default;
   };
   std::vector<Exchange> exchanges;  // in order; only with expert parallelism
 
@@ -48,6 +49,7 @@ struct LayerTimeline {
   [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);
+  friend bool operator==(const LayerTimeline&, const LayerTimeline&) = default;
 };
 
 // Moves the clocks of all ranks over `layers` such layers: O(ranks x syncs), or that times the layers where

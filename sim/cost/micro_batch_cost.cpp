@@ -58,11 +58,11 @@ void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
 void MicroBatchCost::begin(int context, const LayerCounts& layers) {
   ranks = context;
   for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    if (layers[k] == 0) continue;
+    const int of_kind = layers[k] > 0 ? context : 0;
     for (LayerTimeline* layer : {&forward[k], &backward[k], &full[k], &input_gradient[k]})
-      layer->reset(context);
+      layer->reset(of_kind);
     for (auto* of_rank : {&weight_gradient[k], &compute_forward[k], &compute_backward[k]})
-      of_rank->assign(at(context), 0);
+      of_rank->assign(at(of_kind), 0);
     exposed_forward[k].fill(0);
     exposed_backward[k].fill(0);
   }

@@ -26,6 +26,7 @@ struct ShardRule {
 struct EndCost {
   std::vector<Picoseconds> total, compute;
   std::array<Picoseconds, kStreams> exposed{};  // mean of ranks
+  friend bool operator==(const EndCost&, const EndCost&) = default;
 };
 
 // Attention over all keys up to the query's own, or over a window of them.
@@ -37,7 +38,7 @@ constexpr std::size_t mask_of(LayerKind kind) {
 struct MicroBatchCost {
   // Makes it that of a micro-batch that does nothing. A result is used again and again, and not every
   // micro-batch fills all of it (one without CP exchange sends no K and V). Kinds of layers that the model
-  // does not have stay as they are.
+  // does not have take no time on no ranks.
   void begin(int context, const LayerCounts& layers);
 
   int ranks = 1;
@@ -66,6 +67,7 @@ struct MicroBatchCost {
   double kv_sent_tokens = 0;    // received by all ranks together, mean of layers
   double kv_useful_tokens = 0;  // of those, attended to by a query of the receiver
   RangeUse use;
+  friend bool operator==(const MicroBatchCost&, const MicroBatchCost&) = default;
 };
 
 // Where the expert-parallel exchanges of a list of local ops lie: what runs before the first and between the

@@ -34,6 +34,7 @@ struct LaneAccounts {
   std::vector<Picoseconds> recompute;           // stage: recomputing time, slowest rank
   std::array<Picoseconds, kStreams> exposed{};  // mean of ranks, summed over stages
   Picoseconds recompute_exposed = 0;            // the part of it that is in `recompute`, too
+  friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };
 
 class LaneEngine {
@@ -88,6 +89,7 @@ class LaneEngine {
   [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
   [[noreturn]] void report_stall(const Schedule& schedule) const;
 
+  // Of the latest run.
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.

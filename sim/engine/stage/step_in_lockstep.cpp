@@ -21,7 +21,7 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
   }
   LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
-  exposed_sum_[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
+  sums_.exposed[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
   for (std::size_t l = 0; l < lanes.size(); ++l)
     members[static_cast<std::size_t>(crew.lanes[l].lane)].timing = done[l];
 }

@@ -79,7 +79,8 @@ int StepSimulator::last_barrier_group(const Step& step) {
 
 const Schedule& StepSimulator::schedule_for(const Lane& lane) {
   const ScheduleInput input = schedule_input(lane.micro_batches, costs_.layout(), options_, group_sizes_);
-  if (group_sizes_ != schedule_groups_ || schedule_.ops.empty()) {
+  if (group_sizes_ != schedule_groups_) {
+    schedule_groups_.clear();  // a schedule that refuses its input leaves half of one
     options_.schedule->make_into(input, schedule_);
     assert(schedule_problems(input, schedule_).empty());
     schedule_groups_ = group_sizes_;
@@ -96,9 +97,9 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
       gpu_attention_.add(index, static_cast<int>(s), r, to_seconds(accounts_.attention[s * c + r]));
     }
   for (std::size_t s = 0; s < kStreams; ++s)
-    exposed_sum_[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
-  recompute_sum_ += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
-  recompute_exposed_sum_ += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
+    sums_.exposed[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
+  sums_.recompute += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
+  sums_.recompute_exposed += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
   for (std::size_t j = 0; j < micro_batch_count_; ++j) {
     const MicroBatch& micro_batch = lane.micro_batches[j];
     const MicroBatchCost& cost = micro_batches_[j];
@@ -108,10 +109,10 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
         const auto& attention = cost.attention_forward[mask];
         const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
         if (layers == 0) continue;
-        attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-        attention_mean_ += layers *
-                           to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-                           static_cast<double>(c);
+        sums_.attention_max += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
+        sums_.attention_mean +=
+            layers * to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+            static_cast<double>(c);
       }
       result.work.kv_sent_tokens += cost.kv_sent_tokens;
       result.work.kv_useful_tokens += cost.kv_useful_tokens;
@@ -187,8 +188,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
 
 StepResult StepSimulator::run(const Step& step) {
   StepResult result;
-  attention_max_ = attention_mean_ = recompute_sum_ = recompute_exposed_sum_ = 0;
-  exposed_sum_.fill(0);
+  sums_ = {};
   gpu_compute_.begin_step(step, costs_.layout(), 1);
   gpu_attention_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
@@ -222,12 +222,12 @@ void StepSimulator::finish(StepResult& result) {
   result.times.compute = gpu_compute_.spread();
   result.times.attention = gpu_attention_.spread();
   if (options_.record_gpus) result.times.gpu_compute = gpu_compute_.seconds();
-  result.times.recompute_seconds = recompute_sum_ / gpus;
-  result.times.recompute_exposed_seconds = recompute_exposed_sum_ / gpus;
-  for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = exposed_sum_[s] / gpus;
+  result.times.recompute_seconds = sums_.recompute / gpus;
+  result.times.recompute_exposed_seconds = sums_.recompute_exposed / gpus;
+  for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = sums_.exposed[s] / gpus;
   result.times.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
       to_seconds(result.times.gradient_wait);
-  result.times.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
+  result.times.cp_imbalance = sums_.attention_mean > 0 ? sums_.attention_max / sums_.attention_mean : 1.0;
 }
 
 }  // namespace equipoise

@@ -62,11 +62,14 @@ class StepSimulator {
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
-  // Sums over the lanes of the step.
+  // Sums over the lanes of the step at hand, in seconds of all its ranks; begun anew with every step.
+  struct Sums {
+    double attention_max = 0, attention_mean = 0;  // over micro-batches
+    double recompute = 0, recompute_exposed = 0;
+    std::array<double, kStreams> exposed{};
+  };
+  Sums sums_;
   GpuCompute gpu_compute_, gpu_attention_;
-  double attention_max_ = 0, attention_mean_ = 0;
-  std::array<double, kStreams> exposed_sum_{};
-  double recompute_sum_ = 0, recompute_exposed_sum_ = 0;
 };
 
 }  // namespace equipoise

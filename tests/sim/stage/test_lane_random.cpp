@@ -92,3 +92,50 @@ TEST_CASE("Scaling all times by k scales every clock by k and leaves the bubble 
     REQUIRE(more.bubble == doctest::Approx(once.bubble).epsilon(1e-12));
   }
 }
+
+TEST_CASE("A lane's results are those of a fresh engine, whatever lane ran before") {
+  // All schedules on one layout, lanes of unlike lengths, CP degrees, groups, hops and starts.
+  for (const auto& [stages, virtual_stages] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
+    const ModelShape model = model_of(stages * virtual_stages);
+    Layout layout = pipeline_of(stages, virtual_stages);
+    layout.recompute = Recompute::layers;
+    layout.recompute_layers = 1;
+    LaneEngine reused(model, layout);
+    LaneAccounts again;
+    SplitMix64 random(11);
+    for (int round = 0; round < 200; ++round) {
+      CAPTURE(round);
+      const std::vector<std::string_view> names =
+          virtual_stages > 1 ? std::vector<std::string_view>{"interleaved-1f1b"}
+                             : std::vector<std::string_view>{"gpipe", "1f1b", "zb-h1", "state-aware-1f1b"};
+      const std::string_view name = names[random.next() % names.size()];
+      Case c = random_case(random, name);
+      if (virtual_stages > 1) {
+        c.forward.assign(static_cast<std::size_t>(stages * pick(random, 1, 3)), 8);
+        c.groups.assign(c.forward.size(), 1);
+      }
+      HandLane lane = hand_lane(c.forward, c.groups);
+      const int ranks = pick(random, 1, 4);
+      for (std::size_t j = 0; j < lane.costs.size(); ++j) {
+        lane.costs[j] = hand_cost(static_cast<Picoseconds>(c.forward[j]), pick(random, 1, 90), ranks, c.hop);
+        if (random.next() % 3 == 0) lane.micro_batches[j].recompute_layers = pick(random, 0, stages);
+        for (auto& exposed : lane.costs[j].exposed_forward) exposed.fill(pick(random, 0, 5));
+      }
+      const Schedule schedule = schedule_policy(name).make(
+          {stages, virtual_stages, lane.groups, c.options.keep, c.options.strict_keep});
+      const Picoseconds start = pick(random, 0, 1000);
+      std::vector<StageOp> ops, expected_ops;
+      const LaneResult result =
+          reused.run(schedule, lane.micro_batches, lane.costs, c.options, start, 3, again, &ops);
+      LaneEngine fresh(model, layout);
+      LaneAccounts accounts;
+      const LaneResult expected =
+          fresh.run(schedule, lane.micro_batches, lane.costs, c.options, start, 3, accounts, &expected_ops);
+      REQUIRE(result == expected);
+      REQUIRE(again == accounts);
+      REQUIRE(ops == expected_ops);
+      REQUIRE(reused.grad_ready() == fresh.grad_ready());
+      REQUIRE(reused.end() == fresh.end());
+    }
+  }
+}
