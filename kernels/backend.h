@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "kernels/ops.h"
+#include "kernels/row_ops.h"
 
 namespace equipoise::kernels {
 
@@ -37,8 +38,6 @@ class AttentionPlan {
   AttentionPlan& operator=(const AttentionPlan&) = delete;
   virtual ~AttentionPlan() = default;
 };
-
-enum class Pass { forward, backward };
 
 struct AttentionGradients {
   void* query = nullptr;
@@ -104,34 +103,8 @@ class Backend {
 
   virtual void gemm(const GemmShape& shape, const void* a, const void* b, void* c) = 0;
 
-  // out = x / sqrt(mean(x^2) + epsilon) * weight; `inverse_rms` (rows) is kept for the backward pass.
-  virtual void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
-                        float* inverse_rms) = 0;
-  // `weight_gradient` (columns, f32) is added to.
-  virtual void rms_norm_backward(const Rows& shape, const void* x, const void* weight,
-                                 const float* inverse_rms, const void* out_gradient, void* x_gradient,
-                                 float* weight_gradient) = 0;
-  // In place. `table` holds (position, head_dim / 2, {cos, sin}); `inverse` rotates back: the backward pass.
-  virtual void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
-                    void* x) = 0;
-  // gate_up is (rows, 2 * columns), the gate first; out = gate * sigmoid(gate) * up.
-  virtual void swiglu(const Rows& shape, const void* gate_up, void* out) = 0;
-  virtual void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
-                               void* gate_up_gradient) = 0;
-  // One Adam step on f32 master weights; writes the weights in the backend's element type.
-  virtual void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean,
-                         float* square, void* weights) = 0;
-  virtual void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) = 0;
-  // Logits (rows, columns) hold the vocabulary's shard [first_token, first_token + columns). `log_sum` is the
-  // log of the shard's sum of exponentials, `target_logit` the target's logit or 0 if it lies in another
-  // shard, so a row's loss is (log of the sum over shards of exp(log_sum)) - (sum over shards of
-  // target_logit).
-  virtual void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
-                             const std::int32_t* targets, float* log_sum, float* target_logit) = 0;
-  // `log_sum` is over all shards; `row_weight` scales each row's gradient (the loss normaliser).
-  virtual void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
-                                      const std::int32_t* targets, const float* log_sum,
-                                      const float* row_weight, void* logits_gradient) = 0;
+  // A row-wise or elementwise op of row_ops.h, e.g. run(Swiglu{shape, gate_up, out}).
+  virtual void run(const RowCall& call) = 0;
 };
 
 std::unique_ptr<Backend> make_cpu_backend();

@@ -2,8 +2,10 @@
 // All matrices are row-major and contiguous; token rows come first, then heads, then the head dimension.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 namespace equipoise::kernels {
 
@@ -12,6 +14,13 @@ enum class ElementType { f32, bf16 };
 
 constexpr std::size_t bytes_of(ElementType type) {
   return type == ElementType::f32 ? 4 : 2;
+}
+
+enum class Pass { forward, backward };
+inline constexpr std::array<std::string_view, 2> kPassNames{"forward", "backward"};
+
+constexpr std::string_view name_of(Pass pass) {
+  return kPassNames[static_cast<std::size_t>(pass)];
 }
 
 struct AttentionShape {

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <new>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -53,6 +54,8 @@ class CpuAttentionPlan : public AttentionPlan {
 
 class CpuBackend : public Backend {
  public:
+  explicit CpuBackend(const CpuKernels& kernels) : kernels_(kernels) {}
+
   [[nodiscard]] std::string_view name() const override { return "cpu"; }
   [[nodiscard]] ElementType element_type() const override { return ElementType::f32; }
 
@@ -177,48 +180,8 @@ class CpuBackend : public Backend {
 #endif
   }
 
-  void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
-                float* inverse_rms) override {
-    kernels_.rms_norm(shape, epsilon, static_cast<const float*>(x), static_cast<const float*>(weight),
-                      static_cast<float*>(out), inverse_rms);
-  }
-  void rms_norm_backward(const Rows& shape, const void* x, const void* weight, const float* inverse_rms,
-                         const void* out_gradient, void* x_gradient, float* weight_gradient) override {
-    kernels_.rms_norm_backward(shape, static_cast<const float*>(x), static_cast<const float*>(weight),
-                               inverse_rms, static_cast<const float*>(out_gradient),
-                               static_cast<float*>(x_gradient), weight_gradient);
-  }
-  void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
-            void* x) override {
-    kernels_.rope(shape, inverse, positions, table, static_cast<float*>(x));
-  }
-  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
-    kernels_.swiglu(shape, static_cast<const float*>(gate_up), static_cast<float*>(out));
-  }
-  void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
-                       void* gate_up_gradient) override {
-    kernels_.swiglu_backward(shape, static_cast<const float*>(gate_up),
-                             static_cast<const float*>(out_gradient), static_cast<float*>(gate_up_gradient));
-  }
-  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
-                 void* weights) override {
-    kernels_.adam_step(step, static_cast<const float*>(gradient), master, mean, square,
-                       static_cast<float*>(weights));
-  }
-  void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
-    kernels_.residual_add(elements, static_cast<const float*>(x), static_cast<const float*>(residual),
-                          static_cast<float*>(out));
-  }
-  void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
-                     const std::int32_t* targets, float* log_sum, float* target_logit) override {
-    kernels_.cross_entropy(shape, first_token, static_cast<const float*>(logits), targets, log_sum,
-                           target_logit);
-  }
-  void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
-                              const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                              void* logits_gradient) override {
-    kernels_.cross_entropy_backward(shape, first_token, static_cast<const float*>(logits), targets, log_sum,
-                                    row_weight, static_cast<float*>(logits_gradient));
+  void run(const RowCall& call) override {
+    std::visit([&](const auto& one) { kernels_.row_op(call.index(), &one); }, call);
   }
 
  private:
@@ -248,7 +211,7 @@ class CpuBackend : public Backend {
     }
   };
 
-  const CpuKernels& kernels_ = cpu_kernels();
+  const CpuKernels& kernels_;
   PaceOperands pace_operands_;
   std::chrono::steady_clock::time_point start_;
   double start_cpu_ = 0;
@@ -257,7 +220,11 @@ class CpuBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend() {
-  return std::make_unique<CpuBackend>();
+  return make_cpu_backend(cpu_kernels());
+}
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuKernels& kernels) {
+  return std::make_unique<CpuBackend>(kernels);
 }
 
 }  // namespace equipoise::kernels

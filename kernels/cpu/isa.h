@@ -4,10 +4,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "kernels/ops.h"
+#include "kernels/row_ops.h"
 
 namespace equipoise::kernels {
+
+class Backend;
 
 struct AttentionInputs {
   AttentionShape shape;
@@ -33,21 +37,8 @@ struct CpuKernels {
   void (*attention_backward)(const AttentionBackwardInputs&, const Piece&, float* workspace, float* dq,
                              float* dk, float* dv);
   void (*gemm)(const GemmShape&, const float* a, const float* b, float* c);  // where no library is linked
-  void (*rms_norm)(const Rows&, float epsilon, const float* x, const float* weight, float* out,
-                   float* inverse_rms);
-  void (*rms_norm_backward)(const Rows&, const float* x, const float* weight, const float* inverse_rms,
-                            const float* dout, float* dx, float* dweight);
-  void (*rope)(const RopeShape&, bool inverse, const std::int32_t* positions, const float* table, float* x);
-  void (*swiglu)(const Rows&, const float* gate_up, float* out);
-  void (*swiglu_backward)(const Rows&, const float* gate_up, const float* dout, float* dgate_up);
-  void (*adam_step)(const AdamStep&, const float* gradient, float* master, float* mean, float* square,
-                    float* weights);
-  void (*residual_add)(std::int64_t elements, const float* x, const float* residual, float* out);
-  void (*cross_entropy)(const Rows&, std::int64_t first_token, const float* logits,
-                        const std::int32_t* targets, float* log_sum, float* target_logit);
-  void (*cross_entropy_backward)(const Rows&, std::int64_t first_token, const float* logits,
-                                 const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                                 float* dlogits);
+  // A row op by its place in kRowOps; `call` are its arguments, the alternative of RowCall at that place.
+  void (*row_op)(std::size_t op, const void* call);
 };
 
 // The tables this processor can run, best first; never empty.
@@ -59,5 +50,8 @@ CpuKernelChoices cpu_kernel_choices();
 
 // The best one.
 const CpuKernels& cpu_kernels();
+
+// The CPU backend on one of the tables: tests try each that the processor can run.
+std::unique_ptr<Backend> make_cpu_backend(const CpuKernels& kernels);
 
 }  // namespace equipoise::kernels

@@ -12,14 +12,6 @@ const CpuKernels kKernels = {EQUIPOISE_TEXT(EQUIPOISE_ISA),
                              attention_forward,
                              attention_backward,
                              gemm,
-                             rms_norm,
-                             rms_norm_backward,
-                             rope,
-                             swiglu,
-                             swiglu_backward,
-                             adam_step,
-                             residual_add,
-                             cross_entropy,
-                             cross_entropy_backward};
+                             run_row_op};
 
 }  // namespace equipoise::kernels::EQUIPOISE_ISA

@@ -42,45 +42,55 @@ Vector sigmoid(Vector x) {
   return 1.0F / (1.0F + exp_of(-larger(x, broadcast(-87.0F))));
 }
 
-}  // namespace
+const float* in(const void* elements) {
+  return static_cast<const float*>(elements);
+}
+float* to(void* elements) {
+  return static_cast<float*>(elements);
+}
 
-void rms_norm(const Rows& shape, float epsilon, const float* x, const float* weight, float* out,
-              float* inverse_rms) {
+void run(const RmsNorm& call) {
+  const Rows shape = call.shape;
+  const float* weight = in(call.weight);
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* in = x + row * shape.columns;
-    float* to = out + row * shape.columns;
-    const float mean = dot(in, in, shape.columns) / static_cast<float>(shape.columns);
-    const float inverse = 1.0F / __builtin_sqrtf(mean + epsilon);
-    inverse_rms[row] = inverse;
-    for_vectors(shape.columns, [&](auto read, auto write) { write(to, read(in) * inverse * read(weight)); });
+    const float* x = in(call.x) + row * shape.columns;
+    float* out = to(call.out) + row * shape.columns;
+    const float mean = dot(x, x, shape.columns) / static_cast<float>(shape.columns);
+    const float inverse = 1.0F / __builtin_sqrtf(mean + call.epsilon);
+    call.inverse_rms[row] = inverse;
+    for_vectors(shape.columns, [&](auto read, auto write) { write(out, read(x) * inverse * read(weight)); });
   }
 }
 
-void rms_norm_backward(const Rows& shape, const float* x, const float* weight, const float* inverse_rms,
-                       const float* dout, float* dx, float* dweight) {
+void run(const RmsNormBackward& call) {
+  const Rows shape = call.shape;
+  const float* weight = in(call.weight);
+  float* dweight = call.weight_gradient;
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* in = x + row * shape.columns;
-    const float* gradient = dout + row * shape.columns;
-    float* to = dx + row * shape.columns;
-    const float inverse = inverse_rms[row];
+    const float* x = in(call.x) + row * shape.columns;
+    const float* gradient = in(call.out_gradient) + row * shape.columns;
+    float* dx = to(call.x_gradient) + row * shape.columns;
+    const float inverse = call.inverse_rms[row];
     Vector sum = broadcast(0.0F);
     for_vectors(shape.columns, [&](auto read, auto write) {
-      const Vector product = read(in) * read(gradient);
+      const Vector product = read(x) * read(gradient);
       sum += product * read(weight);
       write(dweight, read(dweight) + product * inverse);
     });
     const float pull = sum_of(sum) * inverse * inverse / static_cast<float>(shape.columns);
     for_vectors(shape.columns, [&](auto read, auto write) {
-      write(to, (read(gradient) * read(weight) - read(in) * pull) * inverse);
+      write(dx, (read(gradient) * read(weight) - read(x) * pull) * inverse);
     });
   }
 }
 
-void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table, float* x) {
+void run(const Rope& call) {
+  const RopeShape shape = call.shape;
   const int half = shape.head_dim / 2;
-  const float direction = inverse ? -1.0F : 1.0F;
+  const float direction = call.inverse ? -1.0F : 1.0F;
+  float* x = to(call.x);
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* angle = table + static_cast<std::int64_t>(positions[row]) * shape.head_dim;
+    const float* angle = call.table + static_cast<std::int64_t>(call.positions[row]) * shape.head_dim;
     for (int head = 0; head < shape.heads; ++head) {
       float* low = x + (row * shape.heads + head) * shape.head_dim;
       float* high = low + half;
@@ -96,24 +106,26 @@ void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, c
   }
 }
 
-void swiglu(const Rows& shape, const float* gate_up, float* out) {
+void run(const Swiglu& call) {
+  const Rows shape = call.shape;
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* gate = gate_up + row * 2 * shape.columns;
+    const float* gate = in(call.gate_up) + row * 2 * shape.columns;
     const float* up = gate + shape.columns;
-    float* to = out + row * shape.columns;
+    float* out = to(call.out) + row * shape.columns;
     for_vectors(shape.columns, [&](auto read, auto write) {
       const Vector g = read(gate);
-      write(to, g * sigmoid(g) * read(up));
+      write(out, g * sigmoid(g) * read(up));
     });
   }
 }
 
-void swiglu_backward(const Rows& shape, const float* gate_up, const float* dout, float* dgate_up) {
+void run(const SwigluBackward& call) {
+  const Rows shape = call.shape;
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* gate = gate_up + row * 2 * shape.columns;
+    const float* gate = in(call.gate_up) + row * 2 * shape.columns;
     const float* up = gate + shape.columns;
-    const float* gradient = dout + row * shape.columns;
-    float* dgate = dgate_up + row * 2 * shape.columns;
+    const float* gradient = in(call.out_gradient) + row * shape.columns;
+    float* dgate = to(call.gate_up_gradient) + row * 2 * shape.columns;
     float* dup = dgate + shape.columns;
     for_vectors(shape.columns, [&](auto read, auto write) {
       const Vector g = read(gate);
@@ -126,8 +138,13 @@ void swiglu_backward(const Rows& shape, const float* gate_up, const float* dout,
   }
 }
 
-void adam_step(const AdamStep& step, const float* gradient, float* master, float* mean, float* square,
-               float* weights) {
+void run(const Adam& call) {
+  const AdamStep step = call.step;
+  const float* gradient = in(call.gradient);
+  float* master = call.master;
+  float* mean = call.mean;
+  float* square = call.square;
+  float* weights = to(call.weights);
   for (std::int64_t i = 0; i < step.elements; ++i) {
     const float g = gradient[i];
     mean[i] = step.beta1 * mean[i] + (1.0F - step.beta1) * g;
@@ -137,43 +154,62 @@ void adam_step(const AdamStep& step, const float* gradient, float* master, float
   }
 }
 
-void residual_add(std::int64_t elements, const float* x, const float* residual, float* out) {
-  for_vectors(elements, [&](auto read, auto write) { write(out, read(x) + read(residual)); });
+void run(const ResidualAdd& call) {
+  const float* x = in(call.x);
+  const float* residual = in(call.residual);
+  float* out = to(call.out);
+  for_vectors(call.elements, [&](auto read, auto write) { write(out, read(x) + read(residual)); });
 }
 
-void cross_entropy(const Rows& shape, std::int64_t first_token, const float* logits,
-                   const std::int32_t* targets, float* log_sum, float* target_logit) {
+void run(const CrossEntropy& call) {
+  const Rows shape = call.shape;
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* in = logits + row * shape.columns;
-    Vector high = broadcast(in[0]);
+    const float* logits = in(call.logits) + row * shape.columns;
+    Vector high = broadcast(logits[0]);
     std::int64_t j = 0;
-    for (; j + kLanes <= shape.columns; j += kLanes) high = larger(high, load(in + j));
+    for (; j + kLanes <= shape.columns; j += kLanes) high = larger(high, load(logits + j));
     float highest = largest_of(high);
-    for (; j < shape.columns; ++j) highest = in[j] > highest ? in[j] : highest;
+    for (; j < shape.columns; ++j) highest = logits[j] > highest ? logits[j] : highest;
     Vector sum = broadcast(0.0F);
-    for (j = 0; j + kLanes <= shape.columns; j += kLanes) sum += exp_of(load(in + j) - highest);
+    for (j = 0; j + kLanes <= shape.columns; j += kLanes) sum += exp_of(load(logits + j) - highest);
     if (j < shape.columns) {
-      const Vector rest = exp_of(load_some(in + j, shape.columns - j, highest) - highest);
+      const Vector rest = exp_of(load_some(logits + j, shape.columns - j, highest) - highest);
       for (std::int64_t lane = 0; lane < shape.columns - j; ++lane) sum[lane] += rest[lane];
     }
-    log_sum[row] = highest + __builtin_logf(sum_of(sum));
-    const std::int64_t target = targets[row] - first_token;
-    target_logit[row] = target >= 0 && target < shape.columns ? in[target] : 0.0F;
+    call.log_sum[row] = highest + __builtin_logf(sum_of(sum));
+    const std::int64_t target = call.targets[row] - call.first_token;
+    call.target_logit[row] = target >= 0 && target < shape.columns ? logits[target] : 0.0F;
   }
 }
 
-void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const float* logits,
-                            const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                            float* dlogits) {
+void run(const CrossEntropyBackward& call) {
+  const Rows shape = call.shape;
   for (std::int64_t row = 0; row < shape.rows; ++row) {
-    const float* in = logits + row * shape.columns;
-    float* to = dlogits + row * shape.columns;
-    const float total = log_sum[row];
-    const float weight = row_weight[row];
-    for_vectors(shape.columns, [&](auto read, auto write) { write(to, exp_of(read(in) - total) * weight); });
-    const std::int64_t target = targets[row] - first_token;
-    if (target >= 0 && target < shape.columns) to[target] -= weight;
+    const float* logits = in(call.logits) + row * shape.columns;
+    float* dlogits = to(call.logits_gradient) + row * shape.columns;
+    const float total = call.log_sum[row];
+    const float weight = call.row_weight[row];
+    for_vectors(shape.columns,
+                [&](auto read, auto write) { write(dlogits, exp_of(read(logits) - total) * weight); });
+    const std::int64_t target = call.targets[row] - call.first_token;
+    if (target >= 0 && target < shape.columns) dlogits[target] -= weight;
   }
+}
+
+// One function a row op, in the order of kRowOps. Everything here has internal linkage: a function of the
+// standard library that this file instantiated would be shared with the copies for other instruction sets.
+using Kernel = void (*)(const void* call);
+template <class Calls>
+struct KernelsOf;
+template <class... Calls>
+struct KernelsOf<std::variant<Calls...>> {
+  static constexpr Kernel kAll[] = {[](const void* call) { run(*static_cast<const Calls*>(call)); }...};
+};
+
+}  // namespace
+
+void run_row_op(std::size_t op, const void* call) {
+  KernelsOf<RowCall>::kAll[op](call);
 }
 
 }  // namespace equipoise::kernels::EQUIPOISE_ISA

@@ -29,13 +29,6 @@ double host_seconds() {
 constexpr double kLongestHead = 0.05;  // seconds that a GPU is kept busy while calls are queued, at most
 constexpr double kStarvedShare = 0.1;  // issuing calls for less than this share of their time starves no GPU
 
-const bf16* in(const void* data) {
-  return static_cast<const bf16*>(data);
-}
-bf16* to(void* data) {
-  return static_cast<bf16*>(data);
-}
-
 class DeviceMemory {
  public:
   explicit DeviceMemory(std::size_t bytes) {
@@ -258,50 +251,14 @@ class CudaBackend : public Backend {
       round.graph->execute(cudnn_, pointers, mine.workspace.data());
       if (i == 0) continue;
       const auto elements = static_cast<std::int64_t>(mine.key_bytes / sizeof(bf16));
-      residual_add(elements, gradients.key, pointers.key_gradient, gradients.key);
-      residual_add(elements, gradients.value, pointers.value_gradient, gradients.value);
+      run(ResidualAdd{elements, gradients.key, pointers.key_gradient, gradients.key});
+      run(ResidualAdd{elements, gradients.value, pointers.value_gradient, gradients.value});
     }
   }
 
   void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override { gemm_(shape, a, b, c); }
 
-  void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
-                float* inverse_rms) override {
-    launch_rms_norm(shape, epsilon, in(x), in(weight), to(out), inverse_rms);
-  }
-  void rms_norm_backward(const Rows& shape, const void* x, const void* weight, const float* inverse_rms,
-                         const void* out_gradient, void* x_gradient, float* weight_gradient) override {
-    launch_rms_norm_backward(shape, in(x), in(weight), inverse_rms, in(out_gradient), to(x_gradient),
-                             weight_gradient, properties_.multiProcessorCount);
-  }
-  void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
-            void* x) override {
-    launch_rope(shape, inverse, positions, table, to(x));
-  }
-  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
-    launch_swiglu(shape, in(gate_up), to(out));
-  }
-  void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
-                       void* gate_up_gradient) override {
-    launch_swiglu_backward(shape, in(gate_up), in(out_gradient), to(gate_up_gradient));
-  }
-  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
-                 void* weights) override {
-    launch_adam_step(step, in(gradient), master, mean, square, to(weights));
-  }
-  void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
-    launch_residual_add(elements, in(x), in(residual), to(out));
-  }
-  void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
-                     const std::int32_t* targets, float* log_sum, float* target_logit) override {
-    launch_cross_entropy(shape, first_token, in(logits), targets, log_sum, target_logit);
-  }
-  void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
-                              const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                              void* logits_gradient) override {
-    launch_cross_entropy_backward(shape, first_token, in(logits), targets, log_sum, row_weight,
-                                  to(logits_gradient));
-  }
+  void run(const RowCall& call) override { launch(call, properties_.multiProcessorCount); }
 
  private:
   static DeclaredAttention declare(const AttentionShape& shape, std::span<const Piece> pieces, Pass pass) {

@@ -312,82 +312,102 @@ void launch_spin(double seconds) {
   launched("spin");
 }
 
-void launch_rms_norm(const Rows& shape, float epsilon, const bf16* x, const bf16* weight, bf16* out,
-                     float* inverse_rms) {
+namespace {
+
+const bf16* in(const void* elements) {
+  return static_cast<const bf16*>(elements);
+}
+bf16* to(void* elements) {
+  return static_cast<bf16*>(elements);
+}
+
+void launch_op(const RmsNorm& call, int) {
+  const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? rms_norm<8> : rms_norm<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, epsilon, x, weight, out,
-                                                              inverse_rms);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(
+      shape.columns, call.epsilon, in(call.x), in(call.weight), to(call.out), call.inverse_rms);
   launched("rms_norm");
 }
 
-void launch_rms_norm_backward(const Rows& shape, const bf16* x, const bf16* weight, const float* inverse_rms,
-                              const bf16* dout, bf16* dx, float* dweight, int sms) {
+void launch_op(const RmsNormBackward& call, int sms) {
+  const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? rms_norm_backward<8> : rms_norm_backward<1>;
   const std::size_t shared = static_cast<std::size_t>(shape.columns) * sizeof(float);
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared)),
         "rms_norm_backward: columns do not fit shared memory");
   const auto blocks = static_cast<unsigned int>(std::min<std::int64_t>(shape.rows, 4 * sms));
-  kernel<<<blocks, kThreads, shared>>>(shape, x, weight, inverse_rms, dout, dx, dweight);
+  kernel<<<blocks, kThreads, shared>>>(shape, in(call.x), in(call.weight), call.inverse_rms,
+                                       in(call.out_gradient), to(call.x_gradient), call.weight_gradient);
   launched("rms_norm_backward");
 }
 
-void launch_rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
-                 bf16* x) {
+void launch_op(const Rope& call, int) {
+  const RopeShape& shape = call.shape;
   const int half = shape.head_dim / 2;
   const bool eight = packs(half);
   const auto kernel = eight ? rope<8> : rope<1>;
   kernel<<<blocks_for(shape.rows * shape.heads * (half / (eight ? 8 : 1))), kThreads>>>(
-      shape, inverse ? -1.0F : 1.0F, positions, table, x);
+      shape, call.inverse ? -1.0F : 1.0F, call.positions, call.table, to(call.x));
   launched("rope");
 }
 
-void launch_swiglu(const Rows& shape, const bf16* gate_up, bf16* out) {
+void launch_op(const Swiglu& call, int) {
+  const Rows& shape = call.shape;
   const bool eight = packs(shape.columns);
   const auto kernel = eight ? swiglu<8> : swiglu<1>;
-  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(shape, gate_up, out);
+  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(shape, in(call.gate_up),
+                                                                                 to(call.out));
   launched("swiglu");
 }
 
-void launch_swiglu_backward(const Rows& shape, const bf16* gate_up, const bf16* dout, bf16* dgate_up) {
+void launch_op(const SwigluBackward& call, int) {
+  const Rows& shape = call.shape;
   const bool eight = packs(shape.columns);
   const auto kernel = eight ? swiglu_backward<8> : swiglu_backward<1>;
-  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(shape, gate_up, dout,
-                                                                                 dgate_up);
+  kernel<<<blocks_for(shape.rows * shape.columns / (eight ? 8 : 1)), kThreads>>>(
+      shape, in(call.gate_up), in(call.out_gradient), to(call.gate_up_gradient));
   launched("swiglu_backward");
 }
 
-void launch_residual_add(std::int64_t elements, const bf16* x, const bf16* residual, bf16* out) {
-  const bool eight = packs(elements);
+void launch_op(const ResidualAdd& call, int) {
+  const bool eight = packs(call.elements);
   const auto kernel = eight ? residual_add<8> : residual_add<1>;
-  kernel<<<blocks_for(elements / (eight ? 8 : 1)), kThreads>>>(elements, x, residual, out);
+  kernel<<<blocks_for(call.elements / (eight ? 8 : 1)), kThreads>>>(call.elements, in(call.x),
+                                                                    in(call.residual), to(call.out));
   launched("residual_add");
 }
 
-void launch_adam_step(const AdamStep& step, const bf16* gradient, float* master, float* mean, float* square,
-                      bf16* weights) {
-  adam_step<<<blocks_for(step.elements), kThreads>>>(step, gradient, master, mean, square, weights);
+void launch_op(const Adam& call, int) {
+  adam_step<<<blocks_for(call.step.elements), kThreads>>>(call.step, in(call.gradient), call.master,
+                                                          call.mean, call.square, to(call.weights));
   launched("adam_step");
 }
 
-void launch_cross_entropy(const Rows& shape, std::int64_t first_token, const bf16* logits,
-                          const std::int32_t* targets, float* log_sum, float* target_logit) {
+void launch_op(const CrossEntropy& call, int) {
+  const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? cross_entropy<8> : cross_entropy<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets,
-                                                              log_sum, target_logit);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(
+      shape.columns, call.first_token, in(call.logits), call.targets, call.log_sum, call.target_logit);
   launched("cross_entropy");
 }
 
-void launch_cross_entropy_backward(const Rows& shape, std::int64_t first_token, const bf16* logits,
-                                   const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                                   bf16* dlogits) {
+void launch_op(const CrossEntropyBackward& call, int) {
+  const Rows& shape = call.shape;
   if (shape.rows == 0) return;
   const auto kernel = packs(shape.columns) ? cross_entropy_backward<8> : cross_entropy_backward<1>;
-  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, first_token, logits, targets,
-                                                              log_sum, row_weight, dlogits);
+  kernel<<<static_cast<unsigned int>(shape.rows), kThreads>>>(shape.columns, call.first_token,
+                                                              in(call.logits), call.targets, call.log_sum,
+                                                              call.row_weight, to(call.logits_gradient));
   launched("cross_entropy_backward");
+}
+
+}  // namespace
+
+void launch(const RowCall& call, int sms) {
+  std::visit([sms](const auto& one) { launch_op(one, sms); }, call);
 }
 
 }  // namespace equipoise::kernels::cuda

@@ -95,7 +95,7 @@ nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> sam
 nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
   FitProblem problem;
   problem.parameters = {{"cache_MB", 1, kTrust}};
-  for (const char* form : kGemmRoleNames) {
+  for (const std::string_view form : kGemmRoleNames) {
     const std::string name = std::string(form) + " ";
     const std::pair<const char*, double> starts[kGemmParameters] = {
         {"call_us", 0.5},     {"gflops", 200},      {"left_ns", 0.05},     {"right_ns", 0.05},
@@ -104,7 +104,7 @@ nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
       problem.parameters.push_back({name + parameter, start, kTrust});
   }
   std::vector<ErrorGroup> groups{{"all", {}}};
-  for (const char* form : kGemmRoleNames) groups.push_back({form, {}});
+  for (const std::string_view form : kGemmRoleNames) groups.push_back({std::string(form), {}});
   std::vector<const Labels*> labels;
   std::vector<double> seconds;
   Span m;

@@ -180,8 +180,8 @@ class Maker {
     std::vector<const CollectiveSample*> found;
     for (const CollectiveSample* sample : selected(samples_.collective, entry, where)) {
       const bool between = sample->group.ranks > sample->group.ranks_per_node;
-      const std::string_view name = kCollectiveNames[static_cast<std::size_t>(sample->kind)];
-      if (between == between_nodes && (kind.empty() || kind == name)) found.push_back(sample);
+      if (between == between_nodes && (kind.empty() || kind == name_of(sample->kind)))
+        found.push_back(sample);
     }
     if (found.empty()) throw UserError(where + ": no sample of this kind");
     return found;
@@ -318,7 +318,7 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     ops[{label_of(sample.labels, "op"), label_of(sample.labels, "pass")}] += 1;
   for (const auto& [key, count] : ops) {
     const auto& [op, pass] = key;
-    const std::string table = pass == "backward" ? op + kBackwardSuffix : op;
+    const std::string table = op + std::string(pass == "backward" ? kernels::kBackwardSuffix : "");
     if (count >= kFolds) recipe["elementwise"][table] = {{"fit", {{"op", op}, {"pass", pass}}}};
   }
   std::set<std::string> kinds;

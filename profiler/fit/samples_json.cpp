@@ -6,8 +6,6 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "profiler/fit/samples.h"
-#include "profiler/profile/collective_form.h"
-#include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -26,11 +24,14 @@ std::int64_t whole_field(const nlohmann::json& node, const std::string& key, con
   return static_cast<std::int64_t>(value);
 }
 
+std::string pass_of(const nlohmann::json& node, const std::string& where) {
+  return std::string(
+      kernels::kPassNames[name_field(node, "pass", kernels::kPassNames, where, "forward or backward")]);
+}
+
 AttentionSample attention_of(const nlohmann::json& node, const std::string& where) {
   AttentionSample sample;
-  sample.pass = text_field(node, "pass", where);
-  if (sample.pass != "forward" && sample.pass != "backward")
-    throw UserError(where + ".pass: expected forward or backward, found '" + sample.pass + "'");
+  sample.pass = pass_of(node, where);
   sample.labels = {{"kernel", text_field(node, "kernel", where)},
                    {"dtype", text_field(node, "dtype", where)}};
   sample.heads = {static_cast<int>(whole_field(node, "head_dim", where)),
@@ -77,15 +78,10 @@ GemmSample gemm_of(const nlohmann::json& node, const std::string& where) {
 
 ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& where) {
   ElementwiseSample sample;
-  const std::string op = text_field(node, "op", where);
-  if (std::find(kElementwiseNames.begin(), kElementwiseNames.end(), op) == kElementwiseNames.end()) {
-    const std::vector<std::string> known(kElementwiseNames.begin(), kElementwiseNames.end());
-    throw UserError(where + ".op: expected one of " + joined(known) + ", found '" + op + "'");
-  }
-  const std::string pass = node.contains("pass") ? text_field(node, "pass", where) : "forward";
-  if (pass != "forward" && pass != "backward")
-    throw UserError(where + ".pass: expected forward or backward, found '" + pass + "'");
-  sample.labels = {{"op", op}, {"pass", pass}};
+  const std::size_t op = name_field(node, "op", kernels::kElementwiseNames, where,
+                                    "one of " + joined(kernels::kElementwiseNames));
+  sample.labels = {{"op", std::string(kernels::kElementwiseNames[op])},
+                   {"pass", node.contains("pass") ? pass_of(node, where) : "forward"}};
   sample.bytes = positive_field(node, "bytes", where);
   sample.seconds = positive_field(node, "seconds", where);
   return sample;
@@ -93,14 +89,10 @@ ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& 
 
 CollectiveSample collective_of(const nlohmann::json& node, const std::string& where) {
   CollectiveSample sample;
-  const std::string kind = text_field(node, "kind", where);
-  const auto name = std::find(kCollectiveNames.begin(), kCollectiveNames.end(), kind);
-  if (name == kCollectiveNames.end()) {
-    const std::vector<std::string> known(kCollectiveNames.begin(), kCollectiveNames.end());
-    throw UserError(where + ".kind: expected one of " + joined(known) + ", found '" + kind + "'");
-  }
-  sample.kind = static_cast<Collective>(name - kCollectiveNames.begin());
-  sample.labels = {{"op", kind}, {"inter_node_network", optional_text(node, "network")}};
+  sample.kind = static_cast<Collective>(
+      name_field(node, "kind", kCollectiveNames, where, "one of " + joined(kCollectiveNames)));
+  sample.labels = {{"op", std::string(name_of(sample.kind))},
+                   {"inter_node_network", optional_text(node, "network")}};
   sample.bytes = positive_field(node, "bytes", where);
   sample.group = {static_cast<int>(whole_field(node, "ranks", where)),
                   static_cast<int>(whole_field(node, "ranks_per_node", where))};

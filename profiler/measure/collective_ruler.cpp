@@ -22,7 +22,7 @@ double mean_over_ranks(Communicator& host, double value) {
 
 struct Call {
   Communicator& data;
-  CollectiveKind kind;
+  Collective kind;
   const void* send;
   void* receive;
   std::int64_t elements;  // of the whole point
@@ -30,19 +30,19 @@ struct Call {
   void operator()() const {
     const std::int64_t share = elements / data.size();
     switch (kind) {
-      case CollectiveKind::all_gather:
+      case Collective::all_gather:
         data.all_gather(send, receive, share);
         return;
-      case CollectiveKind::reduce_scatter:
+      case Collective::reduce_scatter:
         data.reduce_scatter(send, receive, share);
         return;
-      case CollectiveKind::all_reduce:
+      case Collective::all_reduce:
         data.all_reduce(send, receive, elements);
         return;
-      case CollectiveKind::all_to_all:
+      case Collective::all_to_all:
         data.all_to_all(send, receive, share);
         return;
-      case CollectiveKind::send_recv: {
+      case Collective::send_recv: {
         const int next = (data.rank() + 1) % data.size();
         const int previous = (data.rank() + data.size() - 1) % data.size();
         data.send_receive(send, next, receive, previous, elements);

@@ -27,28 +27,8 @@ double elements_of(const AttentionShape& shape, const std::vector<Piece>& pieces
   return rows * shape.head_dim * (queries ? shape.query_heads : shape.kv_heads);
 }
 
-const char* row_op_name(RowOp op) {
-  switch (op) {
-    case RowOp::rms_norm:
-      return "rms_norm";
-    case RowOp::rms_norm_backward:
-      return "rms_norm_backward";
-    case RowOp::rope:
-      return "rope";
-    case RowOp::swiglu:
-      return "swiglu";
-    case RowOp::swiglu_backward:
-      return "swiglu_backward";
-    case RowOp::residual_add:
-      return "residual_add";
-    case RowOp::cross_entropy:
-      return "cross_entropy";
-    case RowOp::cross_entropy_backward:
-      return "cross_entropy_backward";
-    case RowOp::optimizer:
-      return "optimizer";
-  }
-  return "";
+const kernels::RowOp& op_of(const RowPoint& point) {
+  return kernels::kRowOps[point.op];
 }
 
 std::string shape_text(const AttentionShape& shape) {
@@ -63,8 +43,7 @@ std::string key_text(const CopyPoint& point) {
   return std::to_string(point.bytes);
 }
 std::string key_text(const AttentionPoint& point) {
-  return std::string(point.pass == kernels::Pass::forward ? "forward " : "backward ") +
-         shape_text(point.shape) + " " + pieces_text(point.pieces);
+  return std::string(name_of(point.pass)) + " " + shape_text(point.shape) + " " + pieces_text(point.pieces);
 }
 std::string key_text(const GemmPoint& point) {
   return std::to_string(point.shape.m) + "x" + std::to_string(point.shape.n) + "x" +
@@ -72,11 +51,11 @@ std::string key_text(const GemmPoint& point) {
          (point.shape.transpose_b ? "T" : "N");
 }
 std::string key_text(const RowPoint& point) {
-  return std::string(row_op_name(point.op)) + " " + std::to_string(point.rows) + "x" +
+  return kernels::table_name(op_of(point)) + " " + std::to_string(point.rows) + "x" +
          std::to_string(point.columns);
 }
 std::string key_text(const CollectivePoint& point) {
-  return std::string(collective_name(point.kind)) + " " + std::to_string(point.bytes) + " over " +
+  return std::string(name_of(point.kind)) + " " + std::to_string(point.bytes) + " over " +
          std::to_string(point.ranks);
 }
 
@@ -105,10 +84,10 @@ std::vector<std::string> checked_ops(const Point& point) {
     ops.emplace_back("attention_forward");  // the backward pass needs its output
     if (attention->pass == kernels::Pass::backward) ops.emplace_back("attention_backward");
   } else if (const auto* row = std::get_if<RowPoint>(&point.what)) {
-    ops.emplace_back(row->op == RowOp::optimizer ? "adam_step" : row_op_name(row->op));
+    ops.emplace_back(op_of(*row).name);
   } else if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
-    const bool pair = collective->kind == CollectiveKind::send_recv;
-    ops.emplace_back(pair ? "send_receive" : collective_name(collective->kind));
+    const bool pair = collective->kind == Collective::send_recv;
+    ops.emplace_back(pair ? "send_receive" : name_of(collective->kind));
   }
   return ops;
 }
@@ -116,54 +95,7 @@ std::vector<std::string> checked_ops(const Point& point) {
 double row_op_bytes(const RowPoint& point, ElementType type) {
   const auto element = static_cast<double>(kernels::bytes_of(type));
   const double count = static_cast<double>(point.rows) * static_cast<double>(point.columns);
-  switch (point.op) {
-    case RowOp::rms_norm:
-      return 2 * count * element;
-    case RowOp::rms_norm_backward:
-      return 3 * count * element;
-    case RowOp::rope:
-      return 2 * count * element;
-    case RowOp::swiglu:
-      return 3 * count * element;
-    case RowOp::swiglu_backward:
-      return 5 * count * element;
-    case RowOp::residual_add:
-      return 3 * count * element;
-    case RowOp::cross_entropy:
-      return count * element;
-    case RowOp::cross_entropy_backward:
-      return 2 * count * element;
-    case RowOp::optimizer:
-      return count * (24 + 2 * element);  // master and two moments in f32, read and written
-  }
-  return 0;
-}
-
-std::string_view elementwise_name(RowOp op) {
-  switch (op) {
-    case RowOp::rms_norm:
-    case RowOp::rms_norm_backward:
-      return "rms_norm";
-    case RowOp::rope:
-      return "rope";
-    case RowOp::swiglu:
-    case RowOp::swiglu_backward:
-      return "swiglu";
-    case RowOp::residual_add:
-      return "residual_add";
-    case RowOp::cross_entropy:
-    case RowOp::cross_entropy_backward:
-      return "cross_entropy";
-    case RowOp::optimizer:
-      return "optimizer";
-  }
-  return "";
-}
-
-std::string_view collective_name(CollectiveKind kind) {
-  constexpr std::string_view kNames[] = {"all_gather", "reduce_scatter", "all_reduce", "all_to_all",
-                                         "send_recv"};
-  return kNames[static_cast<std::size_t>(kind)];
+  return count * (op_of(point).state_bytes + op_of(point).elements * element);
 }
 
 double bytes_of(const Point& point, ElementType type) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/collective_kinds.h"
 
 namespace equipoise::measure {
 
@@ -29,28 +30,14 @@ struct GemmPoint {
   std::string what;  // "qwen2.5-0.5b qkv forward"
 };
 
-enum class RowOp {
-  rms_norm,
-  rms_norm_backward,
-  rope,
-  swiglu,
-  swiglu_backward,
-  residual_add,
-  cross_entropy,
-  cross_entropy_backward,
-  optimizer
-};
-
 struct RowPoint {
-  RowOp op = RowOp::rms_norm;
+  std::size_t op = 0;  // in kernels::kRowOps
   std::int64_t rows = 0;
-  std::int64_t columns = 0;  // rope: heads * 128; optimizer: 1
+  std::int64_t columns = 0;
 };
-
-enum class CollectiveKind { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
 
 struct CollectivePoint {
-  CollectiveKind kind = CollectiveKind::all_gather;
+  Collective kind = Collective::all_gather;
   std::int64_t bytes = 0;  // by nccl-tests: the total over ranks for all_gather, reduce_scatter, all_to_all
   int ranks = 0;           // a group of the first `ranks` ranks
 };
@@ -76,10 +63,6 @@ double flops_of(const Point& point);
 
 // Bytes of a row-wise op by the simulator's convention: each input read once, each output written once.
 double row_op_bytes(const RowPoint& point, kernels::ElementType type);
-
-// The profile's name of the op ("rms_norm" for both passes), and its pass.
-std::string_view elementwise_name(RowOp op);
-std::string_view collective_name(CollectiveKind kind);
 
 // The order in which points tell most: each next point is the farthest (in `place`) from those before it, so
 // that any prefix of the list covers the family's range. Starts at the first point. O(n^2) distances.

@@ -227,21 +227,17 @@ std::vector<Point> row_points(const ListOptions& options) {
   const std::vector<std::int64_t> widths = options.scale.gpu
                                                ? std::vector<std::int64_t>{896, 4096, 8192, 16384}
                                                : std::vector<std::int64_t>{128, 512, 896, 2048};
-  double family = 0;
-  for (const RowOp op :
-       {RowOp::rms_norm, RowOp::residual_add, RowOp::rope, RowOp::swiglu, RowOp::cross_entropy,
-        RowOp::optimizer, RowOp::rms_norm_backward, RowOp::swiglu_backward, RowOp::cross_entropy_backward}) {
-    for (const std::int64_t width : op == RowOp::optimizer ? std::vector<std::int64_t>{1} : widths) {
-      const std::int64_t columns =
-          op == RowOp::cross_entropy || op == RowOp::cross_entropy_backward ? 8 * width : width;
-      const std::int64_t most =
-          op == RowOp::optimizer ? options.scale.most_copy_bytes / 32 : options.scale.most_tokens;
-      for (const std::int64_t rows : log_grid(op == RowOp::optimizer ? 4096 : 16, most, 1)) {
-        points.push_back(
-            {RowPoint{op, rows, columns}, {log2_of(rows * columns), 0.5 * log2_of(columns), family}});
+  for (std::size_t op = 0; op < kernels::kRowOps.size(); ++op) {
+    const kernels::RowWidth kind = kernels::kRowOps[op].width;
+    const bool flat = kind == kernels::RowWidth::flat;
+    for (const std::int64_t width : flat ? std::vector<std::int64_t>{1} : widths) {
+      const std::int64_t columns = kind == kernels::RowWidth::vocabulary ? 8 * width : width;
+      const std::int64_t most = flat ? options.scale.most_copy_bytes / 32 : options.scale.most_tokens;
+      for (const std::int64_t rows : log_grid(flat ? 4096 : 16, most, 1)) {
+        points.push_back({RowPoint{op, rows, columns},
+                          {log2_of(rows * columns), 0.5 * log2_of(columns), 4.0 * static_cast<double>(op)}});
       }
     }
-    family += 4;
   }
   ListOptions smaller = options;
   smaller.scale.most_bytes = std::min(options.scale.most_bytes, kMostRowBytes);
@@ -254,9 +250,8 @@ std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   for (int size = 2; size < ranks; size *= 2) groups.push_back(size);
   if (ranks > 1) groups.push_back(ranks);
   for (const int group : groups) {
-    for (const CollectiveKind kind :
-         {CollectiveKind::all_gather, CollectiveKind::reduce_scatter, CollectiveKind::all_reduce,
-          CollectiveKind::all_to_all, CollectiveKind::send_recv}) {
+    for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
+                                  Collective::all_to_all, Collective::send_recv}) {
       for (const std::int64_t bytes : log_grid(8, options.scale.most_collective_bytes, 1)) {
         // Every rank's share is whole elements.
         const auto unit = static_cast<std::int64_t>(kernels::bytes_of(options.type)) * group;

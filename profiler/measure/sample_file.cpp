@@ -19,13 +19,14 @@ json fields(const LaunchPoint&, const SampleContext&) {
 }
 
 json fields(const CopyPoint& point, const SampleContext&) {
-  return {{"op", "copy"}, {"bytes", 2 * point.bytes}};  // read once, written once
+  return {{"op", name_of(kernels::Elementwise::copy)},
+          {"bytes", 2 * point.bytes}};  // read once, written once
 }
 
 json fields(const AttentionPoint& point, const SampleContext& context) {
   json pieces = json::array();
   for (const kernels::Piece& piece : point.pieces) pieces.push_back({piece.queries, piece.keys});
-  return {{"pass", point.pass == kernels::Pass::forward ? "forward" : "backward"},
+  return {{"pass", name_of(point.pass)},
           {"kernel", context.attention_kernel},
           {"dtype", context.dtype},
           {"head_dim", point.shape.head_dim},
@@ -45,17 +46,16 @@ json fields(const GemmPoint& point, const SampleContext& context) {
 }
 
 json fields(const RowPoint& point, const SampleContext& context) {
-  const bool backward = point.op == RowOp::rms_norm_backward || point.op == RowOp::swiglu_backward ||
-                        point.op == RowOp::cross_entropy_backward;
-  return {{"op", elementwise_name(point.op)},
-          {"pass", backward ? "backward" : "forward"},
+  const kernels::RowOp& op = kernels::kRowOps[point.op];
+  return {{"op", name_of(op.kind)},
+          {"pass", name_of(op.pass)},
           {"bytes", row_op_bytes(point, context.type)},
           {"rows", point.rows},
           {"columns", point.columns}};
 }
 
 json fields(const CollectivePoint& point, const SampleContext& context) {
-  return {{"kind", collective_name(point.kind)},
+  return {{"kind", name_of(point.kind)},
           {"bytes", point.bytes},
           {"ranks", point.ranks},
           {"ranks_per_node", std::min(point.ranks, context.ranks_per_node)},

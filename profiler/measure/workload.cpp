@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/random_inputs.h"
+#include "kernels/reference/row_tensors.h"
 #include "kernels/validate.h"
 
 namespace equipoise::measure {
@@ -106,135 +107,48 @@ Workload copy_workload(Backend& backend, RandomPool& pool, const CopyPoint& poin
           }};
 }
 
-struct RowSet {
-  Buffer in, second, third, statistics, more_statistics;
+// The tensors of a row op's calls.
+class RowSets : public kernels::RowTensors {
+ public:
+  RowSets(Backend& backend, RandomPool& pool) : backend_(backend), pool_(pool) {}
+  void next_set() { next_shared_ = 0; }
+
+  void* elements(std::int64_t count) override { return own(pool_.elements(count)).data(); }
+  float* floats(std::int64_t count) override { return own(pool_.floats(count)).floats(); }
+  float* positive_floats(std::int64_t count) override { return own(pool_.positive_floats(count)).floats(); }
+  const void* shared_elements(std::int64_t count) override {
+    return shared([&] { return pool_.elements(count); }).data();
+  }
+  const float* shared_floats(const std::function<std::vector<float>()>& make) override {
+    return shared([&] { return kernels::upload_f32(backend_, make()); }).floats();
+  }
+  const std::int32_t* shared_integers(const std::function<std::vector<std::int32_t>()>& make) override {
+    return shared([&] { return kernels::upload_integers(backend_, make()); }).integers();
+  }
+
+ private:
+  const Buffer& own(Buffer buffer) { return own_.emplace_back(std::move(buffer)); }
+  template <class Make>
+  const Buffer& shared(const Make& make) {
+    if (next_shared_ == shared_.size()) shared_.push_back(make());
+    return shared_[next_shared_++];
+  }
+
+  Backend& backend_;
+  RandomPool& pool_;
+  std::vector<Buffer> own_;
+  std::vector<Buffer> shared_;
+  std::size_t next_shared_ = 0;
 };
-
-std::vector<std::int32_t> ramp(std::int64_t count, std::int64_t below) {
-  std::vector<std::int32_t> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % below);
-  }
-  return values;
-}
-
-Workload rope_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
-  constexpr int kHeadDim = 64;
-  constexpr std::int64_t kPositions = 4096;
-  std::vector<float> table(kPositions * kHeadDim);
-  kernels::fill_rope_table(table, kHeadDim, 10000.0);
-  const auto device_table = std::make_shared<Buffer>(kernels::upload_f32(backend, table));
-  std::vector<std::int32_t> consecutive(static_cast<std::size_t>(point.rows));  // as in a document
-  for (std::size_t i = 0; i < consecutive.size(); ++i)
-    consecutive[i] = static_cast<std::int32_t>(i % kPositions);
-  const auto positions = std::make_shared<Buffer>(kernels::upload_integers(backend, consecutive));
-  auto buffers = std::make_shared<std::vector<Buffer>>();
-  for (std::size_t i = 0; i < sets; ++i) buffers->push_back(pool.elements(point.rows * point.columns));
-  const kernels::RopeShape shape{point.rows, static_cast<int>(point.columns / kHeadDim), kHeadDim};
-  return {sets, [=, &backend](std::size_t i) {
-            backend.rope(shape, false, positions->integers(), device_table->floats(), (*buffers)[i].data());
-          }};
-}
-
-Workload adam_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
-  struct Set {
-    Buffer gradient, master, mean, square, weights;
-  };
-  auto buffers = std::make_shared<std::vector<Set>>();
-  const std::int64_t n = point.rows * point.columns;
-  for (std::size_t i = 0; i < sets; ++i) {
-    buffers->push_back(
-        {pool.elements(n), pool.floats(n), pool.floats(n), pool.positive_floats(n), pool.elements(n)});
-  }
-  kernels::AdamStep step;
-  step.elements = n;
-  return {sets, [=, &backend](std::size_t i) {
-            const Set& s = (*buffers)[i];
-            backend.adam_step(step, s.gradient.data(), s.master.floats(), s.mean.floats(), s.square.floats(),
-                              s.weights.data());
-          }};
-}
-
-// Calls of the ops that read rows and write rows. Inputs are in, second; outputs third.
-void call_row_op(Backend& backend, const RowPoint& point, const RowSet& s, const Buffer& shared,
-                 const std::int32_t* targets) {
-  const kernels::Rows shape{point.rows, point.columns};
-  float* statistics = s.statistics.floats();
-  switch (point.op) {
-    case RowOp::rms_norm:
-      backend.rms_norm(shape, 1e-5F, s.in.data(), shared.data(), s.third.data(), statistics);
-      return;
-    case RowOp::rms_norm_backward:
-      backend.rms_norm_backward(shape, s.in.data(), shared.data(), statistics, s.second.data(),
-                                s.third.data(), s.more_statistics.floats());
-      return;
-    case RowOp::swiglu:
-      backend.swiglu(shape, s.in.data(), s.third.data());
-      return;
-    case RowOp::swiglu_backward:
-      backend.swiglu_backward(shape, s.in.data(), s.second.data(), s.third.data());
-      return;
-    case RowOp::residual_add:
-      backend.residual_add(point.rows * point.columns, s.in.data(), s.second.data(), s.third.data());
-      return;
-    case RowOp::cross_entropy:
-      backend.cross_entropy(shape, 0, s.in.data(), targets, statistics, s.more_statistics.floats());
-      return;
-    case RowOp::cross_entropy_backward:
-      backend.cross_entropy_backward(shape, 0, s.in.data(), targets, statistics, s.more_statistics.floats(),
-                                     s.third.data());
-      return;
-    case RowOp::rope:
-    case RowOp::optimizer:
-      return;  // made elsewhere
-  }
-}
-
-// Tensors of an op in rows * columns elements: no buffer that it leaves alone, so that the footprint is what
-// was asked for.
-struct RowSizes {
-  std::int64_t in;
-  std::int64_t second;
-  std::int64_t third;
-};
-
-RowSizes row_sizes(RowOp op) {
-  switch (op) {
-    case RowOp::rms_norm:
-    case RowOp::cross_entropy_backward:
-      return {1, 0, 1};
-    case RowOp::rms_norm_backward:
-    case RowOp::residual_add:
-      return {1, 1, 1};
-    case RowOp::swiglu:
-      return {2, 0, 1};
-    case RowOp::swiglu_backward:
-      return {2, 1, 2};
-    case RowOp::cross_entropy:
-    case RowOp::rope:
-    case RowOp::optimizer:
-      break;
-  }
-  return {1, 0, 0};
-}
 
 Workload row_workload(Backend& backend, RandomPool& pool, const RowPoint& point, std::size_t sets) {
-  if (point.op == RowOp::rope) return rope_workload(backend, pool, point, sets);
-  if (point.op == RowOp::optimizer) return adam_workload(backend, pool, point, sets);
-  const RowSizes sizes = row_sizes(point.op);
-  const std::int64_t n = point.rows * point.columns;
-  auto buffers = std::make_shared<std::vector<RowSet>>();
+  const auto tensors = std::make_shared<RowSets>(backend, pool);
+  std::vector<kernels::RowCall> calls;
   for (std::size_t i = 0; i < sets; ++i) {
-    buffers->push_back({pool.elements(sizes.in * n), pool.elements(sizes.second * n),
-                        pool.elements(sizes.third * n), pool.positive_floats(point.rows),
-                        pool.floats(std::max(point.rows, point.columns))});
+    tensors->next_set();
+    calls.push_back(kernels::row_call(point.op, {point.rows, point.columns}, *tensors));
   }
-  const auto weight = std::make_shared<Buffer>(pool.elements(point.columns));
-  const auto targets =
-      std::make_shared<Buffer>(kernels::upload_integers(backend, ramp(point.rows, point.columns)));
-  return {sets, [=, &backend](std::size_t i) {
-            call_row_op(backend, point, (*buffers)[i], *weight, targets->integers());
-          }};
+  return {sets, [tensors, calls, &backend](std::size_t i) { backend.run(calls[i]); }};
 }
 
 }  // namespace

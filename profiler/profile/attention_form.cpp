@@ -19,6 +19,21 @@ double norm_of(double a, double b, double p) {
   return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
 }
 
+constexpr Parameter<AttentionParameters> kParameters[] = {
+    {"launch_us", &AttentionParameters::launch_us},
+    {"tile_us", &AttentionParameters::tile_us},
+    {"tile_us_per_128", &AttentionParameters::tile_us_per_128},
+    {"block_us", &AttentionParameters::block_us},
+    {"block_us_per_128", &AttentionParameters::block_us_per_128, kPositive},
+    {"block_us_per_128_above", &AttentionParameters::block_us_per_128_above},
+    {"row_share", &AttentionParameters::row_share},
+    {"diagonal_blocks", &AttentionParameters::diagonal_blocks},
+    {"imbalance_power", &AttentionParameters::imbalance_power, kPositive},
+    {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
+    {"key_share", &AttentionParameters::key_share},
+    {"host_us", &AttentionParameters::host_us},
+};
+
 }  // namespace
 
 double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
@@ -58,48 +73,17 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 }
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
-  const std::string here = where + ".parameters";
-  const nlohmann::json& node = object_field(table, "parameters", where);
-  AttentionParameters fit;
-  fit.launch_us = non_negative_field(node, "launch_us", here);
-  fit.tile_us = non_negative_field(node, "tile_us", here);
-  fit.tile_us_per_128 = non_negative_field(node, "tile_us_per_128", here);
-  fit.block_us = non_negative_field(node, "block_us", here);
-  fit.block_us_per_128 = positive_field(node, "block_us_per_128", here);
-  fit.block_us_per_128_above = non_negative_field(node, "block_us_per_128_above", here);
-  fit.row_share = non_negative_field(node, "row_share", here);
-  fit.diagonal_blocks = non_negative_field(node, "diagonal_blocks", here);
-  fit.imbalance_power = positive_field(node, "imbalance_power", here);
-  fit.memory_GBps = positive_field(node, "memory_GBps", here);
-  fit.key_share = non_negative_field(node, "key_share", here);
-  fit.host_us = non_negative_field(node, "host_us", here);
-  return fit;
+  return parameters_of(kParameters, table, where);
 }
 
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
   if (!table.contains("document_mask")) return DocumentMask::varlen;
-  const std::string found = text_field(table, "document_mask", where);
-  const auto it = std::find(kDocumentMaskNames.begin(), kDocumentMaskNames.end(), found);
-  if (it == kDocumentMaskNames.end())
-    throw UserError(where + ".document_mask: expected " +
-                    joined({kDocumentMaskNames.begin(), kDocumentMaskNames.end()}) + ", found '" + found +
-                    "'");
-  return static_cast<DocumentMask>(it - kDocumentMaskNames.begin());
+  return static_cast<DocumentMask>(
+      name_field(table, "document_mask", kDocumentMaskNames, where, joined(kDocumentMaskNames)));
 }
 
 nlohmann::json to_json(const AttentionParameters& fit) {
-  return {{"launch_us", fit.launch_us},
-          {"tile_us", fit.tile_us},
-          {"tile_us_per_128", fit.tile_us_per_128},
-          {"block_us", fit.block_us},
-          {"block_us_per_128", fit.block_us_per_128},
-          {"block_us_per_128_above", fit.block_us_per_128_above},
-          {"row_share", fit.row_share},
-          {"diagonal_blocks", fit.diagonal_blocks},
-          {"imbalance_power", fit.imbalance_power},
-          {"memory_GBps", fit.memory_GBps},
-          {"key_share", fit.key_share},
-          {"host_us", fit.host_us}};
+  return parameters_json(kParameters, fit);
 }
 
 }  // namespace equipoise

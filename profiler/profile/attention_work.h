@@ -14,6 +14,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "profiler/profile/cost_models.h"
 
@@ -59,7 +60,7 @@ struct AttentionMask {
 };
 
 enum class DocumentMask { varlen, block_mask, dense_mask };
-inline constexpr std::array<const char*, 3> kDocumentMaskNames{"varlen", "block-mask", "dense-mask"};
+inline constexpr std::array<std::string_view, 3> kDocumentMaskNames{"varlen", "block-mask", "dense-mask"};
 
 // Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
 // queries are left out. Under a window, or without the causal line, documents always count as varlen.

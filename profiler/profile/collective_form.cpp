@@ -21,6 +21,29 @@ double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
   return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
 }
 
+constexpr Parameter<NodeParameters> kNodeParameters[] = {
+    {"launch_us", &NodeParameters::launch_us},
+    {"rank_us", &NodeParameters::rank_us},
+    {"ramp_us", &NodeParameters::ramp_us},
+    {"ramp_rank_us", &NodeParameters::ramp_rank_us},
+    {"ramp_MB", &NodeParameters::ramp_MB, kPositive},
+    {"pair_loss", &NodeParameters::pair_loss},
+    {"bus_GBps", &NodeParameters::bus_GBps, kPositive},
+    {"switch_bus_GBps", &NodeParameters::switch_bus_GBps},
+    {"switch_from_ranks", &NodeParameters::switch_from_ranks},
+};
+
+constexpr Parameter<NetworkParameters> kNetworkParameters[] = {
+    {"launch_us", &NetworkParameters::launch_us},
+    {"step_us", &NetworkParameters::step_us},
+    {"pair_launch_us", &NetworkParameters::pair_launch_us},
+    {"ramp_us", &NetworkParameters::ramp_us},
+    {"reduce_ramp_us", &NetworkParameters::reduce_ramp_us},
+    {"ramp_MB", &NetworkParameters::ramp_MB, kPositive},
+    {"efficiency", &NetworkParameters::efficiency, kPositive},
+    {"pair_efficiency", &NetworkParameters::pair_efficiency, kPositive},
+};
+
 }  // namespace
 
 double bus_factor(Collective kind, double ranks) {
@@ -85,53 +108,19 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
 }
 
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
-  const std::string here = where + ".parameters";
-  const nlohmann::json& node = object_field(table, "parameters", where);
-  NodeParameters fit;
-  fit.launch_us = non_negative_field(node, "launch_us", here);
-  fit.rank_us = non_negative_field(node, "rank_us", here);
-  fit.ramp_us = non_negative_field(node, "ramp_us", here);
-  fit.ramp_rank_us = non_negative_field(node, "ramp_rank_us", here);
-  fit.ramp_MB = positive_field(node, "ramp_MB", here);
-  fit.pair_loss = non_negative_field(node, "pair_loss", here);
-  fit.bus_GBps = positive_field(node, "bus_GBps", here);
-  fit.switch_bus_GBps = non_negative_field(node, "switch_bus_GBps", here);
-  fit.switch_from_ranks = non_negative_field(node, "switch_from_ranks", here);
-  return fit;
+  return parameters_of(kNodeParameters, table, where);
 }
 
 NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where) {
-  const std::string here = where + ".parameters";
-  const nlohmann::json& node = object_field(table, "parameters", where);
-  NetworkParameters fit;
-  fit.launch_us = non_negative_field(node, "launch_us", here);
-  fit.step_us = non_negative_field(node, "step_us", here);
-  fit.pair_launch_us = non_negative_field(node, "pair_launch_us", here);
-  fit.ramp_us = non_negative_field(node, "ramp_us", here);
-  fit.reduce_ramp_us = non_negative_field(node, "reduce_ramp_us", here);
-  fit.ramp_MB = positive_field(node, "ramp_MB", here);
-  fit.efficiency = positive_field(node, "efficiency", here);
-  fit.pair_efficiency = positive_field(node, "pair_efficiency", here);
-  return fit;
+  return parameters_of(kNetworkParameters, table, where);
 }
 
 nlohmann::json to_json(const NodeParameters& fit) {
-  return {{"launch_us", fit.launch_us},
-          {"rank_us", fit.rank_us},
-          {"ramp_us", fit.ramp_us},
-          {"ramp_rank_us", fit.ramp_rank_us},
-          {"ramp_MB", fit.ramp_MB},
-          {"pair_loss", fit.pair_loss},
-          {"bus_GBps", fit.bus_GBps},
-          {"switch_bus_GBps", fit.switch_bus_GBps},
-          {"switch_from_ranks", fit.switch_from_ranks}};
+  return parameters_json(kNodeParameters, fit);
 }
 
 nlohmann::json to_json(const NetworkParameters& fit) {
-  return {{"launch_us", fit.launch_us},           {"step_us", fit.step_us},
-          {"pair_launch_us", fit.pair_launch_us}, {"ramp_us", fit.ramp_us},
-          {"reduce_ramp_us", fit.reduce_ramp_us}, {"ramp_MB", fit.ramp_MB},
-          {"efficiency", fit.efficiency},         {"pair_efficiency", fit.pair_efficiency}};
+  return parameters_json(kNetworkParameters, fit);
 }
 
 }  // namespace equipoise

@@ -15,18 +15,12 @@
 //   efficiency.
 #pragma once
 
-#include <array>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 
 #include "profiler/profile/cost_models.h"
 
 namespace equipoise {
-
-// In the order of enum Collective; also the keys of a profile's collective table.
-inline constexpr std::array<std::string_view, 5> kCollectiveNames{"all_gather", "reduce_scatter",
-                                                                  "all_reduce", "all_to_all", "send_recv"};
 
 struct NodeParameters {  // of one kind, inside a node
   double launch_us = 0;

@@ -73,7 +73,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
                     std::to_string(group.ranks_per_node) + " of these " + std::to_string(group.ranks) +
                     " ranks; a larger gpus_per_node or another profile would do");
   const Validity& sizes = one_node ? fit_->node_bytes[index] : fit_->network_bytes;
-  const std::string_view name = kCollectiveNames[index];
+  const std::string_view name = name_of(kind);
   if (bytes > sizes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
   use.calls += 1;

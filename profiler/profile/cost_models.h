@@ -2,17 +2,20 @@
 // called in the simulator's hot loops: no allocation, no lookup by name, no virtual call inside.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include "kernels/collective_kinds.h"
+#include "kernels/precision.h"
+#include "kernels/row_ops.h"
+
 namespace equipoise {
 
 class Profile;  // profiler/profile/profile.h: the parsed file
-
-enum class Precision { bf16, fp8 };  // of GEMMs; attention and elementwise stay in bf16
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
 // validity range that the profile declares). A call outside the validity range throws UserError. Calls to a
@@ -66,6 +69,8 @@ class AttentionModel {
 // gradient of the input, the gradient of the weights. The operands lie differently, which a CPU's library
 // feels.
 enum class GemmRole { forward, input_gradient, weight_gradient };
+inline constexpr std::array<std::string_view, 3> kGemmRoleNames{"forward", "input_gradient",
+                                                                "weight_gradient"};
 
 class GemmModel {
  public:
@@ -83,9 +88,9 @@ class GemmModel {
   std::unique_ptr<Fit> fit_;
 };
 
-enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
+using kernels::Elementwise;
 // A pass does other arithmetic on a byte than the other does; a profile may have a table for each.
-enum class ElementwisePass { forward, backward };
+using ElementwisePass = kernels::Pass;
 
 class ElementwiseModel {
  public:
@@ -101,14 +106,6 @@ class ElementwiseModel {
  private:
   struct Fit;
   std::unique_ptr<Fit> fit_;
-};
-
-enum class Collective { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
-
-// How a group lies over nodes: `ranks` members, `ranks_per_node` of them in each node they touch.
-struct GroupShape {
-  int ranks = 1;
-  int ranks_per_node = 1;
 };
 
 // The cluster's network, from the study file (the profile has defaults).

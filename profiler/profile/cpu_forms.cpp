@@ -16,6 +16,29 @@ double beyond_cache(double elements, double cache_MB) {
   return square * square / (1 + square * square);
 }
 
+constexpr Parameter<BlockedAttentionParameters> kAttentionParameters[] = {
+    {"call_us", &BlockedAttentionParameters::call_us},
+    {"pair_ns_per_128", &BlockedAttentionParameters::pair_ns_per_128, kPositive},
+    {"pair_ns", &BlockedAttentionParameters::pair_ns},
+    {"row_block_ns", &BlockedAttentionParameters::row_block_ns},
+    {"query_ns_per_128", &BlockedAttentionParameters::query_ns_per_128},
+    {"key_ns_per_128", &BlockedAttentionParameters::key_ns_per_128},
+    {"cache_MB", &BlockedAttentionParameters::cache_MB, kPositive},
+    {"query_far_ns_per_128", &BlockedAttentionParameters::query_far_ns_per_128},
+    {"key_far_ns_per_128", &BlockedAttentionParameters::key_far_ns_per_128},
+};
+
+constexpr Parameter<PanelGemmParameters> kPanelParameters[] = {
+    {"call_us", &PanelGemmParameters::call_us},
+    {"gflops", &PanelGemmParameters::gflops, kPositive},
+    {"left_ns", &PanelGemmParameters::left_ns},
+    {"right_ns", &PanelGemmParameters::right_ns},
+    {"product_ns", &PanelGemmParameters::product_ns},
+    {"left_far_ns", &PanelGemmParameters::left_far_ns},
+    {"right_far_ns", &PanelGemmParameters::right_far_ns},
+    {"product_far_ns", &PanelGemmParameters::product_far_ns},
+};
+
 }  // namespace
 
 double attention_seconds(const BlockedAttentionParameters& fit, const AttentionHeads& heads,
@@ -36,31 +59,11 @@ double attention_seconds(const BlockedAttentionParameters& fit, const AttentionH
 
 BlockedAttentionParameters blocked_attention_parameters(const nlohmann::json& table,
                                                         const std::string& where) {
-  const std::string here = where + ".parameters";
-  const nlohmann::json& node = object_field(table, "parameters", where);
-  BlockedAttentionParameters fit;
-  fit.call_us = non_negative_field(node, "call_us", here);
-  fit.pair_ns_per_128 = positive_field(node, "pair_ns_per_128", here);
-  fit.pair_ns = non_negative_field(node, "pair_ns", here);
-  fit.row_block_ns = non_negative_field(node, "row_block_ns", here);
-  fit.query_ns_per_128 = non_negative_field(node, "query_ns_per_128", here);
-  fit.key_ns_per_128 = non_negative_field(node, "key_ns_per_128", here);
-  fit.cache_MB = positive_field(node, "cache_MB", here);
-  fit.query_far_ns_per_128 = non_negative_field(node, "query_far_ns_per_128", here);
-  fit.key_far_ns_per_128 = non_negative_field(node, "key_far_ns_per_128", here);
-  return fit;
+  return parameters_of(kAttentionParameters, table, where);
 }
 
 nlohmann::json to_json(const BlockedAttentionParameters& fit) {
-  return {{"call_us", fit.call_us},
-          {"pair_ns_per_128", fit.pair_ns_per_128},
-          {"pair_ns", fit.pair_ns},
-          {"row_block_ns", fit.row_block_ns},
-          {"query_ns_per_128", fit.query_ns_per_128},
-          {"key_ns_per_128", fit.key_ns_per_128},
-          {"cache_MB", fit.cache_MB},
-          {"query_far_ns_per_128", fit.query_far_ns_per_128},
-          {"key_far_ns_per_128", fit.key_far_ns_per_128}};
+  return parameters_json(kAttentionParameters, fit);
 }
 
 double gemm_seconds(const PanelGemmParameters& fit, std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -82,16 +85,10 @@ PanelGemmRates panel_gemm_rates(const nlohmann::json& table, const std::string& 
   PanelGemmRates fit;
   const double cache_MB = positive_field(forms, "cache_MB", where + ".parameters");
   for (std::size_t f = 0; f < fit.size(); ++f) {
-    const std::string here = where + ".parameters." + kGemmRoleNames[f];
-    const nlohmann::json& node = object_field(forms, kGemmRoleNames[f], where + ".parameters");
-    fit[f].call_us = non_negative_field(node, "call_us", here);
-    fit[f].gflops = positive_field(node, "gflops", here);
-    fit[f].left_ns = non_negative_field(node, "left_ns", here);
-    fit[f].right_ns = non_negative_field(node, "right_ns", here);
-    fit[f].product_ns = non_negative_field(node, "product_ns", here);
-    fit[f].left_far_ns = non_negative_field(node, "left_far_ns", here);
-    fit[f].right_far_ns = non_negative_field(node, "right_far_ns", here);
-    fit[f].product_far_ns = non_negative_field(node, "product_far_ns", here);
+    const std::string name(kGemmRoleNames[f]);
+    const std::string here = where + ".parameters." + name;
+    const nlohmann::json& node = object_field(forms, name, where + ".parameters");
+    read_parameters(kPanelParameters, node, here, fit[f]);
     fit[f].cache_MB = cache_MB;
   }
   return fit;
@@ -99,13 +96,8 @@ PanelGemmRates panel_gemm_rates(const nlohmann::json& table, const std::string& 
 
 nlohmann::json to_json(const PanelGemmRates& fit) {
   nlohmann::json forms = {{"cache_MB", fit[0].cache_MB}};
-  for (std::size_t f = 0; f < fit.size(); ++f) {
-    forms[kGemmRoleNames[f]] = {
-        {"call_us", fit[f].call_us},           {"gflops", fit[f].gflops},
-        {"left_ns", fit[f].left_ns},           {"right_ns", fit[f].right_ns},
-        {"product_ns", fit[f].product_ns},     {"left_far_ns", fit[f].left_far_ns},
-        {"right_far_ns", fit[f].right_far_ns}, {"product_far_ns", fit[f].product_far_ns}};
-  }
+  for (std::size_t f = 0; f < fit.size(); ++f)
+    forms[std::string(kGemmRoleNames[f])] = parameters_json(kPanelParameters, fit[f]);
   return forms;
 }
 

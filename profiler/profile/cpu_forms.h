@@ -80,9 +80,8 @@ struct PanelGemmParameters {
 };
 
 double gemm_seconds(const PanelGemmParameters& fit, std::int64_t m, std::int64_t n, std::int64_t k);
-// One set for each GemmRole, in its order; in a profile under these names.
-using PanelGemmRates = std::array<PanelGemmParameters, 3>;
-inline constexpr std::array<const char*, 3> kGemmRoleNames{"forward", "input_gradient", "weight_gradient"};
+// One set for each GemmRole, in its order; in a profile under their names.
+using PanelGemmRates = std::array<PanelGemmParameters, kGemmRoleNames.size()>;
 PanelGemmRates panel_gemm_rates(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const PanelGemmRates& fit);
 

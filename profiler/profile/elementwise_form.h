@@ -8,20 +8,11 @@
 // sharper: 4 (it takes the 90th percentile of a CPU's ten ops from 17 to 12 %, the median from 3.3 to 3.2).
 #pragma once
 
-#include <array>
 #include <cmath>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <string_view>
 
 namespace equipoise {
-
-// In the order of enum Elementwise; also the keys of a profile's elementwise table.
-inline constexpr std::array<std::string_view, 7> kElementwiseNames{
-    "rms_norm", "residual_add", "rope", "swiglu", "cross_entropy", "copy", "optimizer"};
-
-// The table of an op's backward pass is that name and this; without one the op's own table counts for both.
-inline constexpr const char* kBackwardSuffix = "_backward";
 
 struct ElementwiseParameters {
   double launch_us = 0;

@@ -42,17 +42,18 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
 
 struct ElementwiseModel::Fit {
   std::string profile;
-  std::array<std::array<Row, kElementwiseNames.size()>, 2> rows;  // by pass
+  std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // by pass
 };
 
 ElementwiseModel::ElementwiseModel(const Profile& profile) : fit_(std::make_unique<Fit>()) {
   const std::string where = profile.origin() + ": tables.elementwise";
   const nlohmann::json& table = profile.table("elementwise");
   fit_->profile = profile.name();
-  for (std::size_t op = 0; op < kElementwiseNames.size(); ++op) {
-    const std::string name(kElementwiseNames[op]);
-    for (const std::string& key : {name, name + kBackwardSuffix}) {
-      const bool backward = key != name;
+  for (std::size_t op = 0; op < kernels::kElementwise.size(); ++op) {
+    const std::string name(kernels::kElementwise[op].name);
+    if (!kernels::kElementwise[op].in_every_profile && !table.contains(name)) continue;
+    for (const bool backward : {false, true}) {
+      const std::string key = backward ? name + std::string(kernels::kBackwardSuffix) : name;
       if (backward && !table.contains(key)) {
         fit_->rows[1][op] = fit_->rows[0][op];
         continue;
@@ -73,8 +74,7 @@ double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, El
   if (!(bytes > 0)) return 0;
   const Row& row = fit_->rows[static_cast<std::size_t>(pass)][static_cast<std::size_t>(op)];
   if (bytes > row.bytes.allowed.high)
-    refuse_out_of_range(fit_->profile, std::string(kElementwiseNames[static_cast<std::size_t>(op)]), "bytes",
-                        bytes, row.bytes.allowed);
+    refuse_out_of_range(fit_->profile, std::string(name_of(op)), "bytes", bytes, row.bytes.allowed);
   use.calls += 1;
   if (!row.bytes.samples.holds(bytes)) use.beyond_samples += 1;
   use.derived += row.bytes.derived ? 1 : 0;

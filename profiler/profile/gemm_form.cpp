@@ -24,6 +24,21 @@ double rounded_up(double x) {
   return whole < x ? whole + 1 : whole;
 }
 
+constexpr Parameter<GemmParameters> kParameters[] = {
+    {"launch_us", &GemmParameters::launch_us},
+    {"memory_GBps", &GemmParameters::memory_GBps, kPositive},
+    {"wave_blend", &GemmParameters::wave_blend},
+    {"tile_us", &GemmParameters::tile_us},
+    {"power_loss", &GemmParameters::power_loss},
+    {"power_half_gflop", &GemmParameters::power_half_gflop, kPositive},
+    {"split_us", &GemmParameters::split_us},
+    {"input_bytes", &GemmParameters::input_bytes, kPositive},
+};
+
+std::string name_of(const GemmTile& tile) {
+  return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
+}
+
 }  // namespace
 
 GemmForm::GemmForm(const GemmParameters& fit, double sms)
@@ -67,39 +82,18 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
 }
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
-  const std::string here = where + ".parameters";
-  const nlohmann::json& node = object_field(table, "parameters", where);
-  GemmParameters fit;
-  fit.launch_us = non_negative_field(node, "launch_us", here);
-  fit.memory_GBps = positive_field(node, "memory_GBps", here);
-  fit.wave_blend = non_negative_field(node, "wave_blend", here);
-  const nlohmann::json& rates = object_field(node, "tile_tflops", here);
+  GemmParameters fit = parameters_of(kParameters, table, where);
+  const nlohmann::json& rates = object_field(table["parameters"], "tile_tflops", where + ".parameters");
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
-    fit.tile_tflops[t] = positive_field(
-        rates, std::to_string(kGemmTiles[t].rows) + "x" + std::to_string(kGemmTiles[t].columns),
-        here + ".tile_tflops");
-  fit.tile_us = non_negative_field(node, "tile_us", here);
-  fit.power_loss = non_negative_field(node, "power_loss", here);
-  fit.power_half_gflop = positive_field(node, "power_half_gflop", here);
-  fit.split_us = non_negative_field(node, "split_us", here);
-  fit.input_bytes = positive_field(node, "input_bytes", here);
+    fit.tile_tflops[t] = positive_field(rates, name_of(kGemmTiles[t]), where + ".parameters.tile_tflops");
   return fit;
 }
 
 nlohmann::json to_json(const GemmParameters& fit) {
-  nlohmann::json rates = nlohmann::json::object();
+  nlohmann::json node = parameters_json(kParameters, fit);
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
-    rates[std::to_string(kGemmTiles[t].rows) + "x" + std::to_string(kGemmTiles[t].columns)] =
-        fit.tile_tflops[t];
-  return {{"launch_us", fit.launch_us},
-          {"memory_GBps", fit.memory_GBps},
-          {"wave_blend", fit.wave_blend},
-          {"tile_tflops", rates},
-          {"tile_us", fit.tile_us},
-          {"power_loss", fit.power_loss},
-          {"power_half_gflop", fit.power_half_gflop},
-          {"split_us", fit.split_us},
-          {"input_bytes", fit.input_bytes}};
+    node["tile_tflops"][name_of(kGemmTiles[t])] = fit.tile_tflops[t];
+  return node;
 }
 
 }  // namespace equipoise

@@ -25,7 +25,7 @@ struct GemmModel::Fit {
 };
 
 GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::make_unique<Fit>()) {
-  const std::string key = precision == Precision::fp8 ? "fp8" : "bf16";
+  const std::string key(name_of(precision));
   const std::string where = profile.origin() + ": tables.gemm";
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;

@@ -57,6 +57,16 @@ std::string text_field(const nlohmann::json& node, const std::string& key, const
   return it->get<std::string>();
 }
 
+std::size_t name_field(const nlohmann::json& node, const std::string& key,
+                       std::span<const std::string_view> names, const std::string& where,
+                       const std::string& expected) {
+  const std::string found = text_field(node, key, where);
+  const auto it = std::find(names.begin(), names.end(), found);
+  if (it == names.end())
+    throw UserError(where + "." + key + ": expected " + expected + ", found '" + found + "'");
+  return static_cast<std::size_t>(it - names.begin());
+}
+
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where) {
   for (const auto& item : node.items()) {

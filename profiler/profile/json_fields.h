@@ -1,7 +1,9 @@
 // Reading checked values out of a profile's JSON: every error names the file, the key and what would do.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,8 +20,45 @@ double number_field(const nlohmann::json& node, const std::string& key, const st
 double positive_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double non_negative_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where);
+// The place among `names` of the text under a key, e.g. of an enum's value. Throws UserError that asks for
+// `expected`.
+std::size_t name_field(const nlohmann::json& node, const std::string& key,
+                       std::span<const std::string_view> names, const std::string& where,
+                       const std::string& expected);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
+
+// One parameter of a cost model's form: its key in a profile, and where the form keeps it.
+template <class Parameters>
+struct Parameter {
+  const char* key;
+  double Parameters::*value;
+  bool positive = false;  // else 0 is a value too
+};
+inline constexpr bool kPositive = true;
+
+// The parameters of a form, from the object that holds them and back. Throws UserError.
+template <class Parameters, std::size_t count>
+void read_parameters(const Parameter<Parameters> (&list)[count], const nlohmann::json& node,
+                     const std::string& where, Parameters& into) {
+  for (const Parameter<Parameters>& one : list)
+    into.*one.value =
+        one.positive ? positive_field(node, one.key, where) : non_negative_field(node, one.key, where);
+}
+// The same of a profile's table, which holds them under "parameters".
+template <class Parameters, std::size_t count>
+Parameters parameters_of(const Parameter<Parameters> (&list)[count], const nlohmann::json& table,
+                         const std::string& where) {
+  Parameters made;
+  read_parameters(list, object_field(table, "parameters", where), where + ".parameters", made);
+  return made;
+}
+template <class Parameters, std::size_t count>
+nlohmann::json parameters_json(const Parameter<Parameters> (&list)[count], const Parameters& from) {
+  nlohmann::json node;
+  for (const Parameter<Parameters>& one : list) node[one.key] = from.*one.value;
+  return node;
+}
 
 // Runs `read` over parts of a file that are not checked field by field: what has another type than it must
 // have is the file's fault, not ours.

@@ -286,8 +286,7 @@ Study parse_case(const json& file, const std::string& path) {
   study.framework = read_framework(framework, inside("framework"), study.directory);
   const json* parallel = object.find("parallel");
   study.layout = read_layout(parallel == nullptr ? kEmpty : *parallel, inside("parallel"), study.framework);
-  constexpr std::string_view kPrecisions[] = {"bf16", "fp8"};
-  study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisions));
+  study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisionNames));
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");

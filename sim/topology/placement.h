@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/profile/cost_models.h"
+#include "kernels/collective_kinds.h"
 
 namespace equipoise {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/profile/cost_models.h"
+#include "kernels/precision.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {

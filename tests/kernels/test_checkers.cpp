@@ -71,12 +71,11 @@ class DropsAccumulate : public WrappedBackend {
 
 class ShortRows : public WrappedBackend {
  public:
-  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
-    WrappedBackend::swiglu({shape.rows - 1, shape.columns}, gate_up, out);
-  }
-  void rope(const RopeShape& shape, bool, const std::int32_t* positions, const float* table,
-            void* x) override {
-    WrappedBackend::rope(shape, false, positions, table, x);
+  void run(const RowCall& call) override {
+    RowCall wrong = call;
+    if (auto* swiglu = std::get_if<Swiglu>(&wrong)) swiglu->shape.rows -= 1;
+    if (auto* rope = std::get_if<Rope>(&wrong)) rope->inverse = false;
+    WrappedBackend::run(wrong);
   }
 };
 

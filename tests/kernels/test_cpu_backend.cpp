@@ -112,8 +112,8 @@ TEST_CASE("two vocabulary shards give the loss and the gradient of the whole voc
     const Buffer device = upload(*backend, part);
     const Buffer sums = poisoned_f32(*backend, kRows);
     const Buffer target = poisoned_f32(*backend, kRows);
-    backend->cross_entropy({kRows, columns}, first, device.data(), device_targets.integers(), sums.floats(),
-                           target.floats());
+    backend->run(CrossEntropy{
+        {kRows, columns}, first, device.data(), device_targets.integers(), sums.floats(), target.floats()});
     log_sum = download_f32(*backend, sums);
     return download_f32(*backend, target);
   };

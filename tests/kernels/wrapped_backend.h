@@ -24,10 +24,6 @@ class WrappedBackend : public Backend {
   Elapsed stop_timer() override { return real_->stop_timer(); }
   void empty_op() override { real_->empty_op(); }
   void spin(double seconds) override { real_->spin(seconds); }
-  void adam_step(const AdamStep& step, const void* gradient, float* master, float* mean, float* square,
-                 void* weights) override {
-    real_->adam_step(step, gradient, master, mean, square, weights);
-  }
   void copy(void* target, const void* source, std::size_t bytes) override {
     real_->copy(target, source, bytes);
   }
@@ -47,37 +43,7 @@ class WrappedBackend : public Backend {
   void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
     real_->gemm(shape, a, b, c);
   }
-  void rms_norm(const Rows& shape, float epsilon, const void* x, const void* weight, void* out,
-                float* inverse_rms) override {
-    real_->rms_norm(shape, epsilon, x, weight, out, inverse_rms);
-  }
-  void rms_norm_backward(const Rows& shape, const void* x, const void* weight, const float* inverse_rms,
-                         const void* out_gradient, void* x_gradient, float* weight_gradient) override {
-    real_->rms_norm_backward(shape, x, weight, inverse_rms, out_gradient, x_gradient, weight_gradient);
-  }
-  void rope(const RopeShape& shape, bool inverse, const std::int32_t* positions, const float* table,
-            void* x) override {
-    real_->rope(shape, inverse, positions, table, x);
-  }
-  void swiglu(const Rows& shape, const void* gate_up, void* out) override {
-    real_->swiglu(shape, gate_up, out);
-  }
-  void swiglu_backward(const Rows& shape, const void* gate_up, const void* out_gradient,
-                       void* gate_up_gradient) override {
-    real_->swiglu_backward(shape, gate_up, out_gradient, gate_up_gradient);
-  }
-  void residual_add(std::int64_t elements, const void* x, const void* residual, void* out) override {
-    real_->residual_add(elements, x, residual, out);
-  }
-  void cross_entropy(const Rows& shape, std::int64_t first_token, const void* logits,
-                     const std::int32_t* targets, float* log_sum, float* target_logit) override {
-    real_->cross_entropy(shape, first_token, logits, targets, log_sum, target_logit);
-  }
-  void cross_entropy_backward(const Rows& shape, std::int64_t first_token, const void* logits,
-                              const std::int32_t* targets, const float* log_sum, const float* row_weight,
-                              void* logits_gradient) override {
-    real_->cross_entropy_backward(shape, first_token, logits, targets, log_sum, row_weight, logits_gradient);
-  }
+  void run(const RowCall& call) override { real_->run(call); }
 
  private:
   std::unique_ptr<Backend> real_ = make_cpu_backend();

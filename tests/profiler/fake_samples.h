@@ -41,15 +41,8 @@ class FakeDevice {
     return gemm_.seconds(point.shape.m, point.shape.n, point.shape.k, use_);
   }
   double exact(const RowPoint& point) {
-    const std::string_view name = elementwise_name(point.op);
-    constexpr Elementwise kOps[] = {Elementwise::rms_norm,      Elementwise::residual_add,
-                                    Elementwise::rope,          Elementwise::swiglu,
-                                    Elementwise::cross_entropy, Elementwise::optimizer};
-    constexpr std::string_view kNames[] = {"rms_norm", "residual_add",  "rope",
-                                           "swiglu",   "cross_entropy", "optimizer"};
-    std::size_t at = 0;
-    while (kNames[at] != name) ++at;
-    return elementwise_.seconds(kOps[at], row_op_bytes(point, kernels::ElementType::bf16), use_);
+    return elementwise_.seconds(kernels::kRowOps[point.op].kind,
+                                row_op_bytes(point, kernels::ElementType::bf16), use_);
   }
   static double exact(const CollectivePoint&) { return 0; }
 

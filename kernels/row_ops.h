@@ -1,0 +1,169 @@
+// The row-wise and elementwise ops: their arguments, and the one table of them. The checkers, the points that
+// the profiler measures and the keys of its samples and profiles follow from here (README.md: adding a row
+// kernel). All are row-major, one pass over memory each. `void` stands for elements of the backend's type;
+// statistics and state are f32.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "kernels/ops.h"
+
+namespace equipoise::kernels {
+
+// out = x / sqrt(mean(x^2) + epsilon) * weight; `inverse_rms` (rows) is kept for the backward pass.
+struct RmsNorm {
+  Rows shape;
+  float epsilon = 1e-5F;
+  const void* x = nullptr;
+  const void* weight = nullptr;  // (columns)
+  void* out = nullptr;
+  float* inverse_rms = nullptr;
+};
+
+// `weight_gradient` (columns) is added to.
+struct RmsNormBackward {
+  Rows shape;
+  const void* x = nullptr;
+  const void* weight = nullptr;
+  const float* inverse_rms = nullptr;
+  const void* out_gradient = nullptr;
+  void* x_gradient = nullptr;
+  float* weight_gradient = nullptr;
+};
+
+struct ResidualAdd {
+  std::int64_t elements = 0;
+  const void* x = nullptr;
+  const void* residual = nullptr;
+  void* out = nullptr;
+};
+
+// In place. `table` holds (position, head_dim / 2, {cos, sin}), see fill_rope_table; `inverse` rotates back:
+// the backward pass.
+struct Rope {
+  RopeShape shape;
+  bool inverse = false;
+  const std::int32_t* positions = nullptr;  // (rows)
+  const float* table = nullptr;
+  void* x = nullptr;
+};
+
+// gate_up is (rows, 2 * columns), the gate first; out = gate * sigmoid(gate) * up.
+struct Swiglu {
+  Rows shape;
+  const void* gate_up = nullptr;
+  void* out = nullptr;
+};
+
+struct SwigluBackward {
+  Rows shape;
+  const void* gate_up = nullptr;
+  const void* out_gradient = nullptr;
+  void* gate_up_gradient = nullptr;
+};
+
+// Logits (rows, columns) hold the vocabulary's shard [first_token, first_token + columns). `log_sum` is the
+// log of the shard's sum of exponentials, `target_logit` the target's logit or 0 if it lies in another shard,
+// so a row's loss is (log of the sum over shards of exp(log_sum)) - (sum over shards of target_logit).
+struct CrossEntropy {
+  Rows shape;
+  std::int64_t first_token = 0;
+  const void* logits = nullptr;
+  const std::int32_t* targets = nullptr;  // (rows)
+  float* log_sum = nullptr;
+  float* target_logit = nullptr;
+};
+
+// `log_sum` is over all shards; `row_weight` scales each row's gradient (the loss normaliser).
+struct CrossEntropyBackward {
+  Rows shape;
+  std::int64_t first_token = 0;
+  const void* logits = nullptr;
+  const std::int32_t* targets = nullptr;
+  const float* log_sum = nullptr;
+  const float* row_weight = nullptr;
+  void* logits_gradient = nullptr;
+};
+
+// One Adam step on f32 master weights; writes the weights in the backend's element type.
+struct Adam {
+  AdamStep step;
+  const void* gradient = nullptr;
+  float* master = nullptr;
+  float* mean = nullptr;
+  float* square = nullptr;
+  void* weights = nullptr;
+};
+
+// A call of any of them: what a backend runs.
+using RowCall = std::variant<RmsNorm, ResidualAdd, Rope, Swiglu, CrossEntropy, Adam, RmsNormBackward,
+                             SwigluBackward, CrossEntropyBackward>;
+
+// What a profile has a table of times for: a row op with both of its passes, or a copy.
+enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
+
+struct ElementwiseKind {
+  std::string_view name;         // the key of its table in a profile, and of its samples
+  bool in_every_profile = true;  // the simulator asks for it; else a profile may do without
+};
+inline constexpr std::array<ElementwiseKind, 7> kElementwise{
+    {{"rms_norm"}, {"residual_add"}, {"rope"}, {"swiglu"}, {"cross_entropy"}, {"copy"}, {"optimizer"}}};
+
+inline constexpr auto kElementwiseNames = [] {
+  std::array<std::string_view, kElementwise.size()> names;
+  for (std::size_t i = 0; i < names.size(); ++i) names[i] = kElementwise[i].name;
+  return names;
+}();
+
+constexpr std::string_view name_of(Elementwise kind) {
+  return kElementwiseNames[static_cast<std::size_t>(kind)];
+}
+
+// The table of an op's backward pass is its kind's name and this; without one the kind's own table is for
+// both.
+inline constexpr std::string_view kBackwardSuffix = "_backward";
+
+// The shapes that an op is measured on: rows of a model's width, rows of its vocabulary, or one long row.
+enum class RowWidth { hidden, vocabulary, flat };
+
+struct RowOp {
+  std::string_view name;  // as checks report it
+  Elementwise kind = Elementwise::rms_norm;
+  Pass pass = Pass::forward;
+  // Moved for each number of the shape (rows * columns), by the simulator's convention: each input read once,
+  // each output written once.
+  int elements = 0;     // of the backend's type
+  int state_bytes = 0;  // in f32
+  RowWidth width = RowWidth::hidden;
+};
+
+// In the order of RowCall, which is also that in which points are listed.
+inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
+    {"rms_norm", Elementwise::rms_norm, Pass::forward, 2},
+    {"residual_add", Elementwise::residual_add, Pass::forward, 3},
+    {"rope", Elementwise::rope, Pass::forward, 2},
+    {"swiglu", Elementwise::swiglu, Pass::forward, 3},
+    {"cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary},
+    {"adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat},  // master and two moments
+    {"rms_norm_backward", Elementwise::rms_norm, Pass::backward, 3},
+    {"swiglu_backward", Elementwise::swiglu, Pass::backward, 5},
+    {"cross_entropy_backward", Elementwise::cross_entropy, Pass::backward, 2, 0, RowWidth::vocabulary},
+}};
+
+// The key of the op's own table in a profile, which also names its points.
+inline std::string table_name(const RowOp& op) {
+  return std::string(name_of(op.kind)).append(op.pass == Pass::backward ? kBackwardSuffix : "");
+}
+
+// Indices into kRowOps, as RowCall::index() gives them.
+template <class Call>
+constexpr std::size_t row_op_index() {
+  return RowCall(Call{}).index();
+}
+
+}  // namespace equipoise::kernels
