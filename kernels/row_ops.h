@@ -132,6 +132,7 @@ inline constexpr std::string_view kBackwardSuffix = "_backward";
 enum class RowWidth { hidden, vocabulary, flat };
 
 struct RowOp {
+  std::size_t call = 0;   // its alternative of RowCall
   std::string_view name;  // as checks report it
   Elementwise kind = Elementwise::rms_norm;
   Pass pass = Pass::forward;
@@ -142,28 +143,35 @@ struct RowOp {
   RowWidth width = RowWidth::hidden;
 };
 
+template <class Call>
+constexpr RowOp row(std::string_view name, Elementwise kind, Pass pass, int elements, int state_bytes = 0,
+                    RowWidth width = RowWidth::hidden) {
+  return {RowCall(Call{}).index(), name, kind, pass, elements, state_bytes, width};
+}
+
 // In the order of RowCall, which is also that in which points are listed.
 inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
-    {"rms_norm", Elementwise::rms_norm, Pass::forward, 2},
-    {"residual_add", Elementwise::residual_add, Pass::forward, 3},
-    {"rope", Elementwise::rope, Pass::forward, 2},
-    {"swiglu", Elementwise::swiglu, Pass::forward, 3},
-    {"cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary},
-    {"adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat},  // master and two moments
-    {"rms_norm_backward", Elementwise::rms_norm, Pass::backward, 3},
-    {"swiglu_backward", Elementwise::swiglu, Pass::backward, 5},
-    {"cross_entropy_backward", Elementwise::cross_entropy, Pass::backward, 2, 0, RowWidth::vocabulary},
+    row<RmsNorm>("rms_norm", Elementwise::rms_norm, Pass::forward, 2),
+    row<ResidualAdd>("residual_add", Elementwise::residual_add, Pass::forward, 3),
+    row<Rope>("rope", Elementwise::rope, Pass::forward, 2),
+    row<Swiglu>("swiglu", Elementwise::swiglu, Pass::forward, 3),
+    row<CrossEntropy>("cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary),
+    // Beside gradient and weights: master and two moments, read and written.
+    row<Adam>("adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat),
+    row<RmsNormBackward>("rms_norm_backward", Elementwise::rms_norm, Pass::backward, 3),
+    row<SwigluBackward>("swiglu_backward", Elementwise::swiglu, Pass::backward, 5),
+    row<CrossEntropyBackward>("cross_entropy_backward", Elementwise::cross_entropy, Pass::backward, 2, 0,
+                              RowWidth::vocabulary),
 }};
+static_assert([] {
+  for (std::size_t i = 0; i < kRowOps.size(); ++i)
+    if (kRowOps[i].call != i) return false;
+  return true;
+}());
 
 // The key of the op's own table in a profile, which also names its points.
 inline std::string table_name(const RowOp& op) {
   return std::string(name_of(op.kind)).append(op.pass == Pass::backward ? kBackwardSuffix : "");
-}
-
-// Indices into kRowOps, as RowCall::index() gives them.
-template <class Call>
-constexpr std::size_t row_op_index() {
-  return RowCall(Call{}).index();
 }
 
 }  // namespace equipoise::kernels

@@ -139,7 +139,7 @@ void run(const SwigluBackward& call) {
 }
 
 void run(const Adam& call) {
-  const AdamStep step = call.step;
+  const AdamStep& step = call.step;
   const float* gradient = in(call.gradient);
   float* master = call.master;
   float* mean = call.mean;

@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-struct Row {
+struct Row {  // of a kind that the profile may do without and does: no size is in its range
   ElementwiseParameters parameters;
   Validity bytes;
 };

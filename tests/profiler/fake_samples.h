@@ -41,7 +41,10 @@ class FakeDevice {
     return gemm_.seconds(point.shape.m, point.shape.n, point.shape.k, use_);
   }
   double exact(const RowPoint& point) {
-    return elementwise_.seconds(kernels::kRowOps[point.op].kind,
+    // An op that the profile need not know takes as long as a copy of its bytes.
+    const Elementwise kind = kernels::kRowOps[point.op].kind;
+    const bool known = kernels::kElementwise[static_cast<std::size_t>(kind)].in_every_profile;
+    return elementwise_.seconds(known ? kind : Elementwise::copy,
                                 row_op_bytes(point, kernels::ElementType::bf16), use_);
   }
   static double exact(const CollectivePoint&) { return 0; }
