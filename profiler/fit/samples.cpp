@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "profiler/profile/collective_form.h"
 
@@ -25,7 +26,26 @@ double measured_seconds(const CsvTable& table, std::size_t row) {
   return ms > 0 ? ms * 1e-3 : 0;
 }
 
+constexpr PublishedOp kPublishedOps[] = {{"residual add", Elementwise::residual_add, true},
+                                         {"RMSNorm", Elementwise::rms_norm, true},
+                                         {"rms_norm", Elementwise::rms_norm},
+                                         {"silu(x)*y", Elementwise::swiglu, true},
+                                         {"rotary", Elementwise::rope}};
+
+// Moved by the forward pass for each number of the shape.
+int forward_elements(Elementwise kind) {
+  for (const kernels::RowOp& op : kernels::kRowOps)
+    if (op.kind == kind && op.pass == kernels::Pass::forward) return op.elements;
+  return 0;
+}
+
 }  // namespace
+
+const PublishedOp* published_op(std::string_view name) {
+  for (const PublishedOp& op : kPublishedOps)
+    if (op.name == name) return &op;
+  return nullptr;
+}
 
 double count_cell(const CsvTable& table, std::size_t row, std::string_view column, double otherwise) {
   const std::optional<double> value = table.number(row, column);
@@ -74,16 +94,11 @@ std::optional<ElementwiseSample> elementwise_row(const CsvTable& table, std::siz
   sample.seconds = measured_seconds(table, row);
   // The published rate tells which bytes were counted better than any rule of ours.
   const double rate = table.number(row, "gbytes_per_s").value_or(0);
-  const std::string& op = sample.labels["op"];
-  const double elements = sample.rows * sample.columns;
+  const PublishedOp* op = published_op(sample.labels["op"]);
   constexpr double kBytes = 2;  // fp16, bf16
-  if (op == "residual add" || op == "silu(x)*y") {
-    sample.bytes = 3 * kBytes * elements;
-  } else if (op == "RMSNorm") {
-    sample.bytes = 2 * kBytes * elements;
-  } else {
-    sample.bytes = rate * 1e9 * sample.seconds;
-  }
+  sample.bytes = op != nullptr && op->bytes_by_shape
+                     ? forward_elements(op->kind) * kBytes * (sample.rows * sample.columns)
+                     : rate * 1e9 * sample.seconds;
   if (sample.bytes <= 0) {
     reason = "no size";
     return std::nullopt;

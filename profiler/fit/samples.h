@@ -86,6 +86,14 @@ DocumentHistogram read_document_histogram(
 std::vector<std::int64_t> draw_documents(const DocumentHistogram& histogram, std::int64_t total_tokens,
                                          std::uint64_t seed);
 
+// An elementwise kernel as public tables name it.
+struct PublishedOp {
+  std::string_view name;
+  Elementwise kind;
+  bool bytes_by_shape = false;  // else by the row's published rate
+};
+const PublishedOp* published_op(std::string_view name);  // null: none that we model
+
 enum class SampleTable { attention, gemm, elementwise, collective };
 SampleTable table_kind(const CsvTable& table);  // by its columns; throws UserError where none fits
 
