@@ -100,32 +100,19 @@ struct Adam {
   void* weights = nullptr;
 };
 
-// out = max(x, 0)^2.
-struct SquaredRelu {
-  Rows shape;
-  const void* x = nullptr;
-  void* out = nullptr;
-};
-
 // A call of any of them: what a backend runs.
 using RowCall = std::variant<RmsNorm, ResidualAdd, Rope, Swiglu, CrossEntropy, Adam, RmsNormBackward,
-                             SwigluBackward, CrossEntropyBackward, SquaredRelu>;
+                             SwigluBackward, CrossEntropyBackward>;
 
 // What a profile has a table of times for: a row op with both of its passes, or a copy.
-enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer, squared_relu };
+enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
 
 struct ElementwiseKind {
   std::string_view name;         // the key of its table in a profile, and of its samples
   bool in_every_profile = true;  // the simulator asks for it; else a profile may do without
 };
-inline constexpr std::array<ElementwiseKind, 8> kElementwise{{{"rms_norm"},
-                                                              {"residual_add"},
-                                                              {"rope"},
-                                                              {"swiglu"},
-                                                              {"cross_entropy"},
-                                                              {"copy"},
-                                                              {"optimizer"},
-                                                              {"squared_relu", false}}};
+inline constexpr std::array<ElementwiseKind, 7> kElementwise{
+    {{"rms_norm"}, {"residual_add"}, {"rope"}, {"swiglu"}, {"cross_entropy"}, {"copy"}, {"optimizer"}}};
 
 inline constexpr auto kElementwiseNames = [] {
   std::array<std::string_view, kElementwise.size()> names;
@@ -175,7 +162,6 @@ inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
     row<SwigluBackward>("swiglu_backward", Elementwise::swiglu, Pass::backward, 5),
     row<CrossEntropyBackward>("cross_entropy_backward", Elementwise::cross_entropy, Pass::backward, 2, 0,
                               RowWidth::vocabulary),
-    row<SquaredRelu>("squared_relu", Elementwise::squared_relu, Pass::forward, 2),
 }};
 static_assert([] {
   for (std::size_t i = 0; i < kRowOps.size(); ++i)

@@ -196,15 +196,6 @@ void run(const CrossEntropyBackward& call) {
   }
 }
 
-void run(const SquaredRelu& call) {
-  const float* x = in(call.x);
-  float* out = to(call.out);
-  for_vectors(call.shape.rows * call.shape.columns, [&](auto read, auto write) {
-    const Vector positive = larger(read(x), broadcast(0.0F));
-    write(out, positive * positive);
-  });
-}
-
 // One function a row op, in the order of kRowOps. Everything here has internal linkage: a function of the
 // standard library that this file instantiated would be shared with the copies for other instruction sets.
 using Kernel = void (*)(const void* call);

@@ -287,19 +287,6 @@ __global__ void cross_entropy_backward(std::int64_t columns, std::int64_t first_
   }
 }
 
-template <int pack>
-__global__ void squared_relu(std::int64_t elements, const bf16* x, bf16* out) {
-  for (std::int64_t j = (blockIdx.x * static_cast<std::int64_t>(kThreads) + threadIdx.x) * pack; j < elements;
-       j += static_cast<std::int64_t>(gridDim.x) * kThreads * pack) {
-    Pack<pack> values = load<pack>(x + j);
-    for (int i = 0; i < pack; ++i) {
-      const float positive = fmaxf(__bfloat162float(values.value[i]), 0.0F);
-      values.value[i] = __float2bfloat16(positive * positive);
-    }
-    store<pack>(out + j, values);
-  }
-}
-
 unsigned int blocks_for(std::int64_t threads) {
   constexpr std::int64_t kMost = 132 * 32;  // more than enough to fill a GPU; kernels stride over the rest
   return static_cast<unsigned int>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMost));
@@ -415,14 +402,6 @@ void launch_op(const CrossEntropyBackward& call, int) {
                                                               in(call.logits), call.targets, call.log_sum,
                                                               call.row_weight, to(call.logits_gradient));
   launched("cross_entropy_backward");
-}
-
-void launch_op(const SquaredRelu& call, int) {
-  const std::int64_t elements = call.shape.rows * call.shape.columns;
-  const bool eight = packs(elements);
-  const auto kernel = eight ? squared_relu<8> : squared_relu<1>;
-  kernel<<<blocks_for(elements / (eight ? 8 : 1)), kThreads>>>(elements, in(call.x), to(call.out));
-  launched("squared_relu");
 }
 
 }  // namespace

@@ -408,22 +408,6 @@ void fill(CrossEntropyBackward& call, const Rows& shape, RowTensors& tensors) {
           tensors.elements(n)};
 }
 
-// --- Squared ReLU
-
-void check_squared_relu(Checker& checker, const Rows& shape) {
-  const Input x = checker.input(shape.rows * shape.columns);
-  const Buffer out = checker.output(shape.rows * shape.columns);
-  checker.backend().run(SquaredRelu{shape, x.device.data(), out.data()});
-  Values expected(x.values);
-  for (double& value : expected) value = value > 0 ? value * value : 0;
-  checker.compare("squared_relu", "out", text_of(shape), expected, out, checker.limits().elementwise);
-}
-
-void fill(SquaredRelu& call, const Rows& shape, RowTensors& tensors) {
-  const std::int64_t n = shape.rows * shape.columns;
-  call = {shape, tensors.elements(n), tensors.elements(n)};
-}
-
 // --- All of them
 
 // Each checks both passes of an op.
@@ -432,7 +416,6 @@ constexpr void (*kChecks[])(Checker&, const Rows&) = {
     check_swiglu,
     check_residual_add,
     check_adam,
-    check_squared_relu,
     [](Checker& checker, const Rows& shape) { check_cross_entropy(checker, shape, 0); },
     [](Checker& checker, const Rows& shape) { check_cross_entropy(checker, shape, 300); }};
 
