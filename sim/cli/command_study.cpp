@@ -12,13 +12,14 @@
 #include <sstream>
 #include <thread>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "policies/base/utf8.h"
 #include "sim/report/csv.h"
 #include "sim/study/json_object.h"
+#include "sim/study/outputs.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/run_study.h"
 #include "sim/study/study_report.h"
 #include "sim/study/sweep_table.h"
 
@@ -125,16 +126,6 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
       std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.study.impossible.empty(); });
   if (!any_possible) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
   return cases;
-}
-
-void write_results(const std::filesystem::path& directory, const Study& study, const StudyResult& result) {
-  const auto write = [&](const char* name, const std::string& text) {
-    write_file_atomically((directory / name).string(), text);
-  };
-  write("summary.json", summary_json(study, result).dump(2) + "\n");
-  write("steps.csv", steps_csv(result));
-  write("gpus.csv", gpus_csv(result));
-  write("plan.json", plans_json_text(study, result));
 }
 
 std::string directory_name(const std::string& case_name) {
@@ -281,7 +272,7 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
     for (const PolicyResult& policy : result.policies) print(policy.notes);
   }
   if (folder) {
-    write_results(folder->path(), c.study, result);
+    write_outputs(folder->path().string(), c.study, result);
     folder->commit();
   }
   printer.add(c.name, c.study, result);

@@ -17,6 +17,7 @@
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/study/outputs.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -29,7 +30,9 @@ void add_study(CLI::App& app, int& status) {
   command->add_option("file", options->file, "Study file (JSON)")->required();
   command->add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command->add_option("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
-  command->add_option("--out", options->out, "Folder for summary.json, steps.csv and plan.json");
+  std::vector<std::string_view> files;
+  for (const StudyOutput& output : study_outputs()) files.push_back(output.file);
+  command->add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
   command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
   command->add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
   command->add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
