@@ -113,6 +113,15 @@ std::unique_ptr<Backend> make_cpu_backend();
 // why.
 std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
 
+// Every backend, by the name that a user types and Backend::name says.
+struct BackendKind {
+  std::string_view name;
+  bool gpu = false;
+  std::unique_ptr<Backend> (*make)(std::string& reason) = nullptr;  // null: not here, and `reason` says why
+};
+inline constexpr BackendKind kBackends[] = {{"cpu", false, [](std::string&) { return make_cpu_backend(); }},
+                                            {"cuda", true, make_cuda_backend}};
+
 // (positions, head_dim / 2, {cos, sin}) in float64 arithmetic, rounded once.
 void fill_rope_table(std::span<float> table, int head_dim, double base);
 

@@ -8,7 +8,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLongestKeys = 4.0 * 1024 * 1024;
 // Backward, by counting: K, V, dK, dV against Q, O, dO, dQ and dQ's fp32 sums (zeroed, added to, converted).
 constexpr double kBackwardKeyShare = 0.4;
 constexpr std::size_t kParameters = 12;
@@ -85,6 +84,15 @@ void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& sampl
 
 }  // namespace
 
+nlohmann::json attention_ranges(const Covered& keys, const Covered& queries, const Covered& dims,
+                                const Covered& heads) {
+  constexpr double kLongestKeys = 4.0 * 1024 * 1024;
+  return {{"keys", range_json(1, keys.high, 1, kLongestKeys)},
+          {"queries", range_json(queries.low, keys.high, 1, kLongestKeys)},
+          {"head_dim", range_json(dims, 16, 256)},
+          {"query_heads", range_json(heads, 1, 1024)}};
+}
+
 nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
                              Provenance kind) {
   const std::vector<CountedSample> calls = counted(samples, apart);
@@ -92,14 +100,12 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
   if (samples[0]->pass != "forward") start.key_share = kBackwardKeyShare;
   calibrate(start, calls, sms);
   double fewest_us = 1e300;
-  double widest = 0;
-  double narrowest = 1e300;
+  Covered dims;
   for (const AttentionSample* sample : samples) {
     for (const double seconds : sample->seconds) fewest_us = std::min(fewest_us, seconds * 1e6);
-    widest = std::max(widest, static_cast<double>(sample->heads.head_dim));
-    narrowest = std::min(narrowest, static_cast<double>(sample->heads.head_dim));
+    dims.add(sample->heads.head_dim);
   }
-  if (widest <= 128) start.block_us_per_128_above = 0;
+  if (dims.high <= 128) start.block_us_per_128_above = 0;
   // Our own profiler times the device, not the host that feeds it.
   start.host_us = kind == Provenance::measured ? 0 : 0.8 * fewest_us;
   start.launch_us = std::min(start.launch_us, 0.3 * fewest_us);
@@ -111,39 +117,27 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
       "row_share", "diagonal_blocks", "imbalance_power", "memory_GBps", "key_share",        "host_us"};
   const double trust[kParameters] = {0.5, 1, 1, 0.7, 0.4, 1, 2, 1, 0.4, 0.6, 0.3, 0.5};
   for (std::size_t i = 0; i < kParameters; ++i) problem.parameters.push_back({names[i], at[i], trust[i]});
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
-  double longest = 0;
-  double shortest = 1e300;
-  double fewest_heads = 1e300;
-  double most_heads = 0;
+  SampleTimes times;
+  Covered keys;
+  Covered queries;
+  Covered heads;
   for (const AttentionSample* sample : samples) {
     problem.shapes.push_back(sample->shape);
     problem.uncertainty.push_back(sample->uncertainty);
-    labels.push_back(&sample->labels);
-    seconds.push_back(sample->seconds[0]);
-    longest = std::max(longest, static_cast<double>(sample->most_keys));
-    shortest = std::min(shortest, static_cast<double>(sample->least_queries));
-    fewest_heads = std::min(fewest_heads, static_cast<double>(sample->heads.query_heads));
-    most_heads = std::max(most_heads, static_cast<double>(sample->heads.query_heads));
+    times.add(sample->labels, sample->seconds[0]);
+    keys.add(static_cast<double>(sample->most_keys));
+    queries.add(static_cast<double>(sample->least_queries));
+    heads.add(sample->heads.query_heads);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     return calls[i].log_error(from_vector(p), sms);
   };
   const GroupFit fit = fit_group(problem);
-  std::vector<double> kept = fit.parameters;
-  for (double& value : kept) value = significant(value);
-
-  nlohmann::json table = {{"form", "tiles-on-sms"},
-                          {"parameters", to_json(from_vector(kept))},
-                          {"provenance", provenance_json(kind, labels)}};
+  nlohmann::json table = table_json(
+      {"tiles-on-sms", to_json(from_vector(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
+      times, kind);
   if (apart != DocumentMask::varlen)
     table["document_mask"] = kDocumentMaskNames[static_cast<std::size_t>(apart)];
-  table["ranges"] = {{"keys", range_json(1, longest, 1, kLongestKeys)},
-                     {"queries", range_json(shortest, longest, 1, kLongestKeys)},
-                     {"head_dim", range_json(narrowest, widest, 16, 256)},
-                     {"query_heads", range_json(fewest_heads, most_heads, 1, 1024)}};
-  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, kind, table);
   return table;
 }
 

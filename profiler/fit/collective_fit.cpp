@@ -40,14 +40,11 @@ NetworkParameters network_from(std::span<const double> p) {
 }
 
 struct Gathered {
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
+  SampleTimes times;
   ErrorGroup large{"above 1 MiB", {}};
   ErrorGroup small{"up to 1 MiB", {}};
-  double least_bytes = 1e300;
-  double most_bytes = 0;
-  double least_nodes = 1e300;
-  double most_nodes = 0;
+  Covered bytes;
+  Covered nodes;
   double fastest_GBps = 0;
   double fewest_us = 1e300;
 };
@@ -58,26 +55,17 @@ Gathered gather(std::span<const CollectiveSample* const> samples, FitProblem& pr
     const double nodes = std::ceil(static_cast<double>(sample->group.ranks) / sample->group.ranks_per_node);
     problem.shapes.push_back(
         {sample->bytes, static_cast<double>(sample->group.ranks), nodes, static_cast<double>(sample->kind)});
-    all.labels.push_back(&sample->labels);
-    all.seconds.push_back(sample->seconds);
+    all.times.add(sample->labels, sample->seconds);
     all.large.holds.push_back(sample->bytes > kLargeMessage);
     all.small.holds.push_back(sample->bytes <= kLargeMessage);
-    all.least_bytes = std::min(all.least_bytes, sample->bytes);
-    all.most_bytes = std::max(all.most_bytes, sample->bytes);
-    all.least_nodes = std::min(all.least_nodes, nodes);
-    all.most_nodes = std::max(all.most_nodes, nodes);
+    all.bytes.add(sample->bytes);
+    all.nodes.add(nodes);
     all.fewest_us = std::min(all.fewest_us, sample->seconds * 1e6);
     all.fastest_GBps =
         std::max(all.fastest_GBps,
                  sample->bytes * bus_factor(sample->kind, sample->group.ranks) * 1e-9 / sample->seconds);
   }
   return all;
-}
-
-std::vector<double> kept(const std::vector<double>& parameters) {
-  std::vector<double> rounded = parameters;
-  for (double& value : rounded) value = significant(value);
-  return rounded;
 }
 
 }  // namespace
@@ -110,12 +98,11 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = {{"form", "latency-ramp-bus"},
-                          {"parameters", to_json(node_from(kept(fit.parameters), from_ranks))},
-                          {"provenance", provenance_json(kind, all.labels)}};
-  table["ranges"] = {{"bytes", range_json(all.least_bytes, all.most_bytes, 0, kMostBytes)}};
-  report_errors(fit, {all.large, all.small}, all.seconds, kind, table);
-  return table;
+  return table_json({"latency-ramp-bus",
+                     to_json(node_from(kept(fit), from_ranks)),
+                     {{"bytes", range_json(all.bytes, 0, kMostBytes)}},
+                     {all.large, all.small}},
+                    fit, all.times, kind);
 }
 
 nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
@@ -142,13 +129,13 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
     return std::log(predicted / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = {{"form", "steps-ramp-nic"},
-                          {"parameters", to_json(network_from(kept(fit.parameters)))},
-                          {"provenance", provenance_json(kind, all.labels)},
-                          {"fitted_at_nic_GBps", nic_GBps}};
-  table["ranges"] = {{"bytes", range_json(all.least_bytes, all.most_bytes, 0, kMostBytes)},
-                     {"nodes", range_json(all.least_nodes, all.most_nodes, 2, kMostNodes)}};
-  report_errors(fit, {all.large, all.small}, all.seconds, kind, table);
+  nlohmann::json table = table_json(
+      {"steps-ramp-nic",
+       to_json(network_from(kept(fit))),
+       {{"bytes", range_json(all.bytes, 0, kMostBytes)}, {"nodes", range_json(all.nodes, 2, kMostNodes)}},
+       {all.large, all.small}},
+      fit, all.times, kind);
+  table["fitted_at_nic_GBps"] = nic_GBps;
   return table;
 }
 

@@ -1,5 +1,4 @@
 // Fits the forms of a CPU core (profiler/profile/cpu_forms.h) to measured samples.
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -9,17 +8,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLongestKeys = 4.0 * 1024 * 1024;
 constexpr double kLargestSize = 4.0 * 1024 * 1024;
-
-struct Span {
-  double low = 1e300;
-  double high = 0;
-  void add(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-};
 
 // Starting points are of a core with AVX-512; every parameter may move by an order of magnitude.
 constexpr double kTrust = 1.5;
@@ -46,12 +35,6 @@ std::size_t role_of(const GemmSample& sample) {
   return it->second == "NN" ? 1 : 2;
 }
 
-std::vector<double> kept(const GroupFit& fit) {
-  std::vector<double> values = fit.parameters;
-  for (double& value : values) value = significant(value);
-  return values;
-}
-
 }  // namespace
 
 nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> samples) {
@@ -60,16 +43,14 @@ nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> sam
       {"call_us", 0.5, kTrust},    {"pair_ns_per_128", 3, kTrust},       {"pair_ns", 0.6, kTrust},
       {"row_block_ns", 5, kTrust}, {"query_ns_per_128", 50, kTrust},     {"key_ns_per_128", 50, kTrust},
       {"cache_MB", 0.5, kTrust},   {"query_far_ns_per_128", 50, kTrust}, {"key_far_ns_per_128", 50, kTrust}};
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
-  Span keys;
-  Span queries;
-  Span dims;
-  Span heads;
+  SampleTimes times;
+  Covered keys;
+  Covered queries;
+  Covered dims;
+  Covered heads;
   for (const AttentionSample* sample : samples) {
     problem.shapes.push_back(sample->shape);
-    labels.push_back(&sample->labels);
-    seconds.push_back(sample->seconds[0]);
+    times.add(sample->labels, sample->seconds[0]);
     keys.add(static_cast<double>(sample->most_keys));
     queries.add(static_cast<double>(sample->least_queries));
     dims.add(sample->heads.head_dim);
@@ -80,16 +61,9 @@ nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> sam
     return std::log(attention_seconds(attention_of(p), sample.heads, sample.blocked) / sample.seconds[0]);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = {{"form", kBlockedLoops},
-                          {"parameters", to_json(attention_of(kept(fit)))},
-                          {"provenance", provenance_json(Provenance::measured, labels)}};
-  table["ranges"] = {{"keys", range_json(1, keys.high, 1, kLongestKeys)},
-                     {"queries", range_json(queries.low, keys.high, 1, kLongestKeys)},
-                     {"head_dim", range_json(dims.low, dims.high, 16, 256)},
-                     {"query_heads", range_json(heads.low, heads.high, 1, 1024)}};
-  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, Provenance::measured,
-                table);
-  return table;
+  return table_json(
+      {kBlockedLoops, to_json(attention_of(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
+      times, Provenance::measured);
 }
 
 nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
@@ -105,15 +79,13 @@ nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
   }
   std::vector<ErrorGroup> groups{{"all", {}}};
   for (const std::string_view form : kGemmRoleNames) groups.push_back({std::string(form), {}});
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
-  Span m;
-  Span n;
-  Span k;
+  SampleTimes times;
+  Covered m;
+  Covered n;
+  Covered k;
   for (const GemmSample* sample : samples) {
     problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
-    labels.push_back(&sample->labels);
-    seconds.push_back(sample->seconds);
+    times.add(sample->labels, sample->seconds);
     groups[0].holds.push_back(true);
     for (std::size_t f = 0; f < kGemmRoleNames.size(); ++f)
       groups[f + 1].holds.push_back(role_of(*sample) == f);
@@ -126,14 +98,13 @@ nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
     return std::log(gemm_seconds(gemm_of(p, role_of(sample)), sample.m, sample.n, sample.k) / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = {{"form", kPackedPanels},
-                          {"parameters", to_json(rates_of(kept(fit)))},
-                          {"provenance", provenance_json(Provenance::measured, labels)}};
-  table["ranges"] = {{"m", range_json(m.low, m.high, 1, kLargestSize)},
-                     {"n", range_json(n.low, n.high, 1, kLargestSize)},
-                     {"k", range_json(k.low, k.high, 1, kLargestSize)}};
-  report_errors(fit, groups, seconds, Provenance::measured, table);
-  return table;
+  return table_json({kPackedPanels,
+                     to_json(rates_of(kept(fit))),
+                     {{"m", range_json(m, 1, kLargestSize)},
+                      {"n", range_json(n, 1, kLargestSize)},
+                      {"k", range_json(k, 1, kLargestSize)}},
+                     groups},
+                    fit, times, Provenance::measured);
 }
 
 }  // namespace equipoise

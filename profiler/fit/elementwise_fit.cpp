@@ -17,18 +17,14 @@ constexpr double kCacheShare = 0.25;  // where the search for the cache's size s
 
 nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples, Provenance kind) {
   FitProblem problem;
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
-  double least_bytes = 1e300;
-  double most_bytes = 0;
+  SampleTimes times;
+  Covered bytes;
   double fewest_us = 1e300;
   double fastest_GBps = 0;
   for (const ElementwiseSample* sample : samples) {
     problem.shapes.push_back({sample->rows, sample->columns, sample->bytes});
-    labels.push_back(&sample->labels);
-    seconds.push_back(sample->seconds);
-    least_bytes = std::min(least_bytes, sample->bytes);
-    most_bytes = std::max(most_bytes, sample->bytes);
+    times.add(sample->labels, sample->seconds);
+    bytes.add(sample->bytes);
     fewest_us = std::min(fewest_us, sample->seconds * 1e6);
     fastest_GBps = std::max(fastest_GBps, sample->bytes * 1e-9 / sample->seconds);
   }
@@ -37,7 +33,7 @@ nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples
   problem.parameters = {{"launch_us", fewest_us, 1},
                         {"memory_GBps", fastest_GBps, 1},
                         {"cache_gain", 0.001, 4},
-                        {"cache_MB", kCacheShare * most_bytes * 1e-6, 1}};
+                        {"cache_MB", kCacheShare * bytes.high * 1e-6, 1}};
   const double power = kind == Provenance::measured ? kMeasuredPower : ElementwiseParameters{}.cache_power;
   const auto form_of = [power](std::span<const double> p) {
     return ElementwiseParameters{p[0], p[1], p[3], p[1] * (1 + p[2]), power};
@@ -46,15 +42,11 @@ nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples
     return std::log(elementwise_seconds(form_of(p), samples[i]->bytes) / samples[i]->seconds);
   };
   const GroupFit fit = fit_group(problem);
-  ElementwiseParameters kept = form_of(fit.parameters);
-  for (double* value : {&kept.launch_us, &kept.memory_GBps, &kept.cache_MB, &kept.cache_GBps})
+  ElementwiseParameters rounded = form_of(fit.parameters);  // the cache's rate, not its gain
+  for (double* value : {&rounded.launch_us, &rounded.memory_GBps, &rounded.cache_MB, &rounded.cache_GBps})
     *value = significant(*value);
-  nlohmann::json table = {{"form", "launch-and-bandwidth"},
-                          {"parameters", to_json(kept)},
-                          {"provenance", provenance_json(kind, labels)}};
-  table["ranges"] = {{"bytes", range_json(least_bytes, most_bytes, 0, kMostBytes)}};
-  report_errors(fit, {{"all", std::vector<bool>(samples.size(), true)}}, seconds, kind, table);
-  return table;
+  return table_json({"launch-and-bandwidth", to_json(rounded), {{"bytes", range_json(bytes, 0, kMostBytes)}}},
+                    fit, times, kind);
 }
 
 }  // namespace equipoise

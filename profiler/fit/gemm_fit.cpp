@@ -55,39 +55,32 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
   problem.options.prior_weight = 0.1;
   const std::vector<double> start = calibrated(samples, sms);
   for (std::size_t i = 0; i < start.size(); ++i) problem.parameters.push_back({kNames[i], start[i], 1});
-  std::vector<const Labels*> labels;
-  std::vector<double> seconds;
+  SampleTimes times;
   ErrorGroup many{"m >= 2048", {}};
   ErrorGroup few{"m < 2048", {}};
-  double low[3] = {1e300, 1e300, 1e300};
-  double high[3] = {0, 0, 0};
+  Covered m;
+  Covered n;
+  Covered k;
   for (const GemmSample* sample : samples) {
     problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
-    labels.push_back(&sample->labels);
-    seconds.push_back(sample->seconds);
+    times.add(sample->labels, sample->seconds);
     many.holds.push_back(sample->m >= kManyRows);
     few.holds.push_back(sample->m < kManyRows);
-    const double sizes[3] = {static_cast<double>(sample->m), static_cast<double>(sample->n),
-                             static_cast<double>(sample->k)};
-    for (std::size_t i = 0; i < 3; ++i) {
-      low[i] = std::min(low[i], sizes[i]);
-      high[i] = std::max(high[i], sizes[i]);
-    }
+    m.add(static_cast<double>(sample->m));
+    n.add(static_cast<double>(sample->n));
+    k.add(static_cast<double>(sample->k));
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     return log_error(from_vector(p), sms, *samples[i]);
   };
   const GroupFit fit = fit_group(problem);
-  std::vector<double> kept = fit.parameters;
-  for (double& value : kept) value = significant(value);
-  nlohmann::json table = {{"form", "tiles-and-waves"},
-                          {"parameters", to_json(from_vector(kept))},
-                          {"provenance", provenance_json(kind, labels)}};
-  table["ranges"] = {{"m", range_json(low[0], high[0], 1, kLargest)},
-                     {"n", range_json(low[1], high[1], 1, kLargest)},
-                     {"k", range_json(low[2], high[2], 1, kLargest)}};
-  report_errors(fit, {many, few}, seconds, kind, table);
-  return table;
+  return table_json({"tiles-and-waves",
+                     to_json(from_vector(kept(fit))),
+                     {{"m", range_json(m, 1, kLargest)},
+                      {"n", range_json(n, 1, kLargest)},
+                      {"k", range_json(k, 1, kLargest)}},
+                     {many, few}},
+                    fit, times, kind);
 }
 
 }  // namespace equipoise

@@ -94,7 +94,7 @@ struct PublishedOp {
 };
 const PublishedOp* published_op(std::string_view name);  // null: none that we model
 
-enum class SampleTable { attention, gemm, elementwise, collective };
+enum class SampleTable { attention, gemm, elementwise, collective };  // in the order of kTableNames
 SampleTable table_kind(const CsvTable& table);  // by its columns; throws UserError where none fits
 
 // A row as a sample, or why it cannot be one (no shape, no such op): `reason` is set then. A row without a

@@ -7,6 +7,7 @@
 #include "policies/base/names.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
 
 namespace equipoise {
 namespace {
@@ -114,7 +115,7 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {
   const nlohmann::json& lists = object_field(file, "samples", path + ": file");
-  refuse_unknown_keys(lists, {"attention", "gemm", "elementwise", "collective"}, path + ": samples");
+  refuse_unknown_keys(lists, {kTableNames.begin(), kTableNames.end()}, path + ": samples");
   add_list(lists, "attention", path, attention_of, set.attention);
   add_list(lists, "gemm", path, gemm_of, set.gemm);
   add_list(lists, "elementwise", path, elementwise_of, set.elementwise);

@@ -1,7 +1,7 @@
 // One fit for each kind of table: samples in, the JSON of the table out (profiler/README.md).
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,11 +17,6 @@ namespace equipoise {
 // "measured" keeps measured and predicted times of the held-out samples, for the plot: only of our own
 // samples.
 enum class Provenance { published, measured };
-
-struct Network {
-  double nic_GBps = 0;
-  std::string matches;  // part of a row's inter_node_network
-};
 
 // `apart`: how the kernel keeps packed documents apart.
 nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
@@ -39,16 +34,50 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                            std::span<const NodeParameters> node, double nic_GBps, Provenance kind);
 
 // Shared by the fits.
-double significant(double value);  // 6 digits: what a fit can mean, and what a person can read
-nlohmann::json provenance_json(Provenance kind, const std::vector<const Labels*>& labels);
+double significant(double value);               // 6 digits: what a fit can mean, and what a person can read
+std::vector<double> kept(const GroupFit& fit);  // its parameters in so many digits
+
+// What samples cover of one size.
+struct Covered {
+  double low = 1e300;
+  double high = 0;
+  void add(double value) {
+    low = value < low ? value : low;
+    high = value > high ? value : high;
+  }
+};
 nlohmann::json range_json(double low, double high, double allowed_low, double allowed_high);
+inline nlohmann::json range_json(const Covered& covered, double allowed_low, double allowed_high) {
+  return range_json(covered.low, covered.high, allowed_low, allowed_high);
+}
+
+nlohmann::json attention_ranges(const Covered& keys, const Covered& queries, const Covered& dims,
+                                const Covered& heads);  // of either form of attention
+
+// What a table says of its samples, whatever they are of.
+struct SampleTimes {
+  std::vector<const Labels*> labels;
+  std::vector<double> seconds;
+  void add(const Labels& of, double measured) {
+    labels.push_back(&of);
+    seconds.push_back(measured);
+  }
+};
 
 struct ErrorGroup {
   std::string name;
-  std::vector<bool> holds;  // one a sample
+  std::vector<bool> holds;  // one a sample; empty: all
 };
-// Writes hold_out and cross_validated, by group, into `table`; and the pairs where they may be kept.
-void report_errors(const GroupFit& fit, const std::vector<ErrorGroup>& groups,
-                   const std::vector<double>& measured_seconds, Provenance kind, nlohmann::json& table);
+
+// The parts of a fitted table that differ from form to form.
+struct FittedForm {
+  std::string form;
+  nlohmann::json parameters;
+  nlohmann::json ranges;
+  std::vector<ErrorGroup> groups{{"all", {}}};
+};
+// The table with provenance and errors, the latter by group, as hold_out and cross_validated; and the pairs
+// of measured and predicted times where they may be kept.
+nlohmann::json table_json(FittedForm fitted, const GroupFit& fit, const SampleTimes& times, Provenance kind);
 
 }  // namespace equipoise

@@ -7,6 +7,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "profiler/measure/pace_log.h"
+#include "profiler/profile/profile.h"
 #include "traces/json_text.h"
 
 namespace equipoise::measure {
@@ -179,10 +180,8 @@ json samples_of_journal(const std::string& path) {
     paces.add(pace_of(line));
   });
   const double usual_pace = paces.usual();
-  json samples = {{"attention", json::array()},
-                  {"gemm", json::array()},
-                  {"elementwise", json::array()},
-                  {"collective", json::array()}};
+  json samples;
+  for (const std::string_view table : kTableNames) samples[std::string(table)] = json::array();
   for (const auto& [point, visits] : by_point) {
     const json line = best_visit(visits, usual_pace);
     const auto family = line.at("family").get<std::string>();

@@ -66,12 +66,19 @@ double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::unique_ptr<Backend> open_device(const std::string& device) {
-  if (device == "cpu") return kernels::make_cpu_backend();
-  if (device != "cuda") throw UserError("--device: expected cpu or cuda, found '" + device + "'");
+const kernels::BackendKind& backend_kind(const std::string& device) {
+  std::string names;
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    if (kind.name == device) return kind;
+    names.append(names.empty() ? "" : " or ").append(kind.name);
+  }
+  throw UserError("--device: expected " + names + ", found '" + device + "'");
+}
+
+std::unique_ptr<Backend> open_device(const kernels::BackendKind& kind) {
   std::string reason;
-  std::unique_ptr<Backend> backend = kernels::make_cuda_backend(reason);
-  if (backend == nullptr) throw UserError("--device cuda: " + reason);
+  std::unique_ptr<Backend> backend = kind.make(reason);
+  if (backend == nullptr) throw UserError("--device " + std::string(kind.name) + ": " + reason);
   return backend;
 }
 
@@ -135,8 +142,8 @@ class Session {
   Session(const SessionOptions& options, std::ostream& log)
       : options_(options),
         log_(log),
-        backend_(open_device(options.device)),
-        gpu_(backend_->name() == "cuda"),
+        backend_(open_device(backend_kind(options.device))),
+        gpu_(backend_kind(options.device).gpu),
         ruler_(ruler_options(gpu_)) {
     rounds_ = gpu_ ? 1 : kRounds;
     std::string reason;

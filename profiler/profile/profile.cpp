@@ -65,7 +65,7 @@ Profile::Profile(const nlohmann::json& file, std::string origin) : data_(std::ma
   data_->name = text_field(file, "name", where);
   data_->device = facts_of(file, data_->origin);
   const nlohmann::json& tables = object_field(file, "tables", where);
-  refuse_unknown_keys(tables, {"attention", "gemm", "elementwise", "collective"}, where + ".tables");
+  refuse_unknown_keys(tables, {kTableNames.begin(), kTableNames.end()}, where + ".tables");
   data_->file = file;
 }
 

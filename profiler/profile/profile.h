@@ -1,6 +1,7 @@
 // A profile: one JSON file with a device's facts, its fitted cost models, their provenance and their error.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -8,6 +9,10 @@
 #include <vector>
 
 namespace equipoise {
+
+// The kinds of tables, as profiles and samples files name them.
+inline constexpr std::array<std::string_view, 4> kTableNames{"attention", "gemm", "elementwise",
+                                                             "collective"};
 
 struct DeviceFacts {
   std::string name;         // e.g. "NVIDIA H100 SXM5 80GB"
@@ -37,7 +42,7 @@ class Profile {
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] const std::string& origin() const;   // the file it came from, for error messages
   [[nodiscard]] const nlohmann::json& json() const;  // the whole file: tables, provenance, errors
-  // One of `tables`: attention, gemm, elementwise, collective. Throws UserError where the file has none.
+  // One of `tables` by its name in kTableNames. Throws UserError where the file has none.
   [[nodiscard]] const nlohmann::json& table(std::string_view name) const;
   [[nodiscard]] bool has_table(std::string_view name) const;
 
