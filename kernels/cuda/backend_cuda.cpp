@@ -2,7 +2,6 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -17,14 +16,11 @@
 #include "kernels/cuda/gemm_lt.h"
 #include "kernels/cuda/module.h"
 #include "kernels/validate.h"
+#include "kernels/wall_clock.h"
 
 namespace equipoise::kernels {
 namespace cuda {
 namespace {
-
-double host_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr double kLongestHead = 0.05;  // seconds that a GPU is kept busy while calls are queued, at most
 constexpr double kStarvedShare = 0.1;  // issuing calls for less than this share of their time starves no GPU
@@ -170,12 +166,12 @@ class CudaBackend : public Backend {
   void start_queued_timer(double issue_seconds) override {
     synchronize();
     if (issue_seconds > 0) launch_spin(std::min(issue_seconds, kLongestHead));
-    start_host_ = host_seconds();
+    start_host_ = wall_seconds();
     check(cudaEventRecord(start_), "cudaEventRecord");
   }
   Elapsed stop_timer() override {
     check(cudaEventRecord(stop_), "cudaEventRecord");
-    const double host = host_seconds() - start_host_;
+    const double host = wall_seconds() - start_host_;
     // Had the first call begun before the last was issued?
     const cudaError_t begun = cudaEventQuery(start_);
     if (begun == cudaErrorNotReady) {

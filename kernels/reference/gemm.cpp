@@ -1,13 +1,6 @@
 #include "kernels/reference/reference.h"
 
 namespace equipoise::kernels::reference {
-namespace {
-
-std::size_t index(std::int64_t row, std::int64_t columns, std::int64_t column) {
-  return static_cast<std::size_t>(row * columns + column);
-}
-
-}  // namespace
 
 Values gemm(const GemmShape& shape, const Values& a, const Values& b, const Values& c_before) {
   Values c(static_cast<std::size_t>(shape.m * shape.n), 0.0);

@@ -3,6 +3,7 @@
 // rows.cpp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,6 +13,10 @@
 namespace equipoise::kernels::reference {
 
 using Values = std::vector<double>;
+
+inline std::size_t index(std::int64_t row, std::int64_t columns, std::int64_t column) {
+  return static_cast<std::size_t>(row * columns + column);
+}
 
 struct Attention {
   Values out;      // (query rows, query heads, head dim); rows outside every piece stay 0

@@ -13,9 +13,7 @@ namespace {
 constexpr double kRopeBase = 10000.0;
 constexpr float kEpsilon = 1e-5F;
 
-std::size_t index(std::int64_t row, std::int64_t columns, std::int64_t column) {
-  return static_cast<std::size_t>(row * columns + column);
-}
+using reference::index;
 
 std::string text_of(const Rows& shape) {
   return std::to_string(shape.rows) + " x " + std::to_string(shape.columns);

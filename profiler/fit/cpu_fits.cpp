@@ -8,8 +8,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLargestSize = 4.0 * 1024 * 1024;
-
 // Starting points are of a core with AVX-512; every parameter may move by an order of magnitude.
 constexpr double kTrust = 1.5;
 
@@ -98,13 +96,8 @@ nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
     return std::log(gemm_seconds(gemm_of(p, role_of(sample)), sample.m, sample.n, sample.k) / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({kPackedPanels,
-                     to_json(rates_of(kept(fit))),
-                     {{"m", range_json(m, 1, kLargestSize)},
-                      {"n", range_json(n, 1, kLargestSize)},
-                      {"k", range_json(k, 1, kLargestSize)}},
-                     groups},
-                    fit, times, Provenance::measured);
+  return table_json({kPackedPanels, to_json(rates_of(kept(fit))), gemm_ranges(m, n, k), groups}, fit, times,
+                    Provenance::measured);
 }
 
 }  // namespace equipoise

@@ -8,7 +8,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kLargest = 4.0 * 1024 * 1024;
 constexpr std::int64_t kManyRows = 2048;  // where errors are reported apart
 
 // Proportions of a current GPU's library; calibration moves all to the device at hand.
@@ -50,6 +49,13 @@ std::vector<double> calibrated(std::span<const GemmSample* const> samples, doubl
 
 }  // namespace
 
+nlohmann::json gemm_ranges(const Covered& m, const Covered& n, const Covered& k) {
+  constexpr double kLargest = 4.0 * 1024 * 1024;
+  return {{"m", range_json(m, 1, kLargest)},
+          {"n", range_json(n, 1, kLargest)},
+          {"k", range_json(k, 1, kLargest)}};
+}
+
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind) {
   FitProblem problem;
   problem.options.prior_weight = 0.1;
@@ -74,12 +80,7 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
     return log_error(from_vector(p), sms, *samples[i]);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({"tiles-and-waves",
-                     to_json(from_vector(kept(fit))),
-                     {{"m", range_json(m, 1, kLargest)},
-                      {"n", range_json(n, 1, kLargest)},
-                      {"k", range_json(k, 1, kLargest)}},
-                     {many, few}},
+  return table_json({"tiles-and-waves", to_json(from_vector(kept(fit))), gemm_ranges(m, n, k), {many, few}},
                     fit, times, kind);
 }
 

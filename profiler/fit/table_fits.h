@@ -53,6 +53,7 @@ inline nlohmann::json range_json(const Covered& covered, double allowed_low, dou
 
 nlohmann::json attention_ranges(const Covered& keys, const Covered& queries, const Covered& dims,
                                 const Covered& heads);  // of either form of attention
+nlohmann::json gemm_ranges(const Covered& m, const Covered& n, const Covered& k);
 
 // What a table says of its samples, whatever they are of.
 struct SampleTimes {

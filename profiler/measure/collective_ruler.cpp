@@ -1,17 +1,14 @@
 #include "profiler/measure/collective_ruler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+
+#include "kernels/wall_clock.h"
 
 namespace equipoise::measure {
 namespace {
 
 using kernels::Communicator;
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double mean_over_ranks(Communicator& host, double value) {
   const auto mine = static_cast<float>(value);
@@ -54,10 +51,10 @@ struct Call {
 
 double time_calls(Communicator& host, kernels::Backend& backend, const Call& call, int calls) {
   host.barrier();
-  const double start = seconds_now();
+  const double start = kernels::wall_seconds();
   for (int i = 0; i < calls; ++i) call();
   backend.synchronize();
-  return mean_over_ranks(host, (seconds_now() - start) / calls);
+  return mean_over_ranks(host, (kernels::wall_seconds() - start) / calls);
 }
 
 }  // namespace

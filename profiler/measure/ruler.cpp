@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "kernels/wall_clock.h"
+
 namespace equipoise::measure {
 namespace {
 
@@ -83,18 +85,14 @@ std::vector<Batch> drop_throttled(const std::vector<Batch>& batches, const Ruler
   return kept;
 }
 
-double wall_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // The pace now, or what it is after waiting for the usual one as long as patience lasts.
 double settled_pace(const std::function<double()>& pace, const RulerOptions& options, double& waited) {
   double now = pace();
   while (now < slowest_pace(0, options) && waited < options.patience_seconds) {
-    const double start = wall_now();
+    const double start = kernels::wall_seconds();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     now = pace();
-    waited += wall_now() - start;
+    waited += kernels::wall_seconds() - start;
   }
   return now;
 }

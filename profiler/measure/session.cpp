@@ -1,7 +1,6 @@
 #include "profiler/measure/session.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -13,6 +12,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/checks.h"
+#include "kernels/wall_clock.h"
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "profiler/measure/check_report.h"
@@ -60,10 +61,6 @@ std::pair<std::size_t, std::size_t> visit_at(std::size_t i, std::size_t points, 
   const std::size_t width = std::min(kBlock, points - block * kBlock);
   const std::size_t inside = i - block * kBlock * rounds;
   return {block * kBlock + inside % width, inside / width};
-}
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 const kernels::BackendKind& backend_kind(const std::string& device) {
@@ -245,12 +242,12 @@ class Session {
 
   void measure(std::vector<Family>& families, const std::atomic<bool>& stop) {
     for (Family& family : families) report_.planned += visits_of(family, rounds_);
-    start_ = seconds_now();
+    start_ = kernels::wall_seconds();
     const double end = start_ + 60 * options_.minutes;
-    double last_note = seconds_now();
+    double last_note = kernels::wall_seconds();
     while (true) {
       const int chosen = most_starved(families, rounds_);
-      bool go_on = chosen >= 0 && !stop && seconds_now() < end;
+      bool go_on = chosen >= 0 && !stop && kernels::wall_seconds() < end;
       if (options_.most_points > 0 && report_.measured >= options_.most_points) go_on = false;
       if (!agreed(go_on)) break;
       Family& family = families[static_cast<std::size_t>(chosen)];
@@ -258,13 +255,13 @@ class Session {
       const Point& point = family.points[index];
       const std::string key = key_of(point) + (round > 0 ? " again " + std::to_string(round) : "");
       if (agreed(leader() && (journal_->has(key) || failures_->has(key_of(point))))) continue;
-      const double start = seconds_now();
+      const double start = kernels::wall_seconds();
       measure_point(point, key);
-      family.spent += seconds_now() - start;
-      if (leader() && !options_.quiet && seconds_now() - last_note > 10) {
-        last_note = seconds_now();
-        log_ << report_.measured << " samples, " << static_cast<int>(std::max(0.0, end - seconds_now()))
-             << " s left\n"
+      family.spent += kernels::wall_seconds() - start;
+      if (leader() && !options_.quiet && kernels::wall_seconds() - last_note > 10) {
+        last_note = kernels::wall_seconds();
+        log_ << report_.measured << " samples, "
+             << static_cast<int>(std::max(0.0, end - kernels::wall_seconds())) << " s left\n"
              << std::flush;
       }
     }
@@ -300,7 +297,8 @@ class Session {
   void be_patient() {
     if (gpu_) return;
     ruler_.usual_pace = paces_.usual();
-    ruler_.patience_seconds = std::clamp(0.25 * (seconds_now() - start_) - waited_, 0.0, kLongestWait);
+    ruler_.patience_seconds =
+        std::clamp(0.25 * (kernels::wall_seconds() - start_) - waited_, 0.0, kLongestWait);
   }
 
   // "" or why the point has no measurement.

@@ -8,9 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
-#include "kernels/checks.h"
-
 namespace equipoise::measure {
 
 struct SessionOptions {

@@ -23,12 +23,13 @@ Trace lengths_of(const ProfileOptions& options) {
                                  [&](const Distribution& one) { return one.name == options.lengths; });
   std::error_code ignored;
   if (!named && std::filesystem::exists(options.lengths, ignored)) return read_trace(options.lengths);
-  return synthesize(options.lengths, kDrawnDocuments, options.seed);  // throws with the nearest known name
+  return synthesize(options.lengths, kDrawnDocuments,
+                    options.session.seed);  // throws with the nearest known name
 }
 
 void print_report(const measure::SessionReport& report, const ProfileOptions& options, std::ostream& out) {
   out << std::fixed << std::setprecision(2);
-  out << "samples     " << report.finished << " in " << options.out << " (" << report.measured
+  out << "samples     " << report.finished << " in " << options.session.out << " (" << report.measured
       << " in this run, " << report.planned << " planned)\n"
       << "checks      " << report.checks << (report.checks_passed ? " passed" : ", some failed")
       << (report.worst_check.empty() ? "" : ", nearest to its limit: " + report.worst_check) << "\n"
@@ -38,7 +39,7 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
       << report.throttled_batches << " at a lowered pace\n"
       << "disturbed   " << report.disturbed_samples
       << " samples had fewer than three clean batches and kept all\n"
-      << "next        equipoise fit " << options.out << "\n";
+      << "next        equipoise fit " << options.session.out << "\n";
 }
 
 }  // namespace
@@ -46,28 +47,20 @@ void print_report(const measure::SessionReport& report, const ProfileOptions& op
 int run_profile(const ProfileOptions& options, std::ostream& out, std::ostream& log,
                 const std::atomic<bool>& stop) {
   constexpr double kMostMinutes = 1e6;
-  if (!(options.minutes > 0) || options.minutes > kMostMinutes)
+  if (!(options.session.minutes > 0) || options.session.minutes > kMostMinutes)
     throw UserError("--minutes: expected a number > 0, at most a million, found " +
-                    short_number(options.minutes));
+                    short_number(options.session.minutes));
   std::error_code ignored;
-  if (std::filesystem::is_directory(options.out, ignored))  // found before the minutes are spent
-    throw UserError("--out " + options.out + ": found a folder, expected the name of a file");
+  if (std::filesystem::is_directory(options.session.out, ignored))  // found before the minutes are spent
+    throw UserError("--out " + options.session.out + ": found a folder, expected the name of a file");
   const Trace trace = lengths_of(options);
-  measure::SessionOptions session;
-  session.device = options.device;
-  session.minutes = options.minutes;
-  session.out = options.out;
-  session.resume = options.resume;
-  session.models = options.models;
-  session.families = options.only;
+  measure::SessionOptions session = options.session;
   session.lengths = trace.lengths;
   session.lengths_origin = trace.origin;
-  session.seed = options.seed;
-  session.quiet = options.quiet;
   const measure::SessionReport report = measure::run_session(session, log, stop);
   if (report.finished > 0) print_report(report, options, out);
   if (report.failed > 0)
-    log << report.failed << " points could not be measured; " << options.out << ".failed says why\n";
+    log << report.failed << " points could not be measured; " << options.session.out << ".failed says why\n";
   if (report.checks_passed) return 0;
   log << "a kernel gives wrong results: " << report.left_out << " points that need it were not measured\n";
   return 1;

@@ -4,20 +4,14 @@
 #include <atomic>
 #include <iosfwd>
 #include <string>
-#include <vector>
+
+#include "profiler/measure/session.h"
 
 namespace equipoise {
 
 struct ProfileOptions {
-  std::string device = "cpu";
-  double minutes = 3;
-  std::string out = "samples.json";
-  bool resume = false;
-  bool quiet = false;
-  std::vector<std::string> models;
-  std::vector<std::string> only;          // families
+  measure::SessionOptions session;        // without its lengths
   std::string lengths = "lmsys-chat-1m";  // a trace file, or the name of a published distribution
-  std::uint64_t seed = 0;
 };
 
 // Returns the exit status: 0, or 1 if a kernel is wrong (it is then not timed). Throws UserError. Progress

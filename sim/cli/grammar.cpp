@@ -88,23 +88,25 @@ void add_profile(CLI::App& app, int& status) {
       app.add_subcommand("profile", "Measure this machine's kernels: samples for `equipoise fit`");
   command->footer("Example: equipoise profile --device cpu --minutes 3 --out samples.json");
   const auto options = std::make_shared<ProfileOptions>();
-  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
-  command->add_option("--minutes", options->minutes, "Time budget; the most telling shapes come first")
-      ->capture_default_str();
-  command->add_option("--out", options->out, "Samples file; <file>.journal keeps finished samples")
-      ->capture_default_str();
-  command->add_flag("--resume", options->resume, "Keep the samples of the journal and go on");
-  command->add_option("--models", options->models, "GEMM shapes of these models only")->delimiter(',');
+  command->add_option("--device", options->session.device, "cpu or cuda")->capture_default_str();
   command
-      ->add_option("--only", options->only,
+      ->add_option("--minutes", options->session.minutes, "Time budget; the most telling shapes come first")
+      ->capture_default_str();
+  command->add_option("--out", options->session.out, "Samples file; <file>.journal keeps finished samples")
+      ->capture_default_str();
+  command->add_flag("--resume", options->session.resume, "Keep the samples of the journal and go on");
+  command->add_option("--models", options->session.models, "GEMM shapes of these models only")
+      ->delimiter(',');
+  command
+      ->add_option("--only", options->session.families,
                    "Of attention, gemm, elementwise, copy, launch; under mpirun collective")
       ->delimiter(',');
   command
       ->add_option("--lengths", options->lengths, "Documents of packed mixes: a trace file or a distribution")
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the shapes that are drawn at random")
+  command->add_option("--seed", options->session.seed, "Of the shapes that are drawn at random")
       ->capture_default_str();
-  command->add_flag("--quiet", options->quiet, "No progress");
+  command->add_flag("--quiet", options->session.quiet, "No progress");
   command->callback(
       [options, &status] { status = run_profile(*options, std::cout, std::cerr, stop_on_interrupt()); });
 }
