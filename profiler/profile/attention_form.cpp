@@ -19,7 +19,7 @@ double norm_of(double a, double b, double p) {
   return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
 }
 
-constexpr Parameter<AttentionParameters> kParameters[] = {
+constexpr FormParameter<AttentionParameters> kParameters[] = {
     {"launch_us", &AttentionParameters::launch_us},
     {"tile_us", &AttentionParameters::tile_us},
     {"tile_us_per_128", &AttentionParameters::tile_us_per_128},

@@ -21,7 +21,7 @@ double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
   return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
 }
 
-constexpr Parameter<NodeParameters> kNodeParameters[] = {
+constexpr FormParameter<NodeParameters> kNodeParameters[] = {
     {"launch_us", &NodeParameters::launch_us},
     {"rank_us", &NodeParameters::rank_us},
     {"ramp_us", &NodeParameters::ramp_us},
@@ -33,7 +33,7 @@ constexpr Parameter<NodeParameters> kNodeParameters[] = {
     {"switch_from_ranks", &NodeParameters::switch_from_ranks},
 };
 
-constexpr Parameter<NetworkParameters> kNetworkParameters[] = {
+constexpr FormParameter<NetworkParameters> kNetworkParameters[] = {
     {"launch_us", &NetworkParameters::launch_us},
     {"step_us", &NetworkParameters::step_us},
     {"pair_launch_us", &NetworkParameters::pair_launch_us},

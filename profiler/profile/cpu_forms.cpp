@@ -16,7 +16,7 @@ double beyond_cache(double elements, double cache_MB) {
   return square * square / (1 + square * square);
 }
 
-constexpr Parameter<BlockedAttentionParameters> kAttentionParameters[] = {
+constexpr FormParameter<BlockedAttentionParameters> kAttentionParameters[] = {
     {"call_us", &BlockedAttentionParameters::call_us},
     {"pair_ns_per_128", &BlockedAttentionParameters::pair_ns_per_128, kPositive},
     {"pair_ns", &BlockedAttentionParameters::pair_ns},
@@ -28,7 +28,7 @@ constexpr Parameter<BlockedAttentionParameters> kAttentionParameters[] = {
     {"key_far_ns_per_128", &BlockedAttentionParameters::key_far_ns_per_128},
 };
 
-constexpr Parameter<PanelGemmParameters> kPanelParameters[] = {
+constexpr FormParameter<PanelGemmParameters> kPanelParameters[] = {
     {"call_us", &PanelGemmParameters::call_us},
     {"gflops", &PanelGemmParameters::gflops, kPositive},
     {"left_ns", &PanelGemmParameters::left_ns},

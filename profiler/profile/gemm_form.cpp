@@ -24,7 +24,7 @@ double rounded_up(double x) {
   return whole < x ? whole + 1 : whole;
 }
 
-constexpr Parameter<GemmParameters> kParameters[] = {
+constexpr FormParameter<GemmParameters> kParameters[] = {
     {"launch_us", &GemmParameters::launch_us},
     {"memory_GBps", &GemmParameters::memory_GBps, kPositive},
     {"wave_blend", &GemmParameters::wave_blend},

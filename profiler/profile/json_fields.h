@@ -30,7 +30,7 @@ void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::stri
 
 // One parameter of a cost model's form: its key in a profile, and where the form keeps it.
 template <class Parameters>
-struct Parameter {
+struct FormParameter {
   const char* key;
   double Parameters::*value;
   bool positive = false;  // else 0 is a value too
@@ -39,24 +39,24 @@ inline constexpr bool kPositive = true;
 
 // The parameters of a form, from the object that holds them and back. Throws UserError.
 template <class Parameters, std::size_t count>
-void read_parameters(const Parameter<Parameters> (&list)[count], const nlohmann::json& node,
+void read_parameters(const FormParameter<Parameters> (&list)[count], const nlohmann::json& node,
                      const std::string& where, Parameters& into) {
-  for (const Parameter<Parameters>& one : list)
+  for (const FormParameter<Parameters>& one : list)
     into.*one.value =
         one.positive ? positive_field(node, one.key, where) : non_negative_field(node, one.key, where);
 }
 // The same of a profile's table, which holds them under "parameters".
 template <class Parameters, std::size_t count>
-Parameters parameters_of(const Parameter<Parameters> (&list)[count], const nlohmann::json& table,
+Parameters parameters_of(const FormParameter<Parameters> (&list)[count], const nlohmann::json& table,
                          const std::string& where) {
   Parameters made;
   read_parameters(list, object_field(table, "parameters", where), where + ".parameters", made);
   return made;
 }
 template <class Parameters, std::size_t count>
-nlohmann::json parameters_json(const Parameter<Parameters> (&list)[count], const Parameters& from) {
+nlohmann::json parameters_json(const FormParameter<Parameters> (&list)[count], const Parameters& from) {
   nlohmann::json node;
-  for (const Parameter<Parameters>& one : list) node[one.key] = from.*one.value;
+  for (const FormParameter<Parameters>& one : list) node[one.key] = from.*one.value;
   return node;
 }
 
