@@ -50,7 +50,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       logit_bytes_(framework.logit_bytes),
       input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
-      recompute_order_(layers_) {
+      parts_(backward_parts(model, layout)),
+      part_sizes_(part_sizes(model, layout)),
+      recomputed_(model, layout) {
   const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
                                     : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
   kv_bytes_per_token_ = kBf16 * kv_width;
@@ -61,29 +63,16 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
     kept_per_token_ += (model.layers - sparse) * kept_bytes(model, layout.tensor, false);
   if (sparse > 0) kept_per_token_ += sparse * kept_bytes(model, layout.tensor, true);
   kept_per_token_ /= model.layers;
-  int first = 0;
-  for (const int n : layers_) {
-    first_layer_.push_back(first);
-    first += n;
-  }
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
   double dense = 0, experts = 0;
-  const int stages = layout_.pipeline;
-  for (int v = stage; v < layout_.virtual_stages(); v += stages)
-    for (int i = 0; i < layers_[at(v)]; ++i) {
-      const int layer = first_layer_[at(v)] + i;
-      const std::int64_t routed = model_.routed_parameters(layer);
-      dense += static_cast<double>(model_.layer_parameters(layer) - routed);
-      experts += static_cast<double>(routed);
+  for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
+    for (const ModelPart part : parts_[at(v)]) {
+      const PartParameters& size = part_sizes_[static_cast<std::size_t>(part)];
+      dense += static_cast<double>(size.dense);
+      experts += static_cast<double>(size.routed);
     }
-  if (stage == 0) dense += static_cast<double>(model_.embedding_parameters());
-  if (stage == stages - 1) {
-    dense += static_cast<double>(model_.hidden);  // the last norm
-    const bool shares_embedding = model_.tied_embeddings && stages == 1;
-    if (!shares_embedding) dense += static_cast<double>(model_.embedding_parameters());
-  }
   const double held = dense / layout_.tensor + experts / layout_.tensor / layout_.expert;
   const double replicas = static_cast<double>(layout_.data) * layout_.context;
   const double expert_replicas = replicas / layout_.expert;
@@ -101,27 +90,17 @@ MemoryParts MemoryModel::fixed(int stage) const {
 // Parameters of the part of the model at work and of the next one, being gathered: the largest such pair.
 // Each layer with the rank's own experts; the ends of the model are parts, too.
 double MemoryModel::most_gathered() const {
-  const auto embedding = static_cast<double>(model_.embedding_parameters());
-  const double head = (model_.tied_embeddings ? 0 : embedding) + static_cast<double>(model_.hidden);
-  double most = 0, before = embedding;
-  const auto gather = [&](double part) {
-    most = std::max(most, before + part);
-    before = part;
+  double most = 0, before = 0;
+  const auto gather = [&](ModelPart part) {
+    const PartParameters& size = part_sizes_[static_cast<std::size_t>(part)];
+    const double held = static_cast<double>(size.dense) + static_cast<double>(size.routed) / layout_.expert;
+    most = std::max(most, before + held);
+    before = held;
   };
-  for (int layer = 0; layer < model_.layers; ++layer) {
-    const std::int64_t routed = model_.routed_parameters(layer);
-    gather(static_cast<double>(model_.layer_parameters(layer) - routed) +
-           static_cast<double>(routed) / layout_.expert);
-  }
-  gather(head);
+  gather(ModelPart::embedding);
+  for (int layer = 0; layer < model_.layers; ++layer) gather(part_of(model_.kind(layer)));
+  gather(ModelPart::head);
   return most / layout_.tensor;
-}
-
-int MemoryModel::recomputed_layers(int v, const MicroBatch& micro_batch) const {
-  const int of_model = micro_batch.recompute_layers != kStudyRecompute
-                           ? micro_batch.recompute_layers
-                           : equipoise::checkpointed_layers(layout_, model_.layers);
-  return recompute_order_.of_stage(v, of_model);
 }
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
@@ -151,7 +130,7 @@ std::int64_t MemoryModel::gathered_tokens(std::int64_t rank_tokens, std::int64_t
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
   const MicroBatch& micro_batch = load.micro_batches[index];
   const std::int64_t tokens = load.rank_tokens[index];
-  const int recomputed = recomputed_layers(v, micro_batch);
+  const int recomputed = recomputed_.of_stage(v, micro_batch.recompute_layers);
   const bool makes_logits = v == layout_.virtual_stages() - 1;
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);

@@ -17,6 +17,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
+#include "sim/workload/model_parts.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
@@ -118,7 +119,6 @@ class MemoryModel {
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;
   [[nodiscard]] Footprint transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                     bool recomputes) const;
-  [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
   [[nodiscard]] double most_gathered() const;
 
   ModelShape model_;
@@ -131,9 +131,10 @@ class MemoryModel {
   double kept_per_token_ = 0;
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
-  std::vector<int> layers_;  // by virtual stage
-  RecomputeOrder recompute_order_;
-  std::vector<int> first_layer_;  // by virtual stage
+  std::vector<int> layers_;                    // by virtual stage
+  std::vector<std::vector<ModelPart>> parts_;  // by virtual stage
+  PartSizes part_sizes_;
+  RecomputedLayers recomputed_;
 };
 
 }  // namespace equipoise

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <numeric>
+
+#include "policies/plan.h"
 
 namespace equipoise {
 
@@ -29,6 +30,13 @@ int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
   const auto v = static_cast<std::size_t>(virtual_stage);
   const auto first = turn_.begin() + begin_[v], last = turn_.begin() + begin_[v + 1];
   return static_cast<int>(std::lower_bound(first, last, checkpointed) - first);
+}
+
+RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout)
+    : order_(layers_of_stages(model, layout)), of_layout_(checkpointed_layers(layout, model.layers)) {}
+
+int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
+  return order_.of_stage(virtual_stage, of_model != kStudyRecompute ? of_model : of_layout_);
 }
 
 }  // namespace equipoise

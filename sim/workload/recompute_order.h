@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include "sim/workload/layout.h"
+
 namespace equipoise {
 
 class RecomputeOrder {
@@ -22,6 +24,20 @@ class RecomputeOrder {
  private:
   std::vector<int> begin_;  // of each virtual stage in turn_, and the end
   std::vector<int> turn_;   // of each layer: how many are recomputed before it; ascending within a stage
+};
+
+// Layers that the virtual stages of a model on a layout recompute in full.
+class RecomputedLayers {
+ public:
+  RecomputedLayers(const ModelShape& model, const Layout& layout);
+
+  // `of_model`: how many of the model's layers a micro-batch recomputes (MicroBatch::recompute_layers), or
+  // kStudyRecompute, for as many as the layout says.
+  [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
+
+ private:
+  RecomputeOrder order_;
+  int of_layout_;
 };
 
 }  // namespace equipoise

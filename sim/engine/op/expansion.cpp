@@ -76,12 +76,11 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
       options_(options),
       tensor_(fold_tp ? 1 : costs.layout().tensor),
       coster_(costs, shard),
-      stages_(costs.model(), costs.layout()),
-      gradients_(costs),
-      layers_(stage_layers(costs.model(), costs.layout())) {
+      walks_(costs.model(), costs.layout()),
+      gradients_(costs) {
   for (auto& memo : memo_) memo.resize(kMemoSlots);
   const std::size_t pipeline = at(costs.layout().pipeline);
-  for (std::size_t v = 0; v < layers_.size(); ++v) {
+  for (std::size_t v = 0; v < at(walks_.virtual_stages()); ++v) {
     const auto& buckets = gradients_.stages()[v % pipeline].buckets;
     std::size_t before = 0;
     for (std::size_t local = 0; local < v / pipeline; ++local) before += buckets[local].size();
@@ -312,97 +311,65 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   append_ops(pointers(weight), out.blocks[first + kWeightGradient + k]);
 }
 
-void StepExpander::add_forward_runs(int v, std::size_t j, OpLane& out) const {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);  // from the last on
-  const bool gathers = gradients_.shards_parameters();
-  if (gathers) {
-    push_shared(out, gather_of(parts.back()));
-    push_shared(out, kWait);
-  }
-  for (std::size_t i = parts.size(); i > 0;) {
-    int equal = 1;  // layers that repeat one block
-    while (!gathers && i > static_cast<std::size_t>(equal) &&
-           parts[i - 1 - static_cast<std::size_t>(equal)] == parts[i - 1])
-      ++equal;
-    const bool more = gathers && i > 1;  // the next part's parameters come meanwhile
-    if (more) push_shared(out, gather_of(parts[i - 2]));
-    push_run(out, block_of(j, forward_of(parts[i - 1])), equal);
-    if (more) push_shared(out, kWait);
-    i -= static_cast<std::size_t>(equal);
-  }
-}
+// The walk over an op's parts as runs of blocks: what all kinds of ops have in common.
+struct StepExpander::Runs {
+  const StepExpander& expander;
+  OpLane& out;
+  std::size_t micro_batch;
+  std::int32_t bucket = kNoBucket;  // the virtual stage's first, if the op fills its buckets
+  bool reduces = false;             // gradients, as soon as they are there
 
-// From the last layer to the first; the recomputed ones are the stage's first. Buckets in the same order:
-// head, layers, embedding.
-void StepExpander::add_backward_runs(int v, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
-                                     int most_recomputed, std::size_t j, OpLane& out) const {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool gathers = gradients_.shards_parameters();
-  const bool reduces = reduces_at_once(bucket) && !split;
-  const auto next_bucket = [&](int count) {
-    const std::int32_t first = bucket;
-    if (bucket != kNoBucket) bucket += count;
-    return first;
-  };
-  if (gathers) {
-    push_shared(out, gather_of(parts.front()));
-    push_shared(out, kWait);
+  void gather(ModelPart part) const { expander.push_shared(out, gather_of(part)); }
+  void wait() const { expander.push_shared(out, kWait); }
+  void done(const WalkPart& part) const {
+    if (reduces) expander.push_shared(out, reduce_of(part.part));
   }
-  const int recomputed = stages_.recomputed_layers(v, micro_batch);
-  int layer = layers_[at(v)].total();
-  for (std::size_t i = 0; i < parts.size();) {
-    int equal = 1;
-    if (gathers && i + 1 < parts.size() && parts[i + 1] != ModelPart::embedding)
-      push_shared(out, gather_of(parts[i + 1]));
-    if (is_layer(parts[i])) {
-      const std::size_t k = index_of(parts[i]);
-      // Layers that nobody recomputes repeat one block.
-      while (!gathers && !reduces && layer - equal > most_recomputed && parts[i + at(equal)] == parts[i])
-        ++equal;
-      layer -= equal;
+  // `index`: of the first of `repeat` layers among those of the part.
+  void push(std::size_t block, const WalkPart& part, int repeat = 1, int index = 0) const {
+    push_run(out, block_of(micro_batch, block), repeat,
+             bucket == kNoBucket ? kNoBucket : bucket + part.bucket + index);
+  }
+};
+
+struct StepExpander::ForwardRuns : Runs {
+  void work(const WalkPart& part) const { push(forward_of(part.part), part, part.layers); }
+};
+
+// From the last layer to the first; the recomputed ones are the stage's first.
+struct StepExpander::BackwardRuns : Runs {
+  int recomputed, most_recomputed;  // by this lane, by any that it is synchronized with
+  bool split;
+
+  void work(const WalkPart& part) const {
+    if (!is_layer(part.part))
+      return push(part.part == ModelPart::head ? kHeadBackward : kEmbedBackward, part);
+    const std::size_t k = index_of(part.part);
+    const std::size_t backward = (split ? kInputGradient : kBackward) + k;
+    // Layers that nobody recomputes repeat one block.
+    const int plain = part.layers - part.recomputed_of(most_recomputed);
+    push(backward, part, plain);
+    for (int i = plain; i < part.layers; ++i) {
+      const int layer = part.first + part.layers - 1 - i;
       if (layer < recomputed)
-        push_run(out, block_of(j, kForward + k), 1);
-      else if (layer < most_recomputed && is_moe(kind_of(parts[i])) && costs_.layout().expert > 1)
-        push_shared(out, kExchange);
-      push_run(out, block_of(j, (split ? kInputGradient : kBackward) + k), equal, next_bucket(equal));
-    } else {
-      push_run(out, block_of(j, parts[i] == ModelPart::head ? kHeadBackward : kEmbedBackward), 1,
-               next_bucket(1));
+        push_run(out, block_of(micro_batch, kForward + k), 1);
+      else if (is_moe(kind_of(part.part)) && expander.costs_.layout().expert > 1)
+        expander.push_shared(out, kExchange);
+      push(backward, part, 1, i);
     }
-    if (gathers) push_shared(out, kWait);
-    if (reduces) push_shared(out, reduce_of(parts[i]));
-    i += at(equal);
   }
-}
+};
 
-// The ends' weight gradients belong to the input half; their buckets leave with the weight half.
-void StepExpander::add_weight_runs(int v, std::int32_t bucket, std::size_t j, OpLane& out) const {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool reduces = reduces_at_once(bucket);
-  const auto bucket_at = [&](std::size_t i) {
-    return bucket == kNoBucket ? kNoBucket : bucket + static_cast<std::int32_t>(i);
-  };
-  for (std::size_t i = 0; i < parts.size();) {
-    int equal = 1;
-    while (!reduces && i + at(equal) < parts.size() && parts[i + at(equal)] == parts[i]) ++equal;
-    if (is_layer(parts[i])) {
-      push_run(out, block_of(j, kWeightGradient + index_of(parts[i])), equal, bucket_at(i));
-      if (gradients_.shards_parameters()) push_shared(out, kWait);
-      if (reduces) push_shared(out, reduce_of(parts[i]));
-    }
-    i += at(equal);
+struct StepExpander::WeightRuns : Runs {
+  void work(const WalkPart& part) const {
+    if (is_layer(part.part)) return push(kWeightGradient + index_of(part.part), part, part.layers);
+    if (bucket != kNoBucket) push(kNothing, part);
   }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (is_layer(parts[i])) continue;
-    if (bucket != kNoBucket) push_run(out, block_of(j, kNothing), 1, bucket_at(i));
-    if (reduces) push_shared(out, reduce_of(parts[i]));
-  }
-}
+};
 
 void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
                              const Crew* crew, OpLane& out) {
   const int pipeline = costs_.layout().pipeline;
-  const int virtual_stages = static_cast<int>(layers_.size());
+  const int virtual_stages = walks_.virtual_stages();
   enum Class { kFirst, kAgain, kBack, kClasses };  // F and D; R; B: what feeds the same class next door
   std::vector<std::int32_t> cell_of(micro_batches.size() * at(virtual_stages) * kClasses, kNoCell);
   const auto slot = [&](std::int32_t j, int v, Class c) {
@@ -441,15 +408,17 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
       if (reducing) push_shared(out, kWait);
       reducing = op.kind == gradient_op && reduces_at_once(bucket);
-      if (op.kind == OpKind::W)
-        add_weight_runs(v, bucket, j, out);
-      else if (op.kind == OpKind::B)
-        add_backward_runs(v, split, bucket, micro_batches[j],
-                          crew == nullptr ? stages_.recomputed_layers(v, micro_batches[j])
-                                          : most_recomputed(*crew, stages_, s, i),
-                          j, out);
-      else
-        add_forward_runs(v, j, out);
+      const Runs runs{*this, out, j, bucket, reducing};
+      const bool each = gradients_.shards_parameters() || reducing;
+      if (op.kind == OpKind::W) {
+        walk_stage(walks_.weights(v), each, WeightRuns{runs});
+      } else if (op.kind == OpKind::B) {
+        const int recomputed = walks_.recomputed_layers(v, micro_batches[j]);
+        const int most = crew == nullptr ? recomputed : most_recomputed(*crew, walks_, s, i);
+        walk_stage(walks_.backward(v), each, BackwardRuns{runs, recomputed, most, split});
+      } else {
+        walk_stage(walks_.forward(v), each, ForwardRuns{runs});
+      }
       if (reducing && i + 1 == schedule.ops[at(s)].size()) push_shared(out, kWait);
       cell.run_count = static_cast<std::uint32_t>(out.runs.size()) - cell.first_run;
 

@@ -21,8 +21,8 @@
 #include "sim/engine/op/layer_block.h"
 #include "sim/engine/op/op_program.h"
 #include "sim/engine/stage/gradient_sync.h"
-#include "sim/engine/stage/lane_engine.h"
 #include "sim/engine/stage/lockstep.h"
+#include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 
 namespace equipoise {
@@ -57,25 +57,23 @@ class StepExpander {
   void add_shared_blocks(OpLane& out);
   void add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule, const Crew* crew,
                  OpLane& out);
-  void add_forward_runs(int virtual_stage, std::size_t micro_batch, OpLane& out) const;
-  // `most_recomputed`: by any lane of the crew.
-  void add_backward_runs(int virtual_stage, bool split, std::int32_t bucket, const MicroBatch& micro_batch,
-                         int most_recomputed, std::size_t index, OpLane& out) const;
+  struct Runs;
+  struct ForwardRuns;
+  struct BackwardRuns;
+  struct WeightRuns;
   // Whether a gradient op's reductions run in the background: it has no buckets to fill.
   [[nodiscard]] bool reduces_at_once(std::int32_t bucket) const {
     return gradients_.reduces_each_micro_batch() && bucket == kNoBucket;
   }
-  void add_weight_runs(int virtual_stage, std::int32_t bucket, std::size_t micro_batch, OpLane& out) const;
   void push_shared(OpLane& out, std::uint32_t shared) const { out.runs.push_back({shared_block_ + shared}); }
 
   const LayerCosts& costs_;
   StepOptions options_;
   int tensor_;
   MicroBatchCoster coster_;
-  LaneEngine stages_;  // knows which layers a stage recomputes
+  StageWalks walks_;
   GradientSync gradients_;
-  std::vector<StageLayers> layers_;  // by virtual stage
-  std::uint32_t shared_block_ = 0;   // of the lane at hand: first of those that all micro-batches share
+  std::uint32_t shared_block_ = 0;  // of the lane at hand: first of those that all micro-batches share
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
   std::array<std::vector<LayerOps>, kLayerKinds> memo_;
   OpList before_, after_;

@@ -19,33 +19,21 @@ double update_bytes(const FrameworkOptions& framework) {
 
 }  // namespace
 
-std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout) {
-  const std::vector<StageLayers> layers = stage_layers(model, layout);
-  std::vector<std::vector<ModelPart>> parts(layers.size());
-  for (std::size_t v = 0; v < layers.size(); ++v) {
-    if (v + 1 == layers.size()) parts[v].push_back(ModelPart::head);
-    for (int k = kLayerKinds; k-- > 0;)
-      parts[v].insert(parts[v].end(), at(layers[v].count[at(k)]), part_of(static_cast<LayerKind>(k)));
-    if (v == 0) parts[v].push_back(ModelPart::embedding);
-  }
-  return parts;
-}
-
 GradientSync::GradientSync(const LayerCosts& costs)
-    : costs_(costs),
-      replicas_(costs.layout().data * costs.layout().context),
-      backward_parts_(equipoise::backward_parts(costs.model(), costs.layout())) {
+    : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
   const Layout& layout = costs.layout();
+  const PartSizes sizes = part_sizes(costs.model(), layout);
+  const std::vector<std::vector<ModelPart>> buckets_of = backward_parts(costs.model(), layout);
   parts_.resize(at(layout.pipeline));
-  ready_.resize(backward_parts_.size());
+  ready_.resize(buckets_of.size());
   std::vector<Held> held(parts_.size());
-  for (std::size_t v = 0; v < backward_parts_.size(); ++v) {
+  for (std::size_t v = 0; v < buckets_of.size(); ++v) {
     StageParts& part = parts_[v % parts_.size()];
     Held& sum = held[v % parts_.size()];
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
-    for (const ModelPart of_model : backward_parts_[v]) {
-      const Held elements = held_by_rank(of_model);
+    for (const ModelPart of_model : buckets_of[v]) {
+      const Held elements = held_by_rank(sizes[static_cast<std::size_t>(of_model)], layout);
       sum.dense += elements.dense;
       sum.experts += elements.experts;
       const Op op = reduce(elements);
@@ -68,46 +56,25 @@ GradientSync::GradientSync(const LayerCosts& costs)
       parts_[s].gather = gathered.duration;
     }
   }
+  price_parts(sizes);
+}
+
+// What is gathered and reduced with every micro-batch.
+void GradientSync::price_parts(const PartSizes& sizes) {
   gather_.fill({OpName::dp_all_gather, Stream::dp});
   reduce_.fill({OpName::dp_reduce, Stream::dp});
   if (!reduces_each_micro_batch()) return;
   for (std::size_t p = 0; p < kModelParts; ++p) {
-    const auto part = static_cast<ModelPart>(p);
-    if (std::none_of(backward_parts_.begin(), backward_parts_.end(), [&](const auto& parts) {
-          return std::find(parts.begin(), parts.end(), part) != parts.end();
-        }))
-      continue;
-    reduce_[p] = reduce(held_by_rank(part));
-    if (shards_parameters()) gather_[p] = gather(held_by_rank(part));
+    if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
+    const Held held = held_by_rank(sizes[p], costs_.layout());
+    reduce_[p] = reduce(held);
+    if (shards_parameters()) gather_[p] = gather(held);
   }
 }
 
-GradientSync::Held GradientSync::held_by_rank(ModelPart part) const {
-  const ModelShape& model = costs_.model();
-  const Layout& layout = costs_.layout();
-  const auto dense = [&](std::int64_t parameters) {
-    return Held{static_cast<double>(parameters) / layout.tensor, 0};
-  };
-  const auto layer = [&](LayerKind kind) {
-    int number = 0;  // layers of a kind have equally many parameters
-    while (model.kind(number) != kind) ++number;
-    const std::int64_t routed = model.routed_parameters(number);
-    return Held{static_cast<double>(model.layer_parameters(number) - routed) / layout.tensor,
-                static_cast<double>(routed) / layout.tensor / layout.expert};
-  };
-  switch (part) {
-    case ModelPart::embedding:
-      return dense(model.embedding_parameters());
-    case ModelPart::dense_layer:
-    case ModelPart::moe_layer:
-    case ModelPart::sliding_dense_layer:
-    case ModelPart::sliding_moe_layer:
-      return layer(kind_of(part));
-    case ModelPart::head:
-      break;
-  }
-  const bool shares_embedding = model.tied_embeddings && layout.pipeline == 1;
-  return dense((shares_embedding ? 0 : model.embedding_parameters()) + model.hidden);
+GradientSync::Held GradientSync::held_by_rank(const PartParameters& size, const Layout& layout) {
+  return {static_cast<double>(size.dense) / layout.tensor,
+          static_cast<double>(size.routed) / layout.tensor / layout.expert};
 }
 
 GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {

@@ -12,33 +12,9 @@
 #include <vector>
 
 #include "sim/cost/layer_costs.h"
-#include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/stage_walk.h"
 
 namespace equipoise {
-
-// What ranks gather and reduce at once. The head comes with the last norm.
-// Layers stand in the order of LayerKind.
-enum class ModelPart : std::uint8_t {
-  embedding,
-  dense_layer,
-  moe_layer,
-  sliding_dense_layer,
-  sliding_moe_layer,
-  head
-};
-inline constexpr std::size_t kModelParts = 6;
-constexpr bool is_layer(ModelPart part) {
-  return part != ModelPart::embedding && part != ModelPart::head;
-}
-constexpr LayerKind kind_of(ModelPart layer) {
-  return static_cast<LayerKind>(static_cast<int>(layer) - static_cast<int>(ModelPart::dense_layer));
-}
-constexpr ModelPart part_of(LayerKind kind) {
-  return static_cast<ModelPart>(static_cast<int>(kind) + static_cast<int>(ModelPart::dense_layer));
-}
-
-// The parts of each virtual stage in backward order: head, layers from the last to the first, embedding.
-std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout);
 
 // A bucket is one layer's gradients (or the embedding's, the head's). All replicas' ranks reduce it together:
 // it starts when the last of them has the layer's gradients and the buckets before it are through, so most
@@ -65,15 +41,11 @@ class GradientSync {
   // Gathering the parameters of a part, and reducing its gradients.
   [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[static_cast<std::size_t>(part)]; }
   [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[static_cast<std::size_t>(part)]; }
-  // Of a virtual stage, in the order of its buckets.
-  [[nodiscard]] const std::vector<ModelPart>& backward_parts(int virtual_stage) const {
-    return backward_parts_[static_cast<std::size_t>(virtual_stage)];
-  }
   // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
   [[nodiscard]] bool reduces_each_micro_batch() const {
-    return costs_.layout().reduces_each_micro_batch() && has_replicas();
+    return equipoise::reduces_each_micro_batch(costs_.layout());
   }
-  [[nodiscard]] bool shards_parameters() const { return costs_.layout().zero == 3 && has_replicas(); }
+  [[nodiscard]] bool shards_parameters() const { return gathers_each_micro_batch(costs_.layout()); }
   // Whether the last backward of a virtual stage fills buckets. With ZeRO-2 only that of a stage's first
   // model chunk does, which is the stage's last op.
   [[nodiscard]] bool fills_buckets(int virtual_stage) const {
@@ -99,7 +71,8 @@ class GradientSync {
     double dense = 0;
     double experts = 0;
   };
-  [[nodiscard]] Held held_by_rank(ModelPart part) const;
+  [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
+  void price_parts(const PartSizes& sizes);
   Op reduce(const Held& held);
   Op gather(const Held& held);
   // One over each of the two groups, one after the other.
@@ -110,7 +83,6 @@ class GradientSync {
   std::vector<StageParts> parts_;                // by pipeline stage
   std::vector<std::vector<Picoseconds>> ready_;  // by virtual stage, then bucket
   std::vector<std::pair<Picoseconds, Picoseconds>> order_;
-  std::vector<std::vector<ModelPart>> backward_parts_;
   std::array<Op, kModelParts> gather_{}, reduce_{};  // by part; where parameters, gradients are sharded
   RangeUse use_;
 };

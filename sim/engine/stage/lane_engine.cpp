@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "sim/schedule/timing.h"
 
@@ -18,17 +19,12 @@ std::size_t at(int index) {
 
 }  // namespace
 
-LaneEngine::LaneEngine(const ModelShape& model, const Layout& layout)
-    : stages_(layout.pipeline),
-      checkpointed_(checkpointed_layers(layout, model.layers)),
-      layers_(stage_layers(model, layout)),
-      recompute_order_(layers_of_stages(model, layout)) {
-  grad_ready_.resize(layers_.size());
-}
+LaneEngine::LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& layout)
+    : stages_(layout.pipeline), walks_(std::move(walks)), grad_ready_(at(walks_->virtual_stages())) {}
 
 // Nothing has arrived but every micro-batch at the first virtual stage, and all stages are free at `start`.
 void LaneEngine::begin(Run& run, Picoseconds start) {
-  const std::size_t virtual_stages = layers_.size();
+  const std::size_t virtual_stages = grad_ready_.size();
   const std::size_t c = run.ranks;
   const auto slots = run.micro_batches.size() * virtual_stages;
   free_.assign(at(stages_) * c, start);
@@ -138,7 +134,7 @@ void LaneEngine::account_transfer(Run& run, const ScheduleOp& op, int s, const P
   run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
-std::vector<Picoseconds>* LaneEngine::releases(const Run& run, const ScheduleOp& op, int s) {
+std::vector<Picoseconds>* LaneEngine::fills(const Run& run, const ScheduleOp& op, int s) {
   const auto v = at(virtual_stage(op, s));
   return op.kind == run.gradient_op && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
 }
@@ -193,7 +189,7 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     while (ready(run, s)) {
       const ScheduleOp op = open(run, s);
       apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
-            clock_, releases(run, op, s));
+            clock_, fills(run, op, s));
       close(run, op, s);
     }
   }

@@ -5,27 +5,17 @@
 // micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
 #pragma once
 
-#include <numeric>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/engine/stage/step_result.h"
 #include "sim/schedule/schedule.h"
-#include "sim/workload/recompute_order.h"
 
 namespace equipoise {
-
-// Layers of one virtual stage by kind. The engines run the layers of a kind one after another, in the order
-// of LayerKind, as if the model had them so.
-struct StageLayers {
-  LayerCounts count{};
-  [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
-};
-
-// The layers of all virtual stages of a model on a layout.
-std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout);
 
 // Accumulated on every (stage, rank) of a lane.
 struct LaneAccounts {
@@ -39,12 +29,14 @@ struct LaneAccounts {
 
 class LaneEngine {
  public:
-  LaneEngine(const ModelShape& model, const Layout& layout);
+  LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& layout);
+  LaneEngine(const ModelShape& model, const Layout& layout)
+      : LaneEngine(std::make_shared<StageWalks>(model, layout), layout) {}
 
   // Runs `schedule` over the lane's micro-batches from clock `start`. `costs` are parallel to
-  // `micro_batches`. grad_ready[v][l]: when all ranks have the gradient of layer l (in backward order) of
-  // virtual stage v; entry [v].back() follows the embedding where the stage has one. Throws std::logic_error
-  // naming who waits for what if the schedule cannot run.
+  // `micro_batches`. grad_ready[v][i]: when all ranks have the gradients of bucket i (StageWalks::buckets) of
+  // virtual stage v; empty where no op made them. Throws std::logic_error naming who waits for what if the
+  // schedule cannot run.
   LaneResult run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                  std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
                  std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
@@ -72,21 +64,14 @@ class LaneEngine {
   [[nodiscard]] bool ready(const Run& run, int stage) const;
   // Sets clock() to when each rank can begin the stage's next op, and says which it is.
   ScheduleOp open(Run& run, int stage);
-  // Whether the op releases gradient buckets; if so, where their times go.
-  std::vector<Picoseconds>* releases(const Run& run, const ScheduleOp& op, int stage);
-  // After a W op: the buckets of the model's ends leave with the last weight gradients; the head's comes
-  // first in bucket order.
-  void release_ends(int virtual_stage, std::vector<Picoseconds>* layer_ends) const;
+  // Whether the op fills gradient buckets; if so, where their times go, one each.
+  std::vector<Picoseconds>* fills(const Run& run, const ScheduleOp& op, int stage);
   // Ends the op at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
-  [[nodiscard]] const StageLayers& layers(int virtual_stage) const {
-    return layers_[static_cast<std::size_t>(virtual_stage)];
-  }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * stages_ + stage;
   }
-  [[nodiscard]] int last_virtual() const { return static_cast<int>(layers_.size()) - 1; }
   [[noreturn]] void report_stall(const Schedule& schedule) const;
 
   // Of the latest run.
@@ -95,8 +80,7 @@ class LaneEngine {
   // Time of one op with all ranks starting together; for latencies and tests.
   Picoseconds alone(OpKind kind, int virtual_stage, const MicroBatch& micro_batch,
                     const MicroBatchCost& cost);
-  // Layers of a virtual stage that the micro-batch recomputes in full.
-  [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const;
+  [[nodiscard]] const StageWalks& walks() const { return *walks_; }
 
  private:
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage);
@@ -106,23 +90,21 @@ class LaneEngine {
   [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage, std::size_t ranks) const {
-    return (static_cast<std::size_t>(micro_batch) * layers_.size() +
+    return (static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
             static_cast<std::size_t>(virtual_stage)) *
            ranks;
   }
   void apply(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-             std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
-  void forward(int virtual_stage, const MicroBatchCost& cost, std::span<Picoseconds> clock);
-  void backward(int virtual_stage, bool split, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends);
+             std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                int stage, LaneAccounts& accounts);
+  void account_backward(int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                        int stage, LaneAccounts& accounts);
+  [[nodiscard]] int last_virtual() const { return walks_->virtual_stages() - 1; }
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
   int stages_;
-  int checkpointed_;  // layers of the model that the layout recomputes whole
-  std::vector<StageLayers> layers_;
-  RecomputeOrder recompute_order_;
+  std::shared_ptr<const StageWalks> walks_;
   bool split_backward_ = false;  // the schedule has W ops
   // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
   // gradients arrived (see slot).
@@ -132,7 +114,7 @@ class LaneEngine {
   std::vector<std::size_t> next_;
   std::vector<char> queued_;
   std::vector<int> queue_;
-  std::vector<std::vector<Picoseconds>> grad_ready_;
+  std::vector<std::vector<Picoseconds>> grad_ready_;  // by virtual stage
   Picoseconds end_ = 0;
 };
 

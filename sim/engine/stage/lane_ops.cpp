@@ -1,4 +1,5 @@
-// The time of one op of a virtual stage: its layers, and the model's ends on the first and last stage.
+// The time of one op of a virtual stage: the walk over its parts (stage_walk.h) at the durations of a
+// micro-batch's cost.
 #include <algorithm>
 #include <cstdlib>
 #include <numeric>
@@ -12,105 +13,89 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
+std::size_t index_of(ModelPart layer) {
+  return static_cast<std::size_t>(kind_of(layer));
+}
+
 void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
+// What all three walks have in common: a lane on its own makes no collectives with others.
+struct LaneWalk {
+  const MicroBatchCost& cost;
+  std::span<Picoseconds> clock;
+  std::vector<Picoseconds>* filled = nullptr;
+
+  void gather(ModelPart) const {}
+  void wait() const {}
+  void done(const WalkPart& part) const {
+    if (filled != nullptr) (*filled)[at(part.bucket)] = *std::max_element(clock.begin(), clock.end());
+  }
+};
+
+struct Forward : LaneWalk {
+  void work(const WalkPart& part) const {
+    if (is_layer(part.part)) return advance(cost.forward[index_of(part.part)], part.layers, clock);
+    add(clock, (part.part == ModelPart::head ? cost.head_forward : cost.embed_forward).total);
+  }
+};
+
+// From the last layer to the first; the recomputed ones are the stage's first.
+struct Backward : LaneWalk {
+  int recomputed;
+  void work(const WalkPart& part) const {
+    if (!is_layer(part.part))
+      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
+    const std::size_t k = index_of(part.part);
+    const int full = part.recomputed_of(recomputed);
+    advance(cost.backward[k], part.layers - full, clock);
+    advance(cost.full[k], full, clock);
+  }
+};
+
+// The half of a split backward that makes input gradients; layer by layer.
+struct InputGradients : LaneWalk {
+  int recomputed;
+  void work(const WalkPart& part) const {
+    if (!is_layer(part.part))
+      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
+    const std::size_t k = index_of(part.part);
+    advance(cost.forward[k], part.recomputed_of(recomputed), clock);
+    advance(cost.input_gradient[k], part.layers, clock);
+  }
+};
+
+struct Weights : LaneWalk {
+  void work(const WalkPart& part) const {
+    if (!is_layer(part.part)) return;
+    const std::vector<Picoseconds>& layer = cost.weight_gradient[index_of(part.part)];
+    for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += part.layers * layer[r];
+  }
+};
+
 }  // namespace
 
-std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout) {
-  std::vector<StageLayers> stages;
-  int layer = 0;
-  for (const int count : layers_of_stages(model, layout)) {
-    stages.push_back({model.layer_counts(layer, layer + count)});
-    layer += count;
-  }
-  return stages;
-}
-
-int LaneEngine::recomputed_layers(int v, const MicroBatch& micro_batch) const {
-  const int of_model =
-      micro_batch.recompute_layers != kStudyRecompute ? micro_batch.recompute_layers : checkpointed_;
-  return recompute_order_.of_stage(v, of_model);
-}
-
-void LaneEngine::forward(int v, const MicroBatchCost& cost, std::span<Picoseconds> clock) {
-  if (v == 0) add(clock, cost.embed_forward.total);
-  for (std::size_t kind = 0; kind < kLayerKinds; ++kind)
-    if (layers_[at(v)].count[kind] > 0) advance(cost.forward[kind], layers_[at(v)].count[kind], clock);
-  if (v == last_virtual()) add(clock, cost.head_forward.total);
-}
-
-// Backward walks the layers from the last to the first; the recomputed ones are the stage's first.
-void LaneEngine::backward(int v, bool split, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                          std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends) {
-  const auto note = [&] {
-    if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
-  };
-  if (v == last_virtual()) {
-    add(clock, cost.head_backward.total);
-    note();
-  }
-  int recomputed = recomputed_layers(v, micro_batch);
-  const StageLayers& layers = layers_[at(v)];
-  std::array<int, kLayerKinds> full{};
-  for (std::size_t kind = 0; kind < kLayerKinds; ++kind) {
-    full[kind] = std::min(recomputed, layers.count[kind]);
-    recomputed -= full[kind];
-  }
-  for (std::size_t kind = kLayerKinds; kind-- > 0;) {
-    const int plain = layers.count[kind] - full[kind];
-    const LayerTimeline& gradient = split ? cost.input_gradient[kind] : cost.backward[kind];
-    if (layer_ends == nullptr && !split) {
-      if (plain > 0) advance(gradient, plain, clock);
-      if (full[kind] > 0) advance(cost.full[kind], full[kind], clock);
-      continue;
-    }
-    for (int i = 0; i < plain; ++i) {
-      advance(gradient, 1, clock);
-      note();
-    }
-    for (int i = 0; i < full[kind]; ++i) {
-      if (split) {
-        advance(cost.forward[kind], 1, clock);
-        advance(cost.input_gradient[kind], 1, clock);
-      } else {
-        advance(cost.full[kind], 1, clock);
-      }
-      note();
-    }
-  }
-  if (v == 0) {
-    add(clock, cost.embed_backward.total);
-    note();
-  }
-}
-
+// `filled`: one entry a bucket, or null.
 void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                       std::span<Picoseconds> clock, std::vector<Picoseconds>* layer_ends) {
+                       std::span<Picoseconds> clock, std::vector<Picoseconds>* filled) {
+  const bool each = filled != nullptr;
+  if (each) filled->resize(walks_->buckets(v).size());
   switch (kind) {
     case OpKind::F:
     case OpKind::D:
     case OpKind::R:
-      return forward(v, cost, clock);
-    case OpKind::B:
-      return backward(v, split_backward_, micro_batch, cost, clock, layer_ends);
+      return walk_stage(walks_->forward(v), false, Forward{{cost, clock}});
+    case OpKind::B: {
+      const int recomputed = walks_->recomputed_layers(v, micro_batch);
+      if (split_backward_)
+        return walk_stage(walks_->backward(v), true, InputGradients{{cost, clock}, recomputed});
+      return walk_stage(walks_->backward(v), each, Backward{{cost, clock, filled}, recomputed});
+    }
     case OpKind::W:
-      for (std::size_t k = kLayerKinds; k-- > 0;)
-        for (int i = 0; i < layers_[at(v)].count[k]; ++i) {
-          add(clock, cost.weight_gradient[k]);
-          if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
-        }
-      return release_ends(v, layer_ends);
+      return walk_stage(walks_->weights(v), each, Weights{{cost, clock, filled}});
   }
   std::abort();
-}
-
-void LaneEngine::release_ends(int v, std::vector<Picoseconds>* layer_ends) const {
-  if (layer_ends == nullptr || layer_ends->empty()) return;
-  const Picoseconds end = layer_ends->back();
-  if (v == last_virtual()) layer_ends->insert(layer_ends->begin(), end);
-  if (v == 0) layer_ends->push_back(end);
 }
 
 Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
@@ -119,63 +104,94 @@ Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch,
   return *std::max_element(zero_.begin(), zero_.end());
 }
 
+namespace {
+
+// Adds what an op computes, attends to and exposes on a stage to a lane's accounts.
+struct Accounting {
+  const MicroBatchCost& cost;
+  LaneAccounts& accounts;
+  Picoseconds* compute;
+  Picoseconds* attention;
+
+  void end(const EndCost& of_end) const {
+    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += of_end.compute[r];
+    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += of_end.exposed[s];
+  }
+  void forward(std::size_t k, int layers) const {
+    count(cost.compute_forward[k], cost.attention_forward, cost.exposed_forward[k], k, layers);
+  }
+  void backward(std::size_t k, int layers) const {
+    count(cost.compute_backward[k], cost.attention_backward, cost.exposed_backward[k], k, layers);
+  }
+  void weights(std::size_t k, int layers) const {
+    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += layers * cost.weight_gradient[k][r];
+  }
+  [[nodiscard]] Picoseconds exposed() const {
+    return std::accumulate(accounts.exposed.begin(), accounts.exposed.end(), Picoseconds{0});
+  }
+
+ private:
+  void count(const std::vector<Picoseconds>& per_layer,
+             const std::array<std::vector<Picoseconds>, kMasks>& attention_by_mask,
+             const std::array<Picoseconds, kStreams>& exposed_by, std::size_t k, int layers) const {
+    const auto& attention_of = attention_by_mask[mask_of(static_cast<LayerKind>(k))];
+    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += layers * per_layer[r];
+    for (std::size_t r = 0; r < at(cost.ranks); ++r) attention[r] += layers * attention_of[r];
+    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += layers * exposed_by[s];
+  }
+};
+
+Accounting accounting_of(const MicroBatchCost& cost, int stage, LaneAccounts& accounts) {
+  const std::size_t first = at(stage) * at(cost.ranks);
+  return {cost, accounts, accounts.compute.data() + first, accounts.attention.data() + first};
+}
+
+}  // namespace
+
 void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                          int stage, LaneAccounts& accounts) {
-  const StageLayers& layers = layers_[at(v)];
-  const auto c = at(cost.ranks);
-  Picoseconds* const compute = accounts.compute.data() + at(stage) * c;
-  Picoseconds* const attention = accounts.attention.data() + at(stage) * c;
-  const auto count_end = [&](bool has, const EndCost& end) {
-    for (std::size_t r = 0; r < c && has; ++r) compute[r] += end.compute[r];
-    for (std::size_t s = 0; s < kStreams && has; ++s) accounts.exposed[s] += end.exposed[s];
-  };
-  const auto count = [&](const auto& per_layer, const auto& attention_by_mask, const auto& exposed,
-                         std::size_t k, int times) {
-    if (times == 0) return;
-    const auto& attention_of = attention_by_mask[mask_of(static_cast<LayerKind>(k))];
-    for (std::size_t r = 0; r < c; ++r) compute[r] += times * per_layer[k][r];
-    for (std::size_t r = 0; r < c; ++r) attention[r] += times * attention_of[r];
-    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += times * exposed[k][s];
-  };
-  const auto exposed_so_far = [&accounts] {
-    return std::accumulate(accounts.exposed.begin(), accounts.exposed.end(), Picoseconds{0});
-  };
-  const Picoseconds before = exposed_so_far();
+  if (kind == OpKind::B) return account_backward(v, micro_batch, cost, stage, accounts);
+  const Accounting own = accounting_of(cost, stage, accounts);
   if (kind == OpKind::W) {
-    for (std::size_t k = 0; k < kLayerKinds; ++k)
-      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
-        compute[r] += layers.count[k] * cost.weight_gradient[k][r];
+    for (const WalkPart& part : walks_->weights(v).runs)
+      if (is_layer(part.part)) own.weights(index_of(part.part), part.layers);
     return;
   }
-  if (kind != OpKind::B) {
-    for (std::size_t k = 0; k < kLayerKinds; ++k)
-      count(cost.compute_forward, cost.attention_forward, cost.exposed_forward, k, layers.count[k]);
-    count_end(v == 0, cost.embed_forward);
-    count_end(v == last_virtual(), cost.head_forward);
-    if (kind == OpKind::R) accounts.recompute_exposed += exposed_so_far() - before;
-    return;
+  const Picoseconds before = own.exposed();
+  for (const WalkPart& part : walks_->forward(v).runs) {
+    if (is_layer(part.part))
+      own.forward(index_of(part.part), part.layers);
+    else
+      own.end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
   }
-  int recomputed = recomputed_layers(v, micro_batch);
-  std::array<int, kLayerKinds> full{};
-  for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    full[k] = std::min(recomputed, layers.count[k]);
-    recomputed -= full[k];
-    count(cost.compute_forward, cost.attention_forward, cost.exposed_forward, k, full[k]);
-    if (full[k] == 0) continue;
-    zero_.assign(c, 0);
-    advance(cost.forward[k], full[k], zero_);
+  if (kind == OpKind::R) accounts.recompute_exposed += own.exposed() - before;
+}
+
+void LaneEngine::account_backward(int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,
+                                  LaneAccounts& accounts) {
+  const Accounting own = accounting_of(cost, stage, accounts);
+  const int recomputed = walks_->recomputed_layers(v, micro_batch);
+  const Picoseconds before = own.exposed();
+  for (const WalkPart& part : walks_->backward(v).runs) {
+    const int full = is_layer(part.part) ? part.recomputed_of(recomputed) : 0;
+    if (full == 0) continue;
+    const std::size_t k = index_of(part.part);
+    own.forward(k, full);
+    zero_.assign(at(cost.ranks), 0);
+    advance(cost.forward[k], full, zero_);
     accounts.recompute[at(stage)] += *std::max_element(zero_.begin(), zero_.end());
   }
-  accounts.recompute_exposed += exposed_so_far() - before;
-  for (std::size_t k = 0; k < kLayerKinds; ++k) {
-    count(cost.compute_backward, cost.attention_backward, cost.exposed_backward, k, layers.count[k]);
-    if (split_backward_)
-      for (std::size_t r = 0; r < c && layers.count[k] > 0; ++r)
-        compute[r] -= layers.count[k] * cost.weight_gradient[k][r];
-    if (layers.count[k] > 0) accounts.recompute[at(stage)] += layers.count[k] * cost.recomputed[k];
+  accounts.recompute_exposed += own.exposed() - before;
+  for (const WalkPart& part : walks_->backward(v).runs) {
+    if (!is_layer(part.part)) {
+      own.end(part.part == ModelPart::head ? cost.head_backward : cost.embed_backward);
+      continue;
+    }
+    const std::size_t k = index_of(part.part);
+    own.backward(k, part.layers);
+    if (split_backward_) own.weights(k, -part.layers);  // W makes them
+    accounts.recompute[at(stage)] += part.layers * cost.recomputed[k];
   }
-  count_end(v == 0, cost.embed_backward);
-  count_end(v == last_virtual(), cost.head_backward);
 }
 
 }  // namespace equipoise

@@ -135,7 +135,7 @@ std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout
 }  // namespace
 
 bool lanes_meet(const Layout& layout) {
-  return layout.expert > 1 || (layout.reduces_each_micro_batch() && layout.data * layout.context > 1);
+  return layout.expert > 1 || reduces_each_micro_batch(layout);
 }
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -190,12 +190,12 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
   return crews;
 }
 
-int most_recomputed(const Crew& crew, const LaneEngine& engine, int stage, std::size_t position) {
+int most_recomputed(const Crew& crew, const StageWalks& walks, int stage, std::size_t position) {
   int most = 0;
   for (const CrewLane& lane : crew.lanes) {
     const ScheduleOp& op = lane.schedule.ops[at(stage)][position];
-    most = std::max(most, engine.recomputed_layers(engine.virtual_stage(op, stage),
-                                                   lane.micro_batches[at(op.micro_batch)]));
+    const int v = op.virtual_stage * lane.schedule.stages + stage;
+    most = std::max(most, walks.recomputed_layers(v, lane.micro_batches[at(op.micro_batch)]));
   }
   return most;
 }

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/stage/lane_engine.h"
+#include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/topology/placement.h"
 
@@ -64,6 +64,6 @@ std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& 
 
 // Layers of a virtual stage that any of the crew's lanes recomputes in full in its op number `position` on
 // the stage: the others take part in those layers' collectives.
-int most_recomputed(const Crew& crew, const LaneEngine& engine, int stage, std::size_t position);
+int most_recomputed(const Crew& crew, const StageWalks& walks, int stage, std::size_t position);
 
 }  // namespace equipoise

@@ -23,11 +23,62 @@ struct LockstepRun::At {
   const CrewLane& plan;
   const MicroBatchCost& cost;
   std::span<Picoseconds> clock;
-  std::vector<Picoseconds>* layer_ends;  // null: the op releases no gradient buckets
-  int recomputed;                        // layers of this lane's own
+  std::vector<Picoseconds>* filled;  // when its buckets are full; null: the op fills none
+  int recomputed;                    // layers of this lane's own
+};
 
-  void note() const {
-    if (layer_ends != nullptr) layer_ends->push_back(*std::max_element(clock.begin(), clock.end()));
+// The walk over the op at hand, all lanes at once: what all three kinds of ops have in common.
+struct LockstepRun::Inside {
+  LockstepRun& run;
+  std::vector<At>& lanes;
+  bool reduces = false;  // gradients, as soon as they are there
+
+  void gather(ModelPart part) const { run.issue(lanes, run.gradients_.gather_of(part)); }
+  void wait() const { run.await(lanes); }
+  // A part's gradients fill a bucket, wait for the end of the step, or are reduced at once.
+  void done(const WalkPart& part) const {
+    for (const At& lane : lanes)
+      if (lane.filled != nullptr)
+        (*lane.filled)[at(part.bucket)] = *std::max_element(lane.clock.begin(), lane.clock.end());
+    if (reduces && lanes.front().filled == nullptr) run.issue(lanes, run.gradients_.reduce_of(part.part));
+  }
+};
+
+struct LockstepRun::Forward : Inside {
+  void work(const WalkPart& part) const {
+    if (is_layer(part.part))
+      return run.walk_layer(lanes,
+                            [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
+    for (At& lane : lanes)
+      add(lane.clock,
+          (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
+  }
+};
+
+struct LockstepRun::Backward : Inside {
+  int most_recomputed;  // by any of the lanes
+  bool split;
+  void work(const WalkPart& part) const {
+    if (is_layer(part.part)) return layer(index_of(part.part), part.first);
+    for (At& lane : lanes)
+      add(lane.clock,
+          (part.part == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
+  }
+  void layer(std::size_t kind, int number) const {
+    if (number < most_recomputed)
+      run.walk_layer(lanes, [kind, number](const At& lane) -> const LayerTimeline* {
+        return number < lane.recomputed ? &lane.cost.forward[kind] : nullptr;
+      });
+    run.walk_layer(lanes, [kind, half = split](const At& lane) {
+      return half ? &lane.cost.input_gradient[kind] : &lane.cost.backward[kind];
+    });
+  }
+};
+
+struct LockstepRun::Weights : Inside {
+  void work(const WalkPart& part) const {
+    if (!is_layer(part.part)) return;
+    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[index_of(part.part)]);
   }
 };
 
@@ -87,21 +138,27 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
     LaneEngine& engine = *lanes_[l].engine;
     const CrewLane& plan = *lanes_[l].plan;
     const int v = engine.virtual_stage(ops[l], stage);
-    const bool fills =
+    const bool has_buckets =
         gradients_.fills_buckets(v) && (crew_.ends_step || !gradients_.reduces_each_micro_batch());
     inside.push_back({plan, lanes_[l].costs[at(ops[l].micro_batch)], engine.clock(),
-                      fills ? engine.releases(runs_[l], ops[l], stage) : nullptr,
-                      engine.recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
+                      has_buckets ? engine.fills(runs_[l], ops[l], stage) : nullptr,
+                      engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
+    if (inside.back().filled != nullptr) inside.back().filled->resize(engine.walks().buckets(v).size());
   }
   const int v = lanes_.front().engine->virtual_stage(ops.front(), stage);
   await(inside);
+  const StageWalks& walks = lanes_.front().engine->walks();
+  const bool reduces = gradients_.reduces_each_micro_batch();
+  const bool split = runs_.front().gradient_op == OpKind::W;
   if (ops.front().kind == OpKind::W)
-    weights(inside, v);
+    walk_stage(walks.weights(v), true, Weights{{*this, inside, reduces}});
   else if (ops.front().kind == OpKind::B)
-    backward(inside, v, most_recomputed(crew_, *lanes_.front().engine, stage, position_[at(stage)]),
-             runs_.front().gradient_op == OpKind::W);
+    walk_stage(walks.backward(v), true,
+               Backward{{*this, inside, reduces && !split},
+                        most_recomputed(crew_, walks, stage, position_[at(stage)]),
+                        split});
   else
-    forward(inside, v);
+    walk_stage(walks.forward(v), true, Forward{{*this, inside}});
   if (position_[at(stage)] + 1 == crew_.lanes.front().schedule.ops[at(stage)].size()) await(inside);
 }
 
@@ -148,85 +205,6 @@ void LockstepRun::await(std::vector<At>& lanes) {
       clock = std::max(clock, network_->end);
     }
   network_->issued = 0;
-}
-
-// A part's gradients are there: they fill a bucket, wait for the end of the step, or are reduced at once.
-void LockstepRun::end_part(std::vector<At>& lanes, ModelPart part, bool reduces) {
-  for (const At& lane : lanes) lane.note();
-  if (reduces && lanes.front().layer_ends == nullptr) issue(lanes, gradients_.reduce_of(part));
-}
-
-void LockstepRun::forward(std::vector<At>& lanes, int v) {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);  // from the last on
-  const bool gathers = gradients_.shards_parameters();
-  if (gathers) {
-    issue(lanes, gradients_.gather_of(parts.back()));
-    await(lanes);
-  }
-  for (std::size_t i = parts.size(); i-- > 0;) {
-    const bool more = gathers && i > 0;
-    if (more) issue(lanes, gradients_.gather_of(parts[i - 1]));
-    if (is_layer(parts[i]))
-      walk_layer(lanes, [k = index_of(parts[i])](const At& lane) { return &lane.cost.forward[k]; });
-    else
-      for (At& lane : lanes)
-        add(lane.clock,
-            (parts[i] == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
-    if (more) await(lanes);
-  }
-}
-
-// From the last layer to the first; the recomputed ones are the stage's first.
-void LockstepRun::backward(std::vector<At>& lanes, int v, int recomputed, bool split) {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool gathers = gradients_.shards_parameters();
-  const bool reduces = gradients_.reduces_each_micro_batch() && !split;
-  if (gathers) {
-    issue(lanes, gradients_.gather_of(parts.front()));
-    await(lanes);
-  }
-  int layer = lanes_.front().engine->layers(v).total();
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (gathers && i + 1 < parts.size() && parts[i + 1] != ModelPart::embedding)
-      issue(lanes, gradients_.gather_of(parts[i + 1]));
-    if (is_layer(parts[i])) {
-      --layer;
-      backward_layer(lanes, index_of(parts[i]), layer, layer < recomputed, split);
-    } else {
-      for (At& lane : lanes)
-        add(lane.clock,
-            (parts[i] == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
-    }
-    if (gathers) await(lanes);
-    end_part(lanes, parts[i], reduces);
-  }
-}
-
-void LockstepRun::backward_layer(std::vector<At>& lanes, std::size_t kind, int layer, bool recomputed,
-                                 bool split) {
-  if (recomputed)
-    walk_layer(lanes, [kind, layer](const At& lane) -> const LayerTimeline* {
-      return layer < lane.recomputed ? &lane.cost.forward[kind] : nullptr;
-    });
-  walk_layer(lanes, [kind, split](const At& lane) {
-    return split ? &lane.cost.input_gradient[kind] : &lane.cost.backward[kind];
-  });
-}
-
-// The ends' weight gradients were made by the input half; they leave with the layers'.
-void LockstepRun::weights(std::vector<At>& lanes, int v) {
-  const std::vector<ModelPart>& parts = gradients_.backward_parts(v);
-  const bool reduces = gradients_.reduces_each_micro_batch();
-  for (const ModelPart part : parts) {
-    if (!is_layer(part)) continue;
-    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[index_of(part)]);
-    if (gradients_.shards_parameters()) await(lanes);
-    end_part(lanes, part, reduces);
-  }
-  for (const ModelPart part : parts)
-    if (reduces && !is_layer(part) && lanes.front().layer_ends == nullptr)
-      issue(lanes, gradients_.reduce_of(part));
-  for (const At& lane : lanes) lanes_.front().engine->release_ends(v, lane.layer_ends);
 }
 
 }  // namespace equipoise

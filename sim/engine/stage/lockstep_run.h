@@ -5,11 +5,10 @@
 // background, one part of the model after another; the stage's next op waits for what is left. Those of a
 // step's last backward are buckets (gradient_sync.h), for which nothing but the optimizer waits.
 //
-// ZeRO-3 (FSDP): the parameters of every layer, of the embedding and of the head are gathered before their
-// forward and their backward (the embedding's backward needs none), and their gradients are reduced after the
-// backward, over all replicas. The gather of the next part runs under the one at work, so does the reduction
-// of the one before; both share the network, one after another. The first gather of an op and its last
-// reduction are exposed.
+// ZeRO-3 (FSDP): parameters are gathered and gradients reduced part by part, over all replicas
+// (stage_walk.h). The gather of the next part runs under the one at work, so does the reduction of the one
+// before; both share the network, one after another. The first gather of an op and its last reduction are
+// exposed.
 //
 // O(ops x layers x ranks of the crew).
 #pragma once
@@ -45,17 +44,16 @@ class LockstepRun {
 
  private:
   struct At;  // a lane inside the op at hand
+  struct Inside;
+  struct Forward;
+  struct Backward;
+  struct Weights;
   bool run_ready(int stage);
   void run_op(int stage, std::vector<ScheduleOp>& ops);
-  void forward(std::vector<At>& lanes, int virtual_stage);
-  void backward(std::vector<At>& lanes, int virtual_stage, int most_recomputed, bool split);
-  void backward_layer(std::vector<At>& lanes, std::size_t kind, int layer, bool recomputed, bool split);
-  void weights(std::vector<At>& lanes, int virtual_stage);
   template <class TimelineOf>
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
   void issue(const std::vector<At>& lanes, const Op& collective);
   void await(std::vector<At>& lanes);
-  void end_part(std::vector<At>& lanes, ModelPart part, bool reduces);
 
   const Crew& crew_;
   std::span<const LockstepLane> lanes_;

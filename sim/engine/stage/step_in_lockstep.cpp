@@ -16,7 +16,7 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
     micro_batches_.clear();
     cost_micro_batches(lane.micro_batches, static_cast<int>(lane.expert_group.size()));
     member.costs = std::move(micro_batches_);
-    member.engine = std::make_unique<LaneEngine>(costs_.model(), costs_.layout());
+    member.engine = std::make_unique<LaneEngine>(walks_, costs_.layout());
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
   LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);

@@ -57,7 +57,8 @@ StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, co
       options_(options),
       memory_(memory),
       coster_(costs, shard),
-      engine_(costs.model(), costs.layout()),
+      walks_(std::make_shared<StageWalks>(costs.model(), costs.layout())),
+      engine_(walks_, costs.layout()),
       gradients_(costs) {}
 
 void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches, int context) {

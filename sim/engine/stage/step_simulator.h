@@ -53,6 +53,7 @@ class StepSimulator {
   StepOptions options_;
   const MemoryModel* memory_;
   MicroBatchCoster coster_;
+  std::shared_ptr<const StageWalks> walks_;
   LaneEngine engine_;
   GradientSync gradients_;
   std::vector<MicroBatchCost> micro_batches_;  // of the lane at hand

@@ -102,10 +102,10 @@ TEST_CASE("Recomputed layers are spread evenly, and their forward is not useful 
   const std::vector<StageLayers> stages = stage_layers(model, layout);
   REQUIRE(stages[0].total() + stages[1].total() == 5);
   MicroBatch own;
-  CHECK(engine.recomputed_layers(0, own) + engine.recomputed_layers(1, own) == 2);
+  CHECK(engine.walks().recomputed_layers(0, own) + engine.walks().recomputed_layers(1, own) == 2);
   own.recompute_layers = 5;  // the micro-batch's own number wins
-  CHECK(engine.recomputed_layers(0, own) == stages[0].total());
-  CHECK(engine.recomputed_layers(1, own) == stages[1].total());
+  CHECK(engine.walks().recomputed_layers(0, own) == stages[0].total());
+  CHECK(engine.walks().recomputed_layers(1, own) == stages[1].total());
   // f = 1, b = 2 a layer: 5 forward, 10 backward, 2 recomputed.
   const HandRun run = run_lane(engine, "1f1b", hand_lane({1}), 2);
   CHECK(run.result.makespan == 5 + 10 + 2);
@@ -146,7 +146,7 @@ TEST_CASE("Cost, recompute and memory ask the same function which stage has whic
       const auto i = static_cast<std::size_t>(v);
       CHECK(stages[i].total() == split[i]);
       CHECK(models.memory.layers(v) == split[i]);
-      CHECK(engine.recomputed_layers(v, MicroBatch{}) == split[i]);
+      CHECK(engine.walks().recomputed_layers(v, MicroBatch{}) == split[i]);
     }
     CHECK(stages[0].count == LayerCounts{0, 0, 1, 0});
     CHECK(stages[1].count == LayerCounts{1, 0, 1, 0});
@@ -156,8 +156,8 @@ TEST_CASE("Cost, recompute and memory ask the same function which stage has whic
   layout.count_embedding_and_head = true;
   const Models models(model, layout);
   LaneEngine engine(model, layout);
-  CHECK(engine.layers(0).total() == 0);
-  CHECK(engine.layers(15).total() == 0);
+  CHECK(engine.walks().buckets(0) == std::vector<ModelPart>{ModelPart::embedding});
+  CHECK(engine.walks().buckets(15) == std::vector<ModelPart>{ModelPart::head});
   const double layer = static_cast<double>(model.layer_parameters(0));
   const double embedding = static_cast<double>(model.embedding_parameters());
   CHECK(models.memory.fixed(0).parameters == 2 * (3 * layer + embedding));

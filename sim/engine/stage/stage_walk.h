@@ -1,0 +1,109 @@
+// The way of one op of the schedule through a virtual stage, part by part: the one list that every engine
+// walks.
+//
+// A forward runs the embedding on the first virtual stage, the stage's layers, and the head on the last; a
+// backward goes the other way. Its recomputed layers are the stage's first. Where backwards are split, B
+// makes the input gradients of all parts and the weight gradients of the ends; W makes the layers' weight
+// gradients, and the ends' gradients leave with them.
+//
+// ZeRO-3 (FSDP): the parameters of every part are gathered before its forward and its backward (the
+// embedding's backward needs none), those of the next part while this one is at work, which waits for them
+// before the next begins. Where gradients are reduced with every micro-batch, a part's are as soon as they
+// are there.
+//
+// Example, ZeRO-3, embedding E, layers L, head H, forward: gather E, wait; gather L, run E, wait; gather L,
+// run L, wait; gather H, run L, wait; run H.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/workload/model_parts.h"
+#include "sim/workload/recompute_order.h"
+
+namespace equipoise {
+
+// One part at work, or equal layers in a row.
+struct WalkPart {
+  ModelPart part{};
+  int layers = 1;
+  int first = 0;   // the lowest of the layers among those of the virtual stage
+  int bucket = 0;  // backward and W: place of the gradients, in the order in which a backward makes them
+  std::optional<ModelPart> gathers;  // whose parameters are gathered meanwhile
+  bool waits = false;                // for the collectives under way, before the next part begins
+
+  // How many of the layers are among the stage's first `recomputed`.
+  [[nodiscard]] int recomputed_of(int recomputed) const { return std::clamp(recomputed - first, 0, layers); }
+};
+
+struct StageWalk {
+  std::optional<ModelPart> gathered_first;  // before anything runs
+  std::vector<WalkPart> parts;              // one layer each
+  std::vector<WalkPart> runs;               // the same, equal layers together, without ZeRO-3's gathers
+};
+
+// The walks of all virtual stages of a model on a layout.
+class StageWalks {
+ public:
+  StageWalks(const ModelShape& model, const Layout& layout);
+
+  [[nodiscard]] const StageWalk& forward(int virtual_stage) const { return at(forward_, virtual_stage); }
+  [[nodiscard]] const StageWalk& backward(int virtual_stage) const { return at(backward_, virtual_stage); }
+  [[nodiscard]] const StageWalk& weights(int virtual_stage) const { return at(weights_, virtual_stage); }
+  // The buckets that a virtual stage's gradients fill: its parts in backward order.
+  [[nodiscard]] const std::vector<ModelPart>& buckets(int virtual_stage) const {
+    return at(buckets_, virtual_stage);
+  }
+  [[nodiscard]] int virtual_stages() const { return static_cast<int>(buckets_.size()); }
+  // Layers of a virtual stage that the micro-batch recomputes in full.
+  [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
+    return recomputed_.of_stage(virtual_stage, micro_batch.recompute_layers);
+  }
+
+ private:
+  template <class T>
+  static const T& at(const std::vector<T>& list, int index) {
+    return list[static_cast<std::size_t>(index)];
+  }
+
+  std::vector<std::vector<ModelPart>> buckets_;
+  std::vector<StageWalk> forward_, backward_, weights_;
+  RecomputedLayers recomputed_;
+};
+
+// Whether a rank gathers parameters for, and reduces gradients of, every micro-batch.
+inline bool gathers_each_micro_batch(const Layout& layout) {
+  return layout.zero == 3 && layout.data * layout.context > 1;
+}
+inline bool reduces_each_micro_batch(const Layout& layout) {
+  return layout.reduces_each_micro_batch() && layout.data * layout.context > 1;
+}
+
+// Tells `on` what happens, in order: gather(ModelPart), wait(), work(const WalkPart&), and done(const
+// WalkPart&) when a part's gradients are there. Layer by layer, or equal layers at once where nothing happens
+// between them.
+template <class On>
+void walk_stage(const StageWalk& walk, bool layer_by_layer, On&& on) {
+  if (!layer_by_layer) {
+    for (const WalkPart& part : walk.runs) {
+      on.work(part);
+      on.done(part);
+    }
+    return;
+  }
+  if (walk.gathered_first) {
+    on.gather(*walk.gathered_first);
+    on.wait();
+  }
+  for (const WalkPart& part : walk.parts) {
+    if (part.gathers) on.gather(*part.gathers);
+    on.work(part);
+    if (part.waits) on.wait();
+    on.done(part);
+  }
+}
+
+}  // namespace equipoise
