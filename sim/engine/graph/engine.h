@@ -2,7 +2,7 @@
 //
 // Start times then do not depend on the order in which tasks are visited, so no event heap is needed: a stack
 // of ready tasks visits each task and each edge once, O(tasks + edges), and the speed does not depend on how
-// many durations differ. (With contention they do depend on it; see sim/engine/event_loop.h.)
+// many durations differ. (With contention they do depend on it; see event_loop.h.)
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,8 @@
 #include <vector>
 
 #include "sim/engine/graph/task_graph.h"
-#include "sim/engine/jitter.h"
 
 namespace equipoise {
-
-struct EngineOptions {
-  std::span<const double> speed_of_rank;  // 1 = nominal, 0.5 = half as fast; empty: all nominal; compute only
-  Jitter jitter;                          // on every task, keyed by its id
-  // Parts of the graph that share no edge (lanes that never meet) are spread over the threads; the result has
-  // the same bits for any number.
-  int threads = 1;
-};
 
 struct EngineResult {
   std::vector<Picoseconds> start;  // by task
@@ -29,10 +20,7 @@ struct EngineResult {
 };
 
 // Throws EngineError where tasks never run (it names a cycle of waiting tasks) and where a time overflows.
-EngineResult run(const TaskGraph& graph, const EngineOptions& options = {});
-
-// The durations a run uses: speed factors and jitter applied.
-std::vector<Picoseconds> effective_durations(const TaskGraph& graph, const EngineOptions& options);
+EngineResult run(const TaskGraph& graph);
 
 // "A waits for B, which waits for C, which waits for A", over tasks that never ran (`pending` > 0).
 std::string describe_stall(const TaskGraph& graph, std::span<const std::uint32_t> pending);

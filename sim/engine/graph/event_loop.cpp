@@ -25,10 +25,10 @@ struct FiresLater {
 
 class EventLoop {
  public:
-  EventLoop(const TaskGraph& graph, const LinkTraffic& traffic, const EngineOptions& options)
+  EventLoop(const TaskGraph& graph, const LinkTraffic& traffic)
       : graph_(graph),
         traffic_(traffic),
-        durations_(effective_durations(graph, options)),
+        durations_(graph.durations()),
         share_(traffic.capacities()),
         pending_(graph.predecessor_counts().begin(), graph.predecessor_counts().end()),
         flow_of_(graph.tasks(), kNoFlow),
@@ -147,7 +147,7 @@ class EventLoop {
 
   const TaskGraph& graph_;
   const LinkTraffic& traffic_;
-  std::vector<Picoseconds> durations_;
+  std::span<const Picoseconds> durations_;
   FairShare share_;
   std::vector<std::uint32_t> pending_;
   std::vector<std::uint32_t> flow_of_;  // by task
@@ -169,9 +169,8 @@ void LinkTraffic::add(TaskId task, std::span<const LinkUse> links, double bytes)
   uses_.insert(uses_.end(), links.begin(), links.end());
 }
 
-EngineResult run_with_contention(const TaskGraph& graph, const LinkTraffic& traffic,
-                                 const EngineOptions& options) {
-  return EventLoop(graph, traffic, options).run();
+EngineResult run_with_contention(const TaskGraph& graph, const LinkTraffic& traffic) {
+  return EventLoop(graph, traffic).run();
 }
 
 }  // namespace equipoise

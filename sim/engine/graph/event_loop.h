@@ -46,7 +46,6 @@ class LinkTraffic {
 
 // Throws EngineError as run() does, and for traffic of tasks or links that do not exist or of bytes that are
 // no number.
-EngineResult run_with_contention(const TaskGraph& graph, const LinkTraffic& traffic,
-                                 const EngineOptions& options = {});
+EngineResult run_with_contention(const TaskGraph& graph, const LinkTraffic& traffic);
 
 }  // namespace equipoise

@@ -28,22 +28,10 @@ using StreamId = std::uint32_t;
 
 inline constexpr TaskId kNoTask = 0xffffffffU;
 
-enum class TaskKind : std::uint8_t {
-  compute,     // slowed by its rank's speed factor
-  collective,  // rendezvous of its streams
-  transfer,    // between two ranks
-};
-
-// Immutable once built.
 class TaskGraph {
  public:
   [[nodiscard]] std::size_t tasks() const { return durations_.size(); }
-  [[nodiscard]] std::size_t edges() const { return successors_.size(); }
-  [[nodiscard]] std::size_t streams() const { return rank_of_stream_.size(); }
   [[nodiscard]] std::span<const Picoseconds> durations() const { return durations_; }
-  [[nodiscard]] TaskKind kind(TaskId task) const { return kinds_[task]; }
-  // The rank that issued it (a collective: its first member; a transfer: -1).
-  [[nodiscard]] int rank(TaskId task) const { return ranks_[task]; }
   // Tasks that wait for this one, in the order the edges were added.
   [[nodiscard]] std::span<const TaskId> successors(TaskId task) const {
     return {successors_.data() + first_successor_[task], successors_.data() + first_successor_[task + 1]};
@@ -57,8 +45,7 @@ class TaskGraph {
  private:
   friend class TaskGraphBuilder;
   std::vector<Picoseconds> durations_;
-  std::vector<TaskKind> kinds_;
-  std::vector<std::int32_t> ranks_;
+  std::vector<std::int32_t> ranks_;  // that issued it (a collective: its first member; a transfer: -1)
   std::vector<std::uint32_t> first_successor_;
   std::vector<TaskId> successors_;
   std::vector<std::uint32_t> predecessor_counts_;
@@ -70,23 +57,16 @@ class TaskGraphBuilder {
  public:
   void reserve(std::size_t tasks, std::size_t edges);
   StreamId add_stream(int rank);
-  TaskId add_task(StreamId stream, Picoseconds duration, TaskKind kind = TaskKind::compute);
+  TaskId add_task(StreamId stream, Picoseconds duration);
   // Rendezvous of two or more streams.
   TaskId add_collective(std::span<const StreamId> members, Picoseconds duration);
   // Starts when `after` has ended; `before` waits for it.
   TaskId add_transfer(TaskId after, TaskId before, Picoseconds duration);
   void add_dependency(TaskId before, TaskId after);
 
-  // A transfer whose two ends are issued by different ranks' programs: build() joins each send with the
-  // receive of the same (from, to, tag), and throws EngineError for one without the other, for two of the
-  // same tag, and where the sizes differ.
-  void send(TaskId after, int from_rank, int to_rank, std::uint64_t tag, std::int64_t bytes,
-            Picoseconds duration);
-  void receive(TaskId before, int from_rank, int to_rank, std::uint64_t tag, std::int64_t bytes);
-
   void name_tasks(std::function<std::string(TaskId)> describe) { graph_.describe_ = std::move(describe); }
 
-  // The builder is empty afterwards. Throws EngineError (see send).
+  // The builder is empty afterwards. Throws EngineError where a dependency names a task that does not exist.
   TaskGraph build();
 
  private:
@@ -94,23 +74,12 @@ class TaskGraphBuilder {
     TaskId before;
     TaskId after;
   };
-  struct Endpoint {
-    int from = 0;
-    int to = 0;
-    std::uint64_t tag = 0;
-    std::int64_t bytes = 0;
-    TaskId task = kNoTask;
-    Picoseconds duration{};  // of a send
-  };
-  TaskId new_task(Picoseconds duration, TaskKind kind, int rank);
+  TaskId new_task(Picoseconds duration, int rank);
   void append_to_stream(StreamId stream, TaskId task);
-  void join_endpoints();
 
   TaskGraph graph_;
   std::vector<TaskId> last_of_stream_;
   std::vector<Edge> edges_;
-  std::vector<Endpoint> sends_;
-  std::vector<Endpoint> receives_;
 };
 
 }  // namespace equipoise

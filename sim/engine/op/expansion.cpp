@@ -161,7 +161,6 @@ void StepExpander::expand_lane(std::span<const MicroBatch> micro_batches, int co
   MicroBatchCost cost;
   for (const MicroBatch& micro_batch : micro_batches) {
     coster_.cost(micro_batch, context, cost);
-    use_ += cost.use;
     add_blocks(micro_batch, cost, out);
     for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
       out.transfers.insert(out.transfers.end(), send->begin(), send->end());

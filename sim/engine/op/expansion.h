@@ -34,8 +34,6 @@ class StepExpander {
 
   // Throws UserError where the sharding rule or the schedule refuses the step.
   OpProgram expand(const Step& step);
-  // Predictions made so far.
-  [[nodiscard]] const RangeUse& use() const { return use_; }
 
  private:
   // One layer's ops on a rank that holds a number of tokens.
@@ -77,7 +75,7 @@ class StepExpander {
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
   std::array<std::vector<LayerOps>, kLayerKinds> memo_;
   OpList before_, after_;
-  RangeUse use_;
+  RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity
 };
 
 }  // namespace equipoise

@@ -41,7 +41,7 @@ struct RecordedTimes {
   std::vector<std::vector<Picoseconds>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
 };
 
-// Times of a cell on every rank of its stage, indexed by rank_in_lane.
+// Times of a cell on every rank of its stage, rank = CP rank * TP ranks + TP rank.
 struct OpResult {
   Picoseconds makespan{};
   // Pipeline part only (before the optimizer): the last cell's end.

@@ -116,7 +116,7 @@ class Lowering final : public OpSink {
         kNoTask);
     TaskId& latest = background_[at(op.rank % program_.tensor)];
     if (is_new) {
-      known->second = builder_.add_task(builder_.add_stream(-1), op.end - op.start, TaskKind::collective);
+      known->second = builder_.add_task(builder_.add_stream(-1), op.end - op.start);
       add(known->second, step, at(op.rank));
       if (step.background && latest != kNoTask) builder_.add_dependency(latest, known->second);
     }
@@ -173,9 +173,8 @@ class Lowering final : public OpSink {
                        (step.meets == Meets::context && program_.lanes[lane_].context == 1);
     std::vector<TaskId> task_of(ranks_, kNoTask);
     if (alone) {
-      const TaskKind kind = step.stream == Stream::compute ? TaskKind::compute : TaskKind::collective;
       for (std::size_t r = 0; r < ranks_; ++r)
-        task_of[r] = builder_.add_task(stream(r, step.stream), row_[r], kind);
+        task_of[r] = builder_.add_task(stream(r, step.stream), row_[r]);
     } else {
       const std::size_t groups =
           step.meets == Meets::context ? at(program_.tensor) : ranks_ / at(program_.tensor);
@@ -244,7 +243,7 @@ class Lowering final : public OpSink {
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     for (std::size_t g = 0; g + 1 < groups.size(); ++g) {
-      const TaskId barrier = builder_.add_task(builder_.add_stream(-1), 0, TaskKind::collective);
+      const TaskId barrier = builder_.add_task(builder_.add_stream(-1), 0);
       origin_.resize(std::size_t{barrier} + 1);
       origin_[barrier].marker = true;
       for (std::size_t l = 0; l < program_.lanes.size(); ++l) {
@@ -285,8 +284,7 @@ class Lowering final : public OpSink {
       of_end.buckets.assign(result_.buckets[stage * at(program_.tensor) + t].size(), kNoTask);
       for (const std::size_t k : bucket_order(stage, t)) {
         const OpResult::Bucket& bucket_run = result_.buckets[stage * at(program_.tensor) + t][k];
-        const TaskId task =
-            builder_.add_task(stream, bucket_run.end - bucket_run.start, TaskKind::collective);
+        const TaskId task = builder_.add_task(stream, bucket_run.end - bucket_run.start);
         of_end.buckets[k] = task;
         add(task, OpName::dp_reduce, Stream::dp, t);
         if (!end.bucket_bytes.empty()) origin_[task].bytes = end.bucket_bytes[k];
@@ -301,7 +299,7 @@ class Lowering final : public OpSink {
         builder_.add_dependency(end_of_[l][stage][end_of_[l][stage].size() - ranks + r], task);
       });
       for (std::size_t i = 0; i < end.steps.size(); ++i) {
-        of_end.steps.push_back(builder_.add_task(stream, end.durations[i], TaskKind::collective));
+        of_end.steps.push_back(builder_.add_task(stream, end.durations[i]));
         add(of_end.steps.back(), end.steps[i], t);
       }
     }

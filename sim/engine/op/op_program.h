@@ -122,12 +122,6 @@ struct OpProgram {
   [[nodiscard]] std::int64_t tasks() const;
 };
 
-// Position of a rank among the clocks of its lane's stage.
-inline std::size_t rank_in_lane(int context_rank, int tensor_rank, int tensor) {
-  return static_cast<std::size_t>(context_rank) * static_cast<std::size_t>(tensor) +
-         static_cast<std::size_t>(tensor_rank);
-}
-
 // Throws EngineError where the program contradicts itself (an input that does not exist, sizes that differ,
 // buckets that no cell fills, negative durations). O(size of the program).
 void check_program(const OpProgram& program);

@@ -24,7 +24,7 @@ TEST_CASE("two flows on one link take turns in rate, a third has its own") {
   TaskGraphBuilder builder;
   std::vector<TaskId> flow;
   for (const Picoseconds alone : {4, 2, 3})
-    flow.push_back(builder.add_task(builder.add_stream(0), alone * kSecond, TaskKind::transfer));
+    flow.push_back(builder.add_task(builder.add_stream(0), alone * kSecond));
   const TaskGraph graph = builder.build();
   LinkTraffic traffic({10, 10});
   const std::vector<LinkUse> first = {{0}}, second = {{1}};
@@ -43,10 +43,10 @@ TEST_CASE("a flow that joins later slows the first from then on") {
   // A: 40 B alone on 10 B/s from 0. At 2 s (after compute) B: 40 B. A has 20 B left at 5 B/s: 6 s. B: 20 B by
   // then, the rest at 10 B/s: 8 s.
   TaskGraphBuilder builder;
-  const TaskId a = builder.add_task(builder.add_stream(0), 4 * kSecond, TaskKind::transfer);
+  const TaskId a = builder.add_task(builder.add_stream(0), 4 * kSecond);
   const StreamId s = builder.add_stream(1);
   builder.add_task(s, 2 * kSecond);
-  const TaskId b = builder.add_task(s, 4 * kSecond, TaskKind::transfer);
+  const TaskId b = builder.add_task(s, 4 * kSecond);
   const TaskGraph graph = builder.build();
   LinkTraffic traffic({10});
   const std::vector<LinkUse> link = {{0}};
@@ -70,8 +70,8 @@ TEST_CASE("an oversubscribed spine halves flows between pods and leaves those in
     TaskGraphBuilder builder;
     LinkTraffic traffic(fabric.capacities());
     for (int f = 0; f < flows; ++f)
-      traffic.add(builder.add_task(builder.add_stream(f), kSecond, TaskKind::transfer),
-                  fabric.uses(fabric.route(from, to)), 50e9);
+      traffic.add(builder.add_task(builder.add_stream(f), kSecond), fabric.uses(fabric.route(from, to)),
+                  50e9);
     return run_with_contention(builder.build(), traffic).makespan / kSecond;
   };
   CHECK(seconds_of(1, 0, 2) == 2);  // the uplink is half a NIC
@@ -94,7 +94,7 @@ TEST_CASE("a ring all-reduce built from flows takes 2 (n - 1) / n of its bytes a
     for (int step = 0; step < 2 * (n - 1); ++step) {
       std::vector<TaskId> now;
       for (int r = 0; r < n; ++r) {
-        const TaskId send = builder.add_task(streams[static_cast<std::size_t>(r)], chunk, TaskKind::transfer);
+        const TaskId send = builder.add_task(streams[static_cast<std::size_t>(r)], chunk);
         const TaskId received = previous[static_cast<std::size_t>((r + n - 1) % n)];
         if (received != kNoTask) builder.add_dependency(received, send);
         traffic.add(send, fabric.uses(fabric.route(8 * r, 8 * ((r + 1) % n))), bytes / n);
@@ -115,7 +115,7 @@ TEST_CASE("two rings over the same NICs take twice as long") {
   TaskGraphBuilder builder;
   LinkTraffic traffic(fabric.capacities());
   for (int ring = 0; ring < 2; ++ring) {
-    const TaskId t = builder.add_task(builder.add_stream(ring), kSecond, TaskKind::collective);
+    const TaskId t = builder.add_task(builder.add_stream(ring), kSecond);
     traffic.add(t, fabric.ring({0, 8, 16, 24}), 50e9);
   }
   CHECK(run_with_contention(builder.build(), traffic).makespan == 2 * kSecond);
@@ -125,30 +125,28 @@ TEST_CASE("where nothing is shared the event loop gives every task the time that
   for (std::uint64_t seed = 0; seed < 60; ++seed) {
     CAPTURE(seed);
     const TaskGraph graph = random_graph(seed, 150, 1000);
-    // Every transfer and collective has a link of its own, fast enough.
+    // Every other task has a link of its own, fast enough.
     LinkTraffic traffic(std::vector<double>(graph.tasks(), 1e15));
     for (TaskId t = 0; t < graph.tasks(); ++t) {
       const std::vector<LinkUse> own = {{t}};
-      if (graph.kind(t) != TaskKind::compute) traffic.add(t, own, 1000);
+      if (t % 2 == 0) traffic.add(t, own, 1000);
     }
-    EngineOptions options;
-    options.jitter = {seed % 2 == 0 ? 0.0 : 0.05, seed};
-    const EngineResult plain = run(graph, options);
-    const EngineResult looped = run_with_contention(graph, traffic, options);
+    const EngineResult plain = run(graph);
+    const EngineResult looped = run_with_contention(graph, traffic);
     CHECK(looped.start == plain.start);
     CHECK(looped.end == plain.end);
     // One link for all: nothing ends earlier.
     LinkTraffic crowded({1e12});
     const std::vector<LinkUse> link = {{0}};
     for (TaskId t = 0; t < graph.tasks(); ++t)
-      if (graph.kind(t) != TaskKind::compute) crowded.add(t, link, 1000);
-    CHECK(run_with_contention(graph, crowded, options).makespan >= plain.makespan);
+      if (t % 2 == 0) crowded.add(t, link, 1000);
+    CHECK(run_with_contention(graph, crowded).makespan >= plain.makespan);
   }
 }
 
 TEST_CASE("traffic that makes no sense and stalls are named") {
   TaskGraphBuilder builder;
-  const TaskId a = builder.add_task(builder.add_stream(0), 5, TaskKind::transfer);
+  const TaskId a = builder.add_task(builder.add_stream(0), 5);
   const TaskId b = builder.add_task(builder.add_stream(1), 5);
   builder.add_dependency(b, b);
   const TaskGraph graph = builder.build();
