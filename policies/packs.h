@@ -11,6 +11,7 @@
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "policies/step_shape.h"
 
 namespace equipoise {
 
@@ -59,6 +60,25 @@ Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const Pack
 // options.shuffle = false leave them as they were made.
 Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
                          SplitMix64& random);
+
+// A policy that packs the whole set into packs of one length and mixes them: pack(lengths, capacity, random)
+// with the stream of its draws, null where documents stay in data order.
+template <class Pack>
+Plan plan_mixed(const PackingProblem& problem, const Pack& pack) {
+  const SliceList set = whole_set(problem);
+  SplitMix64 random(problem.options.seed);
+  const Packs packs =
+      pack(set.lengths, pack_length(problem.options), problem.options.shuffle ? &random : nullptr);
+  return plan_of_mixed_packs(set.slices, packs, problem.options, random);
+}
+
+// One that makes packs for all lanes at once, in order: pack(lengths, capacity, lanes).
+template <class Pack>
+Plan plan_for_lanes(const PackingProblem& problem, const Pack& pack) {
+  const SliceList set = whole_set(problem);
+  const std::size_t lanes = empty_step(problem.options).lanes.size();
+  return plan_of_packs(set.slices, pack(set.lengths, pack_length(problem.options), lanes), problem.options);
+}
 
 // Of the policies that fill such packs: the pack length that a document needs.
 Room room_by_pack_length(const PackOptions& options, std::int64_t tokens);

@@ -37,10 +37,9 @@ Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
 }
 
 Plan plan_bfd(const PackingProblem& problem) {
-  const SliceList set = whole_set(problem);
-  SplitMix64 random(problem.options.seed);
-  return plan_of_mixed_packs(set.slices, pack_bfd(set.lengths, pack_length(problem.options)), problem.options,
-                             random);
+  return plan_mixed(problem, [](const std::vector<std::int64_t>& lengths, std::int64_t capacity, Shuffler) {
+    return pack_bfd(lengths, capacity);
+  });
 }
 
 }  // namespace equipoise

@@ -38,10 +38,7 @@ Packs pack_dp_balanced(std::span<const std::int64_t> lengths, std::int64_t capac
 }
 
 Plan plan_dp_balanced(const PackingProblem& problem) {
-  const SliceList set = whole_set(problem);
-  const auto lanes = empty_step(problem.options).lanes.size();
-  return plan_of_packs(set.slices, pack_dp_balanced(set.lengths, pack_length(problem.options), lanes),
-                       problem.options);
+  return plan_for_lanes(problem, pack_dp_balanced);
 }
 
 }  // namespace equipoise

@@ -30,11 +30,7 @@ Packs pack_ffs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shu
 }
 
 Plan plan_ffs(const PackingProblem& problem) {
-  const SliceList set = whole_set(problem);
-  SplitMix64 random(problem.options.seed);
-  const Packs packs =
-      pack_ffs(set.lengths, pack_length(problem.options), problem.options.shuffle ? &random : nullptr);
-  return plan_of_mixed_packs(set.slices, packs, problem.options, random);
+  return plan_mixed(problem, pack_ffs);
 }
 
 }  // namespace equipoise

@@ -57,14 +57,11 @@ Packs pack_isf(std::span<const std::int64_t> lengths, std::int64_t capacity, int
 }
 
 Plan plan_isf(const PackingProblem& problem) {
-  const PackOptions& options = problem.options;
-  const SliceList set = whole_set(problem);
-  const std::int64_t length = pack_length(options);
-  SplitMix64 random(options.seed);
-  const IsfOptions& isf = options.of<IsfOptions>();
-  const Packs packs = pack_isf(set.lengths, length, isf.rounds, isf_threshold(isf.threshold, length),
-                               options.shuffle ? &random : nullptr);
-  return plan_of_mixed_packs(set.slices, packs, options, random);
+  const IsfOptions& isf = problem.options.of<IsfOptions>();
+  const auto pack = [&](const std::vector<std::int64_t>& lengths, std::int64_t capacity, Shuffler random) {
+    return pack_isf(lengths, capacity, isf.rounds, isf_threshold(isf.threshold, capacity), random);
+  };
+  return plan_mixed(problem, pack);
 }
 
 }  // namespace equipoise

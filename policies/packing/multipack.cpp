@@ -126,10 +126,7 @@ Packs pack_multipack(std::span<const std::int64_t> lengths, std::int64_t capacit
 }
 
 Plan plan_multipack(const PackingProblem& problem) {
-  const SliceList set = whole_set(problem);
-  const auto lanes = empty_step(problem.options).lanes.size();
-  return plan_of_packs(set.slices, pack_multipack(set.lengths, pack_length(problem.options), lanes),
-                       problem.options);
+  return plan_for_lanes(problem, pack_multipack);
 }
 
 }  // namespace equipoise

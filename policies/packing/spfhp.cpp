@@ -48,10 +48,9 @@ Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
 }
 
 Plan plan_spfhp(const PackingProblem& problem) {
-  const SliceList set = whole_set(problem);
-  SplitMix64 random(problem.options.seed);
-  return plan_of_mixed_packs(set.slices, pack_spfhp(set.lengths, pack_length(problem.options)),
-                             problem.options, random);
+  return plan_mixed(problem, [](const std::vector<std::int64_t>& lengths, std::int64_t capacity, Shuffler) {
+    return pack_spfhp(lengths, capacity);
+  });
 }
 
 }  // namespace equipoise

@@ -78,25 +78,21 @@ nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {
   std::vector<ErrorGroup> groups{{"all", {}}};
   for (const std::string_view form : kGemmRoleNames) groups.push_back({std::string(form), {}});
   SampleTimes times;
-  Covered m;
-  Covered n;
-  Covered k;
+  CoveredProducts covered;
   for (const GemmSample* sample : samples) {
     problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
     times.add(sample->labels, sample->seconds);
     groups[0].holds.push_back(true);
     for (std::size_t f = 0; f < kGemmRoleNames.size(); ++f)
       groups[f + 1].holds.push_back(role_of(*sample) == f);
-    m.add(static_cast<double>(sample->m));
-    n.add(static_cast<double>(sample->n));
-    k.add(static_cast<double>(sample->k));
+    covered.add(*sample);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const GemmSample& sample = *samples[i];
     return std::log(gemm_seconds(gemm_of(p, role_of(sample)), sample.m, sample.n, sample.k) / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({kPackedPanels, to_json(rates_of(kept(fit))), gemm_ranges(m, n, k), groups}, fit, times,
+  return table_json({kPackedPanels, to_json(rates_of(kept(fit))), gemm_ranges(covered), groups}, fit, times,
                     Provenance::measured);
 }
 

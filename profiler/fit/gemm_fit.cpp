@@ -49,11 +49,11 @@ std::vector<double> calibrated(std::span<const GemmSample* const> samples, doubl
 
 }  // namespace
 
-nlohmann::json gemm_ranges(const Covered& m, const Covered& n, const Covered& k) {
+nlohmann::json gemm_ranges(const CoveredProducts& covered) {
   constexpr double kLargest = 4.0 * 1024 * 1024;
-  return {{"m", range_json(m, 1, kLargest)},
-          {"n", range_json(n, 1, kLargest)},
-          {"k", range_json(k, 1, kLargest)}};
+  return {{"m", range_json(covered.m, 1, kLargest)},
+          {"n", range_json(covered.n, 1, kLargest)},
+          {"k", range_json(covered.k, 1, kLargest)}};
 }
 
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind) {
@@ -64,23 +64,19 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
   SampleTimes times;
   ErrorGroup many{"m >= 2048", {}};
   ErrorGroup few{"m < 2048", {}};
-  Covered m;
-  Covered n;
-  Covered k;
+  CoveredProducts covered;
   for (const GemmSample* sample : samples) {
     problem.shapes.push_back({static_cast<double>(sample->n), static_cast<double>(sample->k)});
     times.add(sample->labels, sample->seconds);
     many.holds.push_back(sample->m >= kManyRows);
     few.holds.push_back(sample->m < kManyRows);
-    m.add(static_cast<double>(sample->m));
-    n.add(static_cast<double>(sample->n));
-    k.add(static_cast<double>(sample->k));
+    covered.add(*sample);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     return log_error(from_vector(p), sms, *samples[i]);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({"tiles-and-waves", to_json(from_vector(kept(fit))), gemm_ranges(m, n, k), {many, few}},
+  return table_json({"tiles-and-waves", to_json(from_vector(kept(fit))), gemm_ranges(covered), {many, few}},
                     fit, times, kind);
 }
 

@@ -51,9 +51,19 @@ inline nlohmann::json range_json(const Covered& covered, double allowed_low, dou
   return range_json(covered.low, covered.high, allowed_low, allowed_high);
 }
 
+// Of the products of a fit: m, n, k.
+struct CoveredProducts {
+  Covered m, n, k;
+  void add(const GemmSample& sample) {
+    m.add(static_cast<double>(sample.m));
+    n.add(static_cast<double>(sample.n));
+    k.add(static_cast<double>(sample.k));
+  }
+};
+
 nlohmann::json attention_ranges(const Covered& keys, const Covered& queries, const Covered& dims,
                                 const Covered& heads);  // of either form of attention
-nlohmann::json gemm_ranges(const Covered& m, const Covered& n, const Covered& k);
+nlohmann::json gemm_ranges(const CoveredProducts& covered);
 
 // What a table says of its samples, whatever they are of.
 struct SampleTimes {
