@@ -174,8 +174,8 @@ class RankWalk {
     groups_of_.clear();
     receivers_.assign(lane.stages[at(stage_)].size(), {});
     for (int s = 0; s < program_.stages; ++s)
-      for (const OpCell& cell : lane.stages[at(s)])
-        if (s != stage_ && cell.input_stage == stage_) receivers_[at(cell.input_cell)] = {s, &cell};
+      for (const ScheduledOp& cell : lane.stages[at(s)])
+        if (s != stage_ && cell.input_stage == stage_) receivers_[at(cell.input_op)] = {s, &cell};
     for (std::size_t i = 0; i < lane.stages[at(stage_)].size(); ++i) cell(i);
   }
   // Gradient buckets are reduced in the order in which they were filled; what follows waits for all.
@@ -207,26 +207,26 @@ class RankWalk {
   // Who needs a cell's result: one cell of one other stage, or nobody there.
   struct Receiver {
     int stage = 0;
-    const OpCell* cell = nullptr;
+    const ScheduledOp* cell = nullptr;
   };
   [[nodiscard]] Group numbered(std::vector<int> list) {
     const std::size_t number = list.size() > 1 ? groups_.number(list) : 0;
     return {std::move(list), number};
   }
-  const Group& group_of(Meets meets) {
-    const auto [known, is_new] = groups_of_.try_emplace(meets);
-    if (is_new) known->second = numbered(members(meets));
+  const Group& group_of(SyncGroup sync) {
+    const auto [known, is_new] = groups_of_.try_emplace(sync);
+    if (is_new) known->second = numbered(members(sync));
     return known->second;
   }
-  [[nodiscard]] std::vector<int> members(Meets meets) const {
+  [[nodiscard]] std::vector<int> members(SyncGroup sync) const {
     std::vector<int> list;
-    if (meets == Meets::tensor)
+    if (sync == SyncGroup::tensor)
       for (int t = 0; t < tensor_; ++t) list.push_back(gpu(stage_, replica_, t));
-    if (meets == Meets::context)
+    if (sync == SyncGroup::context)
       for (int c = 0; c < lane_->context; ++c) list.push_back(gpu(stage_, lane_->first_replica + c, t_));
     for (const OpLane& other : program_.lanes)
-      for (int c = 0; meets_lanes(meets) && other.crew == lane_->crew && c < other.context; ++c)
-        if (meets == Meets::replicas || other.expert_group[at(c)] == lane_->expert_group[at(c_)])
+      for (int c = 0; spans_lanes(sync) && other.lockstep == lane_->lockstep && c < other.context; ++c)
+        if (sync == SyncGroup::replicas || other.expert_group[at(c)] == lane_->expert_group[at(c_)])
           list.push_back(gpu(stage_, other.first_replica + c, t_));
     return list;
   }
@@ -243,10 +243,10 @@ class RankWalk {
   }
 
   void cell(std::size_t index) {
-    const OpCell& cell = lane_->stages[at(stage_)][index];
-    if (cell.input_stage != kNoCell && cell.input_stage != stage_)
+    const ScheduledOp& cell = lane_->stages[at(stage_)][index];
+    if (cell.input_stage != kNoInput && cell.input_stage != stage_)
       tail_ = {trace_.transfer(false, gpu(cell.input_stage, replica_, t_), gpu(stage_, replica_, t_),
-                               bytes_of(cell), tag(cell.input_stage, cell.input_cell), tail_)};
+                               bytes_of(cell), tag(cell.input_stage, cell.input_op), tail_)};
     for (std::uint32_t k = 0; k < cell.run_count; ++k) {
       const BlockRun& run = lane_->runs[cell.first_run + k];
       const OpBlock& block = lane_->blocks[run.block];
@@ -277,11 +277,11 @@ class RankWalk {
       if (background_ != kNone) both.push_back(background_);
       return both;
     }
-    if (step.meets == Meets::nobody) {
+    if (step.sync == SyncGroup::none) {
       if (duration == 0) return {};
       return {trace_.kernel(name_of(step.name), duration, step.flops, step.bytes, after)};
     }
-    const Group& group = group_of(step.meets);
+    const Group& group = group_of(step.sync);
     if (group.gpus.size() < 2) return {};
     if (step.name == OpName::cp_ring_step) return ring(step, group.gpus, after);
     if (!step.background) return {collective(step.name, step.bytes, group, after)};
@@ -308,7 +308,7 @@ class RankWalk {
         collective(OpName::dp_reduce, end.bucket_bytes.empty() ? 0 : end.bucket_bytes[k], everyone_, after);
   }
 
-  [[nodiscard]] double bytes_of(const OpCell& cell) const {
+  [[nodiscard]] double bytes_of(const ScheduledOp& cell) const {
     return lane_->transfer_bytes.empty()
                ? 0
                : lane_->transfer_bytes[static_cast<std::size_t>(cell.transfer) + at(c_)];
@@ -325,8 +325,8 @@ class RankWalk {
   Groups& groups_;
   int stage_, replica_, t_;
   Group everyone_;
-  std::map<Meets, Group> groups_of_;  // of the lane at hand
-  std::vector<Receiver> receivers_;   // of its cells on this stage
+  std::map<SyncGroup, Group> groups_of_;  // of the lane at hand
+  std::vector<Receiver> receivers_;       // of its cells on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
   std::int64_t tag_base_ = 0;

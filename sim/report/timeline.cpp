@@ -82,7 +82,7 @@ class LayerStarts {
 // Writes the ops of one cell, of the ranks selected. Kernels and collectives that work on tokens name them.
 class CellSlices final : public OpSink {
  public:
-  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const OpCell& cell,
+  CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const ScheduledOp& cell,
              const MicroBatch& micro_batch, std::span<const std::int64_t> rank_tokens, LayerStarts& layers)
       : timeline_(timeline),
         program_(program),
@@ -132,7 +132,7 @@ class CellSlices final : public OpSink {
   Timeline& timeline_;
   const OpProgram& program_;
   int lane_, stage_;
-  const OpCell& cell_;
+  const ScheduledOp& cell_;
   std::span<const std::int64_t> rank_tokens_;  // by CP rank; empty: unknown
   std::string documents_text_;
   LayerStarts& layers_;
@@ -206,7 +206,7 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
                           const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
                           LayerStarts& layers) {
   const OpLane& l = program.lanes[at(lane)];
-  const OpCell& what = l.stages[at(stage)][at(cell)];
+  const ScheduledOp& what = l.stages[at(stage)][at(cell)];
   const std::size_t ranks = at(l.context) * at(program.tensor);
   const auto each_rank = [&](auto&& act) {
     for (std::size_t r = 0; r < ranks; ++r) {
@@ -219,9 +219,9 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
   each_rank([&](std::size_t r, TrackId track) {
     const std::array<std::uint64_t, 1> leaving = {flow_of(lane, stage, cell, static_cast<int>(r))};
     std::vector<std::uint64_t> arriving;
-    if (what.input_stage != kNoCell && what.input_stage != stage &&
+    if (what.input_stage != kNoInput && what.input_stage != stage &&
         selects(selection_.stages, what.input_stage))
-      arriving.push_back(flow_of(lane, what.input_stage, what.input_cell, static_cast<int>(r)));
+      arriving.push_back(flow_of(lane, what.input_stage, what.input_op, static_cast<int>(r)));
     begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
              leaving, arriving);
   });
@@ -232,7 +232,7 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
     rank_tokens = std::span((*loads.lanes)[at(lane)].rank_tokens).subspan(first, at(l.context));
   CellSlices slices(*this, program, lane, stage, what, micro_batch_of(step, lane, what.op.micro_batch),
                     rank_tokens, layers);
-  replay_cell(program, options, result, lane, stage, cell, slices);
+  replay_scheduled_op(program, options, result, lane, stage, cell, slices);
   each_rank([&](std::size_t r, TrackId track) {
     end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);
   });
@@ -242,15 +242,14 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
 void Timeline::write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage,
                                int cell) {
   const OpLane& l = program.lanes[at(lane)];
-  const OpCell& what = l.stages[at(stage)][at(cell)];
-  if (what.input_stage == kNoCell || what.input_stage == stage) return;
+  const ScheduledOp& what = l.stages[at(stage)][at(cell)];
+  if (what.input_stage == kNoInput || what.input_stage == stage) return;
   const std::size_t ranks = at(l.context) * at(program.tensor);
   for (std::size_t r = 0; r < ranks; ++r) {
     const int c = static_cast<int>(r) / program.tensor;
     const int t = static_cast<int>(r) % program.tensor;
     if (!selects(selection_.ranks, c) || (t > 0 && !selection_.all_tensor_ranks)) continue;
-    const Picoseconds start =
-        result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_cell) * ranks + r];
+    const Picoseconds start = result.lanes[at(lane)].end[at(what.input_stage)][at(what.input_op) * ranks + r];
     const Picoseconds duration =
         result.recorded != nullptr
             ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
@@ -348,7 +347,7 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
       if (!selects(selection_.stages, stage)) continue;
       const auto& cells = program.lanes[at(lane)].stages[at(stage)];
       const bool splits = std::any_of(cells.begin(), cells.end(),
-                                      [](const OpCell& cell) { return cell.op.kind == OpKind::W; });
+                                      [](const ScheduledOp& cell) { return cell.op.kind == OpKind::W; });
       std::vector<RankCounters*> counters;  // by CP rank
       for (int c = 0; c < program.lanes[at(lane)].context; ++c)
         counters.push_back(selects(selection_.ranks, c) ? begin_counters(step, loads, lane, stage, c, splits)

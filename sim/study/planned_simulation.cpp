@@ -88,7 +88,7 @@ double op_bytes(const StepShape& s, const Passes& p) {
                           ops * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
   const double times = 2 * sizeof(Picoseconds) * cells * s.ranks();
-  return program + times + s.lanes * s.stages * cells * (sizeof(OpCell) + 2 * sizeof(BlockRun));
+  return program + times + s.lanes * s.stages * cells * (sizeof(ScheduledOp) + 2 * sizeof(BlockRun));
 }
 
 double layer_ops(const StepShape& s, const Passes& p) {

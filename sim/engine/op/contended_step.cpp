@@ -87,7 +87,7 @@ std::vector<PathSegment> ContendedStep::critical_path() const {
     segment.stage = what.stage;
     segment.rank = what.rank;
     if (what.lane < 0) continue;
-    const ScheduleOp& op = program_.lanes[at(what.lane)].stages[at(what.stage)][at(what.cell)].op;
+    const ScheduleOp& op = program_.lanes[at(what.lane)].stages[at(what.stage)][at(what.scheduled)].op;
     segment.micro_batch = op.micro_batch;
     segment.kind = op.kind;
   }
@@ -120,7 +120,7 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
       const LoweredProgram::Stage& stage = lowered_.lanes[l][s];
       free.assign(ranks, 0);
       for (std::size_t c = 0; c < lane.stages[s].size(); ++c) {
-        const OpCell& cell = lane.stages[s][c];
+        const ScheduledOp& scheduled = lane.stages[s][c];
         Picoseconds inside = 0;
         for (std::size_t r = 0; r < ranks; ++r) {
           if (const TaskId input = stage.input[c * ranks + r]; input != kNoTask)
@@ -129,8 +129,8 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
           free[r] = times.end[stage.begin[c * ranks + r]];
         }
         std::size_t row = stage.first[c];
-        for (std::uint32_t n = 0; n < cell.run_count; ++n) {
-          const BlockRun& run = lane.runs[cell.first_run + n];
+        for (std::uint32_t n = 0; n < scheduled.run_count; ++n) {
+          const BlockRun& run = lane.runs[scheduled.first_run + n];
           const std::vector<OpStep>& steps = lane.blocks[run.block].steps;
           for (std::uint32_t repetition = 0; repetition < run.repeat; ++repetition)
             for (std::size_t i = 0; i < steps.size(); ++i, row += ranks)
@@ -154,7 +154,7 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
                 if (!step.background) free[r] = std::max(free[r], end);
               }
         }
-        (cell.op.kind == OpKind::R ? out.in_recompute : out.in_ops)[l] += inside;
+        (scheduled.op.kind == OpKind::R ? out.in_recompute : out.in_ops)[l] += inside;
       }
     }
   }

@@ -39,15 +39,15 @@ class Mapper {
     const int c = task.rank / program_.tensor;
     const int t = task.rank % program_.tensor;
     std::vector<int> members;
-    if (task.meets == Meets::context)
+    if (task.sync == SyncGroup::context)
       for (int i = 0; i < lane.context; ++i) members.push_back(gpu(task.stage, lane.first_replica + i, t));
-    else if (task.meets == Meets::tensor)
+    else if (task.sync == SyncGroup::tensor)
       for (int i = 0; i < program_.tensor; ++i) members.push_back(gpu(task.stage, lane.first_replica + c, i));
-    if (!meets_lanes(task.meets)) return members;
+    if (!spans_lanes(task.sync)) return members;
     const int group = lane.expert_group[at(c)];
     for (const OpLane& other : program_.lanes)
-      for (int i = 0; other.crew == lane.crew && i < other.context; ++i)
-        if (task.meets == Meets::replicas || other.expert_group[at(i)] == group)
+      for (int i = 0; other.lockstep == lane.lockstep && i < other.context; ++i)
+        if (task.sync == SyncGroup::replicas || other.expert_group[at(i)] == group)
           members.push_back(gpu(task.stage, other.first_replica + i, t));
     return members;
   }

@@ -12,11 +12,11 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// All ops of one cell, by rank, in order.
-class CellRecord final : public OpSink {
+// All ops of one scheduled op, by rank, in order.
+class OpRecord final : public OpSink {
  public:
   using Entry = OpEvent;
-  explicit CellRecord(std::size_t ranks) : of_rank(ranks) {}
+  explicit OpRecord(std::size_t ranks) : of_rank(ranks) {}
   void on_op(const OpEvent& op) override { of_rank[at(op.rank)].push_back(op); }
   void on_repetition(std::uint32_t, std::uint32_t) override {}
 
@@ -34,8 +34,8 @@ class PathWalk {
       if (result_.makespan > result_.pipeline_end || !program_.ends.empty())
         walk_end();
       else
-        enter_last_cell(result_.pipeline_end);
-      while (lane_ >= 0) walk_cell();
+        enter_last_op(result_.pipeline_end);
+      while (lane_ >= 0) walk_scheduled_op();
     }
     std::reverse(path_.begin(), path_.end());
     return std::move(path_);
@@ -78,9 +78,9 @@ class PathWalk {
           if (time_ == filled) return enter_filler(s, *bucket);
           bucket = ending_at(buckets, time_);
         }
-        return enter_cell_of_stage(s, t);
+        return enter_op_of_stage(s, t);
       }
-    enter_last_cell(result_.pipeline_end);
+    enter_last_op(result_.pipeline_end);
   }
 
   static const OpResult::Bucket* ending_at(const std::vector<OpResult::Bucket>& buckets, Picoseconds time) {
@@ -97,7 +97,7 @@ class PathWalk {
     return done;
   }
 
-  // When the ranks of TP coordinate t end their last cell of the stage; t < 0: of any.
+  // When the ranks of TP coordinate t end their last scheduled op of the stage; t < 0: of any.
   [[nodiscard]] Picoseconds last_end(std::size_t l, int s, int t) const {
     const auto& ends = result_.lanes[l].end[at(s)];
     const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
@@ -107,34 +107,34 @@ class PathWalk {
     return done;
   }
 
-  // The rank of the stage that ends its last cell at time_.
-  void enter_cell_of_stage(int s, int t) {
+  // The rank of the stage that ends its last scheduled op at time_.
+  void enter_op_of_stage(int s, int t) {
     for (std::size_t l = 0; l < program_.lanes.size(); ++l)
       if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, t) == time_)
-        return enter(static_cast<int>(l), s, last_cell(l, s), t);
+        return enter(static_cast<int>(l), s, last_op(l, s), t);
     assert(time_ == 0);
     lane_ = -1;
   }
 
-  void enter_last_cell(Picoseconds time) {
+  void enter_last_op(Picoseconds time) {
     for (int s = 0; s < program_.stages; ++s)
       for (std::size_t l = 0; l < program_.lanes.size(); ++l)
         if (!program_.lanes[l].stages[at(s)].empty() && last_end(l, s, -1) == time)
-          return enter(static_cast<int>(l), s, last_cell(l, s), -1);
+          return enter(static_cast<int>(l), s, last_op(l, s), -1);
     lane_ = -1;
   }
 
-  [[nodiscard]] int last_cell(std::size_t lane, int s) const {
+  [[nodiscard]] int last_op(std::size_t lane, int s) const {
     return static_cast<int>(program_.lanes[lane].stages[at(s)].size()) - 1;
   }
 
-  // Goes to the lowest rank (of TP coordinate t, if any) whose cell ends at time_.
-  void enter(int lane, int stage, int cell, int t) {
+  // Goes to the lowest rank (of TP coordinate t, if any) whose scheduled op ends at time_.
+  void enter(int lane, int stage, int scheduled, int t) {
     lane_ = lane;
     stage_ = stage;
-    cell_ = cell;
+    scheduled_ = scheduled;
     ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
-    const Picoseconds* const ends = result_.lanes[at(lane)].end[at(stage)].data() + at(cell) * ranks_;
+    const Picoseconds* const ends = result_.lanes[at(lane)].end[at(stage)].data() + at(scheduled) * ranks_;
     for (std::size_t r = t < 0 ? 0 : at(t); r < ranks_; r += t < 0 ? 1 : at(program_.tensor))
       if (ends[r] == time_) {
         rank_ = static_cast<int>(r);
@@ -148,94 +148,97 @@ class PathWalk {
     stage_ = s;
     rank_ = bucket.last_rank;
     ranks_ = at(program_.lanes[at(lane_)].context) * at(program_.tensor);
-    const auto& cells = program_.lanes[at(lane_)].stages[at(s)];
-    // The bucket was filled inside the cell that ran at this time.
-    for (cell_ = 0; cell_ + 1 < static_cast<int>(cells.size()); ++cell_)
-      if (result_.lanes[at(lane_)].end[at(s)][at(cell_) * ranks_ + at(rank_)] >= time_) break;
+    const auto& scheduled_ops = program_.lanes[at(lane_)].stages[at(s)];
+    // The bucket was filled inside the scheduled op that ran at this time.
+    for (scheduled_ = 0; scheduled_ + 1 < static_cast<int>(scheduled_ops.size()); ++scheduled_)
+      if (result_.lanes[at(lane_)].end[at(s)][at(scheduled_) * ranks_ + at(rank_)] >= time_) break;
   }
 
-  // From (rank_, time_) inside the cell back to its begin, and on to what the cell waited for.
-  void walk_cell() {
+  // From (rank_, time_) inside the scheduled op back to its begin, and on to what the scheduled op waited
+  // for.
+  void walk_scheduled_op() {
     const OpLane& lane = program_.lanes[at(lane_)];
-    const OpCell& cell = lane.stages[at(stage_)][at(cell_)];
-    CellRecord record(ranks_);
-    replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
+    const ScheduledOp& scheduled = lane.stages[at(stage_)][at(scheduled_)];
+    OpRecord record(ranks_);
+    replay_scheduled_op(program_, options_, result_, lane_, stage_, scheduled_, record);
     const auto begin_of = [&](int rank) {
-      return result_.lanes[at(lane_)].start[at(stage_)][at(cell_) * ranks_ + at(rank)];
+      return result_.lanes[at(lane_)].start[at(stage_)][at(scheduled_) * ranks_ + at(rank)];
     };
 
     while (time_ > begin_of(rank_)) {
       // The op of this rank that ended at time_; ops that take no time end where they start and are passed
       // over.
       const auto& ops = record.of_rank[at(rank_)];
-      const CellRecord::Entry* found = nullptr;
-      for (const CellRecord::Entry& e : ops)
-        if (e.end == time_ && e.arrived < time_ && !step_of(e, cell).background) {
+      const OpRecord::Entry* found = nullptr;
+      for (const OpRecord::Entry& e : ops)
+        if (e.end == time_ && e.arrived < time_ && !step_of(e, scheduled).background) {
           // Of a pair, the kernel before the communication: the rank's own work.
-          const bool own = step_of(e, cell).stream == Stream::compute;
+          const bool own = step_of(e, scheduled).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
         }
       if (found == nullptr) lost();
-      const OpStep& step = step_of(*found, cell);
+      const OpStep& step = step_of(*found, scheduled);
       if (step.waits) {
-        found = walk_background(ops, found, cell);
+        found = walk_background(ops, found, scheduled);
         if (found == nullptr) return walk_background_before();
       } else {
-        push(found->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+        push(found->start, step.name, step.stream, scheduled.op.micro_batch, scheduled.op.kind);
       }
       rank_ = found->last_rank;
       if (found->last_lane >= 0 && found->last_lane != lane_) return enter_lane(found->last_lane);
     }
-    leave_cell(lane, cell);
+    leave_scheduled_op(lane, scheduled);
   }
 
-  [[nodiscard]] const OpStep& step_of(const CellRecord::Entry& e, const OpCell& cell) const {
+  [[nodiscard]] const OpStep& step_of(const OpRecord::Entry& e, const ScheduledOp& scheduled) const {
     const OpLane& lane = program_.lanes[at(lane_)];
-    return lane.blocks[lane.runs[cell.first_run + e.run].block].steps[e.step];
+    return lane.blocks[lane.runs[scheduled.first_run + e.run].block].steps[e.step];
   }
 
   // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
-  // null if the cell has none before it.
-  const CellRecord::Entry* walk_background(const std::vector<CellRecord::Entry>& ops,
-                                           const CellRecord::Entry* wait, const OpCell& cell) {
-    const auto& meetings = result_.crews[at(program_.lanes[at(lane_)].crew)].cells[at(stage_)][at(cell_)];
-    const CellRecord::Entry* first = nullptr;
-    for (const CellRecord::Entry* e = wait; e-- > ops.data();) {
-      const OpStep& step = step_of(*e, cell);
+  // null if the scheduled op has none before it.
+  const OpRecord::Entry* walk_background(const std::vector<OpRecord::Entry>& ops, const OpRecord::Entry* wait,
+                                         const ScheduledOp& scheduled) {
+    const auto& synchronizations = result_.lockstep_groups[at(program_.lanes[at(lane_)].lockstep)]
+                                       .scheduled_ops[at(stage_)][at(scheduled_)];
+    const OpRecord::Entry* first = nullptr;
+    for (const OpRecord::Entry* e = wait; e-- > ops.data();) {
+      const OpStep& step = step_of(*e, scheduled);
       if (!step.background || e->end != time_) continue;
-      push(e->start, step.name, step.stream, cell.op.micro_batch, cell.op.kind);
+      push(e->start, step.name, step.stream, scheduled.op.micro_batch, scheduled.op.kind);
       first = e;
-      if (meetings[at(e->meeting)].arrived == e->start) break;
+      if (synchronizations[at(e->synchronization)].arrived == e->start) break;
     }
     return first;
   }
 
-  // The same for a cell that begins by waiting for what the stage's cell before has left in the background.
+  // The same for a scheduled op that begins by waiting for what the stage's scheduled op before has left in
+  // the background.
   void walk_background_before() {
-    if (cell_ == 0) lost();
-    const OpCell& cell = program_.lanes[at(lane_)].stages[at(stage_)][at(--cell_)];
-    CellRecord record(ranks_);
-    replay_cell(program_, options_, result_, lane_, stage_, cell_, record);
+    if (scheduled_ == 0) lost();
+    const ScheduledOp& scheduled = program_.lanes[at(lane_)].stages[at(stage_)][at(--scheduled_)];
+    OpRecord record(ranks_);
+    replay_scheduled_op(program_, options_, result_, lane_, stage_, scheduled_, record);
     const auto& ops = record.of_rank[at(rank_)];
-    const CellRecord::Entry* const first = walk_background(ops, ops.data() + ops.size(), cell);
+    const OpRecord::Entry* const first = walk_background(ops, ops.data() + ops.size(), scheduled);
     if (first == nullptr) lost();
     rank_ = first->last_rank;
     if (first->last_lane >= 0 && first->last_lane != lane_) enter_lane(first->last_lane);
   }
 
-  // Goes on at the same cell of another lane of the crew, at rank_ and time_.
+  // Goes on at the same scheduled op of another lane of the lockstep group, at rank_ and time_.
   void enter_lane(int lane) {
     lane_ = lane;
     ranks_ = at(program_.lanes[at(lane)].context) * at(program_.tensor);
   }
 
-  void leave_cell(const OpLane& lane, const OpCell& cell) {
+  void leave_scheduled_op(const OpLane& lane, const ScheduledOp& scheduled) {
     const auto& ends = result_.lanes[at(lane_)].end[at(stage_)];
-    if (cell_ > 0) {
-      const OpCell& previous = lane.stages[at(stage_)][at(cell_ - 1)];
-      const Picoseconds free = ends[at(cell_ - 1) * ranks_ + at(rank_)];
+    if (scheduled_ > 0) {
+      const ScheduledOp& previous = lane.stages[at(stage_)][at(scheduled_ - 1)];
+      const Picoseconds free = ends[at(scheduled_ - 1) * ranks_ + at(rank_)];
       if (free == time_) {
-        --cell_;
+        --scheduled_;
         return;
       }
       if (previous.blocking_send != kNoTransfer &&
@@ -243,24 +246,26 @@ class PathWalk {
                                 at(rank_) / at(program_.tensor)] ==
               time_) {
         push(free, OpName::pp_send, Stream::pp, previous.op.micro_batch, previous.op.kind);
-        --cell_;
+        --scheduled_;
         return;
       }
     }
-    if (cell.input_stage != kNoCell && cell.input_stage != stage_) {
+    if (scheduled.input_stage != kNoInput && scheduled.input_stage != stage_) {
       const Picoseconds sent =
-          result_.lanes[at(lane_)].end[at(cell.input_stage)][at(cell.input_cell) * ranks_ + at(rank_)];
-      if (sent + lane.transfers[static_cast<std::size_t>(cell.transfer) + at(rank_) / at(program_.tensor)] ==
+          result_.lanes[at(lane_)]
+              .end[at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + at(rank_)];
+      if (sent + lane.transfers[static_cast<std::size_t>(scheduled.transfer) +
+                                at(rank_) / at(program_.tensor)] ==
           time_) {
-        push(sent, OpName::pp_send, Stream::pp, cell.op.micro_batch, cell.op.kind);
-        stage_ = cell.input_stage;
-        cell_ = cell.input_cell;
+        push(sent, OpName::pp_send, Stream::pp, scheduled.op.micro_batch, scheduled.op.kind);
+        stage_ = scheduled.input_stage;
+        scheduled_ = scheduled.input_op;
         return;
       }
     }
     // The begin of the step, or of a barrier group: the group before ended now.
     lane_ = -1;
-    if (time_ > 0) enter_last_cell(time_);
+    if (time_ > 0) enter_last_op(time_);
   }
 
   const OpProgram& program_;
@@ -268,7 +273,7 @@ class PathWalk {
   const OpResult& result_;
   std::vector<PathSegment> path_;  // from the end
   Picoseconds time_ = 0;
-  int lane_ = -1, stage_ = -1, cell_ = -1, rank_ = -1;
+  int lane_ = -1, stage_ = -1, scheduled_ = -1, rank_ = -1;
   std::size_t ranks_ = 1;
 };
 
@@ -285,7 +290,7 @@ PathShares share_path(const OpProgram& program, const std::vector<PathSegment>& 
   for (const OpLane& lane : program.lanes) {
     int most = -1;
     for (const auto& stage : lane.stages)
-      for (const OpCell& cell : stage) most = std::max(most, cell.op.micro_batch);
+      for (const ScheduledOp& scheduled : stage) most = std::max(most, scheduled.op.micro_batch);
     shares.by_micro_batch.emplace_back(at(most + 1), 0);
   }
   for (const PathSegment& s : path) {
@@ -331,7 +336,7 @@ namespace {
 OpBlock emptied(const OpLane& lane, const OpBlock& block) {
   OpBlock empty;
   for (const OpStep& step : block.steps)
-    if (step.waits || meets_lanes(step.meets)) empty.steps.push_back(step);
+    if (step.waits || spans_lanes(step.sync)) empty.steps.push_back(step);
   empty.durations.assign(empty.steps.size() * at(lane.context), 0);
   return empty;
 }
@@ -349,17 +354,17 @@ Picoseconds makespan_without(const OpProgram& program, const OpOptions& options,
           std::fill_n(block.durations.begin() + static_cast<std::ptrdiff_t>(s * at(lane.context)),
                       lane.context, Picoseconds{0});
     if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), Picoseconds{0});
-    // A cell that is free runs its blocks emptied of all but their part in what meets other lanes; buckets
-    // are still filled, at once.
+    // A scheduled op that is free runs its blocks emptied of all but their part in what meets other lanes;
+    // buckets are still filled, at once.
     const auto empty_blocks = static_cast<std::uint32_t>(lane.blocks.size());
     for (std::uint32_t b = 0; b < empty_blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b]));
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
-      for (const OpCell& cell : lane.stages[s]) {
+      for (const ScheduledOp& scheduled : lane.stages[s]) {
         const bool freed =
             free.stage == static_cast<std::int32_t>(s) ||
-            (free.lane == static_cast<std::int32_t>(l) && free.micro_batch == cell.op.micro_batch);
-        for (std::uint32_t r = 0; freed && r < cell.run_count; ++r)
-          lane.runs[cell.first_run + r].block += empty_blocks;
+            (free.lane == static_cast<std::int32_t>(l) && free.micro_batch == scheduled.op.micro_batch);
+        for (std::uint32_t r = 0; freed && r < scheduled.run_count; ++r)
+          lane.runs[scheduled.first_run + r].block += empty_blocks;
       }
   }
   for (std::size_t s = 0; s < changed.ends.size(); ++s) {

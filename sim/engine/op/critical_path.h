@@ -2,11 +2,11 @@
 // the one before it ends.
 //
 // Walked backwards from the rank that ends last. An op that met others began when the last of them arrived,
-// so the path goes on at that rank; a cell began when its stage was free or when its input arrived. The
-// result has no gaps: its segments add up to the makespan exactly. Ties take the rank's own earlier work
+// so the path goes on at that rank; a scheduled op began when its stage was free or when its input arrived.
+// The result has no gaps: its segments add up to the makespan exactly. Ties take the rank's own earlier work
 // before what it waited for, and the lowest rank among those that arrived last.
 //
-// Only the cells on the path are run again, O(cells on the path x their ops).
+// Only the scheduled ops on the path are run again, O(scheduled ops on the path x their ops).
 #pragma once
 
 #include <array>

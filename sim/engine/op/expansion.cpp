@@ -120,11 +120,11 @@ OpProgram StepExpander::expand(const Step& step) {
     out.stages.resize(at(layout.pipeline));
     place += lane.context;
     program.replicas = std::max(program.replicas, place);
-    if (!lanes_meet(layout) && !lane.micro_batches.empty())
+    if (!lanes_synchronize(layout) && !lane.micro_batches.empty())
       expand_lane(lane.micro_batches, lane.context, schedule_of(lane.micro_batches, layout, options_),
                   nullptr, out);
   }
-  if (lanes_meet(layout)) expand_crews(step, program);
+  if (lanes_synchronize(layout)) expand_lockstep_groups(step, program);
   for (const GradientSync::StageParts& parts : gradients_.stages()) {
     StageEnd& end = program.ends.emplace_back();
     // What is sharded was reduced with every micro-batch; ZeRO-3 gathers parameters with the next.
@@ -141,23 +141,24 @@ OpProgram StepExpander::expand(const Step& step) {
   return program;
 }
 
-void StepExpander::expand_crews(const Step& step, OpProgram& program) {
+void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) {
   int last_group = 0;
   for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
   for (int group = 0; group <= last_group; ++group)
-    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_)) {
-      for (const CrewLane& lane : crew.lanes) {
+    for (const LockstepGroup& lockstep :
+         make_lockstep_groups(step, group, costs_.layout(), costs_.placement(), options_)) {
+      for (const LockstepLane& lane : lockstep.lanes) {
         OpLane& out = program.lanes[at(lane.lane)];
-        out.crew = program.crews;
+        out.lockstep = program.lockstep_groups;
         out.expert_group = lane.expert_group;
-        expand_lane(lane.micro_batches, out.context, lane.schedule, &crew, out);
+        expand_lane(lane.micro_batches, out.context, lane.schedule, &lockstep, out);
       }
-      ++program.crews;
+      ++program.lockstep_groups;
     }
 }
 
 void StepExpander::expand_lane(std::span<const MicroBatch> micro_batches, int context,
-                               const Schedule& schedule, const Crew* crew, OpLane& out) {
+                               const Schedule& schedule, const LockstepGroup* lockstep, OpLane& out) {
   MicroBatchCost cost;
   for (const MicroBatch& micro_batch : micro_batches) {
     coster_.cost(micro_batch, context, cost);
@@ -172,16 +173,16 @@ void StepExpander::expand_lane(std::span<const MicroBatch> micro_batches, int co
       }
   }
   add_shared_blocks(out);
-  add_cells(micro_batches, schedule, crew, out);
+  add_scheduled_ops(micro_batches, schedule, lockstep, out);
 }
 
 // What the collectives with other lanes need beside the layers.
 void StepExpander::add_shared_blocks(OpLane& out) {
   shared_block_ = static_cast<std::uint32_t>(out.blocks.size());
-  if (out.crew == kNoCrew) return;
+  if (out.lockstep == kNoLockstep) return;
   const auto context = at(out.context);
   const auto sharded = [&](const Op& op) {
-    OpStep step{op.name, op.stream, Meets::replicas};
+    OpStep step{op.name, op.stream, SyncGroup::replicas};
     step.background = true;
     step.bytes = op.bytes;
     out.blocks.push_back({{step}, std::vector<Picoseconds>(context, op.duration)});
@@ -191,7 +192,7 @@ void StepExpander::add_shared_blocks(OpLane& out) {
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
   out.blocks.push_back({{wait}, std::vector<Picoseconds>(context, 0)});
-  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, SyncGroup::expert};
   out.blocks.push_back({{exchange, exchange}, std::vector<Picoseconds>(2 * context, 0)});
 }
 
@@ -365,12 +366,12 @@ struct StepExpander::WeightRuns : Runs {
   }
 };
 
-void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
-                             const Crew* crew, OpLane& out) {
+void StepExpander::add_scheduled_ops(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
+                                     const LockstepGroup* lockstep, OpLane& out) {
   const int pipeline = costs_.layout().pipeline;
   const int virtual_stages = walks_.virtual_stages();
   enum Class { kFirst, kAgain, kBack, kClasses };  // F and D; R; B: what feeds the same class next door
-  std::vector<std::int32_t> cell_of(micro_batches.size() * at(virtual_stages) * kClasses, kNoCell);
+  std::vector<std::int32_t> scheduled_of(micro_batches.size() * at(virtual_stages) * kClasses, kNoInput);
   const auto slot = [&](std::int32_t j, int v, Class c) {
     return (at(j) * at(virtual_stages) + at(v)) * kClasses + static_cast<std::size_t>(c);
   };
@@ -389,7 +390,7 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       const int v = op.virtual_stage * pipeline + s;
       if (op.kind == gradient_op) last_gradient[at(v)] = op.micro_batch;
       if (op.kind != OpKind::W)
-        cell_of[slot(op.micro_batch, v, class_of(op.kind))] = static_cast<std::int32_t>(i);
+        scheduled_of[slot(op.micro_batch, v, class_of(op.kind))] = static_cast<std::int32_t>(i);
     }
 
   for (int s = 0; s < pipeline; ++s) {
@@ -398,12 +399,12 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       const ScheduleOp& op = schedule.ops[at(s)][i];
       const int v = op.virtual_stage * pipeline + s;
       const std::size_t j = at(op.micro_batch);
-      OpCell cell;
-      cell.op = op;
-      cell.first_run = static_cast<std::uint32_t>(out.runs.size());
-      const bool releases = op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch &&
-                            gradients_.fills_buckets(v) &&
-                            (crew == nullptr || crew->ends_step || !gradients_.reduces_each_micro_batch());
+      ScheduledOp scheduled;
+      scheduled.op = op;
+      scheduled.first_run = static_cast<std::uint32_t>(out.runs.size());
+      const bool releases =
+          op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch && gradients_.fills_buckets(v) &&
+          (lockstep == nullptr || lockstep->ends_step || !gradients_.reduces_each_micro_batch());
       const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
       if (reducing) push_shared(out, kWait);
       reducing = op.kind == gradient_op && reduces_at_once(bucket);
@@ -413,13 +414,13 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
         walk_stage(walks_.weights(v), each, WeightRuns{runs});
       } else if (op.kind == OpKind::B) {
         const int recomputed = walks_.recomputed_layers(v, micro_batches[j]);
-        const int most = crew == nullptr ? recomputed : most_recomputed(*crew, walks_, s, i);
+        const int most = lockstep == nullptr ? recomputed : most_recomputed(*lockstep, walks_, s, i);
         walk_stage(walks_.backward(v), each, BackwardRuns{runs, recomputed, most, split});
       } else {
         walk_stage(walks_.forward(v), each, ForwardRuns{runs});
       }
       if (reducing && i + 1 == schedule.ops[at(s)].size()) push_shared(out, kWait);
-      cell.run_count = static_cast<std::uint32_t>(out.runs.size()) - cell.first_run;
+      scheduled.run_count = static_cast<std::uint32_t>(out.runs.size()) - scheduled.first_run;
 
       // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual
       // stages.
@@ -433,14 +434,14 @@ void StepExpander::add_cells(std::span<const MicroBatch> micro_batches, const Sc
       };
       const int from = v - step;
       if (op.kind != OpKind::W && from >= 0 && from < virtual_stages) {
-        cell.input_stage = from % pipeline;
-        cell.input_cell = cell_of[slot(op.micro_batch, from, class_of(op.kind))];
-        cell.transfer = hop(cell.input_stage);
+        scheduled.input_stage = from % pipeline;
+        scheduled.input_op = scheduled_of[slot(op.micro_batch, from, class_of(op.kind))];
+        scheduled.transfer = hop(scheduled.input_stage);
       }
       const int to = v + step;
       if (options_.blocking_sends && op.kind != OpKind::W && to >= 0 && to < virtual_stages && pipeline > 1)
-        cell.blocking_send = hop(s);
-      out.stages[at(s)].push_back(cell);
+        scheduled.blocking_send = hop(s);
+      out.stages[at(s)].push_back(scheduled);
     }
   }
 }

@@ -42,10 +42,10 @@ class StepExpander {
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
   };
   const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens);
-  void expand_crews(const Step& step, OpProgram& program);
-  // `crew`: null if the lane meets no other.
+  void expand_lockstep_groups(const Step& step, OpProgram& program);
+  // `lockstep`: null if the lane meets no other.
   void expand_lane(std::span<const MicroBatch> micro_batches, int context, const Schedule& schedule,
-                   const Crew* crew, OpLane& out);
+                   const LockstepGroup* lockstep, OpLane& out);
   void add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
@@ -53,8 +53,8 @@ class StepExpander {
   std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, std::int64_t window,
                                bool backward);
   void add_shared_blocks(OpLane& out);
-  void add_cells(std::span<const MicroBatch> micro_batches, const Schedule& schedule, const Crew* crew,
-                 OpLane& out);
+  void add_scheduled_ops(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
+                         const LockstepGroup* lockstep, OpLane& out);
   struct Runs;
   struct ForwardRuns;
   struct BackwardRuns;

@@ -47,9 +47,9 @@ void append_ops(RankOps lists, OpBlock& block) {
       durations[r] = lists[r]->empty() ? 0 : (*lists[r])[s].duration;
     }
     OpStep step{op.name, op.stream};
-    step.meets = op.stream == Stream::tp   ? Meets::tensor
-                 : op.stream == Stream::ep ? Meets::expert
-                                           : Meets::nobody;
+    step.sync = op.stream == Stream::tp   ? SyncGroup::tensor
+                : op.stream == Stream::ep ? SyncGroup::expert
+                                          : SyncGroup::none;
     step.with_next = op.with_next;
     step.bytes = op.bytes;
     step.flops = op.flops;
@@ -90,7 +90,7 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     const bool beside = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
     const SyncOp& sync = syncs[std::min(p, syncs.size() - 1)];
-    OpStep step{sync.name, Stream::cp, Meets::context, beside};
+    OpStep step{sync.name, Stream::cp, SyncGroup::context, beside};
     step.bytes = sync.bytes;
     push_step(block, step, shared);
     if (!beside) continue;

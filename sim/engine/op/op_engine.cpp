@@ -8,16 +8,16 @@
 #include <string>
 #include <thread>
 
-#include "sim/engine/op/op_crew.h"
 #include "sim/engine/op/op_lane_run.h"
+#include "sim/engine/op/op_lockstep.h"
 #include "sim/engine/op/op_recorded.h"
 
 namespace equipoise {
 namespace {
 
-using op_rows::CellContext;
 using op_rows::LaneRun;
 using op_rows::NoObserver;
+using op_rows::OpContext;
 using op_rows::Scratch;
 
 std::size_t at(int index) {
@@ -37,52 +37,52 @@ void run_lane(LaneRun& lane, const OpOptions& options, Scratch& scratch) {
     bool moved = false;
     for (; lane.ready(stage); lane.close(stage), moved = true) {
       Picoseconds* const clock = lane.open(stage);
-      const CellContext context = lane.context(stage, speed);
+      const OpContext context = lane.context(stage, speed);
       if (options.jitter.sigma > 0)
-        op_rows::run_cell<true>(context, lane.cell(stage), clock, lane.buckets(stage), lane.compute(stage),
-                                scratch, nobody);
+        op_rows::run_scheduled_op<true>(context, lane.scheduled(stage), clock, lane.buckets(stage),
+                                        lane.compute(stage), scratch, nobody);
       else
-        op_rows::run_cell<false>(context, lane.cell(stage), clock, lane.buckets(stage), lane.compute(stage),
-                                 scratch, nobody);
+        op_rows::run_scheduled_op<false>(context, lane.scheduled(stage), clock, lane.buckets(stage),
+                                         lane.compute(stage), scratch, nobody);
     }
     return moved;
   });
   lane.check_finished();
 }
 
-// Lanes alone and crews, by their lowest lanes.
-std::vector<std::vector<std::size_t>> crews_of(const OpProgram& program,
-                                               const std::vector<std::size_t>& lanes) {
-  std::vector<std::vector<std::size_t>> crews;
-  std::vector<std::size_t> place(at(program.crews), lanes.size());
+// Lanes alone and lockstep groups, by their lowest lanes.
+std::vector<std::vector<std::size_t>> lanes_by_group(const OpProgram& program,
+                                                     const std::vector<std::size_t>& lanes) {
+  std::vector<std::vector<std::size_t>> lockstep_groups;
+  std::vector<std::size_t> place(at(program.lockstep_groups), lanes.size());
   for (const std::size_t l : lanes) {
-    const int crew = program.lanes[l].crew;
-    if (crew == kNoCrew) {
-      crews.push_back({l});
-    } else if (std::size_t& known = place[at(crew)]; known < lanes.size()) {
-      crews[known].push_back(l);
+    const int lockstep = program.lanes[l].lockstep;
+    if (lockstep == kNoLockstep) {
+      lockstep_groups.push_back({l});
+    } else if (std::size_t& known = place[at(lockstep)]; known < lanes.size()) {
+      lockstep_groups[known].push_back(l);
     } else {
-      known = crews.size();
-      crews.push_back({l});
+      known = lockstep_groups.size();
+      lockstep_groups.push_back({l});
     }
   }
-  return crews;
+  return lockstep_groups;
 }
 
 // Lanes of one barrier group, over the threads. The first fault by lane number is the one reported.
 void run_lanes(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
                Picoseconds begin, OpResult& result,
                std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
-  const std::vector<std::vector<std::size_t>> crews = crews_of(program, lanes);
-  std::vector<std::exception_ptr> faults(crews.size());
+  const std::vector<std::vector<std::size_t>> lockstep_groups = lanes_by_group(program, lanes);
+  std::vector<std::exception_ptr> faults(lockstep_groups.size());
   std::atomic<std::size_t> taken{0};
   const auto work = [&] {
     Scratch scratch;
-    for (std::size_t i = taken++; i < crews.size(); i = taken++) {
-      const std::size_t l = crews[i].front();
+    for (std::size_t i = taken++; i < lockstep_groups.size(); i = taken++) {
+      const std::size_t l = lockstep_groups[i].front();
       try {
-        if (program.lanes[l].crew != kNoCrew) {
-          op_rows::run_crew(program, options, crews[i], begin, result, filled);
+        if (program.lanes[l].lockstep != kNoLockstep) {
+          op_rows::run_lockstep(program, options, lockstep_groups[i], begin, result, filled);
           continue;
         }
         LaneRun lane(program, options, l, begin, result.lanes[l], filled[l]);
@@ -93,7 +93,8 @@ void run_lanes(const OpProgram& program, const OpOptions& options, const std::ve
     }
   };
   std::vector<std::thread> helpers;
-  const std::size_t threads = std::min(crews.size(), static_cast<std::size_t>(std::max(1, options.threads)));
+  const std::size_t threads =
+      std::min(lockstep_groups.size(), static_cast<std::size_t>(std::max(1, options.threads)));
   for (std::size_t t = 1; t < threads; ++t) helpers.emplace_back(work);
   work();
   for (std::thread& helper : helpers) helper.join();
@@ -158,19 +159,19 @@ void report_stall(const OpProgram& program, std::size_t lane_number, const std::
   std::string text = "the step never ends: lane " + std::to_string(lane_number);
   for (std::size_t s = 0; s < lane.stages.size(); ++s) {
     if (next[s] == lane.stages[s].size()) continue;
-    const OpCell& cell = lane.stages[s][next[s]];
-    const OpCell& input = lane.stages[at(cell.input_stage)][at(cell.input_cell)];
-    text += "; stage " + std::to_string(s) + " waits at " + describe(cell.op) + " for stage " +
-            std::to_string(cell.input_stage) + "'s " + describe(input.op);
+    const ScheduledOp& scheduled = lane.stages[s][next[s]];
+    const ScheduledOp& input = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];
+    text += "; stage " + std::to_string(s) + " waits at " + describe(scheduled.op) + " for stage " +
+            std::to_string(scheduled.input_stage) + "'s " + describe(input.op);
   }
   throw EngineError(text);
 }
 
-CellContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int cell,
-                       std::vector<double>& speed_buffer) {
+OpContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int scheduled,
+                     std::vector<double>& speed_buffer) {
   const OpLane& l = program.lanes[at(lane)];
-  CellContext context{program, options, l, l.context, program.tensor, at(l.context) * at(program.tensor),
-                      {},      0};
+  OpContext context{program, options, l, l.context, program.tensor, at(l.context) * at(program.tensor),
+                    {},      0};
   if (!options.speed.empty()) {
     const std::size_t first = (at(stage) * at(program.replicas) + at(l.first_replica)) * at(program.tensor);
     if (first + context.ranks > options.speed.size())
@@ -182,7 +183,7 @@ CellContext context_of(const OpProgram& program, const OpOptions& options, int l
   }
   const auto place = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(program.stages) +
                      static_cast<std::uint64_t>(stage);
-  context.jitter_base = SplitMix64((place << 24) + static_cast<std::uint64_t>(cell)).next();
+  context.jitter_base = SplitMix64((place << 24) + static_cast<std::uint64_t>(scheduled)).next();
   return context;
 }
 
@@ -194,7 +195,7 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
   result.lanes.resize(program.lanes.size());
   result.buckets.resize(at(program.stages) * at(program.tensor));
   result.end_begins.assign(result.buckets.size(), 0);
-  result.crews.resize(at(program.crews));
+  result.lockstep_groups.resize(at(program.lockstep_groups));
   result.tasks = program.tasks();
   std::vector<std::vector<std::vector<Picoseconds>>> filled(program.lanes.size());
 
@@ -221,25 +222,25 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
   return result;
 }
 
-void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                 int stage, int cell, OpSink& listener) {
+void replay_scheduled_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                         int stage, int scheduled, OpSink& listener) {
   std::optional<RecordedSink> recorded;
-  if (result.recorded != nullptr) recorded.emplace(program, result, lane, stage, cell, listener);
+  if (result.recorded != nullptr) recorded.emplace(program, result, lane, stage, scheduled, listener);
   OpSink& sink = recorded ? *recorded : listener;
-  if (program.lanes[at(lane)].crew != kNoCrew)
-    return op_rows::replay_crew_cell(program, options, result, lane, stage, cell, sink);
+  if (program.lanes[at(lane)].lockstep != kNoLockstep)
+    return op_rows::replay_lockstep_op(program, options, result, lane, stage, scheduled, sink);
   std::vector<double> speed;
   Scratch scratch;
-  const CellContext context = op_rows::context_of(program, options, lane, stage, cell, speed);
-  const auto first =
-      result.lanes[at(lane)].start[at(stage)].begin() + static_cast<std::ptrdiff_t>(at(cell) * context.ranks);
+  const OpContext context = op_rows::context_of(program, options, lane, stage, scheduled, speed);
+  const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
+                     static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
   std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
   op_rows::SinkObserver observer{&sink};
-  const OpCell& what = program.lanes[at(lane)].stages[at(stage)][at(cell)];
+  const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
   if (options.jitter.sigma > 0)
-    op_rows::run_cell<true>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
+    op_rows::run_scheduled_op<true>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
   else
-    op_rows::run_cell<false>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
+    op_rows::run_scheduled_op<false>(context, what, clock.data(), nullptr, nullptr, scratch, observer);
 }
 
 }  // namespace equipoise

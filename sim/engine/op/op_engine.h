@@ -1,14 +1,15 @@
 // Runs an OpProgram: every op of every rank, without storing them.
 //
 // Order of events. Ops of a rank run in program order; an op that meets others starts when the last of them
-// has arrived; a pair of steps (with_next) starts together and ends with the longer; a cell starts when its
-// stage is free and its input has arrived. Without link contention these rules fix every time, whatever order
-// the cells are visited in, so the engine visits them cell by cell, all ranks of a lane's stage together: the
-// inner loop is a max-plus step over a row of clocks. Lanes meet at the gradient buckets; only those of a
-// crew (expert parallelism, ZeRO-2 and 3) meet inside cells and are run together, cell number by cell number.
-// Lanes and crews are spread over threads; the result has the same bits for any number.
+// has arrived; a pair of steps (with_next) starts together and ends with the longer; a scheduled op starts
+// when its stage is free and its input has arrived. Without link contention these rules fix every time,
+// whatever order the scheduled ops are visited in, so the engine visits them scheduled op by scheduled op,
+// all ranks of a lane's stage together: the inner loop is a max-plus step over a row of clocks. Lanes meet at
+// the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3) meet inside
+// scheduled ops and are run together, scheduled op number by scheduled op number. Lanes and lockstep groups
+// are spread over threads; the result has the same bits for any number.
 //
-// Cost: O(tasks), about a nanosecond each; memory: two times per cell and rank.
+// Cost: O(tasks), about a nanosecond each; memory: two times per scheduled op and rank.
 #pragma once
 
 #include <cstdint>
@@ -33,21 +34,21 @@ struct OpOptions {
 // When every op ran, where its duration does not say so because flows shared links (op/contended_step.h).
 struct RecordedTimes {
   struct Stage {
-    std::vector<std::size_t> first;      // [cell]: of its rows, see LoweredProgram
-    std::vector<Picoseconds> input_end;  // [cell * ranks + rank]: its transfer arrives
+    std::vector<std::size_t> first;      // [scheduled op]: of its rows, see LoweredProgram
+    std::vector<Picoseconds> input_end;  // [scheduled op * ranks + rank]: its transfer arrives
   };
   std::vector<std::vector<Stage>> lanes;            // [lane][stage]
   std::vector<Picoseconds> start, end;              // [first + row * ranks + rank]
   std::vector<std::vector<Picoseconds>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
 };
 
-// Times of a cell on every rank of its stage, rank = CP rank * TP ranks + TP rank.
+// Times of a scheduled op on every rank of its stage, rank = CP rank * TP ranks + TP rank.
 struct OpResult {
   Picoseconds makespan{};
-  // Pipeline part only (before the optimizer): the last cell's end.
+  // Pipeline part only (before the optimizer): the last scheduled op's end.
   Picoseconds pipeline_end{};
   struct Lane {
-    std::vector<std::vector<Picoseconds>> start;  // [stage][cell * ranks + rank]
+    std::vector<std::vector<Picoseconds>> start;  // [stage][scheduled op * ranks + rank]
     std::vector<std::vector<Picoseconds>> end;
     std::vector<std::vector<Picoseconds>> compute;  // [stage][rank]: compute stream, busy
   };
@@ -64,24 +65,27 @@ struct OpResult {
   std::vector<Picoseconds> end_begins;
   // Ops that met other lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
   // op may start later: when the one before it has ended.
-  struct Meeting {
+  struct Synchronization {
     Picoseconds arrived = 0, start = 0, end = 0;
     std::int32_t lane = -1;
     std::int32_t rank = -1;
   };
-  struct Crew {
+  struct Lockstep {
     int groups = 1;  // expert groups x TP ranks
-    // [stage][cell][number of the op in the cell * groups + expert group * TP ranks + TP coordinate]
-    std::vector<std::vector<std::vector<Meeting>>> cells;
-    // [stage][cell * TP ranks + TP coordinate]: the last background op of the cells before ends.
+    // [stage][scheduled op][number of the op in the scheduled op * groups + expert group * TP ranks + TP
+    // coordinate]
+    std::vector<std::vector<std::vector<Synchronization>>> scheduled_ops;
+    // [stage][scheduled op * TP ranks + TP coordinate]: the last background op of the scheduled ops before
+    // ends.
     std::vector<std::vector<Picoseconds>> network;
   };
-  std::vector<Crew> crews;
+  std::vector<Lockstep> lockstep_groups;
   std::int64_t tasks = 0;
   std::shared_ptr<const RecordedTimes> recorded;  // null without contention
 };
 
-// One op of one rank, in the terms of its cell: op number `step` of the block that run number `run` repeats.
+// One op of one rank, in the terms of its scheduled op: op number `step` of the block that run number `run`
+// repeats.
 struct OpEvent {
   std::uint32_t run = 0, repetition = 0, step = 0;
   int rank = 0;                    // in its lane
@@ -89,10 +93,10 @@ struct OpEvent {
   Picoseconds start = 0, end = 0;  // later, where it waited for others
   int last_rank = 0;               // who arrived last where the op meets others, else the rank itself
   int last_lane = -1;              // and on which lane; -1: this one
-  int meeting = -1;                // of ops that meet lanes: index in OpResult::Crew
+  int synchronization = -1;        // of ops that meet lanes: index in OpResult::Lockstep
 };
 
-// Receives every op of the cells it asks for; see run_cell.
+// Receives every op of the scheduled ops it asks for; see run_scheduled_op.
 class OpSink {
  public:
   OpSink() = default;
@@ -107,9 +111,10 @@ class OpSink {
 // Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock.
 OpResult run(const OpProgram& program, const OpOptions& options = {});
 
-// Runs one cell again from its recorded start and tells `sink` of every op of every rank: for timelines and
-// critical paths, which need the ops of few cells. With RecordedTimes, the ops are told at those times.
-void replay_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                 int stage, int cell, OpSink& sink);
+// Runs one scheduled op again from its recorded start and tells `sink` of every op of every rank: for
+// timelines and critical paths, which need the ops of few scheduled ops. With RecordedTimes, the ops are told
+// at those times.
+void replay_scheduled_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                         int stage, int scheduled, OpSink& sink);
 
 }  // namespace equipoise

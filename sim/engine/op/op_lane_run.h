@@ -1,4 +1,4 @@
-// One lane's pipeline inside the op engine, cell by cell.
+// One lane's pipeline inside the op engine, scheduled op by scheduled op.
 #pragma once
 
 #include <algorithm>
@@ -42,21 +42,23 @@ class LaneRun {
 
   [[nodiscard]] const OpLane& lane() const { return lane_; }
   [[nodiscard]] std::size_t number() const { return number_; }
-  [[nodiscard]] const OpCell& cell(std::size_t stage) const { return lane_.stages[stage][next_[stage]]; }
+  [[nodiscard]] const ScheduledOp& scheduled(std::size_t stage) const {
+    return lane_.stages[stage][next_[stage]];
+  }
   [[nodiscard]] Picoseconds* buckets(std::size_t stage) {
     return filled_[stage].empty() ? nullptr : filled_[stage].data();
   }
   [[nodiscard]] Picoseconds* compute(std::size_t stage) { return result_.compute[stage].data(); }
   [[nodiscard]] std::size_t position(std::size_t stage) const { return next_[stage]; }
 
-  // Whether the stage's next cell has its input; false at the end, too.
+  // Whether the stage's next scheduled op has its input; false at the end, too.
   [[nodiscard]] bool ready(std::size_t stage) const {
     if (next_[stage] == lane_.stages[stage].size()) return false;
-    const OpCell& next = cell(stage);
-    return next.input_stage == kNoCell ||
-           next_[static_cast<std::size_t>(next.input_stage)] > static_cast<std::size_t>(next.input_cell);
+    const ScheduledOp& next = scheduled(stage);
+    return next.input_stage == kNoInput ||
+           next_[static_cast<std::size_t>(next.input_stage)] > static_cast<std::size_t>(next.input_op);
   }
-  // Sets the clocks of the stage's next cell to when each rank can begin, and returns them.
+  // Sets the clocks of the stage's next scheduled op to when each rank can begin, and returns them.
   Picoseconds* open(std::size_t stage) {
     const std::size_t index = next_[stage];
     Picoseconds* const start = result_.start[stage].data() + index * ranks_;
@@ -65,14 +67,14 @@ class LaneRun {
       std::fill_n(start, ranks_, begin_);
     else
       leave_previous(lane_.stages[stage][index - 1], end - ranks_, start);
-    const OpCell& next = cell(stage);
-    if (next.input_stage != kNoCell && static_cast<std::size_t>(next.input_stage) != stage)
+    const ScheduledOp& next = scheduled(stage);
+    if (next.input_stage != kNoInput && static_cast<std::size_t>(next.input_stage) != stage)
       await_input(next, start);
     std::copy_n(start, ranks_, end);
     return end;
   }
   // `speed`: keeps what the context refers to.
-  [[nodiscard]] CellContext context(std::size_t stage, std::vector<double>& speed) const {
+  [[nodiscard]] OpContext context(std::size_t stage, std::vector<double>& speed) const {
     return context_of(program_, options_, static_cast<int>(number_), static_cast<int>(stage),
                       static_cast<int>(next_[stage]), speed);
   }
@@ -85,14 +87,14 @@ class LaneRun {
 
  private:
   // When each rank is free again.
-  void leave_previous(const OpCell& previous, const Picoseconds* end, Picoseconds* free) const {
+  void leave_previous(const ScheduledOp& previous, const Picoseconds* end, Picoseconds* free) const {
     std::copy_n(end, ranks_, free);
     if (previous.blocking_send == kNoTransfer) return;
     for (std::size_t r = 0; r < ranks_; ++r) free[r] += transfer(previous.blocking_send, r);
   }
-  void await_input(const OpCell& next, Picoseconds* start) const {
+  void await_input(const ScheduledOp& next, Picoseconds* start) const {
     const Picoseconds* const sent = result_.end[static_cast<std::size_t>(next.input_stage)].data() +
-                                    static_cast<std::size_t>(next.input_cell) * ranks_;
+                                    static_cast<std::size_t>(next.input_op) * ranks_;
     for (std::size_t r = 0; r < ranks_; ++r)
       start[r] = std::max(start[r], sent[r] + transfer(next.transfer, r));
   }

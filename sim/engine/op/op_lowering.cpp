@@ -51,10 +51,10 @@ class Lowering final : public OpSink {
 
   void on_op(const OpEvent& op) override {
     const OpLane& lane = program_.lanes[lane_];
-    const OpBlock& block = lane.blocks[lane.runs[cell_->first_run + op.run].block];
+    const OpBlock& block = lane.blocks[lane.runs[scheduled_->first_run + op.run].block];
     const std::uint32_t step = op.step;
     if (block.steps[step].waits) return wait(op);
-    if (op.meeting >= 0) return meet(block.steps[step], op);
+    if (op.synchronization >= 0) return synchronize(block.steps[step], op);
     const bool second = step > 0 && block.steps[step - 1].with_next;
     (second ? beside_ : row_)[at(op.rank)] = op.end - op.start;
     const bool pair = second || block.steps[step].with_next;
@@ -64,7 +64,7 @@ class Lowering final : public OpSink {
   }
 
   void on_repetition(std::uint32_t run, std::uint32_t repetition) override {
-    const BlockRun& block_run = program_.lanes[lane_].runs[cell_->first_run + run];
+    const BlockRun& block_run = program_.lanes[lane_].runs[scheduled_->first_run + run];
     if (block_run.bucket != kNoBucket)
       filled_[lane_][stage_][static_cast<std::size_t>(block_run.bucket) + repetition] = tail_;
   }
@@ -76,17 +76,17 @@ class Lowering final : public OpSink {
                      stream,
                      static_cast<std::int32_t>(lane_),
                      static_cast<std::int32_t>(stage_),
-                     static_cast<std::int32_t>(cell_number_),
+                     static_cast<std::int32_t>(scheduled_number_),
                      static_cast<std::int32_t>(rank),
                      marker,
-                     Meets::nobody,
+                     SyncGroup::none,
                      0,
                      -1};
     return task;
   }
   void add(TaskId task, const OpStep& step, std::size_t rank) {
     add(task, step.name, step.stream, rank);
-    origin_[task].meets = step.meets;
+    origin_[task].sync = step.sync;
     origin_[task].bytes = step.bytes;
   }
   StreamId stream(std::size_t rank, Stream which) {
@@ -110,10 +110,11 @@ class Lowering final : public OpSink {
   }
 
   // An op that meets lanes is one task, made when the first of them comes to it.
-  void meet(const OpStep& step, const OpEvent& op) {
-    const auto [known, is_new] = meetings_.try_emplace(
-        {program_.lanes[lane_].crew, static_cast<int>(stage_), static_cast<int>(cell_number_), op.meeting},
-        kNoTask);
+  void synchronize(const OpStep& step, const OpEvent& op) {
+    const auto [known, is_new] =
+        synchronizations_.try_emplace({program_.lanes[lane_].lockstep, static_cast<int>(stage_),
+                                       static_cast<int>(scheduled_number_), op.synchronization},
+                                      kNoTask);
     TaskId& latest = background_[at(op.rank % program_.tensor)];
     if (is_new) {
       known->second = builder_.add_task(builder_.add_stream(-1), op.end - op.start);
@@ -152,14 +153,14 @@ class Lowering final : public OpSink {
       tail_.assign(ranks_, Tail{});
       background_.assign(at(program_.tensor), kNoTask);
       if (!program_.ends.empty()) filled_[number][stage_].assign(program_.ends[stage_].buckets.size(), tail_);
-      for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
-        cell_ = &lane.stages[stage_][cell_number_];
-        rows_.emplace(lane, *cell_);
+      for (scheduled_number_ = 0; scheduled_number_ < lane.stages[stage_].size(); ++scheduled_number_) {
+        scheduled_ = &lane.stages[stage_][scheduled_number_];
+        rows_.emplace(lane, *scheduled_);
         out_.lanes[number][stage_].first.push_back(out_.op_tasks.size());
         out_.op_tasks.resize(out_.op_tasks.size() + rows_->rows() * ranks_, kNoTask);
         for (std::size_t r = 0; r < ranks_; ++r) begin_of_[number][stage_].push_back(marker(r));
-        replay_cell(program_, options_, result_, static_cast<int>(lane_), static_cast<int>(stage_),
-                    static_cast<int>(cell_number_), *this);
+        replay_scheduled_op(program_, options_, result_, static_cast<int>(lane_), static_cast<int>(stage_),
+                            static_cast<int>(scheduled_number_), *this);
         for (std::size_t r = 0; r < ranks_; ++r) end_of_[number][stage_].push_back(marker(r));
       }
     }
@@ -169,26 +170,27 @@ class Lowering final : public OpSink {
   // A row: one step (and the one beside it) on every rank.
   void finish_row(const OpBlock& block, const OpEvent& op, std::uint32_t s, bool pair) {
     const OpStep& step = block.steps[s];
-    const bool alone = step.meets == Meets::nobody || (step.meets == Meets::tensor && program_.tensor == 1) ||
-                       (step.meets == Meets::context && program_.lanes[lane_].context == 1);
+    const bool alone = step.sync == SyncGroup::none ||
+                       (step.sync == SyncGroup::tensor && program_.tensor == 1) ||
+                       (step.sync == SyncGroup::context && program_.lanes[lane_].context == 1);
     std::vector<TaskId> task_of(ranks_, kNoTask);
     if (alone) {
       for (std::size_t r = 0; r < ranks_; ++r)
         task_of[r] = builder_.add_task(stream(r, step.stream), row_[r]);
     } else {
       const std::size_t groups =
-          step.meets == Meets::context ? at(program_.tensor) : ranks_ / at(program_.tensor);
+          step.sync == SyncGroup::context ? at(program_.tensor) : ranks_ / at(program_.tensor);
       for (std::size_t g = 0; g < groups; ++g) {
         std::vector<StreamId> members;
         std::size_t first = ranks_;
         for (std::size_t r = 0; r < ranks_; ++r)
-          if (op_rows::group_of(r, step.meets, program_.tensor) == g) {
+          if (op_rows::group_of(r, step.sync, program_.tensor) == g) {
             members.push_back(stream(r, step.stream));
             first = std::min(first, r);
           }
         const TaskId task = builder_.add_collective(members, row_[first]);
         for (std::size_t r = 0; r < ranks_; ++r)
-          if (op_rows::group_of(r, step.meets, program_.tensor) == g) task_of[r] = task;
+          if (op_rows::group_of(r, step.sync, program_.tensor) == g) task_of[r] = task;
         add(task, step, first);
       }
     }
@@ -211,25 +213,25 @@ class Lowering final : public OpSink {
     for (stage_ = 0; stage_ < lane.stages.size(); ++stage_) {
       std::vector<TaskId>& inputs = out_.lanes[lane_][stage_].input;
       inputs.assign(lane.stages[stage_].size() * ranks_, kNoTask);
-      for (cell_number_ = 0; cell_number_ < lane.stages[stage_].size(); ++cell_number_) {
-        const OpCell& cell = lane.stages[stage_][cell_number_];
-        if (cell.input_stage == kNoCell || at(cell.input_stage) == stage_) continue;
+      for (scheduled_number_ = 0; scheduled_number_ < lane.stages[stage_].size(); ++scheduled_number_) {
+        const ScheduledOp& scheduled = lane.stages[stage_][scheduled_number_];
+        if (scheduled.input_stage == kNoInput || at(scheduled.input_stage) == stage_) continue;
         for (std::size_t r = 0; r < ranks_; ++r) {
-          const TaskId from = end_of_[lane_][at(cell.input_stage)][at(cell.input_cell) * ranks_ + r];
-          const TaskId to = begin_of_[lane_][stage_][cell_number_ * ranks_ + r];
+          const TaskId from = end_of_[lane_][at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + r];
+          const TaskId to = begin_of_[lane_][stage_][scheduled_number_ * ranks_ + r];
           const Picoseconds duration =
-              lane.transfers[static_cast<std::size_t>(cell.transfer) + r / at(program_.tensor)];
+              lane.transfers[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
-          inputs[cell_number_ * ranks_ + r] = transfer;
+          inputs[scheduled_number_ * ranks_ + r] = transfer;
           add(transfer, OpName::pp_send, Stream::pp, r);
-          origin_[transfer].from_stage = cell.input_stage;
+          origin_[transfer].from_stage = scheduled.input_stage;
           if (!lane.transfer_bytes.empty())
             origin_[transfer].bytes =
-                lane.transfer_bytes[static_cast<std::size_t>(cell.transfer) + r / at(program_.tensor)];
+                lane.transfer_bytes[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
           // A blocking sender goes on when its transfer has arrived.
-          const auto next = (at(cell.input_cell) + 1) * ranks_ + r;
-          const std::vector<TaskId>& begins = begin_of_[lane_][at(cell.input_stage)];
-          if (lane.stages[at(cell.input_stage)][at(cell.input_cell)].blocking_send != kNoTransfer &&
+          const auto next = (at(scheduled.input_op) + 1) * ranks_ + r;
+          const std::vector<TaskId>& begins = begin_of_[lane_][at(scheduled.input_stage)];
+          if (lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)].blocking_send != kNoTransfer &&
               next < begins.size())
             builder_.add_dependency(transfer, begins[next]);
         }
@@ -270,7 +272,7 @@ class Lowering final : public OpSink {
     const StageEnd& end = program_.ends[stage];
     lane_ = static_cast<std::size_t>(-1);
     stage_ = stage;
-    cell_number_ = static_cast<std::size_t>(-1);
+    scheduled_number_ = static_cast<std::size_t>(-1);
     for (std::size_t t = 0; t < at(program_.tensor); ++t) {
       const StreamId stream = builder_.add_stream(static_cast<int>(t));
       const auto depend_on_lanes = [&](TaskId task, auto&& tails_of) {
@@ -311,28 +313,29 @@ class Lowering final : public OpSink {
   TaskGraphBuilder builder_;
   std::vector<LoweredTask> origin_;
   LoweredProgram out_;
-  // Of the lane, stage and cell being lowered.
+  // Of the lane, stage and scheduled op being lowered.
   std::size_t lane_ = 0;
   std::size_t stage_ = 0;
-  std::size_t cell_number_ = 0;
-  const OpCell* cell_ = nullptr;
-  std::optional<RowNumber> rows_;  // of the cell
+  std::size_t scheduled_number_ = 0;
+  const ScheduledOp* scheduled_ = nullptr;
+  std::optional<RowNumber> rows_;  // of the scheduled op
   std::size_t ranks_ = 1;
-  std::vector<std::vector<StreamId>> streams_;     // [stage][rank * kStreams + stream]
-  std::vector<Tail> tail_;                         // by rank
-  std::vector<TaskId> background_;                 // by TP coordinate: the stage's latest background op
-  std::map<std::array<int, 4>, TaskId> meetings_;  // by crew, stage, cell and number in it
-  std::vector<Picoseconds> row_, beside_;          // by rank
+  std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]
+  std::vector<Tail> tail_;                      // by rank
+  std::vector<TaskId> background_;              // by TP coordinate: the stage's latest background op
+  std::map<std::array<int, 4>, TaskId>
+      synchronizations_;                   // by lockstep group, stage, scheduled op and number in it
+  std::vector<Picoseconds> row_, beside_;  // by rank
   // By lane and stage.
-  std::vector<std::vector<std::vector<TaskId>>> begin_of_, end_of_;  // [cell * ranks + rank]
+  std::vector<std::vector<std::vector<TaskId>>> begin_of_, end_of_;  // [scheduled op * ranks + rank]
   std::vector<std::vector<std::vector<std::vector<Tail>>>> filled_;  // [bucket][rank]
 };
 
 }  // namespace
 
-RowNumber::RowNumber(const OpLane& lane, const OpCell& cell) : before_run_(1, 0) {
-  for (std::uint32_t r = 0; r < cell.run_count; ++r) {
-    const BlockRun& run = lane.runs[cell.first_run + r];
+RowNumber::RowNumber(const OpLane& lane, const ScheduledOp& scheduled) : before_run_(1, 0) {
+  for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+    const BlockRun& run = lane.runs[scheduled.first_run + r];
     steps_.push_back(lane.blocks[run.block].steps.size());
     before_run_.push_back(before_run_.back() + run.repeat * steps_.back());
   }

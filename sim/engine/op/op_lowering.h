@@ -17,10 +17,10 @@ struct LoweredTask {
   Stream stream = Stream::compute;
   std::int32_t lane = -1;  // -1: a gradient bucket or the step's end
   std::int32_t stage = -1;
-  std::int32_t cell = -1;
+  std::int32_t scheduled = -1;
   std::int32_t rank = -1;  // in its lane (a collective: its first member)
-  bool marker = false;     // takes no time: begin or end of a cell
-  Meets meets = Meets::nobody;
+  bool marker = false;     // takes no time: begin or end of a scheduled op
+  SyncGroup sync = SyncGroup::none;
   double bytes = 0;              // as in OpStep
   std::int32_t from_stage = -1;  // of a transfer; `stage` is the receiver
 };
@@ -29,11 +29,12 @@ struct LoweredProgram {
   TaskGraph graph;
   std::vector<LoweredTask> origin;  // by task
 
-  // From ops to tasks. A row is one op of a cell on every rank of its stage, in the order of replay_cell.
+  // From ops to tasks. A row is one op of a scheduled op on every rank of its stage, in the order of
+  // replay_scheduled_op.
   struct Stage {
-    std::vector<TaskId> begin, end;  // [cell * ranks + rank]: the cell's borders
-    std::vector<TaskId> input;       // [cell * ranks + rank]: its transfer, or kNoTask
-    std::vector<std::size_t> first;  // [cell]: of its rows in op_tasks
+    std::vector<TaskId> begin, end;  // [scheduled op * ranks + rank]: the scheduled op's borders
+    std::vector<TaskId> input;       // [scheduled op * ranks + rank]: its transfer, or kNoTask
+    std::vector<std::size_t> first;  // [scheduled op]: of its rows in op_tasks
   };
   std::vector<std::vector<Stage>> lanes;  // [lane][stage]
   std::vector<TaskId> op_tasks;           // [first + row * ranks + rank]
@@ -44,10 +45,10 @@ struct LoweredProgram {
   std::vector<End> ends;  // [stage * tensor + TP coordinate]
 };
 
-// Which row of its cell an op is.
+// Which row of its scheduled op an op is.
 class RowNumber {
  public:
-  RowNumber(const OpLane& lane, const OpCell& cell);
+  RowNumber(const OpLane& lane, const ScheduledOp& scheduled);
   [[nodiscard]] std::size_t of(std::uint32_t run, std::uint32_t repetition, std::uint32_t step) const {
     return before_run_[run] + repetition * steps_[run] + step;
   }

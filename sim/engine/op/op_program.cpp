@@ -20,14 +20,14 @@ void check_blocks(std::size_t number, const OpLane& lane) {
     for (const Picoseconds duration : block.durations)
       if (duration < 0) broken(number, "an op's duration is negative");
     for (std::size_t s = 0; s < block.steps.size(); ++s) {
-      if (meets_lanes(block.steps[s].meets) && lane.crew == kNoCrew)
-        broken(number, "an op meets other lanes, but the lane is in no crew");
-      if (block.steps[s].background && block.steps[s].meets != Meets::replicas)
+      if (spans_lanes(block.steps[s].sync) && lane.lockstep == kNoLockstep)
+        broken(number, "an op meets other lanes, but the lane is in no lockstep group");
+      if (block.steps[s].background && block.steps[s].sync != SyncGroup::replicas)
         broken(number, "a background op must meet all replicas");
       if (block.steps[s].with_next && (s + 1 == block.steps.size() || block.steps[s + 1].with_next ||
-                                       block.steps[s + 1].meets != Meets::nobody))
+                                       block.steps[s + 1].sync != SyncGroup::none))
         broken(number, "an op that runs beside the next one needs a kernel there");
-      if (block.steps[s].meets != Meets::context) continue;
+      if (block.steps[s].sync != SyncGroup::context) continue;
       const auto* row = block.durations.data() + s * context;
       if (std::any_of(row, row + context, [&](Picoseconds t) { return t != row[0]; }))
         broken(number, "size mismatch: the members of a collective disagree about its duration");
@@ -42,9 +42,9 @@ void check_clock(std::size_t number, const OpLane& lane) {
     for (const Picoseconds duration : lane.blocks[b].durations) longest[b] += static_cast<double>(duration);
   double sum = 0;
   for (const auto& stage : lane.stages)
-    for (const OpCell& cell : stage)
-      for (std::uint32_t r = 0; r < cell.run_count; ++r) {
-        const BlockRun& run = lane.runs[cell.first_run + r];
+    for (const ScheduledOp& scheduled : stage)
+      for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+        const BlockRun& run = lane.runs[scheduled.first_run + r];
         sum += run.repeat * longest[run.block];
       }
   if (!(sum < kLongestSeconds * kPicosecondsPerSecond))
@@ -57,48 +57,51 @@ void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) 
 }
 
 // How often each bucket is filled.
-std::vector<int> check_cells(std::size_t number, const OpLane& lane, std::size_t stage, std::size_t buckets) {
+std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage,
+                                     std::size_t buckets) {
   std::vector<int> filled(buckets, 0);
-  for (const OpCell& cell : lane.stages[stage]) {
-    if (std::size_t{cell.first_run} + cell.run_count > lane.runs.size())
-      broken(number, "a cell runs blocks that do not exist");
-    for (std::uint32_t r = 0; r < cell.run_count; ++r) {
-      const BlockRun& run = lane.runs[cell.first_run + r];
-      if (run.block >= lane.blocks.size()) broken(number, "a cell runs a block that does not exist");
+  for (const ScheduledOp& scheduled : lane.stages[stage]) {
+    if (std::size_t{scheduled.first_run} + scheduled.run_count > lane.runs.size())
+      broken(number, "a scheduled op runs blocks that do not exist");
+    for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+      const BlockRun& run = lane.runs[scheduled.first_run + r];
+      if (run.block >= lane.blocks.size()) broken(number, "a scheduled op runs a block that does not exist");
       if (run.bucket == kNoBucket) continue;
       if (run.bucket < 0 || static_cast<std::size_t>(run.bucket) + run.repeat > buckets)
         broken(number, "stage " + std::to_string(stage) + " fills a gradient bucket that is not reduced");
       for (std::uint32_t i = 0; i < run.repeat; ++i) ++filled[static_cast<std::size_t>(run.bucket) + i];
     }
-    if (cell.input_stage == kNoCell) continue;
-    const auto from = static_cast<std::size_t>(cell.input_stage);
-    if (cell.input_stage < 0 || from >= lane.stages.size() || cell.input_cell < 0 ||
-        static_cast<std::size_t>(cell.input_cell) >= lane.stages[from].size())
+    if (scheduled.input_stage == kNoInput) continue;
+    const auto from = static_cast<std::size_t>(scheduled.input_stage);
+    if (scheduled.input_stage < 0 || from >= lane.stages.size() || scheduled.input_op < 0 ||
+        static_cast<std::size_t>(scheduled.input_op) >= lane.stages[from].size())
       broken(number, "receive without its send: stage " + std::to_string(stage) +
-                         " awaits a cell that does not exist");
-    if (from != stage) check_transfer(number, lane, cell.transfer);
-    if (cell.blocking_send != kNoTransfer) check_transfer(number, lane, cell.blocking_send);
+                         " awaits a scheduled op that does not exist");
+    if (from != stage) check_transfer(number, lane, scheduled.transfer);
+    if (scheduled.blocking_send != kNoTransfer) check_transfer(number, lane, scheduled.blocking_send);
   }
   return filled;
 }
 
-// Lanes of a crew run as one.
-void check_crews(const OpProgram& program) {
-  std::vector<const OpLane*> first(static_cast<std::size_t>(program.crews), nullptr);
+// Lanes of a lockstep group run as one.
+void check_lockstep_groups(const OpProgram& program) {
+  std::vector<const OpLane*> first(static_cast<std::size_t>(program.lockstep_groups), nullptr);
   for (std::size_t l = 0; l < program.lanes.size(); ++l) {
     const OpLane& lane = program.lanes[l];
-    if (lane.crew == kNoCrew) continue;
-    if (lane.crew < 0 || lane.crew >= program.crews) broken(l, "its crew does not exist");
+    if (lane.lockstep == kNoLockstep) continue;
+    if (lane.lockstep < 0 || lane.lockstep >= program.lockstep_groups)
+      broken(l, "its lockstep group does not exist");
     if (lane.expert_group.size() != static_cast<std::size_t>(lane.context))
       broken(l, "it names expert groups for " + std::to_string(lane.expert_group.size()) + " of " +
                     std::to_string(lane.context) + " ranks");
-    const OpLane*& other = first[static_cast<std::size_t>(lane.crew)];
+    const OpLane*& other = first[static_cast<std::size_t>(lane.lockstep)];
     if (other == nullptr) other = &lane;
-    if (lane.barrier_group != other->barrier_group) broken(l, "its crew is in another barrier group");
+    if (lane.barrier_group != other->barrier_group)
+      broken(l, "its lockstep group is in another barrier group");
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       if (lane.stages[s].size() != other->stages[s].size())
         broken(l, "stage " + std::to_string(s) + " has " + std::to_string(lane.stages[s].size()) +
-                      " ops where its crew has " + std::to_string(other->stages[s].size()));
+                      " ops where its lockstep group has " + std::to_string(other->stages[s].size()));
   }
 }
 
@@ -114,11 +117,12 @@ std::int64_t OpProgram::tasks() const {
   for (const OpLane& lane : lanes) {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
-      for (const OpCell& cell : lane.stages[s]) {
+      for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =
-            cell.input_stage != kNoCell && cell.input_stage != static_cast<std::int32_t>(s) ? 1 : 0;
-        for (std::uint32_t r = 0; r < cell.run_count; ++r) {
-          const BlockRun& run = lane.runs[cell.first_run + r];
+            scheduled.input_stage != kNoInput && scheduled.input_stage != static_cast<std::int32_t>(s) ? 1
+                                                                                                       : 0;
+        for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+          const BlockRun& run = lane.runs[scheduled.first_run + r];
           ops += std::int64_t{run.repeat} * kernels(lane.blocks[run.block]);
         }
         sum += ops * ranks_of_stage;
@@ -147,7 +151,7 @@ void check_program(const OpProgram& program) {
     check_blocks(l, lane);
     for (std::size_t s = 0; s < lane.stages.size(); ++s) {
       const std::size_t buckets = program.ends.empty() ? 0 : program.ends[s].buckets.size();
-      const std::vector<int> filled = check_cells(l, lane, s, buckets);
+      const std::vector<int> filled = check_scheduled_ops(l, lane, s, buckets);
       for (std::size_t k = 0; k < buckets && !lane.stages[s].empty(); ++k)
         if (filled[k] != 1 && (filled[k] != 0 || lane.barrier_group == last_group))
           broken(l, "stage " + std::to_string(s) + " fills gradient bucket " + std::to_string(k) + " " +
@@ -155,7 +159,7 @@ void check_program(const OpProgram& program) {
     }
     check_clock(l, lane);
   }
-  check_crews(program);
+  check_lockstep_groups(program);
 }
 
 }  // namespace equipoise

@@ -3,9 +3,9 @@
 // 8,192 GPUs x 126 layers are 40 million kernels a step, but they repeat: every layer of a micro-batch runs
 // the same list of ops with the same durations, and the ranks of a lane differ only in those durations. So
 // what is stored is, per lane and micro-batch, one block per part of the model (a layer's forward, a layer's
-// backward, the embedding, the head), and per schedule op (a cell) which blocks it repeats how often. The
-// engine (op_engine.h) runs every op of every rank from that; op_lowering.h writes the same program out as a
-// task graph.
+// backward, the embedding, the head), and per op of the schedule (ScheduledOp) which blocks it repeats how
+// often. The engine (op_engine.h) runs every op of every rank from that; op_lowering.h writes the same
+// program out as a task graph.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +19,26 @@
 namespace equipoise {
 
 // Whom an op waits for besides its own rank's earlier ops.
-enum class Meets : std::uint8_t {
-  nobody,   // a kernel
+enum class SyncGroup : std::uint8_t {
+  none,     // a kernel
   tensor,   // the ranks of the TP group (of no effect while TP is folded)
   context,  // the lane's CP ranks of equal TP coordinate
-  // Members on several lanes of a crew:
+  // Members on several lanes of a lockstep group:
   expert,    // the expert-parallel group, at equal TP coordinate
-  replicas,  // all of the crew's ranks of equal TP coordinate
+  replicas,  // all of the lockstep group's ranks of equal TP coordinate
 };
-inline bool meets_lanes(Meets meets) {
-  return meets == Meets::expert || meets == Meets::replicas;
+inline bool spans_lanes(SyncGroup sync) {
+  return sync == SyncGroup::expert || sync == SyncGroup::replicas;
 }
 
 struct OpStep {
   OpName name{};
   Stream stream = Stream::compute;
-  Meets meets = Meets::nobody;
+  SyncGroup sync = SyncGroup::none;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
-  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its crew that are under
-  // way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so far have
-  // ended.
+  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
+  // are under way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so
+  // far have ended.
   bool background = false;
   bool waits = false;
   // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
@@ -55,9 +55,9 @@ struct OpBlock {
   std::vector<Picoseconds> durations;
 };
 
-inline constexpr int kNoCrew = -1;
+inline constexpr int kNoLockstep = -1;
 inline constexpr std::int32_t kNoBucket = -1;
-inline constexpr std::int32_t kNoCell = -1;
+inline constexpr std::int32_t kNoInput = -1;
 inline constexpr std::int64_t kNoTransfer = -1;
 
 struct BlockRun {
@@ -67,14 +67,14 @@ struct BlockRun {
 };
 
 // One op of the schedule on one stage.
-struct OpCell {
+struct ScheduledOp {
   ScheduleOp op;
   std::uint32_t first_run = 0;  // in OpLane::runs
   std::uint32_t run_count = 0;
-  std::int32_t input_stage = kNoCell;  // who makes its input: a cell of this or another stage
-  std::int32_t input_cell = kNoCell;
+  std::int32_t input_stage = kNoInput;  // who makes its input: a scheduled op of this or another stage
+  std::int32_t input_op = kNoInput;
   std::int64_t transfer = kNoTransfer;  // of the input: first of `context` durations in OpLane::transfers
-  // Blocking sends only: the transfer of this cell's result, which its stage waits for.
+  // Blocking sends only: the transfer of this scheduled op's result, which its stage waits for.
   std::int64_t blocking_send = kNoTransfer;
 };
 
@@ -83,15 +83,16 @@ struct OpLane {
   int context = 1;
   int first_replica = 0;  // place of CP rank 0 among the data x context ranks of a stage
   int barrier_group = 0;  // starts when all lanes of lower groups have ended
-  // Lanes of a crew meet inside cells: cell number i of a stage on each of them makes the same ops that meet
-  // lanes, in the same order.
-  int crew = kNoCrew;
-  std::vector<int> expert_group;  // with a crew, by CP rank: its expert-parallel group, numbered in the crew
+  // Lanes of a lockstep group meet inside scheduled ops: scheduled op number i of a stage on each of them
+  // makes the same ops that meet lanes, in the same order.
+  int lockstep = kNoLockstep;
+  std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
+                                  // the lockstep group
   std::vector<OpBlock> blocks;
   std::vector<BlockRun> runs;
   std::vector<Picoseconds> transfers;
-  std::vector<double> transfer_bytes;       // parallel, or empty: unknown
-  std::vector<std::vector<OpCell>> stages;  // in issue order
+  std::vector<double> transfer_bytes;            // parallel, or empty: unknown
+  std::vector<std::vector<ScheduledOp>> stages;  // in issue order
 };
 
 // The end of a step on one stage. A bucket is a collective over all data x context ranks that overlaps the
@@ -109,7 +110,7 @@ struct OpProgram {
   int stages = 1;
   int tensor = 1;    // 1 while TP is folded: one task stands for all ranks of a TP group
   int replicas = 1;  // data x context ranks of a stage
-  int crews = 0;
+  int lockstep_groups = 0;
   std::vector<OpLane> lanes;
   std::vector<StageEnd> ends;  // by stage; empty: the step ends with the last backward
 
@@ -123,7 +124,7 @@ struct OpProgram {
 };
 
 // Throws EngineError where the program contradicts itself (an input that does not exist, sizes that differ,
-// buckets that no cell fills, negative durations). O(size of the program).
+// buckets that no scheduled op fills, negative durations). O(size of the program).
 void check_program(const OpProgram& program);
 
 }  // namespace equipoise

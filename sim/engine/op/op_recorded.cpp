@@ -12,22 +12,22 @@ std::size_t at(int index) {
 
 }  // namespace
 
-RecordedSink::RecordedSink(const OpProgram& program, const OpResult& result, int lane, int stage, int cell,
-                           OpSink& sink)
+RecordedSink::RecordedSink(const OpProgram& program, const OpResult& result, int lane, int stage,
+                           int scheduled, OpSink& sink)
     : lane_(program.lanes[at(lane)]),
-      cell_(lane_.stages[at(stage)][at(cell)]),
+      scheduled_(lane_.stages[at(stage)][at(scheduled)]),
       times_(*result.recorded),
       sink_(sink),
-      rows_(lane_, cell_),
-      first_(times_.lanes[at(lane)][at(stage)].first[at(cell)]),
+      rows_(lane_, scheduled_),
+      first_(times_.lanes[at(lane)][at(stage)].first[at(scheduled)]),
       ranks_(at(lane_.context) * at(program.tensor)),
       pair_(ranks_, 0) {
-  const Picoseconds* const begins = result.lanes[at(lane)].start[at(stage)].data() + at(cell) * ranks_;
+  const Picoseconds* const begins = result.lanes[at(lane)].start[at(stage)].data() + at(scheduled) * ranks_;
   clock_.assign(begins, begins + ranks_);
 }
 
 void RecordedSink::on_op(const OpEvent& event) {
-  const OpBlock& block = lane_.blocks[lane_.runs[cell_.first_run + event.run].block];
+  const OpBlock& block = lane_.blocks[lane_.runs[scheduled_.first_run + event.run].block];
   const OpStep& step = block.steps[event.step];
   const std::size_t rank = at(event.rank);
   const std::size_t index = first_ + rows_.of(event.run, event.repetition, event.step) * ranks_ + rank;

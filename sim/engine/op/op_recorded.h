@@ -1,5 +1,5 @@
-// Tells the ops of a cell at times that were recorded elsewhere (RecordedTimes) instead of those that their
-// durations give.
+// Tells the ops of a scheduled op at times that were recorded elsewhere (RecordedTimes) instead of those that
+// their durations give.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,9 @@ namespace equipoise {
 
 class RecordedSink final : public OpSink {
  public:
-  // Passes the events of a replay of this cell on to `sink`.
-  RecordedSink(const OpProgram& program, const OpResult& result, int lane, int stage, int cell, OpSink& sink);
+  // Passes the events of a replay of this scheduled op on to `sink`.
+  RecordedSink(const OpProgram& program, const OpResult& result, int lane, int stage, int scheduled,
+               OpSink& sink);
   void on_op(const OpEvent& event) override;
   void on_repetition(std::uint32_t run, std::uint32_t repetition) override {
     sink_.on_repetition(run, repetition);
@@ -19,7 +20,7 @@ class RecordedSink final : public OpSink {
 
  private:
   const OpLane& lane_;
-  const OpCell& cell_;
+  const ScheduledOp& scheduled_;
   const RecordedTimes& times_;
   OpSink& sink_;
   RowNumber rows_;

@@ -1,4 +1,4 @@
-// The inner loop of the op engine: moves the clocks of all ranks of one lane's stage over one cell.
+// The inner loop of the op engine: moves the clocks of all ranks of one lane's stage over one scheduled op.
 //
 // With x_r the clock of rank r and d_r the op's duration there:
 //   a kernel                x_r += d_r
@@ -37,7 +37,7 @@ struct Scratch {
   std::vector<int> last;            // by group: who arrived last
 };
 
-struct CellContext {
+struct OpContext {
   const OpProgram& program;
   const OpOptions& options;
   const OpLane& lane;
@@ -49,9 +49,9 @@ struct CellContext {
 };
 
 // Where group members sit: context groups are the columns, tensor groups the rows of (context x tensor).
-inline std::size_t group_of(std::size_t rank, Meets meets, int tensor) {
+inline std::size_t group_of(std::size_t rank, SyncGroup sync, int tensor) {
   const auto t = static_cast<std::size_t>(tensor);
-  return meets == Meets::context ? rank % t : meets == Meets::tensor ? rank / t : rank;
+  return sync == SyncGroup::context ? rank % t : sync == SyncGroup::tensor ? rank / t : rank;
 }
 
 // A kernel; what the host makes the GPU wait is none.
@@ -60,7 +60,7 @@ inline bool computes(const OpStep& step) {
 }
 
 // Durations of a block on every rank: over TP, and slowed where GPUs are slow.
-inline const Picoseconds* expand(const CellContext& at, const OpBlock& block, Scratch& scratch) {
+inline const Picoseconds* expand(const OpContext& at, const OpBlock& block, Scratch& scratch) {
   if (at.tensor == 1 && at.speed.empty()) return block.durations.data();
   scratch.rows.resize(std::max(scratch.rows.size(), block.steps.size() * at.ranks));
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
@@ -75,19 +75,19 @@ inline const Picoseconds* expand(const CellContext& at, const OpBlock& block, Sc
 }
 
 // One draw per kernel, one per collective (that of its first member).
-inline void jitter_row(const CellContext& at, const Picoseconds* row, Meets meets, std::uint64_t key,
+inline void jitter_row(const OpContext& at, const Picoseconds* row, SyncGroup sync, std::uint64_t key,
                        std::vector<Picoseconds>& out) {
   out.resize(at.ranks);
   for (std::size_t r = 0; r < at.ranks; ++r)
-    out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, meets, at.tensor)));
+    out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, sync, at.tensor)));
 }
 
 template <class Observer>
-void run_step(const CellContext& at, Meets meets, const Picoseconds* row, const Picoseconds* beside,
+void run_step(const OpContext& at, SyncGroup sync, const Picoseconds* row, const Picoseconds* beside,
               Picoseconds* clock, Scratch& scratch, Observer& observer, std::uint32_t run,
               std::uint32_t repetition, std::uint32_t step) {
   const std::size_t ranks = at.ranks;
-  if (meets == Meets::nobody) {
+  if (sync == SyncGroup::none) {
     for (std::size_t r = 0; r < ranks; ++r) {
       const Picoseconds arrived = clock[r];
       clock[r] += beside == nullptr ? row[r] : std::max(row[r], beside[r]);
@@ -101,20 +101,20 @@ void run_step(const CellContext& at, Meets meets, const Picoseconds* row, const 
     return;
   }
   const auto t = static_cast<std::size_t>(at.tensor);
-  const std::size_t groups = meets == Meets::context ? t : static_cast<std::size_t>(at.context);
+  const std::size_t groups = sync == SyncGroup::context ? t : static_cast<std::size_t>(at.context);
   Picoseconds* const latest = scratch.latest.data();
   std::fill_n(latest, groups, Picoseconds{0});
-  if (meets == Meets::context && t > 1) {
+  if (sync == SyncGroup::context && t > 1) {
     for (std::size_t r = 0; r < ranks; r += t)
       for (std::size_t g = 0; g < t; ++g) latest[g] = std::max(latest[g], clock[r + g]);
-  } else if (meets == Meets::context) {
+  } else if (sync == SyncGroup::context) {
     for (std::size_t r = 0; r < ranks; ++r) latest[0] = std::max(latest[0], clock[r]);
   } else {
     for (std::size_t r = 0; r < ranks; ++r) latest[r / t] = std::max(latest[r / t], clock[r]);
   }
   if constexpr (Observer::kListens)
     for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
-      if (const std::size_t g = group_of(r, meets, at.tensor); clock[r] == latest[g])
+      if (const std::size_t g = group_of(r, sync, at.tensor); clock[r] == latest[g])
         scratch.last[g] = static_cast<int>(r);
   const auto finish = [&](std::size_t r, std::size_t g) {
     const Picoseconds arrived = clock[r];
@@ -127,38 +127,38 @@ void run_step(const CellContext& at, Meets meets, const Picoseconds* row, const 
         observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
     }
   };
-  if (meets == Meets::context && t > 1) {
+  if (sync == SyncGroup::context && t > 1) {
     for (std::size_t r = 0; r < ranks; r += t)
       for (std::size_t g = 0; g < t; ++g) finish(r + g, g);
-  } else if (meets == Meets::context) {
+  } else if (sync == SyncGroup::context) {
     for (std::size_t r = 0; r < ranks; ++r) finish(r, 0);
   } else {
     for (std::size_t r = 0; r < ranks; ++r) finish(r, r / t);
   }
 }
 
-// Where a lane stands in a cell: op number `step` in repetition `repetition` of run number `run`.
+// Where a lane stands in a scheduled op: op number `step` in repetition `repetition` of run number `run`.
 struct Place {
   std::uint32_t run = 0, repetition = 0, step = 0;
 };
 
 // Runs the op at `place` (and the one beside it) on every rank and goes behind it.
 template <bool kJitter, class Observer>
-void run_local(const CellContext& at, const OpBlock& block, const Picoseconds* rows, Place& place,
+void run_local(const OpContext& at, const OpBlock& block, const Picoseconds* rows, Place& place,
                std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
                Observer& observer) {
   const OpStep& step = block.steps[place.step];
-  Meets meets = step.meets;
-  if ((meets == Meets::tensor && at.tensor == 1) || (meets == Meets::context && at.context == 1))
-    meets = Meets::nobody;
+  SyncGroup sync = step.sync;
+  if ((sync == SyncGroup::tensor && at.tensor == 1) || (sync == SyncGroup::context && at.context == 1))
+    sync = SyncGroup::none;
   const Picoseconds* row = rows + place.step * at.ranks;
   const Picoseconds* beside = step.with_next ? row + at.ranks : nullptr;
   if constexpr (kJitter) {
-    jitter_row(at, row, meets, key, scratch.jittered);
+    jitter_row(at, row, sync, key, scratch.jittered);
     row = scratch.jittered.data();
     key += at.ranks;
     if (beside != nullptr) {
-      jitter_row(at, beside, Meets::nobody, key, scratch.jittered_beside);
+      jitter_row(at, beside, SyncGroup::none, key, scratch.jittered_beside);
       beside = scratch.jittered_beside.data();
       key += at.ranks;
     }
@@ -166,13 +166,13 @@ void run_local(const CellContext& at, const OpBlock& block, const Picoseconds* r
     if (compute != nullptr && busy != nullptr)
       for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
   }
-  run_step(at, meets, row, beside, clock, scratch, observer, place.run, place.repetition, place.step);
+  run_step(at, sync, row, beside, clock, scratch, observer, place.run, place.repetition, place.step);
   place.step += beside != nullptr ? 2 : 1;
 }
 
 // The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
 template <bool kJitter>
-const Picoseconds* enter_run(const CellContext& at, const BlockRun& run, Picoseconds* compute,
+const Picoseconds* enter_run(const OpContext& at, const BlockRun& run, Picoseconds* compute,
                              Scratch& scratch) {
   const OpBlock& block = at.lane.blocks[run.block];
   const Picoseconds* const rows = expand(at, block, scratch);
@@ -185,7 +185,7 @@ const Picoseconds* enter_run(const CellContext& at, const BlockRun& run, Picosec
 
 // After the last op of a repetition.
 template <class Observer>
-void end_repetition(const CellContext& at, const BlockRun& run, Place& place, const Picoseconds* clock,
+void end_repetition(const OpContext& at, const BlockRun& run, Place& place, const Picoseconds* clock,
                     Picoseconds* buckets, Observer& observer) {
   observer.on_repetition(place.run, place.repetition);
   if (run.bucket != kNoBucket && buckets != nullptr)
@@ -195,16 +195,17 @@ void end_repetition(const CellContext& at, const BlockRun& run, Place& place, co
   place.step = 0;
 }
 
-// Moves `clock` over the cell. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks + r];
-// may be null if the cell fills none. `compute`: adds the compute stream's time per rank; may be null.
+// Moves `clock` over the scheduled op. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks
+// + r]; may be null if the scheduled op fills none. `compute`: adds the compute stream's time per rank; may
+// be null.
 template <bool kJitter, class Observer>
-void run_cell(const CellContext& at, const OpCell& cell, Picoseconds* clock, Picoseconds* buckets,
-              Picoseconds* compute, Scratch& scratch, Observer& observer) {
+void run_scheduled_op(const OpContext& at, const ScheduledOp& scheduled, Picoseconds* clock,
+                      Picoseconds* buckets, Picoseconds* compute, Scratch& scratch, Observer& observer) {
   scratch.latest.resize(std::max(scratch.latest.size(), at.ranks));
   scratch.last.resize(std::max(scratch.last.size(), at.ranks));
   std::uint64_t key = 0;
-  for (Place place; place.run < cell.run_count; ++place.run) {
-    const BlockRun& run = at.lane.runs[cell.first_run + place.run];
+  for (Place place; place.run < scheduled.run_count; ++place.run) {
+    const BlockRun& run = at.lane.runs[scheduled.first_run + place.run];
     const OpBlock& block = at.lane.blocks[run.block];
     const Picoseconds* const rows = enter_run<kJitter>(at, run, compute, scratch);
     for (place.repetition = 0; place.repetition < run.repeat;) {
@@ -215,7 +216,7 @@ void run_cell(const CellContext& at, const OpCell& cell, Picoseconds* clock, Pic
   }
 }
 
-CellContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int cell,
-                       std::vector<double>& speed_buffer);
+OpContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int scheduled,
+                     std::vector<double>& speed_buffer);
 
 }  // namespace equipoise::op_rows

@@ -67,9 +67,9 @@ StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, 
 }
 
 // First to last rank.
-TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t cell) const {
+TimeSpan OpStepSimulator::span_of(std::size_t lane, int stage, std::size_t scheduled) const {
   const std::size_t ranks = at(program_.lanes[lane].context) * at(program_.tensor);
-  const auto first = static_cast<std::ptrdiff_t>(cell * ranks);
+  const auto first = static_cast<std::ptrdiff_t>(scheduled * ranks);
   const auto last = first + static_cast<std::ptrdiff_t>(ranks);
   const auto& start = result().lanes[lane].start[at(stage)];
   const auto& end = result().lanes[lane].end[at(stage)];
@@ -132,11 +132,11 @@ std::vector<StageOp> OpStepSimulator::stage_ops(const Step& step) const {
   std::vector<StageOp> ops;
   for (std::size_t l = 0; l < step.lanes.size(); ++l)
     for (int s = 0; s < program_.stages; ++s) {
-      const auto& cells = program_.lanes[l].stages[at(s)];
-      for (std::size_t c = 0; c < cells.size(); ++c) {
-        if (at(cells[c].op.micro_batch) >= step.lanes[l].micro_batches.size()) continue;
+      const auto& scheduled_ops = program_.lanes[l].stages[at(s)];
+      for (std::size_t c = 0; c < scheduled_ops.size(); ++c) {
+        if (at(scheduled_ops[c].op.micro_batch) >= step.lanes[l].micro_batches.size()) continue;
         const TimeSpan span = span_of(l, s, c);
-        ops.push_back({static_cast<std::int32_t>(l), s, cells[c].op, span.start, span.end});
+        ops.push_back({static_cast<std::int32_t>(l), s, scheduled_ops[c].op, span.start, span.end});
       }
     }
   return ops;
@@ -160,11 +160,12 @@ GpuSpread OpStepSimulator::attention_spread(const GpuSpread& nominal) const {
 // When the op ran that sets the memory peak; nothing where no op does.
 std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) const {
   if (peak.op_index < 0) return std::nullopt;
-  const auto& cells = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
+  const auto& scheduled_ops = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
-  const auto cell = std::find_if(cells.begin(), cells.end(), [&](const OpCell& c) { return c.op == op; });
-  if (cell == cells.end()) return std::nullopt;
-  return span_of(at(peak.lane), peak.stage, static_cast<std::size_t>(cell - cells.begin()));
+  const auto scheduled = std::find_if(scheduled_ops.begin(), scheduled_ops.end(),
+                                      [&](const ScheduledOp& c) { return c.op == op; });
+  if (scheduled == scheduled_ops.end()) return std::nullopt;
+  return span_of(at(peak.lane), peak.stage, static_cast<std::size_t>(scheduled - scheduled_ops.begin()));
 }
 
 }  // namespace equipoise

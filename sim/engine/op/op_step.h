@@ -57,7 +57,7 @@ class OpStepSimulator {
                                                  const std::vector<LaneResult>& stage) const;
   void add_contention(const Step& step, StepTimes& times) const;
   void account_gpus(const Step& step);
-  [[nodiscard]] TimeSpan span_of(std::size_t lane, int stage, std::size_t cell) const;
+  [[nodiscard]] TimeSpan span_of(std::size_t lane, int stage, std::size_t scheduled) const;
   [[nodiscard]] std::vector<StageOp> stage_ops(const Step& step) const;
   [[nodiscard]] GpuSpread attention_spread(const GpuSpread& nominal) const;
   [[nodiscard]] std::optional<TimeSpan> time_of_peak(const MemoryPeak& peak) const;

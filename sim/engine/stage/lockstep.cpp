@@ -37,11 +37,11 @@ std::vector<int> expert_groups(const Placement& placement) {
 }
 
 // Lanes that share a group, directly or over others, get the same number: that of the lowest of them.
-std::vector<std::size_t> linked_lanes(const std::vector<CrewLane>& lanes) {
-  std::vector<std::size_t> crew(lanes.size());
-  std::iota(crew.begin(), crew.end(), std::size_t{0});
+std::vector<std::size_t> linked_lanes(const std::vector<LockstepLane>& lanes) {
+  std::vector<std::size_t> linked(lanes.size());
+  std::iota(linked.begin(), linked.end(), std::size_t{0});
   const auto root = [&](std::size_t i) {
-    while (crew[i] != i) i = crew[i];
+    while (linked[i] != i) i = linked[i];
     return i;
   };
   std::map<int, std::size_t> first_of_group;
@@ -49,10 +49,10 @@ std::vector<std::size_t> linked_lanes(const std::vector<CrewLane>& lanes) {
     for (const int group : lanes[i].expert_group) {
       const std::size_t a = root(first_of_group.try_emplace(group, i).first->second);
       const std::size_t b = root(i);
-      crew[std::max(a, b)] = std::min(a, b);
+      linked[std::max(a, b)] = std::min(a, b);
     }
-  for (std::size_t i = 0; i < lanes.size(); ++i) crew[i] = root(i);
-  return crew;
+  for (std::size_t i = 0; i < lanes.size(); ++i) linked[i] = root(i);
+  return linked;
 }
 
 bool same_order(const Schedule& a, const Schedule& b) {
@@ -74,7 +74,7 @@ MicroBatch empty_micro_batch() {
 }
 
 // One stage: merges the lanes' op lists round by round.
-void merge_orders(std::vector<CrewLane*>& lanes) {
+void merge_orders(std::vector<LockstepLane*>& lanes) {
   std::vector<std::vector<ScheduleOp>> merged(lanes.size());
   std::vector<std::size_t> next(lanes.size(), 0);
   for (;;) {
@@ -99,25 +99,25 @@ void merge_orders(std::vector<CrewLane*>& lanes) {
   }
 }
 
-void number_groups(Crew& crew) {
+void number_groups(LockstepGroup& lockstep) {
   std::map<int, int> number;
-  for (CrewLane& lane : crew.lanes)
+  for (LockstepLane& lane : lockstep.lanes)
     for (int& group : lane.expert_group)
       group = number.try_emplace(group, static_cast<int>(number.size())).first->second;
-  crew.expert_groups = static_cast<int>(number.size());
+  lockstep.expert_groups = static_cast<int>(number.size());
 }
 
 // The lanes of a group with a micro-batch, with their places and expert groups; schedules are still to be
 // made.
-std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
-                               const Placement& placement) {
+std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
+                                   const Placement& placement) {
   const std::vector<int> groups = layout.expert > 1 ? expert_groups(placement) : std::vector<int>{};
-  std::vector<CrewLane> lanes;
+  std::vector<LockstepLane> lanes;
   int place = 0;
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     const Lane& lane = step.lanes[l];
     if (lane.barrier_group != barrier_group) continue;
-    CrewLane out;
+    LockstepLane out;
     out.lane = static_cast<std::int32_t>(l);
     out.first_replica = place;
     out.real = lane.micro_batches.size();
@@ -134,7 +134,7 @@ std::vector<CrewLane> lanes_of(const Step& step, int barrier_group, const Layout
 
 }  // namespace
 
-bool lanes_meet(const Layout& layout) {
+bool lanes_synchronize(const Layout& layout) {
   return layout.expert > 1 || reduces_each_micro_batch(layout);
 }
 
@@ -152,47 +152,48 @@ Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& la
   return options.schedule->make(schedule_input(micro_batches, layout, options, sizes));
 }
 
-std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& layout,
-                             const Placement& placement, const StepOptions& options) {
-  std::vector<CrewLane> lanes = lanes_of(step, barrier_group, layout, placement);
+std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
+                                                const Placement& placement, const StepOptions& options) {
+  std::vector<LockstepLane> lanes = lanes_of(step, barrier_group, layout, placement);
   std::vector<std::size_t> linked(lanes.size(), 0);
   if (!layout.reduces_each_micro_batch()) linked = linked_lanes(lanes);
-  std::vector<Crew> crews;
+  std::vector<LockstepGroup> lockstep_groups;
   for (std::size_t first = 0; first < lanes.size(); ++first) {
-    std::vector<CrewLane*> members;
+    std::vector<LockstepLane*> members;
     for (std::size_t l = first; l < lanes.size() && linked[first] == first; ++l)
       if (linked[l] == first) members.push_back(&lanes[l]);
     if (members.empty()) continue;
     std::size_t most = 0;
-    for (const CrewLane* lane : members) most = std::max(most, lane->real);
-    for (CrewLane* lane : members) {
+    for (const LockstepLane* lane : members) most = std::max(most, lane->real);
+    for (LockstepLane* lane : members) {
       if (layout.pipeline > 1) lane->micro_batches.resize(most, empty_micro_batch());
       lane->schedule = schedule_of(lane->micro_batches, layout, options);
     }
     if (layout.pipeline == 1) merge_orders(members);
-    const std::size_t before = crews.size();
-    for (CrewLane* lane : members) {
-      auto crew =
-          std::find_if(crews.begin() + static_cast<std::ptrdiff_t>(before), crews.end(),
-                       [&](const Crew& c) { return same_order(c.lanes.front().schedule, lane->schedule); });
-      if (crew == crews.end()) crew = crews.emplace(crews.end());
-      crew->lanes.push_back(std::move(*lane));
+    const std::size_t before = lockstep_groups.size();
+    for (LockstepLane* lane : members) {
+      auto lockstep = std::find_if(
+          lockstep_groups.begin() + static_cast<std::ptrdiff_t>(before), lockstep_groups.end(),
+          [&](const LockstepGroup& c) { return same_order(c.lanes.front().schedule, lane->schedule); });
+      if (lockstep == lockstep_groups.end()) lockstep = lockstep_groups.emplace(lockstep_groups.end());
+      lockstep->lanes.push_back(std::move(*lane));
     }
-    for (std::size_t c = before; c < crews.size(); ++c) crews[c].apart = crews.size() - before > 1;
+    for (std::size_t c = before; c < lockstep_groups.size(); ++c)
+      lockstep_groups[c].unsynchronized = lockstep_groups.size() - before > 1;
   }
   const bool ends_step = std::none_of(step.lanes.begin(), step.lanes.end(), [&](const Lane& lane) {
     return lane.barrier_group > barrier_group && !lane.micro_batches.empty();
   });
-  for (Crew& crew : crews) {
-    number_groups(crew);
-    crew.ends_step = ends_step;
+  for (LockstepGroup& lockstep : lockstep_groups) {
+    number_groups(lockstep);
+    lockstep.ends_step = ends_step;
   }
-  return crews;
+  return lockstep_groups;
 }
 
-int most_recomputed(const Crew& crew, const StageWalks& walks, int stage, std::size_t position) {
+int most_recomputed(const LockstepGroup& lockstep, const StageWalks& walks, int stage, std::size_t position) {
   int most = 0;
-  for (const CrewLane& lane : crew.lanes) {
+  for (const LockstepLane& lane : lockstep.lanes) {
     const ScheduleOp& op = lane.schedule.ops[at(stage)][position];
     const int v = op.virtual_stage * lane.schedule.stages + stage;
     most = std::max(most, walks.recomputed_layers(v, lane.micro_batches[at(op.micro_batch)]));

@@ -5,8 +5,8 @@
 // 3, the parameter gathers of ZeRO-3. Such a collective starts when its last member arrives, so every member
 // must make the same number of them in the same order: a framework whose ranks disagree hangs. Lanes of one
 // step may hold different numbers of micro-batches, and dependent chunks order their ops differently, so the
-// lanes of a crew (those that share a group, directly or over others) are brought in step the way frameworks
-// do it, with ops that hold no documents and only take part in the collectives:
+// lanes of a lockstep group (those that share a group, directly or over others) are brought in step the way
+// frameworks do it, with ops that hold no documents and only take part in the collectives:
 //
 // - Without a pipeline: the lanes' op lists are merged. In each round all lanes run one op of the same kind:
 //   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is
@@ -14,8 +14,8 @@
 //   order changes.
 // - With a pipeline: a lane with fewer micro-batches gets empty ones behind its own, up to the longest lane's
 //   number, and the schedule for that number. Lanes whose orders differ even then (dependent chunks in groups
-//   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in crews
-//   of their own and do not wait for each other.
+//   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in
+//   lockstep groups of their own and do not wait for each other.
 //
 // A lane without any micro-batch takes no part: its GPUs are always ready.
 #pragma once
@@ -32,7 +32,7 @@
 namespace equipoise {
 
 // Whether lanes of the layout wait for each other inside layers.
-bool lanes_meet(const Layout& layout);
+bool lanes_synchronize(const Layout& layout);
 
 // What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,
 // which the input refers to.
@@ -42,28 +42,29 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options);
 
-struct CrewLane {
+struct LockstepLane {
   std::int32_t lane = 0;                  // in the step
   int first_replica = 0;                  // place of CP rank 0 among the data x context ranks of a stage
   std::size_t real = 0;                   // micro-batches of the plan
   std::vector<MicroBatch> micro_batches;  // those, and empty ones
   Schedule schedule;
-  std::vector<int> expert_group;  // by CP rank: its expert-parallel group, numbered within the crew
+  std::vector<int> expert_group;  // by CP rank: its expert-parallel group, numbered within the lockstep group
 };
 
-struct Crew {
-  std::vector<CrewLane> lanes;  // equally many ops of equal kinds on every stage
+struct LockstepGroup {
+  std::vector<LockstepLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
-  bool apart = false;      // shares groups with a crew that orders its ops otherwise
-  bool ends_step = false;  // no lane with micro-batches is in a later barrier group
+  bool unsynchronized = false;  // shares groups with a lockstep group that orders its ops otherwise
+  bool ends_step = false;       // no lane with micro-batches is in a later barrier group
 };
 
-// Crews of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule does.
-std::vector<Crew> make_crews(const Step& step, int barrier_group, const Layout& layout,
-                             const Placement& placement, const StepOptions& options);
+// Lockstep groups of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule
+// does.
+std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
+                                                const Placement& placement, const StepOptions& options);
 
-// Layers of a virtual stage that any of the crew's lanes recomputes in full in its op number `position` on
-// the stage: the others take part in those layers' collectives.
-int most_recomputed(const Crew& crew, const StageWalks& walks, int stage, std::size_t position);
+// Layers of a virtual stage that any of the lockstep group's lanes recomputes in full in its op number
+// `position` on the stage: the others take part in those layers' collectives.
+int most_recomputed(const LockstepGroup& lockstep, const StageWalks& walks, int stage, std::size_t position);
 
 }  // namespace equipoise

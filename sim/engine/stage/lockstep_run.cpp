@@ -20,7 +20,7 @@ std::size_t index_of(ModelPart layer) {
 }  // namespace
 
 struct LockstepRun::At {
-  const CrewLane& plan;
+  const LockstepLane& plan;
   const MicroBatchCost& cost;
   std::span<Picoseconds> clock;
   std::vector<Picoseconds>* filled;  // when its buckets are full; null: the op fills none
@@ -82,18 +82,18 @@ struct LockstepRun::Weights : Inside {
   }
 };
 
-LockstepRun::LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync& gradients,
-                         const StepOptions& options, std::vector<StageOp>* ops)
-    : crew_(crew), lanes_(lanes), gradients_(gradients) {
-  for (const LockstepLane& lane : lanes)
+LockstepRun::LockstepRun(const LockstepGroup& lockstep, std::span<const RunningLane> lanes,
+                         const GradientSync& gradients, const StepOptions& options, std::vector<StageOp>* ops)
+    : lockstep_(lockstep), lanes_(lanes), gradients_(gradients) {
+  for (const RunningLane& lane : lanes)
     runs_.push_back({lane.plan->schedule, lane.plan->micro_batches, lane.costs, options.blocking_sends,
                      lane.plan->lane, *lane.accounts, ops, lane.plan->expert_group.size(), lane.plan->real});
-  latest_.resize(at(crew.expert_groups));
-  longest_.resize(at(crew.expert_groups));
+  latest_.resize(at(lockstep.expert_groups));
+  longest_.resize(at(lockstep.expert_groups));
 }
 
 std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
-  const Schedule& first = crew_.lanes.front().schedule;
+  const Schedule& first = lockstep_.lanes.front().schedule;
   position_.assign(first.ops.size(), 0);
   networks_.assign(first.ops.size(), {});
   for (std::size_t l = 0; l < lanes_.size(); ++l) lanes_[l].engine->begin(runs_[l], start);
@@ -136,10 +136,10 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   std::vector<At> inside;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     LaneEngine& engine = *lanes_[l].engine;
-    const CrewLane& plan = *lanes_[l].plan;
+    const LockstepLane& plan = *lanes_[l].plan;
     const int v = engine.virtual_stage(ops[l], stage);
     const bool has_buckets =
-        gradients_.fills_buckets(v) && (crew_.ends_step || !gradients_.reduces_each_micro_batch());
+        gradients_.fills_buckets(v) && (lockstep_.ends_step || !gradients_.reduces_each_micro_batch());
     inside.push_back({plan, lanes_[l].costs[at(ops[l].micro_batch)], engine.clock(),
                       has_buckets ? engine.fills(runs_[l], ops[l], stage) : nullptr,
                       engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
@@ -155,11 +155,11 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   else if (ops.front().kind == OpKind::B)
     walk_stage(walks.backward(v), true,
                Backward{{*this, inside, reduces && !split},
-                        most_recomputed(crew_, walks, stage, position_[at(stage)]),
+                        most_recomputed(lockstep_, walks, stage, position_[at(stage)]),
                         split});
   else
     walk_stage(walks.forward(v), true, Forward{{*this, inside}});
-  if (position_[at(stage)] + 1 == crew_.lanes.front().schedule.ops[at(stage)].size()) await(inside);
+  if (position_[at(stage)] + 1 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(inside);
 }
 
 // One layer of every lane; a lane whose timeline is null only takes part in the exchanges.

@@ -1,5 +1,5 @@
-// Runs the lanes of a crew op by op at stage fidelity, all at once: their clocks meet at expert-parallel
-// exchanges, and at the collectives of ZeRO-2 and 3.
+// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: their clocks meet at
+// expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
 //
 // ZeRO-2 that reduces each micro-batch: gradients are reduced with every backward over all replicas, in the
 // background, one part of the model after another; the stage's next op waits for what is left. Those of a
@@ -10,7 +10,7 @@
 // before; both share the network, one after another. The first gather of an op and its last reduction are
 // exposed.
 //
-// O(ops x layers x ranks of the crew).
+// O(ops x layers x ranks of the lockstep group).
 #pragma once
 
 #include <memory>
@@ -23,9 +23,9 @@
 
 namespace equipoise {
 
-// One lane of the crew while it runs.
-struct LockstepLane {
-  const CrewLane* plan = nullptr;
+// One lane of the lockstep group while it runs.
+struct RunningLane {
+  const LockstepLane* plan = nullptr;
   std::span<const MicroBatchCost> costs;  // of all its micro-batches, the empty ones too
   LaneEngine* engine = nullptr;
   LaneAccounts* accounts = nullptr;
@@ -33,8 +33,8 @@ struct LockstepLane {
 
 class LockstepRun {
  public:
-  LockstepRun(const Crew& crew, std::span<const LockstepLane> lanes, const GradientSync& gradients,
-              const StepOptions& options, std::vector<StageOp>* ops);
+  LockstepRun(const LockstepGroup& lockstep, std::span<const RunningLane> lanes,
+              const GradientSync& gradients, const StepOptions& options, std::vector<StageOp>* ops);
 
   // Results by lane. Throws std::logic_error, naming who waits, if the schedules cannot run.
   std::vector<LaneResult> run(Picoseconds start);
@@ -55,8 +55,8 @@ class LockstepRun {
   void issue(const std::vector<At>& lanes, const Op& collective);
   void await(std::vector<At>& lanes);
 
-  const Crew& crew_;
-  std::span<const LockstepLane> lanes_;
+  const LockstepGroup& lockstep_;
+  std::span<const RunningLane> lanes_;
   const GradientSync& gradients_;
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;          // by stage

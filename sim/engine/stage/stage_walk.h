@@ -83,8 +83,8 @@ inline bool reduces_each_micro_batch(const Layout& layout) {
 }
 
 // Tells `on` what happens, in order: gather(ModelPart), wait(), work(const WalkPart&), and done(const
-// WalkPart&) when a part's gradients are there. Layer by layer, or equal layers at once where nothing happens
-// between them.
+// WalkPart&) when a part is through, which in a backward and a W is when its gradients are there. Layer by
+// layer, or equal layers at once where nothing happens between them.
 template <class On>
 void walk_stage(const StageWalk& walk, bool layer_by_layer, On&& on) {
   if (!layer_by_layer) {

@@ -1,4 +1,5 @@
-// Steps whose lanes wait for each other inside layers: every crew of lanes runs as one (lockstep_run.h).
+// Steps whose lanes wait for each other inside layers: every lockstep group of lanes runs as one
+// (lockstep_run.h).
 #include <algorithm>
 #include <utility>
 
@@ -7,11 +8,11 @@
 
 namespace equipoise {
 
-void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<CrewMember>& members,
-                             StepResult& result) {
-  std::vector<LockstepLane> lanes;
-  for (const CrewLane& lane : crew.lanes) {
-    CrewMember& member = members[static_cast<std::size_t>(lane.lane)];
+void StepSimulator::run_lockstep(const LockstepGroup& lockstep, Picoseconds start,
+                                 std::vector<LockstepMember>& members, StepResult& result) {
+  std::vector<RunningLane> lanes;
+  for (const LockstepLane& lane : lockstep.lanes) {
+    LockstepMember& member = members[static_cast<std::size_t>(lane.lane)];
     member.plan = lane;
     micro_batches_.clear();
     cost_micro_batches(lane.micro_batches, static_cast<int>(lane.expert_group.size()));
@@ -19,25 +20,26 @@ void StepSimulator::run_crew(const Crew& crew, Picoseconds start, std::vector<Cr
     member.engine = std::make_unique<LaneEngine>(walks_, costs_.layout());
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
-  LockstepRun run(crew, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
+  LockstepRun run(lockstep, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   sums_.exposed[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
   for (std::size_t l = 0; l < lanes.size(); ++l)
-    members[static_cast<std::size_t>(crew.lanes[l].lane)].timing = done[l];
+    members[static_cast<std::size_t>(lockstep.lanes[l].lane)].timing = done[l];
 }
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
   for (int group = 0; group <= last_barrier_group(step); ++group) {
     const Picoseconds start = result.times.pipeline;
-    std::vector<CrewMember> members(step.lanes.size());
-    for (const Crew& crew : make_crews(step, group, costs_.layout(), costs_.placement(), options_)) {
-      result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || crew.apart;
-      run_crew(crew, start, members, result);
+    std::vector<LockstepMember> members(step.lanes.size());
+    for (const LockstepGroup& lockstep :
+         make_lockstep_groups(step, group, costs_.layout(), costs_.placement(), options_)) {
+      result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || lockstep.unsynchronized;
+      run_lockstep(lockstep, start, members, result);
     }
-    // In the order of lanes, whatever crews they were in.
-    for (CrewMember& member : members) {
+    // In the order of lanes, whatever lockstep groups they were in.
+    for (LockstepMember& member : members) {
       if (member.engine == nullptr) continue;
-      const CrewLane& plan = member.plan;
+      const LockstepLane& plan = member.plan;
       const auto lane = static_cast<std::size_t>(plan.lane);
       gradients_.add_lane(member.engine->grad_ready());
       result.times.lanes.push_back(member.timing);

@@ -193,7 +193,7 @@ StepResult StepSimulator::run(const Step& step) {
   gpu_compute_.begin_step(step, costs_.layout(), 1);
   gpu_attention_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
-  if (lanes_meet(costs_.layout())) {
+  if (lanes_synchronize(costs_.layout())) {
     run_in_lockstep(step, result);
     finish(result);
     return result;

@@ -31,15 +31,16 @@ class StepSimulator {
 
  private:
   void run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result);
-  struct CrewMember {
-    CrewLane plan;
+  struct LockstepMember {
+    LockstepLane plan;
     std::vector<MicroBatchCost> costs;
     LaneAccounts accounts;
     std::unique_ptr<LaneEngine> engine;
     LaneResult timing;
   };
   void run_in_lockstep(const Step& step, StepResult& result);
-  void run_crew(const Crew& crew, Picoseconds start, std::vector<CrewMember>& members, StepResult& result);
+  void run_lockstep(const LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
+                    StepResult& result);
   static int last_barrier_group(const Step& step);
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   const Schedule& schedule_for(const Lane& lane);

@@ -76,13 +76,13 @@ class RandomProgram {
       const std::uint64_t what = below(6);
       step.name = what == 0 ? OpName::cp_all_gather : what == 1 ? OpName::tp_all_gather : OpName::attention;
       step.stream = what == 0 ? Stream::cp : what == 1 ? Stream::tp : Stream::compute;
-      step.meets = what == 0 ? Meets::context : what == 1 ? Meets::tensor : Meets::nobody;
+      step.sync = what == 0 ? SyncGroup::context : what == 1 ? SyncGroup::tensor : SyncGroup::none;
       const bool beside_before = s > 0 && made.steps.back().with_next;
       if (beside_before) step = {OpName::attention};
       step.with_next = !beside_before && step.stream != Stream::compute && s + 1 < steps && below(2) == 0;
       const Picoseconds shared = duration();
       for (int c = 0; c < context; ++c)
-        made.durations.push_back(step.meets == Meets::nobody ? duration() : shared);
+        made.durations.push_back(step.sync == SyncGroup::none ? duration() : shared);
       made.steps.push_back(step);
     }
     return made;
@@ -102,35 +102,36 @@ class RandomProgram {
       }
     }
     const auto find = [&](int stage, OpKind kind, int mb) {
-      const auto& cells = lane.stages[static_cast<std::size_t>(stage)];
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        if (cells[i].op.kind == kind && cells[i].op.micro_batch == mb) return static_cast<std::int32_t>(i);
-      return kNoCell;
+      const auto& scheduled_ops = lane.stages[static_cast<std::size_t>(stage)];
+      for (std::size_t i = 0; i < scheduled_ops.size(); ++i)
+        if (scheduled_ops[i].op.kind == kind && scheduled_ops[i].op.micro_batch == mb)
+          return static_cast<std::int32_t>(i);
+      return kNoInput;
     };
     for (int s = 0; s < shape_.stages; ++s)
-      for (OpCell& cell : lane.stages[static_cast<std::size_t>(s)]) {
-        const int from = cell.op.kind == OpKind::F ? s - 1 : s + 1;
+      for (ScheduledOp& scheduled : lane.stages[static_cast<std::size_t>(s)]) {
+        const int from = scheduled.op.kind == OpKind::F ? s - 1 : s + 1;
         if (from < 0 || from >= shape_.stages) continue;
-        cell.input_stage = from;
-        cell.input_cell = find(from, cell.op.kind, cell.op.micro_batch);
-        cell.transfer = static_cast<std::int64_t>(lane.transfers.size());
+        scheduled.input_stage = from;
+        scheduled.input_op = find(from, scheduled.op.kind, scheduled.op.micro_batch);
+        scheduled.transfer = static_cast<std::int64_t>(lane.transfers.size());
         if (shape_.blocking_sends)
-          lane.stages[static_cast<std::size_t>(from)][static_cast<std::size_t>(cell.input_cell)]
-              .blocking_send = cell.transfer;
+          lane.stages[static_cast<std::size_t>(from)][static_cast<std::size_t>(scheduled.input_op)]
+              .blocking_send = scheduled.transfer;
         for (int c = 0; c < lane.context; ++c) lane.transfers.push_back(duration());
       }
   }
 
   void add(OpLane& lane, int stage, OpKind kind, int mb) {
     const bool last_backward = kind == OpKind::B && mb + 1 == shape_.micro_batches;
-    OpCell cell;
-    cell.op = {kind, mb, 0};
-    cell.first_run = static_cast<std::uint32_t>(lane.runs.size());
-    cell.run_count = 1;
+    ScheduledOp scheduled;
+    scheduled.op = {kind, mb, 0};
+    scheduled.first_run = static_cast<std::uint32_t>(lane.runs.size());
+    scheduled.run_count = 1;
     lane.runs.push_back({static_cast<std::uint32_t>(2 * mb + (kind == OpKind::B ? 1 : 0)),
                          static_cast<std::uint32_t>(layers_[static_cast<std::size_t>(stage)]),
                          last_backward ? 0 : kNoBucket});
-    lane.stages[static_cast<std::size_t>(stage)].push_back(cell);
+    lane.stages[static_cast<std::size_t>(stage)].push_back(scheduled);
   }
 
   SplitMix64 random_;

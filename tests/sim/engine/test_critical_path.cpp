@@ -17,14 +17,15 @@ TEST_CASE("the path of two CP ranks goes through the one that arrives last") {
   program.replicas = 2;
   OpLane lane;
   lane.context = 2;
-  lane.blocks.push_back(
-      {{{OpName::qkv_gemm}, {OpName::cp_all_gather, Stream::cp, Meets::context, false}, {OpName::out_gemm}},
-       {3, 8, 5, 5, 1, 2}});
+  lane.blocks.push_back({{{OpName::qkv_gemm},
+                          {OpName::cp_all_gather, Stream::cp, SyncGroup::context, false},
+                          {OpName::out_gemm}},
+                         {3, 8, 5, 5, 1, 2}});
   lane.runs.push_back({0, 1, kNoBucket});
   lane.stages.resize(1);
-  OpCell cell;
-  cell.run_count = 1;
-  lane.stages[0].push_back(cell);
+  ScheduledOp scheduled;
+  scheduled.run_count = 1;
+  lane.stages[0].push_back(scheduled);
   program.lanes.push_back(lane);
   const std::vector<PathSegment> path = critical_path(program, {}, run(program));
   REQUIRE(path.size() == 3);

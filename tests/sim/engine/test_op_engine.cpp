@@ -13,7 +13,7 @@ using namespace equipoise;
 
 namespace {
 
-// One lane, one stage, one cell of one block with one repetition on `context` ranks.
+// One lane, one stage, one scheduled op of one block with one repetition on `context` ranks.
 OpProgram one_block(OpBlock block, int context, int tensor = 1, std::uint32_t repeat = 1) {
   OpProgram program;
   program.tensor = tensor;
@@ -23,9 +23,9 @@ OpProgram one_block(OpBlock block, int context, int tensor = 1, std::uint32_t re
   lane.blocks.push_back(std::move(block));
   lane.runs.push_back({0, repeat, kNoBucket});
   lane.stages.resize(1);
-  OpCell cell;
-  cell.run_count = 1;
-  lane.stages[0].push_back(cell);
+  ScheduledOp scheduled;
+  scheduled.run_count = 1;
+  lane.stages[0].push_back(scheduled);
   program.lanes.push_back(lane);
   return program;
 }
@@ -37,7 +37,7 @@ TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel 
   // computes 20 from 3 on: it goes on at 23, rank 1 (0 beside) at 13. Then 1 and 2: ends 24 and 15.
   OpBlock block;
   block.steps = {{OpName::qkv_gemm},
-                 {OpName::cp_all_gather, Stream::cp, Meets::context, true},
+                 {OpName::cp_all_gather, Stream::cp, SyncGroup::context, true},
                  {OpName::attention},
                  {OpName::out_gemm}};
   block.durations = {3, 8, 5, 5, 20, 0, 1, 2};
@@ -53,7 +53,7 @@ TEST_CASE("a layer on two CP ranks: kernels, an all-gather that waits, a kernel 
 TEST_CASE("unfolded TP ranks with equal clocks do as the folded one; a straggler holds its TP group") {
   OpBlock block;
   block.steps = {
-      {OpName::qkv_gemm}, {OpName::tp_all_gather, Stream::tp, Meets::tensor, false}, {OpName::rope}};
+      {OpName::qkv_gemm}, {OpName::tp_all_gather, Stream::tp, SyncGroup::tensor, false}, {OpName::rope}};
   block.durations = {100, 10, 4};
   CHECK(run(one_block(block, 1, 1)).makespan == 114);
   CHECK(run(one_block(block, 1, 4)).makespan == 114);
@@ -77,12 +77,12 @@ TEST_CASE("1F1B with equal ops takes (m + p - 1)(f + b); gradient buckets overla
   for (int s = 0; s < 3; ++s) {
     int f = 0;
     const auto add = [&](OpKind kind, int m) {
-      OpCell cell;
-      cell.op = {kind, m, 0};
-      cell.first_run = static_cast<std::uint32_t>(lane.runs.size());
-      cell.run_count = 1;
+      ScheduledOp scheduled;
+      scheduled.op = {kind, m, 0};
+      scheduled.first_run = static_cast<std::uint32_t>(lane.runs.size());
+      scheduled.run_count = 1;
       lane.runs.push_back({kind == OpKind::F ? 0U : 1U, 1, kind == OpKind::B && m == 3 ? 0 : kNoBucket});
-      lane.stages[static_cast<std::size_t>(s)].push_back(cell);
+      lane.stages[static_cast<std::size_t>(s)].push_back(scheduled);
     };
     for (; f < 2 - s; ++f) add(OpKind::F, f);
     for (int b = 0; b < 4; ++b) {
@@ -91,14 +91,14 @@ TEST_CASE("1F1B with equal ops takes (m + p - 1)(f + b); gradient buckets overla
     }
   }
   for (int s = 0; s < 3; ++s)
-    for (OpCell& cell : lane.stages[static_cast<std::size_t>(s)]) {
-      const int from = cell.op.kind == OpKind::F ? s - 1 : s + 1;
+    for (ScheduledOp& scheduled : lane.stages[static_cast<std::size_t>(s)]) {
+      const int from = scheduled.op.kind == OpKind::F ? s - 1 : s + 1;
       if (from < 0 || from > 2) continue;
-      cell.input_stage = from;
-      cell.transfer = 0;
-      const auto& cells = lane.stages[static_cast<std::size_t>(from)];
-      for (std::size_t i = 0; i < cells.size(); ++i)
-        if (cells[i].op == cell.op) cell.input_cell = static_cast<std::int32_t>(i);
+      scheduled.input_stage = from;
+      scheduled.transfer = 0;
+      const auto& scheduled_ops = lane.stages[static_cast<std::size_t>(from)];
+      for (std::size_t i = 0; i < scheduled_ops.size(); ++i)
+        if (scheduled_ops[i].op == scheduled.op) scheduled.input_op = static_cast<std::int32_t>(i);
     }
   program.lanes.push_back(lane);
   program.ends.resize(3);
@@ -166,7 +166,7 @@ TEST_CASE("a slower GPU, a longer op or a longer transfer never ends the step ea
     const Picoseconds before = run(program).makespan;
     OpProgram longer = program;
     longer.lanes[0].blocks[0].durations[0] += 50;
-    if (longer.lanes[0].blocks[0].steps[0].meets == Meets::context)
+    if (longer.lanes[0].blocks[0].steps[0].sync == SyncGroup::context)
       for (int c = 1; c < longer.lanes[0].context; ++c)
         longer.lanes[0].blocks[0].durations[static_cast<std::size_t>(c)] += 50;
     CHECK(run(longer).makespan >= before);
@@ -175,11 +175,11 @@ TEST_CASE("a slower GPU, a longer op or a longer transfer never ends the step ea
 
 TEST_CASE("a pipeline that waits for itself is named") {
   OpProgram program = RandomProgram(3, {2, 1, 1, 2, 1, 1, false}).make();
-  // Stage 1 issues its first backward before its first forward has been fed: swap its first two cells and
-  // let the backward wait for stage 0's, which waits for stage 1.
+  // Stage 1 issues its first backward before its first forward has been fed: swap its first two scheduled ops
+  // and let the backward wait for stage 0's, which waits for stage 1.
   auto& stage1 = program.lanes[0].stages[1];
   stage1[0].input_stage = 0;
-  stage1[0].input_cell = static_cast<std::int32_t>(program.lanes[0].stages[0].size() - 1);
+  stage1[0].input_op = static_cast<std::int32_t>(program.lanes[0].stages[0].size() - 1);
   CHECK_THROWS_WITH_AS(run(program), doctest::Contains("stage 1 waits at F of micro-batch 0 for stage 0's"),
                        EngineError);
 }
@@ -187,7 +187,7 @@ TEST_CASE("a pipeline that waits for itself is named") {
 TEST_CASE("a program that contradicts itself is refused") {
   const OpProgram good = RandomProgram(5, {3, 1, 2, 3, 2, 2, false}).make();
   OpProgram bad = good;
-  bad.lanes[1].stages[1][0].input_cell = 99;
+  bad.lanes[1].stages[1][0].input_op = 99;
   CHECK_THROWS_WITH_AS(run(bad), doctest::Contains("receive without its send"), EngineError);
   bad = good;
   bad.ends[2].buckets.push_back(3);
@@ -206,9 +206,9 @@ OpProgram two_lanes(OpBlock first, OpBlock second) {
   OpProgram program = one_block(std::move(first), 1);
   program.lanes.push_back(one_block(std::move(second), 1).lanes[0]);
   program.replicas = 2;
-  program.crews = 1;
+  program.lockstep_groups = 1;
   for (OpLane& lane : program.lanes) {
-    lane.crew = 0;
+    lane.lockstep = 0;
     lane.expert_group = {0};
   }
   program.lanes[1].first_replica = 1;
@@ -219,13 +219,13 @@ OpProgram two_lanes(OpBlock first, OpBlock second) {
 
 TEST_CASE("an exchange of two lanes starts when the second arrives and holds both for the longer one") {
   // Lane 0 arrives at 3 with 4 to exchange, lane 1 at 8 with 5: 8..13. Then 1 and 2.
-  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, SyncGroup::expert};
   const OpProgram program = two_lanes({{{OpName::router}, exchange, {OpName::expert_gemm}}, {3, 4, 1}},
                                       {{{OpName::router}, exchange, {OpName::expert_gemm}}, {8, 5, 2}});
   const OpResult result = run(program);
   CHECK(result.lanes[0].end[0] == std::vector<Picoseconds>{14});
   CHECK(result.lanes[1].end[0] == std::vector<Picoseconds>{15});
-  const OpResult::Meeting& m = result.crews[0].cells[0][0][0];
+  const OpResult::Synchronization& m = result.lockstep_groups[0].scheduled_ops[0][0][0];
   CHECK(m.arrived == 8);
   CHECK(m.lane == 1);
   CHECK(run(lower(program, {}, result).graph).makespan == 15);
@@ -238,9 +238,9 @@ TEST_CASE("an exchange of two lanes starts when the second arrives and holds bot
 TEST_CASE("background ops go one after another under the kernels; a rank waits for them only where it must") {
   // Gather 4, asked for at 0 by both: 0..4. Kernels 3 and 10, then a reduction of 6, asked for at 3 and 10:
   // 10..16. Lane 0 computes 1 more, to 4, and waits to 16; lane 1 computes 9 more, to 19.
-  OpStep gather{OpName::dp_all_gather, Stream::dp, Meets::replicas};
+  OpStep gather{OpName::dp_all_gather, Stream::dp, SyncGroup::replicas};
   gather.background = true;
-  OpStep reduce{OpName::dp_reduce, Stream::dp, Meets::replicas};
+  OpStep reduce{OpName::dp_reduce, Stream::dp, SyncGroup::replicas};
   reduce.background = true;
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
@@ -255,13 +255,13 @@ TEST_CASE("background ops go one after another under the kernels; a rank waits f
   // A reduction asked for while the gather is under way starts when that ends: 2 + 1 would be before 4.
   const OpProgram early = two_lanes(block(2, 0), block(1, 0));
   const OpResult queued = run(early);
-  CHECK(queued.crews[0].cells[0][0][1].start == 4);
+  CHECK(queued.lockstep_groups[0].scheduled_ops[0][0][1].start == 4);
   CHECK(queued.makespan == 10);
   CHECK(run(lower(early, {}, queued).graph).makespan == 10);
 }
 
-TEST_CASE("lanes of a crew that come to different ops are named") {
-  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, Meets::expert};
+TEST_CASE("lanes of a lockstep group that come to different ops are named") {
+  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, SyncGroup::expert};
   const OpProgram program = two_lanes({{exchange}, {3}}, {{{OpName::router}}, {8}});
   CHECK_THROWS_WITH_AS(run(program),
                        doctest::Contains("lane 0 comes to ep_all_to_all where lane 1 comes to its end"),

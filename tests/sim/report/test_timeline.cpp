@@ -114,7 +114,8 @@ TEST_CASE("an op timeline has a track per rank and stream, nested slices, arrows
     CHECK(static_cast<std::int64_t>(slices) == timeline.slices());
     for (const std::uint64_t flow : content.arriving) CHECK(content.leaving.count(flow) == 1);
     CHECK(content.counts > 0);
-    // On lane 0, stage 0, CP rank 0: one slice of the schedule per cell and step, at the engine's times.
+    // On lane 0, stage 0, CP rank 0: one slice of the schedule per scheduled op and step, at the engine's
+    // times.
     const auto& first = content.slices.at("lane 0/stage 0/cp 0 tp 0/compute");
     std::vector<Slice4> cells;
     for (const Slice4& s : first)

@@ -31,17 +31,18 @@ Layout moe_layout(int data, int context, int pipeline, int expert) {
   return layout;
 }
 
-std::vector<Crew> crews_of(const Step& step, const Layout& layout, const char* schedule, int keep = 1) {
+std::vector<LockstepGroup> lanes_by_group(const Step& step, const Layout& layout, const char* schedule,
+                                          int keep = 1) {
   const Placement placement(layout.order,
                             {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline}, 8);
   StepOptions options;
   options.schedule = &schedule_policy(schedule);
   options.keep = keep;
-  return make_crews(step, 0, layout, placement, options);
+  return make_lockstep_groups(step, 0, layout, placement, options);
 }
 
 // "F1 B1": a stage's ops, those without documents in parentheses.
-std::string text(const CrewLane& lane, int stage) {
+std::string text(const LockstepLane& lane, int stage) {
   std::string out;
   for (const ScheduleOp& op : lane.schedule.ops[static_cast<std::size_t>(stage)]) {
     if (!out.empty()) out += ' ';
@@ -78,7 +79,7 @@ TEST_CASE(
   Layout layout = moe_layout(3, 1, 1, 1);
   layout.zero = 3;
   // 1F1B on one stage is F B F B; the lane without micro-batches is not there.
-  const std::vector<Crew> even = crews_of(step_of({2, 1, 0}), layout, "1f1b");
+  const std::vector<LockstepGroup> even = lanes_by_group(step_of({2, 1, 0}), layout, "1f1b");
   REQUIRE(even.size() == 1);
   REQUIRE(even[0].lanes.size() == 2);
   CHECK(text(even[0].lanes[0], 0) == "F1 B1 F2 B2");
@@ -86,25 +87,26 @@ TEST_CASE(
   // Two dependent chunks with K = 1: D1 F2 B2 R1 B1, so the standalone lane waits with its backward.
   Step chunks = step_of({2, 1});
   for (int i = 0; i < 2; ++i) chunks.lanes[0].micro_batches[static_cast<std::size_t>(i)].chunk = {0, i, 2, 0};
-  const std::vector<Crew> mixed = crews_of(chunks, layout, "state-aware-1f1b");
+  const std::vector<LockstepGroup> mixed = lanes_by_group(chunks, layout, "state-aware-1f1b");
   REQUIRE(mixed.size() == 1);
   CHECK(text(mixed[0].lanes[0], 0) == "D1 F2 B2 R1 B1");
   CHECK(text(mixed[0].lanes[1], 0) == "F1 (F) B1 (F) (B)");
 }
 
 TEST_CASE("With a pipeline shorter lanes get empty micro-batches behind their own") {
-  const std::vector<Crew> crews = crews_of(step_of({3, 1}), moe_layout(2, 1, 2, 2), "1f1b");
-  REQUIRE(crews.size() == 1);
-  CHECK(text(crews[0].lanes[0], 0) == "F1 F2 B1 F3 B2 B3");
-  CHECK(text(crews[0].lanes[1], 0) == "F1 (F) B1 (F) (B) (B)");
-  CHECK(text(crews[0].lanes[1], 1) == "F1 B1 (F) (B) (F) (B)");
+  const std::vector<LockstepGroup> lockstep_groups =
+      lanes_by_group(step_of({3, 1}), moe_layout(2, 1, 2, 2), "1f1b");
+  REQUIRE(lockstep_groups.size() == 1);
+  CHECK(text(lockstep_groups[0].lanes[0], 0) == "F1 F2 B1 F3 B2 B3");
+  CHECK(text(lockstep_groups[0].lanes[1], 0) == "F1 (F) B1 (F) (B) (B)");
+  CHECK(text(lockstep_groups[0].lanes[1], 1) == "F1 B1 (F) (B) (F) (B)");
   // A group of chunks orders its ops otherwise: no common order, so each lane is on its own.
   Step chunks = step_of({2, 2});
   for (int i = 0; i < 2; ++i) chunks.lanes[0].micro_batches[static_cast<std::size_t>(i)].chunk = {0, i, 2, 0};
-  const std::vector<Crew> apart = crews_of(chunks, moe_layout(2, 1, 2, 2), "state-aware-1f1b");
+  const std::vector<LockstepGroup> apart = lanes_by_group(chunks, moe_layout(2, 1, 2, 2), "state-aware-1f1b");
   REQUIRE(apart.size() == 2);
-  CHECK(apart[0].apart);
-  CHECK_FALSE(crews[0].apart);
+  CHECK(apart[0].unsynchronized);
+  CHECK_FALSE(lockstep_groups[0].unsynchronized);
 }
 
 TEST_CASE("A lane that its schedule would refuse alone runs beside a longer one, and its memory is its own") {
@@ -133,18 +135,18 @@ TEST_CASE("A lane that its schedule would refuse alone runs beside a longer one,
   CHECK(peak.parts.total() > models.memory.fixed(peak.stage).total());
 }
 
-TEST_CASE("A crew is the lanes that share an expert group, directly or over others") {
+TEST_CASE("A lockstep group is the lanes that share an expert group, directly or over others") {
   // DP 4 x CP 2: groups of 2 ranks lie inside lanes, of 4 join lanes 0-1 and 2-3, of 8 all.
   const Step step = step_of({1, 1, 1, 1}, 2);
-  CHECK(crews_of(step, moe_layout(4, 2, 1, 2), "1f1b").size() == 4);
-  const std::vector<Crew> two = crews_of(step, moe_layout(4, 2, 1, 4), "1f1b");
+  CHECK(lanes_by_group(step, moe_layout(4, 2, 1, 2), "1f1b").size() == 4);
+  const std::vector<LockstepGroup> two = lanes_by_group(step, moe_layout(4, 2, 1, 4), "1f1b");
   REQUIRE(two.size() == 2);
   CHECK(two[0].lanes[1].lane == 1);
   CHECK(two[1].lanes[0].lane == 2);
   CHECK(two[0].expert_groups == 1);
-  CHECK(crews_of(step, moe_layout(4, 2, 1, 8), "1f1b").size() == 1);
+  CHECK(lanes_by_group(step, moe_layout(4, 2, 1, 8), "1f1b").size() == 1);
   // Lanes of three CP ranks and groups of two: ranks {0,1}, {2,3}, {4,5}: the middle group joins the lanes.
-  const std::vector<Crew> chain = crews_of(step_of({1, 1}, 3), moe_layout(2, 3, 1, 2), "1f1b");
+  const std::vector<LockstepGroup> chain = lanes_by_group(step_of({1, 1}, 3), moe_layout(2, 3, 1, 2), "1f1b");
   REQUIRE(chain.size() == 1);
   CHECK(chain[0].expert_groups == 3);
   CHECK(chain[0].lanes[0].expert_group == std::vector<int>{0, 0, 1});

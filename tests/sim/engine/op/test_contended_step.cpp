@@ -32,7 +32,7 @@ class AllOps final : public OpSink {
 };
 
 template <class Each>
-void for_each_cell(const OpProgram& program, const Each& each) {
+void for_each_scheduled_op(const OpProgram& program, const Each& each) {
   for (std::size_t l = 0; l < program.lanes.size(); ++l)
     for (std::size_t s = 0; s < program.lanes[l].stages.size(); ++s)
       for (std::size_t c = 0; c < program.lanes[l].stages[s].size(); ++c)
@@ -73,10 +73,10 @@ TEST_CASE("With links to spare, all that a contended step tells is that of the s
       CHECK(alone.result().lanes[l].end == shared.result().lanes[l].end);
     }
     CHECK(alone.result().end_begins == shared.result().end_begins);
-    for_each_cell(alone.program(), [&](int l, int s, int c) {
+    for_each_scheduled_op(alone.program(), [&](int l, int s, int c) {
       AllOps one, other;
-      replay_cell(alone.program(), alone.op_options(), alone.result(), l, s, c, one);
-      replay_cell(shared.program(), shared.op_options(), shared.result(), l, s, c, other);
+      replay_scheduled_op(alone.program(), alone.op_options(), alone.result(), l, s, c, one);
+      replay_scheduled_op(shared.program(), shared.op_options(), shared.result(), l, s, c, other);
       REQUIRE(one.events.size() == other.events.size());
       for (std::size_t i = 0; i < one.events.size(); ++i) {
         REQUIRE(one.events[i].rank == other.events[i].rank);
@@ -104,10 +104,10 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
     const PathShares shares = share_path(shared.program(), shared.critical_path());
     CHECK(std::accumulate(shares.by_stream.begin(), shares.by_stream.end(), Picoseconds{0}) ==
           r.times.makespan);
-    // Ops lie inside their cells, one after another on each rank.
-    for_each_cell(shared.program(), [&](int l, int s, int c) {
+    // Ops lie inside their scheduled ops, one after another on each rank.
+    for_each_scheduled_op(shared.program(), [&](int l, int s, int c) {
       AllOps ops;
-      replay_cell(shared.program(), shared.op_options(), shared.result(), l, s, c, ops);
+      replay_scheduled_op(shared.program(), shared.op_options(), shared.result(), l, s, c, ops);
       const auto& lane = shared.result().lanes[static_cast<std::size_t>(l)];
       const auto ranks = static_cast<std::size_t>(
           shared.program().lanes[static_cast<std::size_t>(l)].context * shared.program().tensor);

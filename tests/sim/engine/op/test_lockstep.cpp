@@ -94,7 +94,7 @@ TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the l
     const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
     const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
-    met += program.crews > 0 ? 1 : 0;
+    met += program.lockstep_groups > 0 ? 1 : 0;
     CHECK(op.pipeline_end == stage.times.pipeline);
     CHECK(op.makespan == stage.times.makespan);
     if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);

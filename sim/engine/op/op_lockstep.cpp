@@ -1,4 +1,4 @@
-#include "sim/engine/op/op_crew.h"
+#include "sim/engine/op/op_lockstep.h"
 
 #include <string>
 
@@ -17,20 +17,20 @@ int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
 }
 
 template <bool kJitter>
-class CrewRun {
+class GroupRun {
  public:
-  CrewRun(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-          Picoseconds begin, OpResult& result, std::vector<std::vector<std::vector<Picoseconds>>>& filled)
+  GroupRun(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+           Picoseconds begin, OpResult& result, std::vector<std::vector<std::vector<Picoseconds>>>& filled)
       : program_(program),
         options_(options),
-        crew_(result.crews[at(program.lanes[lanes.front()].crew)]),
+        lockstep_(result.lockstep_groups[at(program.lanes[lanes.front()].lockstep)]),
         network_(at(program.stages) * at(program.tensor), 0),
         speed_(lanes.size()) {
     for (const std::size_t l : lanes)
       lanes_.emplace_back(program, options, l, begin, result.lanes[l], filled[l]);
-    crew_.groups = groups_of(program, lanes);
-    crew_.cells.resize(at(program.stages));
-    crew_.network.resize(at(program.stages));
+    lockstep_.groups = groups_of(program, lanes);
+    lockstep_.scheduled_ops.resize(at(program.stages));
+    lockstep_.network.resize(at(program.stages));
   }
 
   void run() {
@@ -39,38 +39,40 @@ class CrewRun {
   }
 
  private:
-  using Cursor = CellCursor<kJitter, NoObserver>;
+  using Cursor = OpCursor<kJitter, NoObserver>;
 
   bool run_ready(std::size_t stage) {
     bool moved = false;
     while (std::all_of(lanes_.begin(), lanes_.end(), [&](const LaneRun& l) { return l.ready(stage); })) {
-      run_cell(stage);
+      run_scheduled_op(stage);
       for (LaneRun& lane : lanes_) lane.close(stage);
       moved = true;
     }
     return moved;
   }
 
-  void run_cell(std::size_t stage) {
+  void run_scheduled_op(std::size_t stage) {
     Picoseconds* const network = network_.data() + stage * at(program_.tensor);
-    crew_.network[stage].insert(crew_.network[stage].end(), network, network + program_.tensor);
+    lockstep_.network[stage].insert(lockstep_.network[stage].end(), network, network + program_.tensor);
     std::vector<Cursor> cursors;
     cursors.reserve(lanes_.size());
     for (std::size_t l = 0; l < lanes_.size(); ++l) {
       LaneRun& lane = lanes_[l];
       Picoseconds* const clock = lane.open(stage);
-      cursors.emplace_back(lane.context(stage, speed_[l]), lane.cell(stage), clock, lane.buckets(stage),
+      cursors.emplace_back(lane.context(stage, speed_[l]), lane.scheduled(stage), clock, lane.buckets(stage),
                            lane.compute(stage), network, nobody_);
     }
     // A base of its own for the jitter of ops that no single lane owns.
-    const auto place = static_cast<std::uint64_t>(lanes_.front().lane().crew) * at(program_.stages) + stage;
+    const auto place =
+        static_cast<std::uint64_t>(lanes_.front().lane().lockstep) * at(program_.stages) + stage;
     jitter_base_ = ~SplitMix64((place << 24) + lanes_.front().position(stage)).next();
-    std::vector<OpResult::Meeting>& meetings = crew_.cells[stage].emplace_back();
-    while (const OpStep* step = next_meeting(cursors)) meet(*step, cursors, meetings, network);
+    std::vector<OpResult::Synchronization>& synchronizations = lockstep_.scheduled_ops[stage].emplace_back();
+    while (const OpStep* step = next_synchronization(cursors))
+      synchronize(*step, cursors, synchronizations, network);
   }
 
   // All lanes run to their next op that meets others; null when all are through.
-  const OpStep* next_meeting(std::vector<Cursor>& cursors) {
+  const OpStep* next_synchronization(std::vector<Cursor>& cursors) {
     const OpStep* first = nullptr;
     for (std::size_t l = 0; l < cursors.size(); ++l) {
       const OpStep* const step = cursors[l].next();
@@ -85,16 +87,16 @@ class CrewRun {
     return first;
   }
 
-  void meet(const OpStep& step, std::vector<Cursor>& cursors, std::vector<OpResult::Meeting>& meetings,
-            Picoseconds* network) {
-    const std::size_t first = meetings.size();
-    meetings.resize(first + at(crew_.groups));
-    OpResult::Meeting* const of_group = meetings.data() + first;
+  void synchronize(const OpStep& step, std::vector<Cursor>& cursors,
+                   std::vector<OpResult::Synchronization>& synchronizations, Picoseconds* network) {
+    const std::size_t first = synchronizations.size();
+    synchronizations.resize(first + at(lockstep_.groups));
+    OpResult::Synchronization* const of_group = synchronizations.data() + first;
     for (std::size_t l = 0; l < cursors.size(); ++l) {
       const OpLane& lane = lanes_[l].lane();
       const Picoseconds* const duration = cursors[l].durations();
       for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
-        OpResult::Meeting& m = of_group[meeting_group(lane, r, step.meets, program_.tensor)];
+        OpResult::Synchronization& m = of_group[sync_index(lane, r, step.sync, program_.tensor)];
         m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
         if (m.lane >= 0 && cursors[l].clock()[r] <= m.arrived) continue;
         m.arrived = cursors[l].clock()[r];
@@ -102,8 +104,8 @@ class CrewRun {
         m.rank = static_cast<std::int32_t>(r);
       }
     }
-    for (std::size_t g = 0; g < at(crew_.groups); ++g) {
-      OpResult::Meeting& m = of_group[g];
+    for (std::size_t g = 0; g < at(lockstep_.groups); ++g) {
+      OpResult::Synchronization& m = of_group[g];
       Picoseconds duration = m.end;
       if (kJitter) duration = scaled(duration, options_.jitter.factor(jitter_base_ + first + g));
       Picoseconds& busy = network[g % at(program_.tensor)];
@@ -114,14 +116,14 @@ class CrewRun {
     for (std::size_t l = 0; l < cursors.size(); ++l) {
       const OpLane& lane = lanes_[l].lane();
       for (std::size_t r = 0; !step.background && r < at(lane.context) * at(program_.tensor); ++r)
-        cursors[l].clock()[r] = of_group[meeting_group(lane, r, step.meets, program_.tensor)].end;
+        cursors[l].clock()[r] = of_group[sync_index(lane, r, step.sync, program_.tensor)].end;
       cursors[l].pass();
     }
   }
 
   const OpProgram& program_;
   const OpOptions& options_;
-  OpResult::Crew& crew_;
+  OpResult::Lockstep& lockstep_;
   std::vector<LaneRun> lanes_;
   std::vector<Picoseconds> network_;  // by stage and TP coordinate: the last background op ends
   std::vector<std::vector<double>> speed_;
@@ -129,19 +131,20 @@ class CrewRun {
   NoObserver nobody_;
 };
 
-// `network`: by TP coordinate, when the background ops of the cells before have ended.
+// `network`: by TP coordinate, when the background ops of the scheduled ops before have ended.
 template <bool kJitter>
-void replay(const CellContext& context, const OpCell& cell, std::vector<Picoseconds>& clock,
-            const OpResult::Crew& crew, const std::vector<OpResult::Meeting>& meetings,
-            std::vector<Picoseconds> network, SinkObserver& observer) {
-  CellCursor<kJitter, SinkObserver> cursor(context, cell, clock.data(), nullptr, nullptr, network.data(),
-                                           observer);
+void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<Picoseconds>& clock,
+            const OpResult::Lockstep& lockstep,
+            const std::vector<OpResult::Synchronization>& synchronizations, std::vector<Picoseconds> network,
+            SinkObserver& observer) {
+  OpCursor<kJitter, SinkObserver> cursor(context, scheduled, clock.data(), nullptr, nullptr, network.data(),
+                                         observer);
   std::size_t first = 0;
   while (const OpStep* step = cursor.next()) {
     const Place& place = cursor.place();
     for (std::size_t r = 0; r < context.ranks; ++r) {
-      const std::size_t group = meeting_group(context.lane, r, step->meets, context.tensor);
-      const OpResult::Meeting& m = meetings[first + group];
+      const std::size_t group = sync_index(context.lane, r, step->sync, context.tensor);
+      const OpResult::Synchronization& m = synchronizations[first + group];
       observer.on_op({place.run, place.repetition, place.step, static_cast<int>(r), clock[r], m.start, m.end,
                       m.rank, m.lane, static_cast<int>(first + group)});
       if (step->background)
@@ -149,39 +152,39 @@ void replay(const CellContext& context, const OpCell& cell, std::vector<Picoseco
       else
         clock[r] = m.end;
     }
-    first += at(crew.groups);
+    first += at(lockstep.groups);
     cursor.pass();
   }
 }
 
 }  // namespace
 
-void run_crew(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-              Picoseconds begin, OpResult& result,
-              std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
+void run_lockstep(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+                  Picoseconds begin, OpResult& result,
+                  std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
   if (options.jitter.sigma > 0)
-    CrewRun<true>(program, options, lanes, begin, result, filled).run();
+    GroupRun<true>(program, options, lanes, begin, result, filled).run();
   else
-    CrewRun<false>(program, options, lanes, begin, result, filled).run();
+    GroupRun<false>(program, options, lanes, begin, result, filled).run();
 }
 
-void replay_crew_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                      int stage, int cell, OpSink& sink) {
+void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                        int stage, int scheduled, OpSink& sink) {
   std::vector<double> speed;
-  const CellContext context = context_of(program, options, lane, stage, cell, speed);
-  const OpResult::Crew& crew = result.crews[at(program.lanes[at(lane)].crew)];
-  const auto first =
-      result.lanes[at(lane)].start[at(stage)].begin() + static_cast<std::ptrdiff_t>(at(cell) * context.ranks);
+  const OpContext context = context_of(program, options, lane, stage, scheduled, speed);
+  const OpResult::Lockstep& lockstep = result.lockstep_groups[at(program.lanes[at(lane)].lockstep)];
+  const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
+                     static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
   std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
   SinkObserver observer{&sink};
-  const OpCell& what = program.lanes[at(lane)].stages[at(stage)][at(cell)];
-  const auto& meetings = crew.cells[at(stage)][at(cell)];
-  const auto before = crew.network[at(stage)].begin() + std::ptrdiff_t{cell} * program.tensor;
+  const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
+  const auto& synchronizations = lockstep.scheduled_ops[at(stage)][at(scheduled)];
+  const auto before = lockstep.network[at(stage)].begin() + std::ptrdiff_t{scheduled} * program.tensor;
   const std::vector<Picoseconds> network(before, before + program.tensor);
   if (options.jitter.sigma > 0)
-    replay<true>(context, what, clock, crew, meetings, network, observer);
+    replay<true>(context, what, clock, lockstep, synchronizations, network, observer);
   else
-    replay<false>(context, what, clock, crew, meetings, network, observer);
+    replay<false>(context, what, clock, lockstep, synchronizations, network, observer);
 }
 
 }  // namespace equipoise::op_rows

@@ -1,22 +1,22 @@
-// The lanes of a crew inside the op engine. They meet inside cells: at expert-parallel exchanges, and at the
-// gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all stand there,
-// each group's op starts at the time of its last member and takes as long as its longest member says. Which
-// lane is visited first cannot be seen in the result.
+// The lanes of a lockstep group inside the op engine. They meet inside scheduled ops: at expert-parallel
+// exchanges, and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind;
+// when all stand there, each group's op starts at the time of its last member and takes as long as its
+// longest member says. Which lane is visited first cannot be seen in the result.
 #pragma once
 
 #include "sim/engine/op/op_lane_run.h"
 
 namespace equipoise::op_rows {
 
-// A lane's way through one cell, from one op that meets other lanes to the next. `network[t]`: when the last
-// background op of TP coordinate t ends.
+// A lane's way through one scheduled op, from one op that meets other lanes to the next. `network[t]`: when
+// the last background op of TP coordinate t ends.
 template <bool kJitter, class Observer>
-class CellCursor {
+class OpCursor {
  public:
-  CellCursor(const CellContext& at, const OpCell& cell, Picoseconds* clock, Picoseconds* buckets,
-             Picoseconds* compute, const Picoseconds* network, Observer& observer)
+  OpCursor(const OpContext& at, const ScheduledOp& scheduled, Picoseconds* clock, Picoseconds* buckets,
+           Picoseconds* compute, const Picoseconds* network, Observer& observer)
       : at_(at),
-        cell_(cell),
+        scheduled_(scheduled),
         clock_(clock),
         buckets_(buckets),
         compute_(compute),
@@ -26,17 +26,17 @@ class CellCursor {
     scratch_.last.resize(at.ranks);
   }
 
-  // Runs to the next op that meets lanes; null at the end of the cell.
+  // Runs to the next op that meets lanes; null at the end of the scheduled op.
   const OpStep* next() {
-    while (place_.run < cell_.run_count) {
-      const BlockRun& run = at_.lane.runs[cell_.first_run + place_.run];
+    while (place_.run < scheduled_.run_count) {
+      const BlockRun& run = at_.lane.runs[scheduled_.first_run + place_.run];
       const OpBlock& block = at_.lane.blocks[run.block];
       if (place_.repetition == 0 && place_.step == 0)
         rows_ = enter_run<kJitter>(at_, run, compute_, scratch_);
       while (place_.repetition < run.repeat) {
         while (place_.step < block.steps.size()) {
           const OpStep& step = block.steps[place_.step];
-          if (meets_lanes(step.meets)) return &step;
+          if (spans_lanes(step.sync)) return &step;
           if (step.waits)
             wait();
           else
@@ -69,8 +69,8 @@ class CellCursor {
     ++place_.step;
   }
 
-  CellContext at_;
-  const OpCell& cell_;
+  OpContext at_;
+  const ScheduledOp& scheduled_;
   Picoseconds *clock_, *buckets_, *compute_;
   const Picoseconds* network_;
   Observer& observer_;
@@ -80,21 +80,21 @@ class CellCursor {
   std::uint64_t key_ = 0;
 };
 
-// The group of a rank at an op that meets lanes, as an index into OpResult::Crew.
-inline std::size_t meeting_group(const OpLane& lane, std::size_t rank, Meets meets, int tensor) {
+// The group of a rank at an op that meets lanes, as an index into OpResult::Lockstep.
+inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sync, int tensor) {
   const auto t = static_cast<std::size_t>(tensor);
   const std::size_t group =
-      meets == Meets::expert ? static_cast<std::size_t>(lane.expert_group[rank / t]) : std::size_t{0};
+      sync == SyncGroup::expert ? static_cast<std::size_t>(lane.expert_group[rank / t]) : std::size_t{0};
   return group * t + rank % t;
 }
 
 // Runs the lanes to their end.
-void run_crew(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
-              Picoseconds begin, OpResult& result,
-              std::vector<std::vector<std::vector<Picoseconds>>>& filled);
+void run_lockstep(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+                  Picoseconds begin, OpResult& result,
+                  std::vector<std::vector<std::vector<Picoseconds>>>& filled);
 
-// One lane's cell again, from the recorded meetings.
-void replay_crew_cell(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                      int stage, int cell, OpSink& sink);
+// One lane's scheduled op again, from the recorded meetings.
+void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                        int stage, int scheduled, OpSink& sink);
 
 }  // namespace equipoise::op_rows
