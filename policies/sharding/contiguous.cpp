@@ -3,8 +3,8 @@
 // length, the first ranks take one token more. Cost: O(documents + ranks).
 #include <algorithm>
 
-#include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
+#include "policies/sharding/segment_writer.h"
 
 namespace equipoise {
 

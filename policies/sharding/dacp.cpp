@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
+#include "policies/sharding/segment_writer.h"
 #include "policies/skrull/placement.h"
 #include "policies/workload.h"
 

@@ -9,8 +9,8 @@
 // The price is more and shorter segments than per-sequence. Cost: O(documents * c).
 #include <cstdint>
 
-#include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
+#include "policies/sharding/segment_writer.h"
 
 namespace equipoise {
 namespace {

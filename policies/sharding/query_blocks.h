@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "policies/sharding/layout.h"
+#include "policies/sharding/segment_writer.h"
 #include "policies/sharding/sharding.h"
 
 namespace equipoise::sharding {

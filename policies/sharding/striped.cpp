@@ -6,8 +6,8 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "policies/sharding/layout.h"
 #include "policies/sharding/rules.h"
+#include "policies/sharding/segment_writer.h"
 
 namespace equipoise {
 namespace {

@@ -55,7 +55,7 @@ class ModelAttentionCost final : public AttentionCost {
 struct Pricing {
   std::optional<ModelShape> model;
   std::unique_ptr<Profile> profile;
-  std::unique_ptr<Placement> placement;
+  std::unique_ptr<RankGrid> grid;
   std::unique_ptr<Workload> workload;             // of a document, for dacp
   std::unique_ptr<AttentionCost> cost;            // of segments
   const ModelAttentionCost* predicted = nullptr;  // the same where a profile is named
@@ -75,9 +75,9 @@ std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pric
   if (!pricing.profile) throw UserError("--cost profiled: needs --profile, found none");
   Layout layout;
   layout.context = options.ranks;
-  pricing.placement = std::make_unique<Placement>(layout.order, ParallelSizes{.context = options.ranks},
-                                                  pricing.profile->device().gpus_per_node);
-  const LayerCosts costs(model, layout, *pricing.profile, *pricing.placement, {}, {});
+  pricing.grid = std::make_unique<RankGrid>(layout.order, ParallelSizes{.context = options.ranks},
+                                            pricing.profile->device().gpus_per_node);
+  const LayerCosts costs(model, layout, *pricing.profile, *pricing.grid, {}, {});
   std::int64_t tokens = 0;
   for (const std::int64_t length : options.lengths) tokens += length;
   return std::make_unique<ProfiledWorkload>(costs, tokens);

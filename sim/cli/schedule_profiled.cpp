@@ -44,9 +44,9 @@ TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, con
   const Layout layout = layout_for(run, schedule);
   check_layout(model, layout, "schedule");
   const Profile profile = Profile::load(run.profile);
-  const Placement placement(layout.order, {.tensor = layout.tensor, .pipeline = layout.pipeline},
-                            profile.device().gpus_per_node);
-  const LayerCosts costs(model, layout, profile, placement, NetworkRates{}, FrameworkOptions{});
+  const RankGrid grid(layout.order, {.tensor = layout.tensor, .pipeline = layout.pipeline},
+                      profile.device().gpus_per_node);
+  const LayerCosts costs(model, layout, profile, grid, NetworkRates{}, FrameworkOptions{});
   ShardRule rule;  // one CP rank: every rule gives it everything
   rule.fixed = &sharding_policy("per-document");
   StepOptions options;

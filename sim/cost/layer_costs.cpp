@@ -21,19 +21,19 @@ AttentionHeads attention_heads(const ModelShape& m, int tensor, int context) {
 }
 
 LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
-                       const Placement& placement, NetworkRates network, FrameworkOptions framework)
+                       const RankGrid& grid, NetworkRates network, FrameworkOptions framework)
     : model_(model),
       layer_counts_(model.layer_counts()),
       layout_(layout),
       framework_(framework),
       profile_(profile),
-      placement_(placement),
+      grid_(grid),
       attention_(profile, attention_heads(model, layout.tensor, 1), framework.attention_kernel),
       gemm_(profile, layout.precision),
       logits_gemm_(profile, Precision::bf16),
       elementwise_(profile),
       collectives_(profile, network),
-      tp_group_(placement.shape(Axis::tensor)) {
+      tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)
     if (slides(static_cast<LayerKind>(k)))
       sliding_share_ += static_cast<double>(layer_counts_[static_cast<std::size_t>(k)]) / model.layers;
@@ -237,7 +237,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
     Op op{OpName::ep_all_to_all, Stream::ep};
     op.bytes = kBf16Bytes * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
     op.duration = to_picoseconds(
-        collectives_.seconds(Collective::all_to_all, op.bytes, placement_.shape(Axis::expert), use));
+        collectives_.seconds(Collective::all_to_all, op.bytes, grid_.shape(Axis::expert), use));
     ops.push(op);
   };
   if (backward) {

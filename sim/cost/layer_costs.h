@@ -13,7 +13,7 @@
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/framework_options.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 #include "sim/workload/ops.h"
@@ -25,8 +25,8 @@ AttentionHeads attention_heads(const ModelShape& model, int tensor, int context)
 
 class LayerCosts {
  public:
-  LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile,
-             const Placement& placement, NetworkRates network, FrameworkOptions framework);
+  LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
+             NetworkRates network, FrameworkOptions framework);
 
   // The local ops of one layer on a rank that holds `tokens` tokens.
   void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
@@ -74,7 +74,7 @@ class LayerCosts {
   [[nodiscard]] const ModelShape& model() const { return model_; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const Profile& profile() const { return profile_; }
-  [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] const RankGrid& grid() const { return grid_; }
   [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
   [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
   [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
@@ -105,7 +105,7 @@ class LayerCosts {
   Layout layout_;
   FrameworkOptions framework_;
   const Profile& profile_;
-  const Placement& placement_;
+  const RankGrid& grid_;
   AttentionModel attention_;
   std::map<int, AttentionModel> ulysses_attention_;  // by the CP degrees that lanes can have
   GemmModel gemm_;

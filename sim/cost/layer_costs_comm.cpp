@@ -57,7 +57,7 @@ Op LayerCosts::kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse
   Op op{OpName::cp_all_gather, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
   op.duration = to_picoseconds(
-      collectives_.seconds(Collective::all_gather, op.bytes, placement_.context_shape(context), use));
+      collectives_.seconds(Collective::all_gather, op.bytes, grid_.context_shape(context), use));
   return op;
 }
 
@@ -65,7 +65,7 @@ Op LayerCosts::kv_reduce_scatter(std::int64_t gathered_tokens, int context, Rang
   Op op{OpName::cp_reduce_scatter, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
   op.duration = to_picoseconds(
-      collectives_.seconds(Collective::reduce_scatter, op.bytes, placement_.context_shape(context), use));
+      collectives_.seconds(Collective::reduce_scatter, op.bytes, grid_.context_shape(context), use));
   return op;
 }
 
@@ -73,7 +73,7 @@ Op LayerCosts::ring_step(std::int64_t tokens, int context, bool backward, RangeU
   Op op{OpName::cp_ring_step, Stream::cp};
   op.bytes =
       (backward ? 2.0 : 1.0) * as_double(tokens) * as_double(kv_bytes_per_token_);  // K, V and, later, theirs
-  const GroupShape group = placement_.context_shape(context);
+  const GroupShape group = grid_.context_shape(context);
   // Every rank sends to its neighbour at once; where the ring crosses nodes, those hops set the pace.
   const GroupShape hop{2, group.ranks_per_node == group.ranks ? 2 : 1};
   op.duration = to_picoseconds(collectives_.seconds(Collective::send_recv, op.bytes, hop, use));
@@ -89,7 +89,7 @@ Op LayerCosts::ulysses_exchange(std::int64_t tokens, int context, bool output_on
   const double kv_bytes = as_double(tokens) * kv_heads * (model_.head_dim + model_.value_dim()) * kBf16Bytes;
   op.bytes = output_only ? query_bytes * model_.value_dim() : query_bytes * model_.head_dim + kv_bytes;
   op.duration = to_picoseconds(
-      collectives_.seconds(Collective::all_to_all, op.bytes, placement_.context_shape(context), use));
+      collectives_.seconds(Collective::all_to_all, op.bytes, grid_.context_shape(context), use));
   return op;
 }
 
@@ -146,7 +146,7 @@ Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, 
   Op op{OpName::pp_send, Stream::pp};
   op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * kBf16Bytes;
   op.duration = to_picoseconds(
-      collectives_.seconds(Collective::send_recv, op.bytes, placement_.hop_shape(from_stage, to_stage), use));
+      collectives_.seconds(Collective::send_recv, op.bytes, grid_.hop_shape(from_stage, to_stage), use));
   return op;
 }
 

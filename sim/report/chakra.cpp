@@ -338,13 +338,12 @@ class RankWalk {
 
 }  // namespace
 
-ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const Placement& placement,
+ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
                          bool gradients_all_reduced) {
-  const int tensor = placement.sizes().tensor;
+  const int tensor = grid.sizes().tensor;
   std::vector<std::vector<int>> gpus;  // [stage * tensor + t][replica]
   for (int s = 0; s < program.stages; ++s)
-    for (int t = 0; t < tensor; ++t)
-      gpus.push_back(placement.data_context_group(placement.gpu({t, 0, 0, s})));
+    for (int t = 0; t < tensor; ++t) gpus.push_back(grid.data_context_group(grid.gpu({t, 0, 0, s})));
   std::vector<std::size_t> order(program.lanes.size());  // lanes of later barrier groups reuse the GPUs
   for (std::size_t l = 0; l < order.size(); ++l) order[l] = l;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

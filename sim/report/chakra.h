@@ -17,7 +17,7 @@
 #include <string>
 
 #include "sim/engine/op/op_program.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 
@@ -29,7 +29,7 @@ struct ChakraFacts {
 
 // Writes folder/step.GPU.et for every GPU, and folder/comm_groups.json. With folded TP every rank of a TP
 // group gets the group's nodes. Throws UserError where a file cannot be written.
-ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const Placement& placement,
+ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
                          bool gradients_all_reduced);
 
 }  // namespace equipoise

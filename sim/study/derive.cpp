@@ -66,9 +66,9 @@ bool chooses_groups(const PolicyRun& run) {
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
     : layout(l),
-      placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
+      grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
                 gpus_per_node(study.cluster, profile)),
-      costs(study.model, layout, profile, placement, study.cluster.network, study.framework.on(profile)),
+      costs(study.model, layout, profile, grid, study.cluster.network, study.framework.on(profile)),
       memory(study.model, layout, profile, study.framework.on(profile)) {
   check_communication(study, layout, profile);
   if (study.cluster.memory_GB > 0) memory.set_capacity(study.cluster.memory_GB * 1e9);

@@ -15,7 +15,7 @@ struct RunModels {
   RunModels(const Study& study, const Layout& layout, const Profile& profile);
 
   Layout layout;
-  Placement placement;
+  RankGrid grid;
   LayerCosts costs;
   MemoryModel memory;
 };

@@ -77,7 +77,7 @@ PolicyResult describe_row(const Run& run, PlannedRow planned, SimulatedPlan simu
   result.steps = std::move(simulated.steps);
   result.capacity_bytes = models.memory.capacity_bytes();
   result.layout = models.layout;
-  result.gpus_per_node = models.placement.gpus_per_node();
+  result.gpus_per_node = models.grid.gpus_per_node();
   result.metrics =
       measure({run.study.model, models.layout, peak_flops(run.study, models.costs.profile().device()),
                run.documents.batches, plan, result.steps});

@@ -13,8 +13,8 @@ std::size_t at(int index) {
 
 std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
   FabricOptions options;
-  options.gpus = models.placement.gpus();
-  options.gpus_per_node = models.placement.gpus_per_node();
+  options.gpus = models.grid.gpus();
+  options.gpus_per_node = models.grid.gpus_per_node();
   options.nvlink_GBps = models.costs.profile().device().nvlink_GBps;
   options.nic_GBps = nic_GBps(study.cluster, models.costs.profile());
   options.wiring = parse_wiring(study.cluster.topology);
@@ -24,15 +24,15 @@ std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
 
 // Speed by slot of the op program: stage, replica, TP coordinate (one for all of a folded TP group, its
 // slowest).
-std::vector<double> speeds_of(const OpFidelity& op, const Placement& placement) {
+std::vector<double> speeds_of(const OpFidelity& op, const RankGrid& grid) {
   if (op.stragglers.empty()) return {};
-  const ParallelSizes& sizes = placement.sizes();
+  const ParallelSizes& sizes = grid.sizes();
   const int tensor = op.fold_tp && !op.contention ? 1 : sizes.tensor;
   const int replicas = sizes.context * sizes.data;
   std::vector<double> speed(at(sizes.pipeline * replicas * tensor), 1.0);
   for (const auto& [gpu, factor] : op.stragglers) {
-    const RankCoordinates where = placement.coordinates(gpu);
-    const std::vector<int> group = placement.data_context_group(gpu);
+    const RankCoordinates where = grid.coordinates(gpu);
+    const std::vector<int> group = grid.data_context_group(gpu);
     const auto replica = static_cast<int>(std::find(group.begin(), group.end(), gpu) - group.begin());
     double& slot =
         speed[at((where.pipeline * replicas + replica) * tensor + (tensor > 1 ? where.tensor : 0))];
@@ -54,7 +54,7 @@ StepRunner::StepRunner(const Run& run, const ShardRule& rule, const StepOptions&
   OpStepOptions op;
   op.fold_tp = settings.op.fold_tp;
   op.jitter = {settings.op.jitter, settings.op.seed};
-  op.speed = speeds_of(settings.op, models.placement);
+  op.speed = speeds_of(settings.op, models.grid);
   op.fabric = fabric_.get();
   op_ = std::make_unique<OpStepSimulator>(models.costs, rule, options, op, &models.memory);
 }

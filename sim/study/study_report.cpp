@@ -261,24 +261,24 @@ std::string gpus_csv(const StudyResult& result) {
   for (const PolicyResult& p : result.policies) {
     if (p.gpu_compute.empty() || !p.simulated()) continue;
     const Layout& l = p.layout;
-    const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, p.gpus_per_node);
+    const RankGrid grid(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, p.gpus_per_node);
     const double mean = std::accumulate(p.gpu_compute.begin(), p.gpu_compute.end(), 0.0) /
                         static_cast<double>(p.gpu_compute.size());
-    std::vector<double> seconds(static_cast<std::size_t>(placement.gpus()));
+    std::vector<double> seconds(static_cast<std::size_t>(grid.gpus()));
     const auto replicas = static_cast<std::size_t>(l.data * l.context);
     const auto tensor = static_cast<std::size_t>(p.gpu_tensor);
     for (int s = 0; s < l.pipeline; ++s)
       for (int t = 0; t < l.tensor; ++t) {
-        const std::vector<int> group = placement.data_context_group(placement.gpu({t, 0, 0, s}));
+        const std::vector<int> group = grid.data_context_group(grid.gpu({t, 0, 0, s}));
         for (std::size_t r = 0; r < replicas; ++r)
           seconds[static_cast<std::size_t>(group[r])] =
               p.gpu_compute[(static_cast<std::size_t>(s) * replicas + r) * tensor +
                             (tensor > 1 ? static_cast<std::size_t>(t) : 0)];
       }
-    for (int gpu = 0; gpu < placement.gpus(); ++gpu) {
-      const RankCoordinates at = placement.coordinates(gpu);
+    for (int gpu = 0; gpu < grid.gpus(); ++gpu) {
+      const RankCoordinates at = grid.coordinates(gpu);
       const double own = seconds[static_cast<std::size_t>(gpu)];
-      out << csv_cell(p.run.label) << ',' << gpu << ',' << placement.node(gpu) << ',' << at.data << ','
+      out << csv_cell(p.run.label) << ',' << gpu << ',' << grid.node(gpu) << ',' << at.data << ','
           << at.pipeline << ',' << at.context << ',' << at.tensor << ',' << own << ','
           << (mean > 0 ? own / mean : 0) << '\n';
     }

@@ -140,7 +140,7 @@ void write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
     const std::filesystem::path traces = directory / "chakra" / file_name(label);
     std::filesystem::create_directories(traces, error);
     if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
-    write_chakra(traces.string(), runner.op()->program(), models.placement, models.layout.zero == 0);
+    write_chakra(traces.string(), runner.op()->program(), models.grid, models.layout.zero == 0);
   }
   timeline.close();
   if (runner.op() != nullptr)

@@ -50,7 +50,7 @@ struct Job {
   ModelShape model = builtin_model("llama3.1-405b");
   Layout layout;
   Profile profile = Profile::load("h100-sxm");
-  Placement placement;
+  RankGrid grid;
   LayerCosts costs;
   ShardRule shard;
   StepOptions options;
@@ -66,8 +66,8 @@ struct Job {
   }
   explicit Job(int data)
       : layout(layout_of(data)),
-        placement(layout.order, {kTensor, kContext, 1, data, kPipeline}, 8),
-        costs(model, layout, profile, placement, {}, {}),
+        grid(layout.order, {kTensor, kContext, 1, data, kPipeline}, 8),
+        costs(model, layout, profile, grid, {}, {}),
         step(packed_step(data)) {
     shard.fixed = &sharding_policy("per-document");
     options.schedule = &schedule_policy("1f1b");

@@ -9,7 +9,7 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/memory/memory_model.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise::testing {
 
@@ -20,15 +20,15 @@ inline Profile shipped_profile() {
 struct Models {
   explicit Models(const ModelShape& model, const Layout& l, FrameworkOptions framework = {})
       : layout(l),
-        placement(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline}, 8),
-        costs(model, l, profile, placement, NetworkRates{}, framework),
+        grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline}, 8),
+        costs(model, l, profile, grid, NetworkRates{}, framework),
         memory(model, l, profile, framework) {}
-  Models(const Models&) = delete;  // costs and placement refer to their siblings
+  Models(const Models&) = delete;  // costs and grid refer to their siblings
   Models& operator=(const Models&) = delete;
 
   Profile profile = shipped_profile();
   Layout layout;
-  Placement placement;
+  RankGrid grid;
   LayerCosts costs;
   MemoryModel memory;
 };

@@ -22,10 +22,10 @@ std::vector<Picoseconds> times_of(const std::vector<TaskId>& tasks, const std::v
 }  // namespace
 
 ContendedStep::ContendedStep(const OpProgram& program, const OpOptions& options, const OpResult& alone,
-                             const Placement& placement, const Fabric& fabric)
+                             const RankGrid& grid, const Fabric& fabric)
     : program_(program),
       lowered_(lower(program, options, alone)),
-      shared_(run_with_contention(lowered_.graph, traffic_of(lowered_, program, placement, fabric))) {
+      shared_(run_with_contention(lowered_.graph, traffic_of(lowered_, program, grid, fabric))) {
   count_added();
   make_result(alone);
 }

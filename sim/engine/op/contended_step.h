@@ -9,7 +9,7 @@
 #include "sim/engine/op/critical_path.h"
 #include "sim/engine/op/op_lowering.h"
 #include "sim/topology/fabric.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 
@@ -24,7 +24,7 @@ class ContendedStep {
  public:
   // `alone`: the program's run without contention. Throws EngineError.
   ContendedStep(const OpProgram& program, const OpOptions& options, const OpResult& alone,
-                const Placement& placement, const Fabric& fabric);
+                const RankGrid& grid, const Fabric& fabric);
 
   // With RecordedTimes. Buckets keep their order of the run alone.
   [[nodiscard]] const OpResult& result() const { return result_; }

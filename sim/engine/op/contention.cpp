@@ -12,12 +12,12 @@ std::size_t at(int index) {
 
 class Mapper {
  public:
-  Mapper(const OpProgram& program, const Placement& placement, const Fabric& fabric)
+  Mapper(const OpProgram& program, const RankGrid& grid, const Fabric& fabric)
       : program_(program), fabric_(fabric) {
     // GPUs of each (stage, TP coordinate), by replica.
     for (int s = 0; s < program.stages; ++s)
       for (int t = 0; t < program.tensor; ++t)
-        replicas_.push_back(placement.data_context_group(placement.gpu({t, 0, 0, s})));
+        replicas_.push_back(grid.data_context_group(grid.gpu({t, 0, 0, s})));
   }
 
   [[nodiscard]] int gpu(int stage, int replica, int tensor) const {
@@ -67,10 +67,10 @@ class Mapper {
 
 }  // namespace
 
-LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const Placement& placement,
+LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const RankGrid& grid,
                        const Fabric& fabric) {
   LinkTraffic traffic(fabric.capacities());
-  Mapper mapper(program, placement, fabric);
+  Mapper mapper(program, grid, fabric);
   for (TaskId id = 0; id < lowered.origin.size(); ++id) {
     const LoweredTask& task = lowered.origin[id];
     if (task.marker || task.stream == Stream::compute) continue;

@@ -2,18 +2,18 @@
 //
 // Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an
 // all-to-all as much in all. A pipeline transfer takes the route between its two GPUs. Kernels load no link.
-// Groups lie on GPUs as the placement says; gradient buckets and the parameter gather at the end go round all
+// Groups lie on GPUs as the rank grid says; gradient buckets and the parameter gather at the end go round all
 // replicas of a stage.
 #pragma once
 
 #include "sim/engine/graph/event_loop.h"
 #include "sim/engine/op/op_lowering.h"
 #include "sim/topology/fabric.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 
-LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const Placement& placement,
+LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, const RankGrid& grid,
                        const Fabric& fabric);
 
 }  // namespace equipoise

@@ -146,7 +146,7 @@ void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) 
   for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
   for (int group = 0; group <= last_group; ++group)
     for (const LockstepGroup& lockstep :
-         make_lockstep_groups(step, group, costs_.layout(), costs_.placement(), options_)) {
+         make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       for (const LockstepLane& lane : lockstep.lanes) {
         OpLane& out = program.lanes[at(lane.lane)];
         out.lockstep = program.lockstep_groups;

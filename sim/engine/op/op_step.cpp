@@ -32,8 +32,7 @@ StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
   program_ = expander_.expand(step);
   contended_.reset();
   result_ = equipoise::run(program_, op_options_);
-  if (op_.fabric != nullptr)
-    contended_.emplace(program_, op_options_, result_, costs_.placement(), *op_.fabric);
+  if (op_.fabric != nullptr) contended_.emplace(program_, op_options_, result_, costs_.grid(), *op_.fabric);
   StepTimes times = make_times(step, stage.times, stage.work.peak);
   return {std::move(stage.work), std::move(times)};
 }

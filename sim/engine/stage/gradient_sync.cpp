@@ -101,8 +101,8 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
     op.bytes += elements * bytes_each;
     op.duration += to_picoseconds(costs_.collectives().seconds(kind, elements * bytes_each, group, use_));
   };
-  add(held.dense, costs_.placement().data_context_shape());
-  if (held.experts > 0) add(held.experts, costs_.placement().expert_data_shape());
+  add(held.dense, costs_.grid().data_context_shape());
+  if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());
   return op;
 }
 

@@ -21,14 +21,14 @@ constexpr std::array<OpKind, kClasses> kEmptyOp = {OpKind::F, OpKind::B, OpKind:
 
 // The expert-parallel group of each data x context rank of a stage: the lowest rank in it. (The same for
 // every stage and TP coordinate.)
-std::vector<int> expert_groups(const Placement& placement) {
-  const std::vector<int> replicas = placement.data_context_group(placement.gpu({0, 0, 0, 0}));
+std::vector<int> expert_groups(const RankGrid& grid) {
+  const std::vector<int> replicas = grid.data_context_group(grid.gpu({0, 0, 0, 0}));
   std::map<int, int> replica_of;
   for (std::size_t i = 0; i < replicas.size(); ++i) replica_of[replicas[i]] = static_cast<int>(i);
   std::vector<int> group(replicas.size());
   for (std::size_t i = 0; i < replicas.size(); ++i) {
     group[i] = static_cast<int>(i);
-    for (const int gpu : placement.group(Axis::expert, replicas[i])) {
+    for (const int gpu : grid.group(Axis::expert, replicas[i])) {
       const auto member = replica_of.find(gpu);
       if (member != replica_of.end()) group[i] = std::min(group[i], member->second);
     }
@@ -110,8 +110,8 @@ void number_groups(LockstepGroup& lockstep) {
 // The lanes of a group with a micro-batch, with their places and expert groups; schedules are still to be
 // made.
 std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
-                                   const Placement& placement) {
-  const std::vector<int> groups = layout.expert > 1 ? expert_groups(placement) : std::vector<int>{};
+                                   const RankGrid& grid) {
+  const std::vector<int> groups = layout.expert > 1 ? expert_groups(grid) : std::vector<int>{};
   std::vector<LockstepLane> lanes;
   int place = 0;
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
@@ -153,8 +153,8 @@ Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& la
 }
 
 std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
-                                                const Placement& placement, const StepOptions& options) {
-  std::vector<LockstepLane> lanes = lanes_of(step, barrier_group, layout, placement);
+                                                const RankGrid& grid, const StepOptions& options) {
+  std::vector<LockstepLane> lanes = lanes_of(step, barrier_group, layout, grid);
   std::vector<std::size_t> linked(lanes.size(), 0);
   if (!layout.reduces_each_micro_batch()) linked = linked_lanes(lanes);
   std::vector<LockstepGroup> lockstep_groups;

@@ -27,7 +27,7 @@
 #include "policies/plan.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 
@@ -61,7 +61,7 @@ struct LockstepGroup {
 // Lockstep groups of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule
 // does.
 std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
-                                                const Placement& placement, const StepOptions& options);
+                                                const RankGrid& grid, const StepOptions& options);
 
 // Layers of a virtual stage that any of the lockstep group's lanes recomputes in full in its op number
 // `position` on the stage: the others take part in those layers' collectives.

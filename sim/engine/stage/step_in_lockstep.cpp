@@ -32,7 +32,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
     const Picoseconds start = result.times.pipeline;
     std::vector<LockstepMember> members(step.lanes.size());
     for (const LockstepGroup& lockstep :
-         make_lockstep_groups(step, group, costs_.layout(), costs_.placement(), options_)) {
+         make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || lockstep.unsynchronized;
       run_lockstep(lockstep, start, members, result);
     }

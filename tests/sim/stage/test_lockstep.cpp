@@ -33,12 +33,12 @@ Layout moe_layout(int data, int context, int pipeline, int expert) {
 
 std::vector<LockstepGroup> lanes_by_group(const Step& step, const Layout& layout, const char* schedule,
                                           int keep = 1) {
-  const Placement placement(layout.order,
-                            {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline}, 8);
+  const RankGrid grid(layout.order,
+                      {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline}, 8);
   StepOptions options;
   options.schedule = &schedule_policy(schedule);
   options.keep = keep;
-  return make_lockstep_groups(step, 0, layout, placement, options);
+  return make_lockstep_groups(step, 0, layout, grid, options);
 }
 
 // "F1 B1": a stage's ops, those without documents in parentheses.

@@ -101,14 +101,13 @@ inline const Profile& profile() {
 // The prices of a job.
 struct Prices {
   explicit Prices(const Job& job, int gpus_per_node = 8)
-      : placement(
-            job.layout.order,
-            {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data, job.layout.pipeline},
-            gpus_per_node),
-        costs(job.model, job.layout, profile(), placement, {}, job.framework) {}
+      : grid(job.layout.order,
+             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data, job.layout.pipeline},
+             gpus_per_node),
+        costs(job.model, job.layout, profile(), grid, {}, job.framework) {}
   Prices(const Prices&) = delete;
   Prices& operator=(const Prices&) = delete;
-  Placement placement;
+  RankGrid grid;
   LayerCosts costs;
 };
 

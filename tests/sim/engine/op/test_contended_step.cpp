@@ -14,10 +14,10 @@ namespace {
 
 constexpr double kPerPicosecond = 1e-12;
 
-Fabric network_of(const Placement& placement, double nvlink_GBps, double nic_GBps) {
+Fabric network_of(const RankGrid& grid, double nvlink_GBps, double nic_GBps) {
   FabricOptions options;
-  options.gpus = placement.gpus();
-  options.gpus_per_node = placement.gpus_per_node();
+  options.gpus = grid.gpus();
+  options.gpus_per_node = grid.gpus_per_node();
   options.nvlink_GBps = nvlink_GBps;
   options.nic_GBps = nic_GBps;
   return Fabric(options);

@@ -27,10 +27,9 @@ TEST_CASE("stage and op fidelity agree, and the op step is the longest path of i
     const Job job = random_job(seed);
     CAPTURE(seed);
     CAPTURE(job.text);
-    const Placement placement(
-        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
-        8);
-    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const RankGrid grid(job.layout.order,
+                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
+    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
@@ -57,10 +56,9 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
     Job job = random_job(seed);
     job.options.record_gpus = true;
     CAPTURE(job.text);
-    const Placement placement(
-        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
-        8);
-    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const RankGrid grid(job.layout.order,
+                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
+    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
@@ -83,10 +81,9 @@ TEST_CASE("a step at op fidelity reports what the stage engine reports, and stra
     job.options.record_gpus = true;
     job.options.record_ops = true;
     CAPTURE(job.text);
-    const Placement placement(
-        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
-        8);
-    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const RankGrid grid(job.layout.order,
+                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
+    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
     const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
     const StepResult op = OpStepSimulator(costs, job.shard, job.options, {}).run(job.step);
     CHECK(op.times.makespan == stage.times.makespan);
@@ -107,12 +104,11 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
   for (std::uint64_t seed = 400; seed < 412; ++seed) {
     const Job job = random_job(seed);
     CAPTURE(job.text);
-    const Placement placement(
-        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
-        2);
-    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const RankGrid grid(job.layout.order,
+                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 2);
+    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
     FabricOptions network;
-    network.gpus = placement.gpus();
+    network.gpus = grid.gpus();
     network.gpus_per_node = 2;
     network.nvlink_GBps = network.nic_GBps = 1e6;
     const Fabric fast(network);
@@ -128,7 +124,7 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
     const Picoseconds slowed =
         OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan;
     CHECK(slowed >= alone);
-    if (placement.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
+    if (grid.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
   }
 }
 
@@ -158,11 +154,11 @@ TEST_CASE("the parameter gather at the end of a step takes as long as its slowes
     step.lanes[static_cast<std::size_t>(l)].micro_batches.resize(1);
     step.lanes[static_cast<std::size_t>(l)].micro_batches[0].slices = {{l, 0, 512}};
   }
-  const Placement placement(layout.order, {1, 1, 1, 2, 1}, 1);
+  const RankGrid grid(layout.order, {1, 1, 1, 2, 1}, 1);
   const auto seconds = [&](bool hidden_gather) {
     FrameworkOptions framework;
     framework.overlap_param_gather = hidden_gather;
-    const LayerCosts costs(model, layout, profile(), placement, {}, framework);
+    const LayerCosts costs(model, layout, profile(), grid, {}, framework);
     OpStepOptions options;
     options.fabric = &slow;
     return OpStepSimulator(costs, shard, run_by, options).run(step).times.makespan;
@@ -175,10 +171,9 @@ TEST_CASE("the critical path of a real step adds up, and by document to what the
   for (std::uint64_t seed = 500; seed < 520; ++seed) {
     const Job job = random_job(seed);
     CAPTURE(job.text);
-    const Placement placement(
-        job.layout.order, {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline},
-        8);
-    const LayerCosts costs(job.model, job.layout, profile(), placement, {}, job.framework);
+    const RankGrid grid(job.layout.order,
+                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
+    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
     OpStepSimulator simulator(costs, job.shard, job.options, {});
     const StepResult result = simulator.run(job.step);
     const std::vector<PathSegment> path = simulator.critical_path();

@@ -66,12 +66,12 @@ struct Times {
 
 Times run_on(const Hardware& hardware, const Job& job) {
   const Layout& l = job.layout;
-  const Placement placement(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, 4);
+  const RankGrid grid(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, 4);
   FrameworkOptions framework = job.framework;
   framework.gemm_slowdown = hardware.gemm;
   framework.attention_slowdown = hardware.attention;
   framework.elementwise_slowdown = hardware.elementwise;
-  const LayerCosts costs(job.model, l, *hardware.profile, placement, {hardware.nic_GBps, ""}, framework);
+  const LayerCosts costs(job.model, l, *hardware.profile, grid, {hardware.nic_GBps, ""}, framework);
   return {to_seconds(StepSimulator(costs, job.shard, job.options, nullptr).run(job.step).times.makespan),
           to_seconds(OpStepSimulator(costs, job.shard, job.options, {}).run(job.step).times.makespan)};
 }

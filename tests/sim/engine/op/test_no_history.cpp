@@ -154,7 +154,7 @@ TEST_CASE("A step with contention, jitter and slow GPUs equals the same step fro
     const ShardRule rule = shard_by("per-document");
     const StepOptions options = options_of(setting);
     FabricOptions links;
-    links.gpus = models.placement.gpus();
+    links.gpus = models.grid.gpus();
     links.gpus_per_node = 4;
     links.nvlink_GBps = 100;
     links.nic_GBps = 5;
@@ -163,7 +163,7 @@ TEST_CASE("A step with contention, jitter and slow GPUs equals the same step fro
     shared.fabric = &fabric;
     OpStepOptions noisy;
     noisy.jitter = {0.1, 3};
-    noisy.speed.assign(static_cast<std::size_t>(models.placement.gpus()), 1.0);
+    noisy.speed.assign(static_cast<std::size_t>(models.grid.gpus()), 1.0);
     noisy.speed[1] = 0.5;
     for (const OpStepOptions& op : {shared, noisy})
       check_no_history([&] { return OpStepSimulator(models.costs, rule, options, op, &models.memory); },

@@ -7,7 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 using namespace equipoise;
 
@@ -22,7 +22,7 @@ void check_shape(GroupShape found, int ranks, int ranks_per_node) {
 
 TEST_CASE("the default order puts TP inside a node, then CP, DP and pipeline stages") {
   // TP 8 fills a node; CP neighbours are one node apart, so each of 2 CP ranks is in a node of its own.
-  const Placement p("tp-cp-ep-dp-pp", {8, 2, 1, 1, 4}, 8);
+  const RankGrid p("tp-cp-ep-dp-pp", {8, 2, 1, 1, 4}, 8);
   CHECK(p.gpus() == 64);
   CHECK(p.nodes() == 8);
   check_shape(p.shape(Axis::tensor), 8, 8);
@@ -39,39 +39,39 @@ TEST_CASE("the default order puts TP inside a node, then CP, DP and pipeline sta
 
 TEST_CASE("several inner axes share a node") {
   // 2 x 2 x 2 = 8: TP, CP and DP of a stage fill one node of 8.
-  const Placement p("tp-cp-ep-dp-pp", {2, 2, 1, 2, 2}, 8);
+  const RankGrid p("tp-cp-ep-dp-pp", {2, 2, 1, 2, 2}, 8);
   check_shape(p.shape(Axis::tensor), 2, 2);
   check_shape(p.shape(Axis::context), 2, 2);
   check_shape(p.shape(Axis::data), 2, 2);
   check_shape(p.data_context_shape(), 4, 4);
   check_shape(p.shape(Axis::pipeline), 2, 1);
   // Llama 3's order puts the pipeline inside the node and DP outside.
-  const Placement q("tp-cp-pp-dp", {2, 2, 1, 2, 2}, 8);
+  const RankGrid q("tp-cp-pp-dp", {2, 2, 1, 2, 2}, 8);
   check_shape(q.shape(Axis::pipeline), 2, 2);
   check_shape(q.hop_shape(0, 1), 2, 2);
   check_shape(q.shape(Axis::data), 2, 1);
 }
 
 TEST_CASE("TP wider than a node spans two nodes, and a group that straddles a node border counts") {
-  check_shape(Placement("tp-cp-ep-dp-pp", {16, 1, 1, 1, 1}, 8).shape(Axis::tensor), 16, 8);
+  check_shape(RankGrid("tp-cp-ep-dp-pp", {16, 1, 1, 1, 1}, 8).shape(Axis::tensor), 16, 8);
   // TP 3 on nodes of 8: GPUs {6, 7, 8} lie over two nodes, so the slowest group has 2 ranks per node.
-  check_shape(Placement("tp-cp-ep-dp-pp", {3, 1, 1, 8, 1}, 8).shape(Axis::tensor), 3, 2);
+  check_shape(RankGrid("tp-cp-ep-dp-pp", {3, 1, 1, 8, 1}, 8).shape(Axis::tensor), 3, 2);
 }
 
 TEST_CASE("experts are spread over the ranks of CP and DP") {
   // Expert grid: tp 2, ep 4, expert-dp 2*4/4 = 2. GPU 11 = 1 + 2*5: merged index 5 = ep 1, expert-dp 1.
-  const Placement p("tp-cp-ep-dp-pp", {2, 2, 4, 4, 2}, 8);
+  const RankGrid p("tp-cp-ep-dp-pp", {2, 2, 4, 4, 2}, 8);
   CHECK(p.group(Axis::expert, 11) == std::vector<int>{9, 11, 13, 15});
   CHECK(p.expert_data_group(11) == std::vector<int>{3, 11});
   check_shape(p.shape(Axis::expert), 4, 4);
   check_shape(p.expert_data_shape(), 2, 1);
-  CHECK_THROWS_AS(Placement("tp-cp-ep-dp-pp", {2, 2, 3, 4, 2}, 8), UserError);
+  CHECK_THROWS_AS(RankGrid("tp-cp-ep-dp-pp", {2, 2, 3, 4, 2}, 8), UserError);
   // pp between ep and dp: with cp 2 the expert grid would put stages at another stride.
-  CHECK_THROWS_AS(Placement("tp-cp-ep-pp-dp", {1, 2, 8, 4, 2}, 8), UserError);
+  CHECK_THROWS_AS(RankGrid("tp-cp-ep-pp-dp", {1, 2, 8, 4, 2}, 8), UserError);
 }
 
 TEST_CASE("CP groups of another degree are cut from the ranks of CP and DP") {
-  const Placement p("tp-cp-ep-dp-pp", {1, 8, 1, 4, 1}, 8);
+  const RankGrid p("tp-cp-ep-dp-pp", {1, 8, 1, 4, 1}, 8);
   check_shape(p.context_shape(1), 1, 1);
   check_shape(p.context_shape(4), 4, 4);
   check_shape(p.context_shape(16), 16, 8);
@@ -87,7 +87,7 @@ TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPU
     const ParallelSizes sizes{size(), size(), 1, size(), size()};
     const std::string order = axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3];
     CAPTURE(order);
-    const Placement p(order, sizes, static_cast<int>(random.next() % 8 + 1));
+    const RankGrid p(order, sizes, static_cast<int>(random.next() % 8 + 1));
     for (int g = 0; g < p.gpus(); ++g) REQUIRE(p.gpu(p.coordinates(g)) == g);
     for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline}) {
       std::set<int> first_of_group;
@@ -110,10 +110,10 @@ TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPU
 }
 
 TEST_CASE("a wrong order says what is wrong") {
-  CHECK_THROWS_WITH_AS(Placement("tp-xp-dp-pp", {}, 8), doctest::Contains("unknown axis \"xp\""), UserError);
-  CHECK_THROWS_WITH_AS(Placement("tp-cp-dp", {}, 8), doctest::Contains("axis pp missing"), UserError);
-  CHECK_THROWS_WITH_AS(Placement("tp-cp-cp-dp-pp", {}, 8), doctest::Contains("axis cp twice"), UserError);
-  CHECK_THROWS_WITH_AS(Placement("tp-cp-dp-pp", {1, 2, 2, 1, 1}, 8), doctest::Contains("axis ep missing"),
+  CHECK_THROWS_WITH_AS(RankGrid("tp-xp-dp-pp", {}, 8), doctest::Contains("unknown axis \"xp\""), UserError);
+  CHECK_THROWS_WITH_AS(RankGrid("tp-cp-dp", {}, 8), doctest::Contains("axis pp missing"), UserError);
+  CHECK_THROWS_WITH_AS(RankGrid("tp-cp-cp-dp-pp", {}, 8), doctest::Contains("axis cp twice"), UserError);
+  CHECK_THROWS_WITH_AS(RankGrid("tp-cp-dp-pp", {1, 2, 2, 1, 1}, 8), doctest::Contains("axis ep missing"),
                        UserError);
-  CHECK_THROWS_AS(Placement("tp-cp-dp-pp", {0, 1, 1, 1, 1}, 8), UserError);
+  CHECK_THROWS_AS(RankGrid("tp-cp-dp-pp", {0, 1, 1, 1, 1}, 8), UserError);
 }

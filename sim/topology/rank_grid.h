@@ -41,11 +41,11 @@ struct RankCoordinates {
   friend constexpr bool operator==(const RankCoordinates&, const RankCoordinates&) = default;
 };
 
-class Placement {
+class RankGrid {
  public:
   // Throws UserError where the order is no permutation of the axes ("ep" may be left out if expert is 1),
   // a size is below 1, or expert does not fit as said above.
-  Placement(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
+  RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
 
   [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
   [[nodiscard]] int gpus() const { return gpus_; }

@@ -1,4 +1,4 @@
-#include "sim/topology/placement.h"
+#include "sim/topology/rank_grid.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -50,7 +50,7 @@ void require_positive(int size, const char* key) {
 
 }  // namespace
 
-Placement::Placement(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
+RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
     : sizes_(sizes), gpus_per_node_(gpus_per_node) {
   require_positive(sizes.tensor, "parallel.tensor");
   require_positive(sizes.context, "parallel.context");
@@ -105,16 +105,16 @@ Placement::Placement(std::string_view order, const ParallelSizes& sizes, int gpu
   expert_data_shape_ = sizes.expert == 1 ? data_context_shape_ : shape_along(expert_data_);
 }
 
-int Placement::gpu(const RankCoordinates& at) const {
+int RankGrid::gpu(const RankCoordinates& at) const {
   return at.tensor * digits_[0].stride + at.context * digits_[1].stride + at.data * digits_[3].stride +
          at.pipeline * digits_[4].stride;
 }
 
-RankCoordinates Placement::coordinates(int gpu) const {
+RankCoordinates RankGrid::coordinates(int gpu) const {
   return {digits_[0].of(gpu), digits_[1].of(gpu), digits_[3].of(gpu), digits_[4].of(gpu)};
 }
 
-std::vector<int> Placement::group(Axis axis, int gpu) const {
+std::vector<int> RankGrid::group(Axis axis, int gpu) const {
   const Digit& digit = axis == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(axis)];
   const int first = gpu - digit.of(gpu) * digit.stride;
   std::vector<int> members;
@@ -123,7 +123,7 @@ std::vector<int> Placement::group(Axis axis, int gpu) const {
   return members;
 }
 
-std::vector<int> Placement::merged_group(int tensor, int pipeline) const {
+std::vector<int> RankGrid::merged_group(int tensor, int pipeline) const {
   const Digit& context = digits_[static_cast<std::size_t>(Axis::context)];
   const Digit& data = digits_[static_cast<std::size_t>(Axis::data)];
   const bool context_inner = context.stride <= data.stride;
@@ -137,12 +137,12 @@ std::vector<int> Placement::merged_group(int tensor, int pipeline) const {
   return members;
 }
 
-std::vector<int> Placement::data_context_group(int gpu) const {
+std::vector<int> RankGrid::data_context_group(int gpu) const {
   const RankCoordinates at = coordinates(gpu);
   return merged_group(at.tensor, at.pipeline);
 }
 
-std::vector<int> Placement::expert_data_group(int gpu) const {
+std::vector<int> RankGrid::expert_data_group(int gpu) const {
   if (sizes_.expert == 1) return data_context_group(gpu);
   const int first = gpu - expert_data_.of(gpu) * expert_data_.stride;
   std::vector<int> members;
@@ -150,7 +150,7 @@ std::vector<int> Placement::expert_data_group(int gpu) const {
   return members;
 }
 
-GroupShape Placement::shape_along(const Digit& digit) const {
+GroupShape RankGrid::shape_along(const Digit& digit) const {
   int most_nodes = 1;
   for (int gpu = 0; gpu < gpus_; ++gpu) {
     if (digit.of(gpu) != 0) continue;
@@ -168,7 +168,7 @@ GroupShape Placement::shape_along(const Digit& digit) const {
 
 // Groups of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order when DP is
 // the inner axis, so a node counts where it was not seen before in the group.
-GroupShape Placement::merged_shape(int degree) const {
+GroupShape RankGrid::merged_shape(int degree) const {
   int most_nodes = 1;
   std::vector<int> seen(static_cast<std::size_t>(nodes()), -1);
   int group = 0;
@@ -188,14 +188,14 @@ GroupShape Placement::merged_shape(int degree) const {
   return {degree, (degree + most_nodes - 1) / most_nodes};
 }
 
-GroupShape Placement::context_shape(int degree) const {
+GroupShape RankGrid::context_shape(int degree) const {
   const auto found = context_shapes_.find(degree);
   if (found != context_shapes_.end()) return found->second;
   throw UserError("context degree: expected a divisor of context * data = " +
                   std::to_string(sizes_.context * sizes_.data) + ", found " + std::to_string(degree));
 }
 
-GroupShape Placement::hop_shape(int from_stage, int to_stage) const {
+GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {
   const int last = sizes_.pipeline - 1;
   if (to_stage == (from_stage == last ? 0 : from_stage + 1))
     return next_hops_[static_cast<std::size_t>(from_stage)];
@@ -204,7 +204,7 @@ GroupShape Placement::hop_shape(int from_stage, int to_stage) const {
   return hop_between(from_stage, to_stage);
 }
 
-GroupShape Placement::hop_between(int from_stage, int to_stage) const {
+GroupShape RankGrid::hop_between(int from_stage, int to_stage) const {
   if (from_stage == to_stage) return {1, 1};
   const Digit& pipeline = digits_[static_cast<std::size_t>(Axis::pipeline)];
   for (int gpu = 0; gpu < gpus_; ++gpu) {
