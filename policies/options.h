@@ -5,8 +5,8 @@
 
 #include <any>
 #include <cstdint>
+#include <list>
 #include <string_view>
-#include <vector>
 
 namespace equipoise {
 
@@ -50,11 +50,11 @@ struct PackOptions {
   [[nodiscard]] T& of() {
     for (std::any& own : own_)
       if (T* options = std::any_cast<T>(&own)) return *options;
-    return own_.emplace_back(T{}).template emplace<T>();
+    return own_.emplace_back().template emplace<T>();
   }
 
  private:
-  std::vector<std::any> own_;
+  std::list<std::any> own_;  // references stay good when others are added
 };
 
 }  // namespace equipoise
