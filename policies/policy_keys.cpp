@@ -19,10 +19,6 @@ void append_new(const Rows& rows, std::vector<Parameter>& all) {
     if (!holds(all, row.key)) all.push_back(row);
 }
 
-bool has_key(const ShardPolicy& rule, std::string_view key) {
-  return holds(rule.parameters, key) || (rule.places_documents && key == "cost");
-}
-
 }  // namespace
 
 std::span<const PackParameter> pack_parameters() {
@@ -53,6 +49,10 @@ const PackParameter* pack_parameter(std::string_view key) {
 bool has_key(const Policy& policy, std::string_view key) {
   return holds(policy.parameters, key) ||
          std::find(policy.study_keys.begin(), policy.study_keys.end(), key) != policy.study_keys.end();
+}
+
+bool has_key(const ShardPolicy& rule, std::string_view key) {
+  return holds(rule.parameters, key) || (rule.places_documents && key == "cost");
 }
 
 bool is_policy_key(std::string_view key) {

@@ -27,8 +27,9 @@ bool is_policy_key(std::string_view key);
 // Whether `key` means something to this policy, or to this sharding rule. True for keys that concern all.
 bool uses_key(const Policy& policy, std::string_view key);
 bool uses_key(const ShardPolicy& rule, std::string_view key);
-// Whether it stands in the policy's own row.
+// Whether it stands in the own row.
 bool has_key(const Policy& policy, std::string_view key);
+bool has_key(const ShardPolicy& rule, std::string_view key);
 
 // Keys of rules only (remainder, pad, block ...).
 bool is_shard_key(std::string_view key);

@@ -105,6 +105,7 @@ struct ShardPolicy {
   ShardChoice choice = ShardChoice::fixed;
   // Skrull's: documents are placed by their cost under a bucket, which a study derives where it is silent.
   bool places_documents = false;
+  bool deals_tokens = false;  // a segment a token; else a few a document and rank, or a block of queries
 };
 
 std::span<const ShardPolicy> sharding_policies();

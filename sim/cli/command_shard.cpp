@@ -9,6 +9,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "policies/policy_keys.h"
 #include "policies/sharding/kernel_pieces.h"
 #include "policies/workload.h"
 #include "profiler/profile/cost_models.h"
@@ -130,9 +131,9 @@ double most_segments(const ShardCommandOptions& options) {
   const auto documents = static_cast<double>(options.lengths.size());
   double tokens = 0;
   for (const std::int64_t length : options.lengths) tokens += static_cast<double>(length);
-  if (options.policy == "striped") return options.ranks > 1 ? tokens : documents;
-  if (options.policy == "heap-dispatch" || options.policy == "snake")
-    return tokens / static_cast<double>(options.block) + documents;
+  const ShardPolicy& rule = sharding_policy(options.policy);
+  if (rule.deals_tokens) return options.ranks > 1 ? tokens : documents;
+  if (has_key(rule, "block")) return tokens / static_cast<double>(options.block) + documents;
   return std::min(tokens, 2.0 * options.ranks * documents) + options.ranks;
 }
 
