@@ -4,7 +4,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/policy.h"
 #include "sim/schedule/generators.h"
 
 namespace equipoise {

@@ -124,8 +124,7 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
     JsonObject net(*network, where + ".network");
     cluster.network.nic_GBps = net.number("nic_GBps", 0, 0.001, 1e6);
     cluster.network.name = net.text("name", "");
-    constexpr std::string_view kTopologies[] = {"rail", "fat-tree"};
-    cluster.topology = kTopologies[net.choice("topology", 0, kTopologies)];
+    cluster.wiring = static_cast<Wiring>(net.choice("topology", 0, kWiringNames));
     cluster.oversubscription = net.number("oversubscription", 1, 1, 1000);
     net.finish();
     if (cluster.oversubscription != 1)
@@ -137,9 +136,11 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
 }
 
 void read_recompute(const json& node, const std::string& where, Recompute& mode, int& layers) {
-  constexpr std::string_view kModes[] = {"none", "selective", "full", "auto"};
-  constexpr Recompute kMeant[] = {Recompute::none, Recompute::selective, Recompute::full,
+  // Layers are an object.
+  constexpr Recompute kModes[] = {Recompute::none, Recompute::selective, Recompute::full,
                                   Recompute::automatic};
+  constexpr std::string_view kNames[] = {name_of(kModes[0]), name_of(kModes[1]), name_of(kModes[2]),
+                                         name_of(kModes[3])};
   if (node.is_object()) {
     JsonObject object(node, where + ".recompute");
     layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
@@ -150,7 +151,7 @@ void read_recompute(const json& node, const std::string& where, Recompute& mode,
   }
   const json wrapped = {{"recompute", node}};
   JsonObject object(wrapped, where);
-  mode = kMeant[object.choice("recompute", 0, kModes)];
+  mode = kModes[object.choice("recompute", 0, kNames)];
 }
 
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
@@ -170,8 +171,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
   layout.virtual_pipeline = size("virtual_pipeline");
   layout.expert = size("expert");
   layout.count_embedding_and_head = object.flag("count_embedding_and_head", false);
-  constexpr std::string_view kForms[] = {"all-gather", "ring", "ulysses"};
-  layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kForms));
+  layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kContextCommNames));
   layout.zero = static_cast<int>(object.integer("zero", default_zero(framework, layout), 0, 3));
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
   if (object.has("reduce_each_micro_batch"))

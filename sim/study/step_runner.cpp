@@ -17,7 +17,7 @@ std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
   options.gpus_per_node = models.grid.gpus_per_node();
   options.nvlink_GBps = models.costs.profile().device().nvlink_GBps;
   options.nic_GBps = nic_GBps(study.cluster, models.costs.profile());
-  options.wiring = parse_wiring(study.cluster.topology);
+  options.wiring = study.cluster.wiring;
   options.oversubscription = study.cluster.oversubscription;
   return std::make_unique<Fabric>(options);
 }

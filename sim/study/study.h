@@ -16,6 +16,7 @@
 #include "profiler/profile/cost_models.h"
 #include "sim/study/framework.h"
 #include "sim/study/published.h"
+#include "sim/topology/wiring.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 
@@ -65,7 +66,7 @@ struct Cluster {
   std::string profile = "h100-sxm";
   int gpus_per_node = 0;  // 0: the profile's
   NetworkRates network;
-  std::string topology = "rail";
+  Wiring wiring = Wiring::rail;
   double oversubscription = 1;
   double memory_GB = 0;  // of a GPU, where it is not the profile's; 0: the profile's
 };

@@ -20,12 +20,6 @@ void require(bool holds, const std::string& key, const std::string& expected, do
 
 }  // namespace
 
-Wiring parse_wiring(std::string_view text) {
-  if (text == "rail") return Wiring::rail;
-  if (text == "fat-tree") return Wiring::fat_tree;
-  throw UserError("cluster.network.topology: expected rail or fat-tree, found \"" + std::string(text) + "\"");
-}
-
 Fabric::Fabric(const FabricOptions& options) : options_(options) {
   require(options.gpus >= 1, "gpus", "at least 1", options.gpus);
   require(options.gpus_per_node >= 1, "gpus_per_node", "at least 1", options.gpus_per_node);

@@ -19,12 +19,9 @@
 #include <vector>
 
 #include "sim/topology/fair_share.h"
+#include "sim/topology/wiring.h"
 
 namespace equipoise {
-
-enum class Wiring { rail, fat_tree };
-// "rail" or "fat-tree". Throws UserError.
-Wiring parse_wiring(std::string_view text);
 
 struct FabricOptions {
   int gpus = 1;

@@ -92,32 +92,4 @@ int checkpointed_layers(const Layout& layout, int layers) {
   return layout.recompute == Recompute::layers ? layout.recompute_layers : 0;
 }
 
-const char* name_of(ContextComm form) {
-  switch (form) {
-    case ContextComm::all_gather:
-      return "all-gather";
-    case ContextComm::ring:
-      return "ring";
-    case ContextComm::ulysses:
-      return "ulysses";
-  }
-  std::abort();
-}
-
-const char* name_of(Recompute mode) {
-  switch (mode) {
-    case Recompute::none:
-      return "none";
-    case Recompute::selective:
-      return "selective";
-    case Recompute::full:
-      return "full";
-    case Recompute::layers:
-      return "layers";
-    case Recompute::automatic:
-      return "auto";
-  }
-  std::abort();
-}
-
 }  // namespace equipoise

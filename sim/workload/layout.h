@@ -1,8 +1,10 @@
 // How a model is spread over GPUs: the parallel sizes, what is recomputed and how states are sharded.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kernels/precision.h"
@@ -11,8 +13,10 @@
 namespace equipoise {
 
 enum class ContextComm { all_gather, ring, ulysses };
+inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses"};
 // automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
 enum class Recompute { none, selective, full, layers, automatic };
+inline constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "layers", "auto"};
 
 struct Layout {
   int tensor = 1;
@@ -56,8 +60,11 @@ std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout)
 // Layers of a model of `layers` layers that the layout recomputes whole.
 int checkpointed_layers(const Layout& layout, int layers);
 
-// "none", "selective", ... for messages and JSON.
-const char* name_of(ContextComm form);
-const char* name_of(Recompute mode);
+constexpr std::string_view name_of(ContextComm form) {
+  return kContextCommNames[static_cast<std::size_t>(form)];
+}
+constexpr std::string_view name_of(Recompute mode) {
+  return kRecomputeNames[static_cast<std::size_t>(mode)];
+}
 
 }  // namespace equipoise

@@ -100,6 +100,4 @@ TEST_CASE("a network that cannot be is refused") {
   FabricOptions options = hgx();
   options.oversubscription = 0.5;
   CHECK_THROWS_WITH_AS(Fabric{options}, doctest::Contains("cluster.network.oversubscription"), UserError);
-  CHECK_THROWS_AS(parse_wiring("torus"), UserError);
-  CHECK(parse_wiring("fat-tree") == Wiring::fat_tree);
 }
