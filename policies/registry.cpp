@@ -93,7 +93,8 @@ constexpr Policy by_degree(Name name, Name paper, Name summary, Plan (*plan)(con
           .study_keys = study_keys,
           .hard_limit = cp_grid_hard_limit,
           .room_for = room_by_rank,
-          .micro_batch_tokens = cp_grid_micro_batch_tokens};
+          .micro_batch_tokens = cp_grid_micro_batch_tokens,
+          .sizes = kBucketSize};
 }
 constexpr Policy fixed_length(Name name, Name summary, Plan (*plan)(const PackingProblem&),
                               std::span<const PackParameter> parameters) {

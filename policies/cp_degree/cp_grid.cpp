@@ -50,6 +50,9 @@ std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options) {
 
 Room room_by_rank(const PackOptions& options, std::int64_t tokens) {
   const std::int64_t gpus = std::max<std::int64_t>(1, options.gpus);
+  const bool by_bucket =
+      options.of<CpGridOptions>().tokens_per_rank == 0 && options.of<SkrullOptions>().bucket_size > 0;
+  if (by_bucket) return room_by_bucket(options, tokens);
   return room_by<&CpGridOptions::tokens_per_rank>("tokens_per_rank", (tokens + gpus - 1) / gpus, options);
 }
 

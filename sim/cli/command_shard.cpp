@@ -18,6 +18,7 @@
 #include "sim/cost/profiled_workload.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/text_table.h"
+#include "sim/study/run.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {
@@ -71,8 +72,7 @@ std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pric
     throw UserError("--cost " + std::string(kCostKindNames[static_cast<std::size_t>(cost)]) +
                     ": needs --model, found none; --cost quadratic does not");
   const ModelShape& model = *pricing.model;
-  if (cost == CostKind::flops)
-    return std::make_unique<FlopsWorkload>(model.hidden, std::int64_t{model.kv_heads} * model.head_dim);
+  if (cost == CostKind::flops) return std::make_unique<FlopsWorkload>(flops_workload(model));
   if (!pricing.profile) throw UserError("--cost profiled: needs --profile, found none");
   Layout layout;
   layout.context = options.ranks;

@@ -21,7 +21,8 @@ std::int64_t parse_length(std::string_view text, std::string_view option) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;
   std::int64_t value = 0;
   if (!parse_size(text, value) || value < 1 || value > kMost)
-    throw UserError(std::string(option) + ": expected an integer from 1 to 2^31 (K and M allowed), found \"" +
+    throw UserError(std::string(option) +
+                    ": expected an integer from 1 to 2^31 (K, M, k and m allowed), found \"" +
                     std::string(text) + '"');
   return value;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/base/error.h"
+
 namespace equipoise {
 namespace {
 
@@ -37,11 +39,12 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
 
   const double sliding = costs.sliding_share();
   std::vector<QueryKeys> pieces;
+  std::int64_t longest = kLongestMeasured;
   const bool selective = costs.layout().recompute == Recompute::selective;
   for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
     const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
     const auto length = static_cast<std::int64_t>(std::llround(exact));
-    if (length > kLongestMeasured) {  // pairs grow with the square, or with the length under windows alone
+    if (length > longest) {  // pairs grow with the square, or with the length under windows alone
       log_seconds_.push_back(log_seconds_.back() + (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave);
       continue;
     }
@@ -63,8 +66,15 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
       return (selective ? 2 : 1) * forward + backward;
     };
     double mean = 0;
-    if (sliding < 1) mean += (1 - sliding) * one_layer(0);
-    if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
+    try {
+      if (sliding < 1) mean += (1 - sliding) * one_layer(0);
+      if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
+    } catch (const EngineError&) {  // longer than the clock holds
+      if (log_seconds_.empty()) throw;
+      longest = length - 1;
+      --i;
+      continue;
+    }
     const double seconds = mean / static_cast<double>(copies) * layers;
     log_seconds_.push_back(std::log(std::max(seconds, 1e-15)));
   }

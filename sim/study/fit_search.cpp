@@ -114,14 +114,16 @@ std::string more_recompute(const Search& search) {
   return search.first_that_runs(checkpointed_layers(layout, layers) + 1, layers, recompute_layers);
 }
 
-// A smaller value of a size of the policy, the largest that runs of those tried: 15/16, 14/16 .. 1/16 of it.
+// A smaller value of a size of the policy, the largest that runs of those tried: of a count every one down to
+// 1, of tokens 15/16, 14/16 .. 1/16 of it.
 std::string smaller_size(const Search& search, const PackParameter& size) {
-  constexpr std::int64_t kParts = 16;
+  constexpr std::int64_t kMostCounted = 64;
   const auto now = std::get<std::int64_t>(size.get(search.row().run.pack));
-  const auto value = [now](std::int64_t less) {
-    return std::max<std::int64_t>(1, now - now * less / kParts);
+  const std::int64_t parts = now <= kMostCounted ? now : 16;
+  const auto value = [now, parts](std::int64_t less) {
+    return std::max<std::int64_t>(1, now - now * less / parts);
   };
-  return search.first_that_runs(1, kParts - 1, [&](std::int64_t less) {
+  return search.first_that_runs(1, parts - 1, [&](std::int64_t less) {
     return Change{std::string(size.key) + ' ' + std::to_string(value(less)),
                   [&size, smaller = value(less)](Study&, PolicyRun& run) { size.set(run.pack, smaller); }};
   });
@@ -129,7 +131,11 @@ std::string smaller_size(const Search& search, const PackParameter& size) {
 
 std::string smaller_policy_sizes(const Search& search) {
   const PolicyRun& run = search.row().run;
-  for (const std::string_view key : run.policy().sizes) {
+  const std::span<const std::string_view> own = run.policy().sizes;
+  std::vector<std::string_view> keys(own.begin(), own.end());
+  const bool known = std::find(keys.begin(), keys.end(), "bucket_size") != keys.end();
+  if (run.rule().places_documents && run.says("bucket_size") && !known) keys.push_back("bucket_size");
+  for (const std::string_view key : keys) {
     if (is_derived(run, key)) continue;
     const PackParameter& size = *pack_parameter(key);
     if (std::get<std::int64_t>(size.get(run.pack)) < 2) continue;

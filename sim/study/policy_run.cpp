@@ -44,9 +44,9 @@ ParameterValue read_value(JsonObject& object, const Parameter<Options>& row) {
     case ParameterKind::text:
       break;
   }
-  const std::string text = object.text(row.key, "");
-  if (text.empty()) object.fail(row.key, std::string("a string of ") + std::string(row.help));
-  return text;
+  const json* text = object.find(row.key);
+  if (!text->is_string()) object.fail(row.key, "a string of " + std::string(row.help));
+  return text->get<std::string>();
 }
 
 template <class Options>

@@ -168,3 +168,28 @@ TEST_CASE(
   REQUIRE(result.policies[0].metrics.pr);
   CHECK(*result.policies[0].metrics.pr == doctest::Approx(1 - 32769.0 / 32772));  // the next multiple of 4
 }
+
+TEST_CASE("Documents that would take longer than the clock holds do not end a study of short ones") {
+  // The profile's W(d) is tabulated up to 4M tokens whatever the window is.
+  const json file = {{"trace", {{"uniform", 64}}},
+                     {"model", "llama3.1-405b"},
+                     {"cluster", {{"profile", "cpu"}}},
+                     {"framework", {{"preset", "megatron"}, {"attention_slowdown", 10}}},
+                     {"batch", {{"context_window", 64}, {"sequences_per_step", 1}, {"steps", 1}}},
+                     {"policies", {"wlb"}}};
+  CHECK_NOTHROW((void)run(file));
+}
+
+TEST_CASE("A bucket that a row gives is tried smaller, whichever policy or rule reads it") {
+  for (const json& row :
+       {json{{"name", "flexsp"}, {"bucket_size", "1M"}}, json{{"name", "hybrid-cp"}, {"bucket_size", "1M"}},
+        json{{"name", "plain"}, {"shard", "dacp"}, {"bucket_size", "1M"}}}) {
+    json file = small_study_of(row);
+    file["parallel"]["recompute"] = "full";
+    file["cluster"]["memory_GB"] = 3;  // not even the largest stage's states: everything is tried
+    const PolicyResult result = run(file).policies.front();
+    CAPTURE(result.reason);
+    REQUIRE(result.status == RowStatus::oom);
+    CHECK(result.reason.find("nothing tried fits: bucket_size 65536") != std::string::npos);
+  }
+}

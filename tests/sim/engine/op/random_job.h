@@ -86,9 +86,9 @@ inline Job random_job(std::uint64_t seed) {
     job.step.lanes.push_back(lane);
   }
   job.text = job.model.name + ", " + schedule + ", tp " + std::to_string(job.layout.tensor) + ", cp " +
-             std::to_string(job.layout.context) + " " + name_of(job.layout.context_comm) + ", pp " +
-             std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) +
-             ", recompute " + name_of(job.layout.recompute);
+             std::to_string(job.layout.context) + " " + std::string(name_of(job.layout.context_comm)) +
+             ", pp " + std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) +
+             ", recompute " + std::string(name_of(job.layout.recompute));
   vary_layers(seed, job);
   return job;
 }

@@ -57,7 +57,7 @@ TEST_CASE("With links to spare, all that a contended step tells is that of the s
     OpStepOptions options;
     options.fold_tp = false;
     OpStepSimulator alone(prices.costs, job.shard, job.options, options);
-    const Fabric fast = network_of(prices.placement, 1e6, 1e6);
+    const Fabric fast = network_of(prices.grid, 1e6, 1e6);
     options.fabric = &fast;
     OpStepSimulator shared(prices.costs, job.shard, job.options, options);
     const StepResult a = alone.run(job.step), b = shared.run(job.step);
@@ -94,7 +94,7 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
     const Job job = random_job(seed);
     CAPTURE(job.text);
     const Prices prices(job, 2);
-    const Fabric slow = network_of(prices.placement, 20, 0.5);
+    const Fabric slow = network_of(prices.grid, 20, 0.5);
     OpStepOptions options;
     options.fabric = &slow;
     OpStepSimulator shared(prices.costs, job.shard, job.options, options);
@@ -153,7 +153,7 @@ TEST_CASE("What contention adds to a parameter gather is exposed gradient and pa
     job.step.lanes[l].micro_batches[0].slices = {{static_cast<std::int64_t>(l), 0, 512}};
   }
   const Prices prices(job, 1);
-  const Fabric slow = network_of(prices.placement, 450, 0.001);
+  const Fabric slow = network_of(prices.grid, 450, 0.001);
   OpStepOptions options;
   const StepResult alone = OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step);
   options.fabric = &slow;

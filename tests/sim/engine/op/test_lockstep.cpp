@@ -152,7 +152,7 @@ TEST_CASE(
     CAPTURE(job.text);
     const Prices prices(job, 2);
     FabricOptions network;
-    network.gpus = prices.placement.gpus();
+    network.gpus = prices.grid.gpus();
     network.gpus_per_node = 2;
     network.nvlink_GBps = network.nic_GBps = 1e6;
     const Fabric fast(network);
