@@ -3,7 +3,6 @@
 #include "policies/base/names.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/packing/chunkflow.h"
-#include "policies/packing/dealt.h"
 #include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/isf.h"
@@ -24,7 +23,6 @@ using Name = std::string_view;
 constexpr Name kBatch[] = {"context_window", "sequences_per_step"};
 constexpr Name kBatchCost[] = {"context_window", "sequences_per_step", "cost"};
 constexpr Name kSequencesCost[] = {"sequences_per_step", "cost"};
-constexpr Name kSequences[] = {"sequences_per_step"};
 constexpr Name kWindow[] = {"context_window"};
 constexpr Name kWindowCost[] = {"context_window", "cost"};
 constexpr Name kCost[] = {"cost"};
@@ -53,7 +51,6 @@ constexpr auto kHbpKeys = join(kLength, kDrawn, kIsf, kHbp);
 constexpr auto kSkrullKeys = join(kSkrull, kOnlyOversize);
 constexpr auto kRoundRobinKeys = join(kSkrull, kOnlyOversize, kRoundRobin);
 constexpr auto kKarmarkarKarpKeys = join(kBins, kKarmarkarKarp);
-constexpr auto kDealtKeys = join(kBins, kDealt);
 constexpr auto kFlexspKeys = join(kRank, kFlexsp);
 
 // Rows that differ in their name, paper, summary and algorithm only.
@@ -220,12 +217,6 @@ constexpr Policy kPolicies[] = {
      .plan = plan_karmarkar_karp,
      .parameters = kKarmarkarKarpKeys,
      .study_keys = kSequencesCost},
-    {.name = "dealt",
-     .paper = "a toy",
-     .summary = "Documents dealt to the micro-batches in turn",
-     .plan = plan_dealt,
-     .parameters = kDealtKeys,
-     .study_keys = kSequences},
     packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane", plan_multipack,
            kLength),
     packer("dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes",

@@ -47,7 +47,6 @@ constexpr ShardPolicy kPolicies[] = {
      kSimulated, ShardChoice::optimal},
     {"dacp", "Skrull Algorithm 1", "Short documents whole on one rank, long ones distributed", shard_dacp,
      kDacp, ShardChoice::fixed, true},
-    {"mirrored", "a toy", "One run of every document a rank, the last rank first", shard_mirrored},
     {"heap-dispatch", "MagiAttention",
      "Query blocks, largest area first, to the least loaded rank with a slot", shard_heap_dispatch, kBlocks},
     {"snake", "PTRR", "Query blocks sorted by area, dealt in snake order", shard_snake, kBlocks},

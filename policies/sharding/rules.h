@@ -16,6 +16,5 @@ void shard_dacp(const MicroBatch&, int ranks, const ShardOptions&, const Attenti
 void shard_heap_dispatch(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&,
                          Sharding& out);
 void shard_snake(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&, Sharding& out);
-void shard_mirrored(const MicroBatch&, int ranks, const ShardOptions&, const AttentionCost&, Sharding& out);
 
 }  // namespace equipoise

@@ -19,12 +19,6 @@ constexpr StudyOutput kOutputs[] = {
      [](const Study&, const StudyResult& result) { return steps_csv(result); }},
     {"gpus.csv", "compute seconds of every GPU, mean over full steps",
      [](const Study&, const StudyResult& result) { return gpus_csv(result); }},
-    {"labels.txt", "the rows' labels, one a line (a toy)",
-     [](const Study&, const StudyResult& result) {
-       std::string text;
-       for (const PolicyResult& row : result.policies) text += row.run.label + '\n';
-       return text;
-     }},
     {"plan.json", "the plan of every policy", plans_json_text},
 };
 

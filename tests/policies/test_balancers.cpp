@@ -2,7 +2,6 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "policies/packing/dealt.h"
 #include "policies/packing/fixed_greedy.h"
 #include "policies/packing/isf.h"
 #include "policies/packing/wlb.h"
@@ -195,12 +194,4 @@ TEST_CASE("options that make no step are refused") {
   options.of<PackLengthOptions>().pack_length = std::int64_t{1} << 27;
   CHECK_THROWS_WITH_AS(plan_of("bfd", batches, options), doctest::Contains("take at most 67108864"),
                        UserError);
-}
-
-TEST_CASE("dealt gives each micro-batch run_length documents in its turn") {
-  PackOptions options;
-  options.sequences_per_step = 2;
-  options.of<DealtOptions>().run_length = 2;
-  const Plan plan = plan_of("dealt", document_batches({{5, 4, 3, 2, 1}}), options);
-  REQUIRE(ids_of(plan.steps.at(0)) == std::vector<Ids>{{0, 1, 4}, {2, 3}});
 }

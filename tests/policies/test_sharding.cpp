@@ -288,9 +288,3 @@ TEST_CASE("an unknown rule names the nearest one") {
       doctest::Contains("sharding: unknown name \"per-sequense\", did you mean \"per-sequence\"?"),
       UserError);
 }
-
-TEST_CASE("mirrored gives the last rank a document's begin") {
-  const Sharding out = shard("mirrored", micro_batch_of({8}), 2);
-  CHECK(segments(out, 1) == std::vector<Triple>{{0, 0, 4}});
-  CHECK(segments(out, 0) == std::vector<Triple>{{0, 4, 8}});
-}
