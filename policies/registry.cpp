@@ -53,73 +53,67 @@ constexpr auto kRoundRobinKeys = join(kSkrull, kOnlyOversize, kRoundRobin);
 constexpr auto kKarmarkarKarpKeys = join(kBins, kKarmarkarKarp);
 constexpr auto kFlexspKeys = join(kRank, kFlexsp);
 
-// Rows that differ in their name, paper, summary and algorithm only.
-constexpr Policy packer(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
-                        std::span<const PackParameter> parameters) {
-  return {.name = name,
-          .paper = paper,
-          .summary = summary,
-          .sees_whole_set = true,
-          .plan = plan,
-          .parameters = parameters,
-          .study_keys = kBatch,
-          .hard_limit = pack_length,
-          .room_for = room_by_pack_length,
-          .micro_batch_tokens = pack_length};
+using Keys = std::span<const PackParameter>;
+using Algorithm = Plan (*)(const PackingProblem&);
+
+constexpr Policy row_of(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+  Policy row;
+  row.name = name;
+  row.paper = paper;
+  row.summary = summary;
+  row.plan = plan;
+  row.parameters = parameters;
+  return row;
 }
-constexpr Policy skrull(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
-                        std::span<const PackParameter> parameters) {
-  return {.name = name,
-          .paper = paper,
-          .summary = summary,
-          .batches = BatchKind::documents,
-          .plan = plan,
-          .parameters = parameters,
-          .study_keys = kCost,
-          .hard_limit = skrull_hard_limit,
-          .room_for = room_by_bucket,
-          .derives = Derives::bucket_size,
-          .micro_batch_tokens = skrull_micro_batch_tokens,
-          .sizes = kBucketSize};
+
+// Families whose rows differ in no more than these.
+constexpr Policy packer(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+  Policy row = row_of(name, paper, summary, plan, parameters);
+  row.sees_whole_set = true;
+  row.study_keys = kBatch;
+  row.hard_limit = pack_length;
+  row.room_for = room_by_pack_length;
+  row.micro_batch_tokens = pack_length;
+  return row;
 }
-constexpr Policy by_degree(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
-                           std::span<const PackParameter> parameters, std::span<const Name> study_keys) {
-  return {.name = name,
-          .paper = paper,
-          .summary = summary,
-          .batches = BatchKind::documents,
-          .plan = plan,
-          .parameters = parameters,
-          .study_keys = study_keys,
-          .hard_limit = cp_grid_hard_limit,
-          .room_for = room_by_rank,
-          .micro_batch_tokens = cp_grid_micro_batch_tokens,
-          .sizes = kBucketSize};
+constexpr Policy skrull(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+  Policy row = row_of(name, paper, summary, plan, parameters);
+  row.batches = BatchKind::documents;
+  row.study_keys = kCost;
+  row.hard_limit = skrull_hard_limit;
+  row.room_for = room_by_bucket;
+  row.derives = Derives::bucket_size;
+  row.micro_batch_tokens = skrull_micro_batch_tokens;
+  row.sizes = kBucketSize;
+  return row;
 }
-constexpr Policy fixed_length(Name name, Name summary, Plan (*plan)(const PackingProblem&),
-                              std::span<const PackParameter> parameters) {
-  return {.name = name,
-          .paper = "WLB-LLM 4.1",
-          .summary = summary,
-          .plan = plan,
-          .parameters = parameters,
-          .study_keys = kBatch,
-          .hard_limit = micro_batch_capacity,
-          .room_for = room_by_window};
+constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, Keys parameters,
+                           std::span<const Name> study_keys) {
+  Policy row = row_of(name, paper, summary, plan, parameters);
+  row.batches = BatchKind::documents;
+  row.study_keys = study_keys;
+  row.hard_limit = cp_grid_hard_limit;
+  row.room_for = room_by_rank;
+  row.micro_batch_tokens = cp_grid_micro_batch_tokens;
+  row.sizes = kBucketSize;
+  return row;
 }
-constexpr Policy variable_length(Name name, Name paper, Name summary, Plan (*plan)(const PackingProblem&),
-                                 std::span<const PackParameter> parameters) {
-  return {.name = name,
-          .paper = paper,
-          .summary = summary,
-          .plan = plan,
-          .parameters = parameters,
-          .study_keys = kBatchCost,
-          .hard_limit = max_tokens,
-          .room_for = room_by_max_tokens,
-          .derives = Derives::max_tokens,
-          .micro_batch_tokens = given_max_tokens,
-          .sizes = kMaxTokensSize};
+constexpr Policy fixed_length(Name name, Name summary, Algorithm plan, Keys parameters) {
+  Policy row = row_of(name, "WLB-LLM 4.1", summary, plan, parameters);
+  row.study_keys = kBatch;
+  row.hard_limit = micro_batch_capacity;
+  row.room_for = room_by_window;
+  return row;
+}
+constexpr Policy variable_length(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+  Policy row = row_of(name, paper, summary, plan, parameters);
+  row.study_keys = kBatchCost;
+  row.hard_limit = max_tokens;
+  row.room_for = room_by_max_tokens;
+  row.derives = Derives::max_tokens;
+  row.micro_batch_tokens = given_max_tokens;
+  row.sizes = kMaxTokensSize;
+  return row;
 }
 constexpr Policy placing(Policy row) {
   row.shard = "per-document";
