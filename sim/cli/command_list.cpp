@@ -28,21 +28,28 @@ struct Row {
   nlohmann::ordered_json options = {};  // of a policy: its keys, as the JSON Schema has them, with defaults
 };
 
+// Null where a value outside of the range stands for what the help says: from the window, from memory.
 template <class Options>
-nlohmann::ordered_json default_of(const Parameter<Options>& row) {
-  const ParameterValue value = row.get({});
+nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& defaults) {
+  const ParameterValue value = row.get(defaults);
+  if (const auto* number = std::get_if<std::int64_t>(&value);
+      number != nullptr && row.kind != ParameterKind::choice)
+    if (*number < row.least || *number > row.most) return nullptr;
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && list->empty())
+    return nullptr;
+  if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->empty()) return nullptr;
   if (row.kind == ParameterKind::choice) return row.choices[static_cast<std::size_t>(std::get<0>(value))];
   return std::visit([](const auto& held) { return nlohmann::ordered_json(held); }, value);
 }
 
 template <class Options>
-nlohmann::ordered_json options_of(std::span<const Parameter<Options>> rows) {
+nlohmann::ordered_json options_of(std::span<const Parameter<Options>> rows, const Options& defaults) {
   static const nlohmann::ordered_json kSchema = policy_schema_properties();
   nlohmann::ordered_json options = nlohmann::ordered_json::object();
   for (const Parameter<Options>& row : rows) {
     nlohmann::ordered_json& option = options[std::string(row.key)];
     option = kSchema.at(std::string(row.key));
-    option["default"] = default_of(row);
+    option["default"] = default_of(row, defaults);
   }
   return options;
 }
@@ -51,12 +58,12 @@ std::vector<Row> policy_rows() {
   std::vector<Row> rows;
   for (const Policy& p : packing_policies())
     rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary),
-                    options_of(p.parameters)});
+                    options_of(p.parameters, PackOptions())});
   for (const Preset& p : presets())
     rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
   for (const ShardPolicy& p : sharding_policies())
     rows.push_back({std::string(p.name), "sharding", std::string(p.paper), std::string(p.summary),
-                    options_of(p.parameters)});
+                    options_of(p.parameters, default_sharding())});
   return rows;
 }
 

@@ -73,6 +73,12 @@ std::span<const Preset> presets() {
   return kPresets;
 }
 
+ShardOptions default_sharding() {
+  ShardOptions sharding;
+  sharding.pad = Pad::tail;
+  return sharding;
+}
+
 CostKind cost_kind(const PolicyRun& run) {
   if (run.cost) return *run.cost;
   return run.rule().places_documents ? CostKind::flops : run.policy().cost;
@@ -83,7 +89,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   JsonObject object(named, where);
   PolicyRun run;
   run.pack = study.batch;
-  run.sharding.pad = Pad::tail;  // a study's windows need not be multiples of 2 x CP
+  run.sharding = default_sharding();
   run.name = object.text("name", "");
   if (run.name.empty()) object.fail("name", "the name of a policy");
   run.label = run.name;

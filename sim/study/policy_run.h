@@ -14,6 +14,9 @@ class JsonObject;
 // Throws UserError naming `where` and the key.
 PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, const Study& study);
 
+// Sharding as a study has it where it says nothing: its windows need not be multiples of 2 x CP.
+ShardOptions default_sharding();
+
 // What prices a row's documents for packing: what it says, else what its policy takes (specs: Skrull's Eq. 13
 // for Skrull's, the profile for all others).
 CostKind cost_kind(const PolicyRun& run);
