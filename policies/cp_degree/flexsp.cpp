@@ -74,22 +74,21 @@ std::vector<MicroBatch> micro_batches_of(const FlexspProblem& problem, const Fle
 }  // namespace
 
 Plan plan_flexsp(const PackingProblem& packing) {
+  const bool exact = packing.options.of<FlexspOptions>().exact;
   const CpGrid grid = CpGrid::of(packing.options);
   Plan plan;
   int unproven = 0;
   for (const GlobalBatch& batch : packing.batches) {
     std::vector<std::uint32_t> order;
     const FlexspProblem problem = problem_of(batch, grid, packing.workload, order);
-    const FlexspSolution solution = packing.options.of<FlexspOptions>().exact
-                                        ? flexsp_exact(problem, kExactNodes)
-                                        : flexsp_heuristic(problem);
+    const FlexspSolution solution = exact ? flexsp_exact(problem, kExactNodes) : flexsp_heuristic(problem);
     unproven += solution.proven ? 0 : 1;
     Step step;
     for (std::size_t g = 0; g < solution.layout.size(); ++g)
       step.lanes.push_back({solution.layout[g], micro_batches_of(problem, solution, g, batch, order), 0});
     plan.steps.push_back(std::move(step));
   }
-  if (packing.options.of<FlexspOptions>().exact && unproven > 0) {
+  if (exact && unproven > 0) {
     plan.notes.push_back("flexsp: " + std::to_string(unproven) + " of " + std::to_string(plan.steps.size()) +
                          " steps are not proven optimal within " + std::to_string(kExactNodes) + " nodes");
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "policies/base/error.h"
 
@@ -38,21 +39,16 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   linear_ = to_seconds(linear) / static_cast<double>(tokens * context);
 
   const double sliding = costs.sliding_share();
-  std::vector<QueryKeys> pieces;
-  std::int64_t longest = kLongestMeasured;
   const bool selective = costs.layout().recompute == Recompute::selective;
-  for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
-    const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
-    const auto length = static_cast<std::int64_t>(std::llround(exact));
-    if (length > longest) {  // pairs grow with the square, or with the length under windows alone
-      log_seconds_.push_back(log_seconds_.back() + (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave);
-      continue;
-    }
+  // Attention of one document in all layers; nothing where that is longer than is measured, or than the clock
+  // holds (a large model on a slow device).
+  const auto priced = [&](std::int64_t length) -> std::optional<double> {
+    if (length > kLongestMeasured) return std::nullopt;
     // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
     const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
     const std::int64_t copies =
         std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
-    pieces.clear();
+    std::vector<QueryKeys> pieces;
     for (std::int64_t c = 0; c < copies; ++c) {
       pieces.push_back({queries, queries});
       pieces.push_back({queries, std::max<std::int64_t>(queries, length)});
@@ -65,18 +61,24 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
           std::max(0.0, to_seconds(costs.attention_backward(pieces, use, reach).duration) - launch);
       return (selective ? 2 : 1) * forward + backward;
     };
-    double mean = 0;
     try {
+      double mean = 0;
       if (sliding < 1) mean += (1 - sliding) * one_layer(0);
       if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
-    } catch (const EngineError&) {  // longer than the clock holds
-      if (log_seconds_.empty()) throw;
-      longest = length - 1;
-      --i;
-      continue;
+      return mean / static_cast<double>(copies) * layers;
+    } catch (const EngineError&) {
+      return std::nullopt;
     }
-    const double seconds = mean / static_cast<double>(copies) * layers;
-    log_seconds_.push_back(std::log(std::max(seconds, 1e-15)));
+  };
+  // Beyond what has a price pairs grow with the square, or with the length under windows alone.
+  const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
+  bool measured = true;
+  for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
+    const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
+    const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
+    measured = seconds.has_value();
+    if (!measured && i == 0) throw EngineError("attention to one token is longer than the clock holds");
+    log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
   }
 }
 
