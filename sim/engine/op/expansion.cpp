@@ -64,8 +64,16 @@ std::vector<Op> copy_of(const OpList& list) {
   return {list.ops().begin(), list.ops().end()};
 }
 
-void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket = kNoBucket) {
-  if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket});
+void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket, std::int32_t layer) {
+  if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket, layer});
+}
+
+BlockRole role_of(std::size_t part) {
+  if (part < kForward)
+    return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::embedding_forward) + part);
+  if (part >= kNothing) return BlockRole::none;
+  return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::layer_forward) +
+                                (part - kForward) / kLayerKinds);
 }
 
 }  // namespace
@@ -85,6 +93,11 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
     std::size_t before = 0;
     for (std::size_t local = 0; local < v / pipeline; ++local) before += buckets[local].size();
     first_bucket_.push_back(static_cast<std::int32_t>(before));
+  }
+  std::int32_t layer = 0;
+  for (const int layers : layers_of_stages(costs.model(), costs.layout())) {
+    first_layer_.push_back(layer);
+    layer += layers;
   }
 }
 
@@ -199,6 +212,10 @@ void StepExpander::add_shared_blocks(OpLane& out) {
 void StepExpander::add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out) {
   const std::size_t first = out.blocks.size();
   out.blocks.resize(first + kParts);
+  for (std::size_t part = 0; part < kParts; ++part) {
+    out.blocks[first + part].role = role_of(part);
+    out.blocks[first + part].micro_batch = static_cast<std::int32_t>(first / kParts);
+  }
   const auto c = at(cost.ranks);
   const auto end_block = [&](std::size_t part, const std::function<void(std::int64_t)>& fill) {
     std::vector<std::vector<Op>> lists(c);
@@ -316,6 +333,7 @@ struct StepExpander::Runs {
   const StepExpander& expander;
   OpLane& out;
   std::size_t micro_batch;
+  std::int32_t first_layer;         // the virtual stage's
   std::int32_t bucket = kNoBucket;  // the virtual stage's first, if the op fills its buckets
   bool reduces = false;             // gradients, as soon as they are there
 
@@ -324,15 +342,23 @@ struct StepExpander::Runs {
   void done(const WalkPart& part) const {
     if (reduces) expander.push_shared(out, reduce_of(part.part));
   }
-  // `index`: of the first of `repeat` layers among those of the part.
-  void push(std::size_t block, const WalkPart& part, int repeat = 1, int index = 0) const {
+  // `index`: of the first of `repeat` layers among those of the part, in the order of the walk. `local`:
+  // which of the virtual stage's layers that is.
+  void push(std::size_t block, const WalkPart& part, int repeat = 1, int index = 0,
+            int local = kNoLayer) const {
     push_run(out, block_of(micro_batch, block), repeat,
-             bucket == kNoBucket ? kNoBucket : bucket + part.bucket + index);
+             bucket == kNoBucket ? kNoBucket : bucket + part.bucket + index, layer(local));
   }
+  [[nodiscard]] std::int32_t layer(int local) const {
+    return local == kNoLayer ? kNoLayer : first_layer + local;
+  }
+  static int last_of(const WalkPart& part) { return part.first + part.layers - 1; }
 };
 
 struct StepExpander::ForwardRuns : Runs {
-  void work(const WalkPart& part) const { push(forward_of(part.part), part, part.layers); }
+  void work(const WalkPart& part) const {
+    push(forward_of(part.part), part, part.layers, 0, is_layer(part.part) ? part.first : kNoLayer);
+  }
 };
 
 // From the last layer to the first; the recomputed ones are the stage's first.
@@ -347,21 +373,22 @@ struct StepExpander::BackwardRuns : Runs {
     const std::size_t backward = (split ? kInputGradient : kBackward) + k;
     // Layers that nobody recomputes repeat one block.
     const int plain = part.layers - part.recomputed_of(most_recomputed);
-    push(backward, part, plain);
+    push(backward, part, plain, 0, last_of(part));
     for (int i = plain; i < part.layers; ++i) {
-      const int layer = part.first + part.layers - 1 - i;
-      if (layer < recomputed)
-        push_run(out, block_of(micro_batch, kForward + k), 1);
+      const int local = last_of(part) - i;
+      if (local < recomputed)
+        push_run(out, block_of(micro_batch, kForward + k), 1, kNoBucket, layer(local));
       else if (is_moe(kind_of(part.part)) && expander.costs_.layout().expert > 1)
         expander.push_shared(out, kExchange);
-      push(backward, part, 1, i);
+      push(backward, part, 1, i, local);
     }
   }
 };
 
 struct StepExpander::WeightRuns : Runs {
   void work(const WalkPart& part) const {
-    if (is_layer(part.part)) return push(kWeightGradient + index_of(part.part), part, part.layers);
+    if (is_layer(part.part))
+      return push(kWeightGradient + index_of(part.part), part, part.layers, 0, last_of(part));
     if (bucket != kNoBucket) push(kNothing, part);
   }
 };
@@ -408,7 +435,7 @@ void StepExpander::add_scheduled_ops(std::span<const MicroBatch> micro_batches, 
       const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
       if (reducing) push_shared(out, kWait);
       reducing = op.kind == gradient_op && reduces_at_once(bucket);
-      const Runs runs{*this, out, j, bucket, reducing};
+      const Runs runs{*this, out, j, first_layer_[at(v)], bucket, reducing};
       const bool each = gradients_.shards_parameters() || reducing;
       if (op.kind == OpKind::W) {
         walk_stage(walks_.weights(v), each, WeightRuns{runs});

@@ -73,6 +73,7 @@ class StepExpander {
   GradientSync gradients_;
   std::uint32_t shared_block_ = 0;  // of the lane at hand: first of those that all micro-batches share
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
+  std::vector<std::int32_t> first_layer_;   // by virtual stage: of the model's
   std::array<std::vector<LayerOps>, kLayerKinds> memo_;
   OpList before_, after_;
   RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity

@@ -47,12 +47,29 @@ struct OpStep {
   double flops = 0;
 };
 
+// What the ops of a block compute. Engines do not ask; whoever runs them for real does.
+enum class BlockRole : std::uint8_t {
+  none,  // collectives between lanes, or nothing
+  embedding_forward,
+  embedding_backward,
+  head_forward,
+  head_backward,
+  layer_forward,
+  layer_backward,
+  layer_input_gradient,  // a backward in two halves
+  layer_weight_gradient
+};
+inline constexpr std::int32_t kNoMicroBatch = -1;
+inline constexpr std::int32_t kNoLayer = -1;
+
 // A run of ops that all ranks of a lane execute in step.
 struct OpBlock {
   std::vector<OpStep> steps;
   // [step * context + CP rank]; equal over the CP ranks that meet. What meets other lanes takes as long as
   // its longest member says.
   std::vector<Picoseconds> durations;
+  BlockRole role = BlockRole::none;
+  std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
 };
 
 inline constexpr int kNoLockstep = -1;
@@ -64,6 +81,9 @@ struct BlockRun {
   std::uint32_t block = 0;          // in OpLane::blocks
   std::uint32_t repeat = 1;         // layers
   std::int32_t bucket = kNoBucket;  // repetition i completes the gradients of bucket + i (last backward only)
+  // Of the model, that of the first repetition: a forward's go up, those of backward and weight gradients
+  // down.
+  std::int32_t layer = kNoLayer;
 };
 
 // One op of the schedule on one stage.
