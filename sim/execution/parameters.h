@@ -1,0 +1,53 @@
+// The parameters of a LLaMA-like model: their names as a Hugging Face state dict has them, their shapes, and
+// their initial values. An element's value depends on seed, tensor name and place in the whole tensor and on
+// nothing else. So every rank makes its own shard (rows, or a piece of every row), and all layouts start from
+// the same model.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/workload/model.h"
+
+namespace equipoise::execution {
+
+inline constexpr double kNormEpsilon = 1e-5;  // of every RMSNorm
+inline constexpr double kRopeBase = 10000.0;
+
+struct Tensor {
+  std::string name;
+  std::int64_t rows = 0;     // outputs of a projection, tokens of the embedding; 1 for a norm
+  std::int64_t columns = 0;  // inputs
+  bool norm = false;         // starts near 1, not around 0
+
+  [[nodiscard]] std::int64_t elements() const { return rows * columns; }
+};
+
+// The tensors of a layer in inventory order.
+enum class LayerTensor : std::uint8_t { input_norm, q, k, v, o, post_norm, gate, up, down };
+inline constexpr int kLayerTensors = 9;
+
+// All tensors: the embedding, layer by layer those of LayerTensor, the final norm, and the head unless tied.
+std::vector<Tensor> inventory(const ModelShape& model);
+
+// Places in the inventory. A tied head is the embedding.
+inline constexpr std::size_t kEmbeddingIndex = 0;
+std::size_t layer_index(int layer, LayerTensor tensor);
+std::size_t final_norm_index(const ModelShape& model);
+std::size_t head_index(const ModelShape& model);
+
+// Throws UserError naming what is not a dense LLaMA: experts, latent attention, windows, biases, a plain FFN.
+void check_runnable(const ModelShape& model);
+
+// Elements [first, first + out.size()) of the tensor, counted row-major in the whole tensor. Matrices are
+// uniform around 0 with variance 1 / columns, so that activations and gradients keep their size from layer to
+// layer; norms are uniform in 1 +- 1/4, so that a norm that is left out or swapped shows.
+void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, std::span<float> out);
+
+// The nearest bf16 value, ties to even.
+float rounded_to_bf16(float value);
+
+}  // namespace equipoise::execution
