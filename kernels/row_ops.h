@@ -100,19 +100,72 @@ struct Adam {
   void* weights = nullptr;
 };
 
+// Rows of an embedding table by token. The table is the vocabulary's shard [first_token, first_token +
+// tokens_here); rows of tokens outside it become zero, so that the shards' results add up.
+struct Embedding {
+  Rows shape;
+  std::int64_t first_token = 0;
+  std::int64_t tokens_here = 0;
+  const std::int32_t* tokens = nullptr;  // (rows)
+  const void* table = nullptr;           // (tokens_here, columns)
+  void* out = nullptr;
+};
+
+// `table_gradient` (tokens_here, columns) is added to, in the order of the rows: the same call gives the same
+// bits. Rows of tokens outside the shard go nowhere.
+struct EmbeddingBackward {
+  Rows shape;
+  std::int64_t first_token = 0;
+  std::int64_t tokens_here = 0;
+  const std::int32_t* tokens = nullptr;  // (rows)
+  const void* out_gradient = nullptr;
+  void* table_gradient = nullptr;
+};
+
+// Joins two attentions of the same queries over disjoint keys, in place: afterwards `out` (rows, heads,
+// head_dim) and `log_sum` (rows, heads) are those over the keys of both. A log_sum of -infinity says that a
+// side saw no key: its rows of `out` or `part` are not read and may hold anything.
+struct AttentionMerge {
+  std::int64_t rows = 0;
+  int heads = 0;
+  int head_dim = 0;
+  void* out = nullptr;
+  float* log_sum = nullptr;
+  const void* part = nullptr;
+  const float* part_log_sum = nullptr;
+};
+
 // A call of any of them: what a backend runs.
-using RowCall = std::variant<RmsNorm, ResidualAdd, Rope, Swiglu, CrossEntropy, Adam, RmsNormBackward,
-                             SwigluBackward, CrossEntropyBackward>;
+using RowCall =
+    std::variant<RmsNorm, ResidualAdd, Rope, Swiglu, CrossEntropy, Adam, Embedding, AttentionMerge,
+                 RmsNormBackward, SwigluBackward, CrossEntropyBackward, EmbeddingBackward>;
 
 // What a profile has a table of times for: a row op with both of its passes, or a copy.
-enum class Elementwise { rms_norm, residual_add, rope, swiglu, cross_entropy, copy, optimizer };
+enum class Elementwise {
+  rms_norm,
+  residual_add,
+  rope,
+  swiglu,
+  cross_entropy,
+  copy,
+  optimizer,
+  embedding,
+  attention_merge
+};
 
 struct ElementwiseKind {
   std::string_view name;         // the key of its table in a profile, and of its samples
   bool in_every_profile = true;  // the simulator asks for it; else a profile may do without
 };
-inline constexpr std::array<ElementwiseKind, 7> kElementwise{
-    {{"rms_norm"}, {"residual_add"}, {"rope"}, {"swiglu"}, {"cross_entropy"}, {"copy"}, {"optimizer"}}};
+inline constexpr std::array<ElementwiseKind, 9> kElementwise{{{"rms_norm"},
+                                                              {"residual_add"},
+                                                              {"rope"},
+                                                              {"swiglu"},
+                                                              {"cross_entropy"},
+                                                              {"copy"},
+                                                              {"optimizer"},
+                                                              {"embedding", false},
+                                                              {"attention_merge", false}}};
 
 inline constexpr auto kElementwiseNames = [] {
   std::array<std::string_view, kElementwise.size()> names;
@@ -158,10 +211,13 @@ inline constexpr std::array<RowOp, std::variant_size_v<RowCall>> kRowOps{{
     row<CrossEntropy>("cross_entropy", Elementwise::cross_entropy, Pass::forward, 1, 0, RowWidth::vocabulary),
     // Beside gradient and weights: master and two moments, read and written.
     row<Adam>("adam_step", Elementwise::optimizer, Pass::forward, 2, 24, RowWidth::flat),
+    row<Embedding>("embedding", Elementwise::embedding, Pass::forward, 2),
+    row<AttentionMerge>("attention_merge", Elementwise::attention_merge, Pass::forward, 3),
     row<RmsNormBackward>("rms_norm_backward", Elementwise::rms_norm, Pass::backward, 3),
     row<SwigluBackward>("swiglu_backward", Elementwise::swiglu, Pass::backward, 5),
     row<CrossEntropyBackward>("cross_entropy_backward", Elementwise::cross_entropy, Pass::backward, 2, 0,
                               RowWidth::vocabulary),
+    row<EmbeddingBackward>("embedding_backward", Elementwise::embedding, Pass::backward, 3),
 }};
 static_assert([] {
   for (std::size_t i = 0; i < kRowOps.size(); ++i)

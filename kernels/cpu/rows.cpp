@@ -196,6 +196,55 @@ void run(const CrossEntropyBackward& call) {
   }
 }
 
+void run(const Embedding& call) {
+  const Rows shape = call.shape;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::int64_t token = call.tokens[row] - call.first_token;
+    float* out = to(call.out) + row * shape.columns;
+    if (token < 0 || token >= call.tokens_here) {
+      for_vectors(shape.columns, [&](auto, auto write) { write(out, broadcast(0.0F)); });
+      continue;
+    }
+    const float* entry = in(call.table) + token * shape.columns;
+    for_vectors(shape.columns, [&](auto read, auto write) { write(out, read(entry)); });
+  }
+}
+
+void run(const EmbeddingBackward& call) {
+  const Rows shape = call.shape;
+  for (std::int64_t row = 0; row < shape.rows; ++row) {
+    const std::int64_t token = call.tokens[row] - call.first_token;
+    if (token < 0 || token >= call.tokens_here) continue;
+    const float* gradient = in(call.out_gradient) + row * shape.columns;
+    float* entry = to(call.table_gradient) + token * shape.columns;
+    for_vectors(shape.columns, [&](auto read, auto write) { write(entry, read(entry) + read(gradient)); });
+  }
+}
+
+void run(const AttentionMerge& call) {
+  for (std::int64_t i = 0; i < call.rows * call.heads; ++i) {
+    const float mine = call.log_sum[i];
+    const float other = call.part_log_sum[i];
+    if (other == -__builtin_inff()) continue;
+    float* out = to(call.out) + i * call.head_dim;
+    const float* part = in(call.part) + i * call.head_dim;
+    if (mine == -__builtin_inff()) {
+      call.log_sum[i] = other;
+      for_vectors(call.head_dim, [&](auto read, auto write) { write(out, read(part)); });
+      continue;
+    }
+    const float highest = mine > other ? mine : other;
+    const float own_weight = __builtin_expf(mine - highest);
+    const float part_weight = __builtin_expf(other - highest);
+    const float total = own_weight + part_weight;
+    call.log_sum[i] = highest + __builtin_logf(total);
+    const float own_share = own_weight / total;
+    const float part_share = part_weight / total;
+    for_vectors(call.head_dim,
+                [&](auto read, auto write) { write(out, read(out) * own_share + read(part) * part_share); });
+  }
+}
+
 // One function a row op, in the order of kRowOps. Everything here has internal linkage: a function of the
 // standard library that this file instantiated would be shared with the copies for other instruction sets.
 using Kernel = void (*)(const void* call);
