@@ -48,6 +48,7 @@ enum class OpName : std::uint8_t {
   dp_all_gather,
   optimizer
 };
+inline constexpr std::size_t kOpNames = static_cast<std::size_t>(OpName::optimizer) + 1;
 const char* name_of(OpName op);
 const char* name_of(Stream stream);
 

@@ -1,0 +1,65 @@
+// The ops of one transformer layer on one rank, called one by one in the op program's order: that of
+// LayerCosts::forward_ops and backward_ops with the CP exchanges between.
+#pragma once
+
+#include <array>
+
+#include "sim/execution/linear.h"
+#include "sim/execution/micro_batch_run.h"
+#include "sim/execution/rank_context.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise::execution {
+
+class LayerOps {
+ public:
+  // `rope`: device table of angles by position. `selective`: attention's forward runs again in the backward.
+  LayerOps(const RankContext& rank, const float* rope) : rank_(rank), rope_(rope) {}
+
+  // `hidden` is the layer's input and becomes its output; rows of this TP rank.
+  void begin_forward(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
+  void forward(OpName op);
+  // `hidden` is the gradient of the layer's output and becomes that of its input. `split`: weight gradients wait
+  // for an op of their own.
+  void begin_backward(MicroBatchRun& run, int layer, Part& part, Memory& hidden, bool split);
+  void backward(OpName op);
+  void begin_weight_gradients(MicroBatchRun& run, int layer, Part& part);
+  void weight_gradient();
+  // After the last op of each.
+  void end_forward();
+  void end_backward();
+
+ private:
+  // How often an op of this name came in the layer.
+  int next(OpName op) { return count_[static_cast<std::size_t>(op)]++; }
+  void begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
+  void norm(std::size_t shard, const Memory& x, Memory& inverse, Memory& out);
+  void norm_backward(std::size_t shard, const Memory& x, const Memory& inverse, const Memory& gradient);
+  Memory gathered(const Memory& rows, std::int64_t width);
+  void gather(std::int64_t width);
+  void scatter(std::int64_t width);
+  void wait_for_weights(WeightProducts products) { layer_->waiting.push_back(std::move(products)); }
+  void qkv();
+  void rotate(bool inverse, const Memory& query, const Memory& keys);
+  void input_gradient(int number);
+  void qkv_gradient();
+  void attend();
+  void synchronize();
+
+  const RankContext& rank_;
+  const float* rope_;
+  MicroBatchRun* run_ = nullptr;
+  LayerRun* layer_ = nullptr;
+  Part* part_ = nullptr;
+  Memory* hidden_ = nullptr;
+  int layer_number_ = 0;
+  bool is_backward_ = false;
+  std::array<int, kOpNames> count_{};
+  int syncs_ = 0, attentions_ = 0;
+  // What goes from op to op. `all`: rows of the CP rank that a GEMM reads or has made; `norm_in`: rows of the TP
+  // rank that a norm has made or reads.
+  Memory all_, rows_, norm_gradient_, middle_gradient_, activated_gradient_, gate_up_gradient_;
+  AttentionGradient attention_gradient_;
+};
+
+}  // namespace equipoise::execution

@@ -1,0 +1,88 @@
+// Device memory of a rank's activations. What is given back is kept for the next request of the same size
+// class, since a step asks for the same sizes again and again and fresh memory costs page faults.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace equipoise::execution {
+
+// A piece of device memory, shared by all who hold it: activations are kept by the backward that needs them.
+class Memory {
+ public:
+  Memory() = default;
+  explicit operator bool() const { return block_ != nullptr; }
+  [[nodiscard]] void* data() const { return block_ ? block_->data : nullptr; }
+  [[nodiscard]] float* floats() const { return static_cast<float*>(data()); }
+  [[nodiscard]] std::int32_t* integers() const { return static_cast<std::int32_t*>(data()); }
+  void reset() { block_.reset(); }
+
+ private:
+  friend class MemoryPool;
+  struct Block {
+    void* data = nullptr;
+    std::size_t bytes = 0;
+    class MemoryPool* pool = nullptr;
+    Block(void* d, std::size_t b, MemoryPool* p) : data(d), bytes(b), pool(p) {}
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
+    ~Block();
+  };
+  std::shared_ptr<Block> block_;
+};
+
+// One per rank, used by one thread. Outlives every Memory that it gave.
+class MemoryPool {
+ public:
+  explicit MemoryPool(kernels::Backend& backend) : backend_(backend) {}
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+  ~MemoryPool() {
+    for (auto& [bytes, blocks] : free_)
+      for (void* block : blocks) backend_.release(block);
+  }
+
+  // Uninitialised. Throws std::bad_alloc.
+  [[nodiscard]] Memory take(std::size_t bytes) {
+    const std::size_t size = size_class(bytes);
+    std::vector<void*>& blocks = free_[size];
+    void* data = nullptr;
+    if (blocks.empty()) {
+      data = backend_.allocate(size);
+      held_bytes_ += size;
+    } else {
+      data = blocks.back();
+      blocks.pop_back();
+    }
+    Memory memory;
+    memory.block_ = std::make_shared<Memory::Block>(data, size, this);
+    return memory;
+  }
+  [[nodiscard]] std::size_t held_bytes() const { return held_bytes_; }
+
+ private:
+  friend struct Memory::Block;
+  // Four classes an octave: at most a quarter is left over.
+  static std::size_t size_class(std::size_t bytes) {
+    const std::size_t least = bytes < 256 ? 256 : bytes;
+    const std::size_t step = std::bit_floor(least) / 4;
+    return (least + step - 1) / step * step;
+  }
+  void give_back(void* data, std::size_t bytes) { free_[bytes].push_back(data); }
+
+  kernels::Backend& backend_;
+  std::unordered_map<std::size_t, std::vector<void*>> free_;
+  std::size_t held_bytes_ = 0;
+};
+
+inline Memory::Block::~Block() {
+  pool->give_back(data, bytes);
+}
+
+}  // namespace equipoise::execution
