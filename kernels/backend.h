@@ -86,15 +86,21 @@ class Backend {
   // Keeps the device busy for this long by its own clock (on a CPU, the thread's CPU time): tests the timer.
   virtual void spin(double seconds) = 0;
   virtual void copy(void* target, const void* source, std::size_t bytes) = 0;
+  virtual void clear(void* target, std::size_t bytes) = 0;  // to zero
 
   // Softmax scale is 1 / sqrt(head_dim). `log_sum` is (query rows, query_heads): log of the softmax
   // denominator in units of the scaled scores, which the backward pass needs. Rows outside every piece are
   // not written by the forward pass. The backward pass writes gradients of rows inside pieces and sums over
-  // pieces that share keys; rows outside pieces become zero in the `query_rows` and `key_rows` rows that the
-  // plan was made for.
+  // pieces that share keys; the other rows up to the last that a piece reaches, and up to `rows` where that
+  // is more, become zero. A plan of no pieces is fine: its forward pass does nothing, its backward pass
+  // clears.
+  //
+  // `out` and `log_sum` of a backward call may be those over more keys than the pieces hold (AttentionMerge):
+  // then its gradients are the pieces' part, and those of all parts add up to the whole.
   [[nodiscard]] virtual std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
                                                                       std::span<const Piece> pieces,
-                                                                      Pass pass) = 0;
+                                                                      Pass pass,
+                                                                      const AttentionRows& rows = {}) = 0;
   virtual void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
                                  void* out, float* log_sum) = 0;
   virtual void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,

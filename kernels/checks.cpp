@@ -32,7 +32,11 @@ std::vector<AttentionCase> attention_cases() {
           {"short queries, long keys", {{0, 5, 0, 260}}},
           // Rank 0 of 2 under per-document sharding of documents of 200 and 93 tokens: first and last chunks.
           {"context-parallel chunks that share keys",
-           {{0, 50, 0, 50}, {50, 50, 0, 200}, {100, 24, 200, 24}, {124, 23, 200, 93}}}};
+           {{0, 50, 0, 50}, {50, 50, 0, 200}, {100, 24, 200, 24}, {124, 23, 200, 93}}},
+          {"one full block of fewer keys than queries", {{0, 150, 0, 70, true}}},
+          // A step of ring attention: own keys by a causal piece, others' by full ones, keys shared.
+          {"causal and full pieces",
+           {{0, 70, 0, 70}, {70, 90, 0, 33, true}, {160, 5, 33, 200, true}, {165, 20, 40, 66}}}};
 }
 
 std::string describe(const AttentionShape& shape, const char* what) {

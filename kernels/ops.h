@@ -29,18 +29,28 @@ struct AttentionShape {
   int kv_heads = 1;
 };
 
-// One piece of a packed variable-length causal attention call: rows of the packed query buffer against rows
-// of the packed key/value buffer, aligned bottom-right: query i of the piece sees keys 0 .. keys - queries +
-// i. A context-parallel chunk of a document has keys > queries. Pieces may share key rows (two chunks of one
-// document on one rank), never query rows.
+// One piece of a packed variable-length attention call: rows of the packed query buffer against rows of the
+// packed key/value buffer. A causal piece is aligned bottom-right: query i of it sees keys 0 .. keys -
+// queries + i. A context-parallel chunk of a document has keys > queries. A full piece has no mask, every
+// query sees every key: a block of keys from before the queries, as ring attention meets it. Pieces may share
+// key rows (two chunks of one document on one rank), never query rows.
 struct Piece {
   std::int64_t query_begin = 0;  // row of the query buffer
   std::int64_t queries = 0;      // >= 1
   std::int64_t key_begin = 0;    // row of the key and value buffers
-  std::int64_t keys = 0;         // >= queries
+  std::int64_t keys = 0;         // >= queries, or >= 1 of a full piece
+  bool full = false;
 };
 
-constexpr std::int64_t causal_pairs(const Piece& piece) {
+// Rows of the buffers of an attention call, where they are more than its pieces reach.
+struct AttentionRows {
+  std::int64_t query = 0;
+  std::int64_t key = 0;
+};
+
+// Of a query and a key that it sees.
+constexpr std::int64_t pairs_of(const Piece& piece) {
+  if (piece.full) return piece.queries * piece.keys;
   return piece.queries * (piece.keys - piece.queries) + piece.queries * (piece.queries + 1) / 2;
 }
 

@@ -26,6 +26,10 @@ void check_piece(const Piece& piece, std::size_t index) {
   if (piece.query_begin < 0 || piece.key_begin < 0)
     throw std::invalid_argument(where + "a negative first row");
   if (piece.queries < 1) throw std::invalid_argument(where + std::to_string(piece.queries) + " queries");
+  if (piece.full) {
+    if (piece.keys < 1) throw std::invalid_argument(where + std::to_string(piece.keys) + " keys");
+    return;
+  }
   if (piece.keys < piece.queries) {
     throw std::invalid_argument(where + std::to_string(piece.keys) + " keys for " +
                                 std::to_string(piece.queries) +

@@ -1,4 +1,4 @@
-// Blocked causal attention over one piece, forward and backward, in f32.
+// Blocked attention over one piece, causal or full, forward and backward, in f32.
 //
 // The idea is FlashAttention's (arXiv 2205.14135, algorithms 1 and 4, with the loop order of arXiv
 // 2307.08691): the score matrix exists one tile at a time, and a running maximum and denominator make the
@@ -47,9 +47,14 @@ void transpose_block(const float* source, std::ptrdiff_t row, int keys, int head
   }
 }
 
+// Keys that the piece's first `queries` queries see together.
+std::int64_t keys_seen_by(const Piece& piece, std::int64_t queries) {
+  return piece.full ? piece.keys : piece.keys - piece.queries + queries;
+}
+
 // Keys of the block [first_key, first_key + kTile) that query `i` of the piece sees.
 int visible_in_block(const Piece& piece, std::int64_t i, std::int64_t first_key) {
-  const std::int64_t visible = piece.keys - piece.queries + i + 1 - first_key;
+  const std::int64_t visible = keys_seen_by(piece, i + 1) - first_key;
   return visible < 0 ? 0 : least(visible, kTile);
 }
 
@@ -135,7 +140,7 @@ void forward_tile(const AttentionInputs& in, const Piece& piece, int head, std::
     tile.denominator[i] = 0;
     for (int c = 0; c < d; c += kLanes) store(tile.out + i * d + c, broadcast(0.0F));
   }
-  const std::int64_t keys_seen = piece.keys - piece.queries + first_query + rows;
+  const std::int64_t keys_seen = keys_seen_by(piece, first_query + rows);
   for (std::int64_t first_key = 0; first_key < keys_seen; first_key += kTile) {
     const int keys = least(keys_seen - first_key, kTile);
     const int columns = columns_for(keys);
@@ -314,8 +319,8 @@ void attention_backward(const AttentionBackwardInputs& all, const Piece& piece, 
       transpose_block(in.value + at, key_row, keys, d, tile.transposed_values);
       for (int c = 0; c < kTile * d; ++c) tile.dk[c] = tile.dv[c] = 0;
       // The first query that sees first_key, moved down to its tile's first row.
-      const std::int64_t sees = first_key - (piece.keys - piece.queries);
-      const std::int64_t first_query = sees > 0 ? sees / kTile * kTile : 0;
+      const std::int64_t unseeing = piece.full ? 0 : first_key - (piece.keys - piece.queries);
+      const std::int64_t first_query = unseeing > 0 ? unseeing / kTile * kTile : 0;
       for (int i = 0; i < group; ++i) {
         for (std::int64_t query = first_query; query < piece.queries; query += kTile) {
           backward_tile(packed_head(i), piece, d, query, first_key, keys, tile);

@@ -122,9 +122,13 @@ class CpuBackend : public Backend {
   void copy(void* target, const void* source, std::size_t bytes) override {
     std::memcpy(target, source, bytes);
   }
+  void clear(void* target, std::size_t bytes) override {
+    if (bytes > 0) std::memset(target, 0, bytes);
+  }
 
   [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
-                                                              std::span<const Piece> pieces, Pass) override {
+                                                              std::span<const Piece> pieces, Pass,
+                                                              const AttentionRows& rows) override {
     validate_attention(shape, pieces);
     std::int64_t queries = 0;
     std::int64_t keys = 0;
@@ -135,8 +139,8 @@ class CpuBackend : public Backend {
     auto plan = std::make_unique<CpuAttentionPlan>(kernels_.attention_workspace(shape, queries, keys));
     plan->shape = shape;
     plan->pieces.assign(pieces.begin(), pieces.end());
-    plan->query_rows = query_rows_of(pieces);
-    plan->key_rows = key_rows_of(pieces);
+    plan->query_rows = std::max(rows.query, query_rows_of(pieces));
+    plan->key_rows = std::max(rows.key, key_rows_of(pieces));
     return plan;
   }
 
@@ -158,9 +162,9 @@ class CpuBackend : public Backend {
     const auto head_bytes = static_cast<std::size_t>(mine.shape.head_dim) * sizeof(float);
     const auto query_bytes = static_cast<std::size_t>(mine.query_rows * mine.shape.query_heads) * head_bytes;
     const auto key_bytes = static_cast<std::size_t>(mine.key_rows * mine.shape.kv_heads) * head_bytes;
-    std::memset(gradients.query, 0, query_bytes);
-    std::memset(gradients.key, 0, key_bytes);
-    std::memset(gradients.value, 0, key_bytes);
+    clear(gradients.query, query_bytes);
+    clear(gradients.key, key_bytes);
+    clear(gradients.value, key_bytes);
     for (const Piece& piece : mine.pieces) {
       kernels_.attention_backward(all, piece, mine.workspace, static_cast<float*>(gradients.query),
                                   static_cast<float*>(gradients.key), static_cast<float*>(gradients.value));

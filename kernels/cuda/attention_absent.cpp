@@ -12,7 +12,7 @@ constexpr const char* kReason = "this program was built without cuDNN attention"
 
 struct AttentionGraph::Graph {};
 
-DeclaredAttention declared_for(const AttentionShape&, Pass, std::int64_t, std::int64_t, std::int64_t,
+DeclaredAttention declared_for(const AttentionShape&, Pass, bool, std::int64_t, std::int64_t, std::int64_t,
                                std::int64_t, std::int64_t) {
   return {};
 }

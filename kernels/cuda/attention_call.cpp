@@ -11,11 +11,19 @@ std::vector<Piece> by_query_row(std::span<const Piece> pieces) {
   return sorted;
 }
 
+std::vector<std::vector<Piece>> by_mask(std::span<const Piece> pieces) {
+  std::vector<std::vector<Piece>> kinds(2);
+  for (const Piece& piece : by_query_row(pieces)) kinds[piece.full ? 1 : 0].push_back(piece);
+  kinds.erase(std::remove_if(kinds.begin(), kinds.end(), [](const auto& kind) { return kind.empty(); }),
+              kinds.end());
+  return kinds;
+}
+
 std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces) {
   std::vector<std::vector<Piece>> rounds;
   for (const Piece& piece : by_query_row(pieces)) {
     const auto fits = [&](const std::vector<Piece>& round) {
-      return round.back().key_begin + round.back().keys <= piece.key_begin;
+      return round.back().full == piece.full && round.back().key_begin + round.back().keys <= piece.key_begin;
     };
     const auto round = std::find_if(rounds.begin(), rounds.end(), fits);
     if (round == rounds.end()) {

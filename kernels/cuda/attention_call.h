@@ -1,6 +1,7 @@
-// Which pieces go into one cuDNN call, and in which order. The forward pass takes all at once. The backward
-// pass writes gradients of keys, and two pieces of one call that share keys would overwrite each other's, so
-// pieces are dealt into rounds within which no key row occurs twice; gradients of later rounds are added.
+// Which pieces go into one cuDNN call, and in which order. A call has one mask, so causal and full pieces go
+// to different ones. Of either kind the forward pass takes all at once. The backward pass writes gradients of
+// keys, and two pieces of one call that share keys would overwrite each other's, so pieces are dealt into
+// rounds within which no key row occurs twice; gradients of later rounds are added.
 //
 // Offsets must ascend inside a backward call, of queries and of keys: with grouped-query attention cuDNN
 // first writes gradients of keys by query head and then sums them head by head in an operation that is told
@@ -17,8 +18,11 @@ namespace equipoise::kernels::cuda {
 
 std::vector<Piece> by_query_row(std::span<const Piece> pieces);
 
-// Pieces by round, inside a round in the order of their query rows and of their key rows; a piece goes to the
-// first round whose keys all lie before its own. O(p^2) at worst.
+// What forward calls take: all causal pieces, then all full ones, each by query row; no list is empty.
+std::vector<std::vector<Piece>> by_mask(std::span<const Piece> pieces);
+
+// What backward calls take. Pieces by round, inside a round in the order of their query rows and of their key
+// rows; a piece goes to the first round of its kind whose keys all lie before its own. O(p^2) at worst.
 std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces);
 
 // One entry a slot, and the end of the last piece. Slots without a piece have no rows and begin at that end.

@@ -138,6 +138,12 @@ float scale_of(const AttentionShape& shape) {
   return 1.0F / std::sqrt(static_cast<float>(shape.head_dim));
 }
 
+template <class Attributes>
+void mask(Attributes& attributes, const DeclaredAttention& declared) {
+  if (declared.full) return;  // the lengths alone bound what is seen
+  attributes.set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT).set_diagonal_band_right_bound(0);
+}
+
 void describe_forward(fe::graph::Graph& graph, const DeclaredAttention& declared) {
   Tensors tensors(graph, declared);
   auto attributes = fe::graph::SDPA_attributes()
@@ -146,9 +152,8 @@ void describe_forward(fe::graph::Graph& graph, const DeclaredAttention& declared
                         .set_attn_scale(scale_of(declared.shape))
                         .set_padding_mask(true)
                         .set_seq_len_q(tensors.query_lengths)
-                        .set_seq_len_kv(tensors.key_lengths)
-                        .set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
-                        .set_diagonal_band_right_bound(0);
+                        .set_seq_len_kv(tensors.key_lengths);
+  mask(attributes, declared);
   const auto [out, log_sum] = graph.sdpa(tensors.query_side("query", kQuery), tensors.key_side("key", kKey),
                                          tensors.key_side("value", kValue), std::move(attributes));
   tensors.as_query_output(out, kOut);
@@ -165,9 +170,8 @@ void describe_backward(fe::graph::Graph& graph, const DeclaredAttention& declare
                         .set_seq_len_q(tensors.query_lengths)
                         .set_seq_len_kv(tensors.key_lengths)
                         .set_max_total_seq_len_q(declared.total_queries)
-                        .set_max_total_seq_len_kv(declared.total_keys)
-                        .set_diagonal_alignment(fe::DiagonalAlignment_t::BOTTOM_RIGHT)
-                        .set_diagonal_band_right_bound(0);
+                        .set_max_total_seq_len_kv(declared.total_keys);
+  mask(attributes, declared);
   const auto [dq, dk, dv] = graph.sdpa_backward(
       tensors.query_side("query", kQuery), tensors.key_side("key", kKey), tensors.key_side("value", kValue),
       tensors.query_side("out", kOut), tensors.query_side("out_gradient", kOutGradient), tensors.log_sum(),
@@ -199,12 +203,13 @@ std::unordered_map<std::int64_t, void*> pack(const AttentionPointers& p, Pass pa
 
 }  // namespace
 
-DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int64_t pieces,
+DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
                                std::int64_t total_keys) {
   constexpr std::int64_t kTile = 128;
   return {shape,
           pass,
+          full,
           rounded_up(pieces, 1),
           rounded_up(most_queries, kTile),
           rounded_up(most_keys, kTile),

@@ -22,6 +22,7 @@ namespace equipoise::kernels::cuda {
 struct DeclaredAttention {
   AttentionShape shape;
   Pass pass = Pass::forward;
+  bool full = false;  // all pieces are full, else all are causal: a graph has one mask
   std::int64_t pieces = 1;
   std::int64_t most_queries = 1;  // of a piece
   std::int64_t most_keys = 1;
@@ -29,7 +30,7 @@ struct DeclaredAttention {
   std::int64_t total_keys = 1;
 
   [[nodiscard]] auto order() const {
-    return std::tuple(shape.head_dim, shape.query_heads, shape.kv_heads, pass, pieces, most_queries,
+    return std::tuple(shape.head_dim, shape.query_heads, shape.kv_heads, pass, full, pieces, most_queries,
                       most_keys, total_queries, total_keys);
   }
   friend bool operator<(const DeclaredAttention& a, const DeclaredAttention& b) {
@@ -38,7 +39,7 @@ struct DeclaredAttention {
 };
 
 // Rounded up to an eighth of the next lower power of two (at most 12.5 % more), lengths to tiles of 128.
-DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, std::int64_t pieces,
+DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
                                std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
                                std::int64_t total_keys);
 

@@ -191,20 +191,21 @@ class CudaBackend : public Backend {
   void copy(void* target, const void* source, std::size_t bytes) override {
     check(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDeviceToDevice), "cudaMemcpyAsync");
   }
+  void clear(void* target, std::size_t bytes) override {
+    if (bytes > 0) check(cudaMemsetAsync(target, 0, bytes), "cudaMemsetAsync");
+  }
 
   [[nodiscard]] std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape,
-                                                              std::span<const Piece> pieces,
-                                                              Pass pass) override {
+                                                              std::span<const Piece> pieces, Pass pass,
+                                                              const AttentionRows& rows) override {
     validate_attention(shape, pieces);
     const std::vector<std::vector<Piece>> groups =
-        pass == Pass::backward || split_shared_keys_ ? ascending_rounds(pieces)
-                                                     : std::vector<std::vector<Piece>>{by_query_row(pieces)};
-    const std::int64_t query_rows = query_rows_of(pieces);
-    const std::int64_t key_rows = key_rows_of(pieces);
+        pass == Pass::backward || split_shared_keys_ ? ascending_rounds(pieces) : by_mask(pieces);
+    const std::int64_t query_rows = std::max(rows.query, query_rows_of(pieces));
+    const std::int64_t key_rows = std::max(rows.key, key_rows_of(pieces));
     std::vector<Round> rounds;
     std::size_t workspace = 0;
     for (const std::vector<Piece>& group : groups) {
-      if (group.empty()) continue;
       const DeclaredAttention declared = declare(shape, group, pass);
       std::shared_ptr<AttentionGraph> graph = graph_for(declared);
       workspace = std::max(workspace, graph->workspace_bytes());
@@ -231,7 +232,11 @@ class CudaBackend : public Backend {
                           const void* out, const float* log_sum, const void* out_gradient,
                           const AttentionGradients& gradients) override {
     auto& mine = static_cast<CudaAttentionPlan&>(plan);
-    if (!mine.covers_queries) zero(gradients.query, mine.query_bytes);
+    if (!mine.covers_queries) clear(gradients.query, mine.query_bytes);
+    if (mine.rounds.empty()) {
+      clear(gradients.key, mine.key_bytes);
+      clear(gradients.value, mine.key_bytes);
+    }
     for (std::size_t i = 0; i < mine.rounds.size(); ++i) {
       const Round& round = mine.rounds[i];
       AttentionPointers pointers =
@@ -241,8 +246,8 @@ class CudaBackend : public Backend {
       pointers.key_gradient = i == 0 ? gradients.key : mine.more_dk.data();
       pointers.value_gradient = i == 0 ? gradients.value : mine.more_dv.data();
       if (!round.covers_keys) {
-        zero(pointers.key_gradient, mine.key_bytes);
-        zero(pointers.value_gradient, mine.key_bytes);
+        clear(pointers.key_gradient, mine.key_bytes);
+        clear(pointers.value_gradient, mine.key_bytes);
       }
       round.graph->execute(cudnn_, pointers, mine.workspace.data());
       if (i == 0) continue;
@@ -264,8 +269,8 @@ class CudaBackend : public Backend {
       most_queries = std::max(most_queries, piece.queries);
       most_keys = std::max(most_keys, piece.keys);
     }
-    return declared_for(shape, pass, static_cast<std::int64_t>(pieces.size()), most_queries, most_keys,
-                        query_rows_of(pieces), key_rows_of(pieces));
+    return declared_for(shape, pass, pieces.front().full, static_cast<std::int64_t>(pieces.size()),
+                        most_queries, most_keys, query_rows_of(pieces), key_rows_of(pieces));
   }
 
   std::shared_ptr<AttentionGraph> graph_for(const DeclaredAttention& declared) {
@@ -292,10 +297,6 @@ class CudaBackend : public Backend {
     pointers.key_offsets = round.lists.key_offsets.data();
     pointers.log_sum_offsets = round.lists.log_sum_offsets.data();
     return pointers;
-  }
-
-  static void zero(void* data, std::size_t bytes) {
-    check(cudaMemsetAsync(data, 0, bytes), "cudaMemsetAsync");
   }
 
   int device_;

@@ -32,7 +32,7 @@ QueryRow query_row(const AttentionShape& shape, const Piece& piece, std::int64_t
               d;
   row.first_key = (static_cast<std::size_t>(piece.key_begin) * kv_heads + kv_head) * d;
   row.key_stride = kv_heads * d;
-  const auto visible = static_cast<std::size_t>(piece.keys - piece.queries + i + 1);
+  const auto visible = static_cast<std::size_t>(piece.full ? piece.keys : piece.keys - piece.queries + i + 1);
   row.probability.resize(visible);
   for (std::size_t j = 0; j < visible; ++j) {
     row.probability[j] =

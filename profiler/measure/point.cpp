@@ -123,7 +123,7 @@ double bytes_of(const Point& point, ElementType type) {
 double flops_of(const Point& point) {
   if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
     double pairs = 0;
-    for (const Piece& piece : attention->pieces) pairs += static_cast<double>(kernels::causal_pairs(piece));
+    for (const Piece& piece : attention->pieces) pairs += static_cast<double>(kernels::pairs_of(piece));
     const double forward = 4.0 * attention->shape.query_heads * attention->shape.head_dim * pairs;
     return attention->pass == kernels::Pass::forward ? forward : 2.5 * forward;
   }

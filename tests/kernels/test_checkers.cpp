@@ -20,10 +20,10 @@ bool fails(const std::vector<CheckResult>& results, const std::string& op) {
 class TopLeft : public WrappedBackend {
  public:
   std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
-                                                Pass pass) override {
+                                                Pass pass, const AttentionRows& rows) override {
     std::vector<Piece> wrong(pieces.begin(), pieces.end());
-    for (Piece& piece : wrong) piece.keys = piece.queries;
-    return WrappedBackend::plan_attention(shape, wrong, pass);
+    for (Piece& piece : wrong) piece.keys = std::min(piece.keys, piece.queries);
+    return WrappedBackend::plan_attention(shape, wrong, pass, rows);
   }
 };
 
@@ -31,9 +31,9 @@ class TopLeft : public WrappedBackend {
 class Forgetful : public WrappedBackend {
  public:
   std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
-                                                Pass pass) override {
+                                                Pass pass, const AttentionRows& rows) override {
     const auto fewer = pieces.size() > 1 ? pieces.first(pieces.size() - 1) : pieces;
-    return WrappedBackend::plan_attention(shape, fewer, pass);
+    return WrappedBackend::plan_attention(shape, fewer, pass, rows);
   }
 };
 
@@ -41,13 +41,13 @@ class Forgetful : public WrappedBackend {
 class Leaky : public WrappedBackend {
  public:
   std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
-                                                Pass pass) override {
+                                                Pass pass, const AttentionRows& rows) override {
     std::vector<Piece> wrong(pieces.begin(), pieces.end());
     if (wrong.size() > 1 && wrong[1].key_begin > 0) {
       wrong[1].keys += 1;
       wrong[1].key_begin -= 1;
     }
-    return WrappedBackend::plan_attention(shape, wrong, pass);
+    return WrappedBackend::plan_attention(shape, wrong, pass, rows);
   }
 };
 

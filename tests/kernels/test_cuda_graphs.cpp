@@ -50,6 +50,24 @@ TEST_CASE("a backward call goes through queries and keys in one direction") {
   }
 }
 
+TEST_CASE("causal and full pieces never share a call") {
+  const std::vector<Piece> pieces{{10, 5, 0, 9, true}, {0, 5, 20, 5}, {5, 5, 30, 5, true}, {15, 2, 40, 2}};
+  const auto forward = by_mask(pieces);
+  REQUIRE(forward.size() == 2);
+  CHECK(forward[0].size() == 2);  // causal, queries from 0 and from 15
+  CHECK(forward[0][1].query_begin == 15);
+  CHECK(forward[1].size() == 2);  // full, queries from 5 and from 10
+  CHECK(forward[1][0].query_begin == 5);
+  CHECK(forward[1][1].query_begin == 10);
+  // Backward, the full ones come with descending keys: 30 for the queries from 5, 0 for those from 10.
+  const auto rounds = ascending_rounds(pieces);
+  REQUIRE(rounds.size() == 3);
+  for (const std::vector<Piece>& round : rounds)
+    for (const Piece& piece : round) CHECK(piece.full == round.front().full);
+  CHECK(by_mask({}).empty());
+  CHECK(ascending_rounds({}).empty());
+}
+
 TEST_CASE("slots beyond the pieces are empty and begin where the last piece ends") {
   const std::vector<Piece> pieces{{0, 5, 0, 9}, {5, 2, 9, 2}};
   const CallRows rows = call_rows(pieces, 4);
@@ -65,38 +83,43 @@ TEST_CASE("slots beyond the pieces are empty and begin where the last piece ends
 TEST_CASE("declared sizes are rounded up, so that similar calls share a plan, but by an eighth at most") {
   // 300, 1000, 1500 and 5000 rows are 3, 8, 12 and 40 tiles of 128; 40 is five eighths above 32, in steps
   // of 4.
-  const DeclaredAttention declared = declared_for({128, 8, 2}, Pass::forward, 1300, 300, 1000, 1500, 5000);
+  const DeclaredAttention declared =
+      declared_for({128, 8, 2}, Pass::forward, false, 1300, 300, 1000, 1500, 5000);
   CHECK(declared.pieces == 1408);  // 1024 + 3 * 128
   CHECK(declared.most_queries == 3 * 128);
   CHECK(declared.most_keys == 8 * 128);
   CHECK(declared.total_queries == 12 * 128);
   CHECK(declared.total_keys == 40 * 128);
-  CHECK(declared_for({64, 1, 1}, Pass::forward, 1, 1, 1, 1, 1).most_queries == 128);
+  CHECK(declared_for({64, 1, 1}, Pass::forward, false, 1, 1, 1, 1, 1).most_queries == 128);
   for (std::int64_t rows = 1; rows < 300000; rows += 997) {
-    const std::int64_t made = declared_for({64, 1, 1}, Pass::forward, rows, rows, rows, rows, rows).pieces;
+    const std::int64_t made =
+        declared_for({64, 1, 1}, Pass::forward, false, rows, rows, rows, rows, rows).pieces;
     CHECK(made >= rows);
     CHECK(8 * made <= 9 * rows + 8);
   }
 }
 
-TEST_CASE("cuDNN accepts our packed causal attention on Hopper, forward and backward") {
+TEST_CASE("cuDNN accepts our packed attention, causal and full, on Hopper, forward and backward") {
   for (const AttentionShape& shape :
        {AttentionShape{64, 1, 1}, AttentionShape{64, 14, 2}, AttentionShape{128, 8, 1},
         AttentionShape{128, 32, 32}, AttentionShape{128, 32, 8}}) {
     for (const Pass pass : {Pass::forward, Pass::backward}) {
       for (const std::int64_t keys : {128, 4096, 262144}) {
-        CAPTURE(shape.head_dim);
-        CAPTURE(shape.query_heads);
-        CAPTURE(keys);
-        AttentionGraph graph(declared_for(shape, pass, 7, 100, keys, 700, 7 * keys), kHopper);
-        CHECK(graph.validate() == "");
+        for (const bool full : {false, true}) {
+          CAPTURE(shape.head_dim);
+          CAPTURE(shape.query_heads);
+          CAPTURE(keys);
+          CAPTURE(full);
+          AttentionGraph graph(declared_for(shape, pass, full, 7, 100, keys, 700, 7 * keys), kHopper);
+          CHECK(graph.validate() == "");
+        }
       }
     }
   }
 }
 
 TEST_CASE("cuDNN's validation is a test that can fail: query heads must be a multiple of KV heads") {
-  AttentionGraph graph(declared_for({128, 8, 3}, Pass::forward, 1, 128, 128, 128, 128), kHopper);
+  AttentionGraph graph(declared_for({128, 8, 3}, Pass::forward, false, 1, 128, 128, 128, 128), kHopper);
   CHECK(graph.validate() != "");
 }
 

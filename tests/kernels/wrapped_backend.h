@@ -27,9 +27,10 @@ class WrappedBackend : public Backend {
   void copy(void* target, const void* source, std::size_t bytes) override {
     real_->copy(target, source, bytes);
   }
+  void clear(void* target, std::size_t bytes) override { real_->clear(target, bytes); }
   std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
-                                                Pass pass) override {
-    return real_->plan_attention(shape, pieces, pass);
+                                                Pass pass, const AttentionRows& rows) override {
+    return real_->plan_attention(shape, pieces, pass, rows);
   }
   void attention_forward(AttentionPlan& plan, const void* query, const void* key, const void* value,
                          void* out, float* log_sum) override {
