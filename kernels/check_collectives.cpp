@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <limits>
 
 #include "kernels/checks.h"
@@ -75,9 +76,31 @@ class CollectiveChecker {
     compare("send", expected, got);
   }
 
+  // Every rank has three messages to the next one on their way and receives the last sent first, as pipelines
+  // do; all their elements but the last, so that messages differ in length too.
+  void messages() {
+    const int next = (group_.rank() + 1) % ranks_;
+    const int previous = (group_.rank() + ranks_ - 1) % ranks_;
+    constexpr int kMessages = 3;
+    const auto length = [&](int i) { return count_ - std::min<std::int64_t>(i, count_ - 1); };
+    std::vector<std::unique_ptr<Pending>> sent;
+    for (int i = 0; i < kMessages; ++i)
+      sent.push_back(group_.start_send(mine().data() + part(i), length(i), next, 7 * i));
+    for (int i = kMessages - 1; i >= 0; --i) {
+      std::vector<float> got = poison(length(i));
+      group_.receive(got.data(), length(i), previous, 7 * i);
+      const auto first = data_[static_cast<std::size_t>(previous)].begin() + part(i);
+      compare("start_send", {first, first + length(i)}, got);
+    }
+    for (const auto& message : sent) message->wait();
+  }
+
   std::vector<CheckResult> take() { return std::move(results_); }
 
  private:
+  // Where the data of a message begin.
+  [[nodiscard]] std::int64_t part(int message) const { return message % ranks_ * count_; }
+
   [[nodiscard]] const std::vector<float>& mine() const {
     return data_[static_cast<std::size_t>(group_.rank())];
   }
@@ -121,6 +144,7 @@ std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint
     checker.all_to_all();
     checker.ring();
     checker.pairs();
+    checker.messages();
     std::vector<CheckResult> more = checker.take();
     all.insert(all.end(), more.begin(), more.end());
   }

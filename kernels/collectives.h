@@ -4,12 +4,35 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace equipoise::kernels {
+
+class Turn;
+
+// A rank waited for others, and one of them failed.
+class Aborted : public std::runtime_error {
+ public:
+  explicit Aborted(const std::string& reason) : std::runtime_error(reason) {}
+};
+
+// A message under way. Its data stay as they are until wait() returns or the destructor, which waits too;
+// only while an exception unwinds does it not, and the message may be lost.
+class Pending {
+ public:
+  Pending() = default;
+  Pending(const Pending&) = delete;
+  Pending& operator=(const Pending&) = delete;
+  virtual ~Pending() = default;
+
+  virtual void wait() = 0;
+};
 
 class Communicator {
  public:
@@ -30,21 +53,41 @@ class Communicator {
   virtual void all_reduce(const void* send, void* receive, std::int64_t count) = 0;
   // send and receive: size * count elements; part i goes to rank i.
   virtual void all_to_all(const void* send, void* receive, std::int64_t count) = 0;
-  virtual void send(const void* data, std::int64_t count, int to) = 0;
-  virtual void receive(void* data, std::int64_t count, int from) = 0;
+  // Returns when `data` may be overwritten, which may be only when the other side receives.
+  virtual void send(const void* data, std::int64_t count, int to, int tag = 0) = 0;
+  // Returns at once. Messages of one pair of ranks with one tag arrive in the order in which they were sent;
+  // those with different tags may be received in any order. NCCL knows no tags: there a pair receives in the
+  // order of sending.
+  [[nodiscard]] virtual std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
+                                                            int tag = 0) = 0;
+  virtual void receive(void* data, std::int64_t count, int from, int tag = 0) = 0;
   // Both at once, so that a ring step cannot deadlock.
   virtual void send_receive(const void* data, int to, void* incoming, int from, std::int64_t count) = 0;
 
   // The ranks of one color form a group, ordered by key, then by rank here.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
+
+  // This rank cannot go on. Threads of one process: whoever waits in a call for ranks of the whole group that
+  // was made, or calls later, throws Aborted with the first reason. Processes: all of them end.
+  virtual void abort(const std::string& reason) = 0;
 };
 
-// One communicator per rank; each is used by a thread of its own.
-std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks);
+// One communicator per rank; each is used by a thread of its own. With a turn, a rank that holds it gives it
+// up while it waits for others and takes it again before a call returns: one rank computes at a time.
+std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn = nullptr);
+
+// Runs `body` on so many ranks, each a thread, and waits for all; with a turn, each holds it when `body`
+// starts. When one throws, the others are aborted and the first exception is thrown here.
+void run_in_process(int ranks, const std::function<void(Communicator&)>& body, Turn* turn = nullptr);
+
+// What one MPI call moves at most: its counts are ints. Longer messages go in several calls.
+inline constexpr std::int64_t kMostMpiElements = std::numeric_limits<int>::max();
 
 // All processes that mpirun or srun started; null when this program has no MPI or was started alone, and then
-// `reason` says which. The first call initialises MPI, the end of the process finalises it.
-std::unique_ptr<Communicator> make_mpi_world(std::string& reason);
+// `reason` says which. The first call initialises MPI, the end of the process finalises it. Tests make
+// `most_elements` small to see messages cut.
+std::unique_ptr<Communicator> make_mpi_world(std::string& reason,
+                                             std::int64_t most_elements = kMostMpiElements);
 
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);

@@ -1,43 +1,151 @@
 // Ranks as threads: every collective publishes its send buffer, meets the others, reads what it needs, and
 // meets them again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the same
-// bits.
+// bits. A message is its sender's buffer: the receiver copies from it and says so.
+//
+// When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted no
+// meeting before a reading completes any more, but the meeting after one always does: all its members have
+// passed the first and are on their way.
 #include <algorithm>
-#include <barrier>
 #include <cassert>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <exception>
+#include <map>
 #include <mutex>
 #include <tuple>
 
 #include "kernels/collectives.h"
+#include "kernels/turn.h"
 
 namespace equipoise::kernels {
 namespace {
 
-struct Mail {
-  const float* data = nullptr;  // null: the box is empty
-  std::int64_t count = 0;
+// What all groups that were split from one share.
+struct Hub {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool aborted = false;
+  std::string reason;
+  Turn* turn = nullptr;
+
+  // Waits until ready() and calls then(), both under the lock; the turn is given up if there is a wait.
+  template <class Ready, class Then>
+  void wait(Ready ready, Then then) {
+    bool gave = false;
+    {
+      std::unique_lock lock(mutex);
+      if (!ready()) {
+        gave = turn != nullptr && turn->give_if_mine();
+        changed.wait(lock, ready);
+      }
+      then();
+    }
+    if (gave) turn->take();
+  }
 };
 
+struct Message {
+  enum class State { posted, reading, taken, withdrawn };
+  const float* data = nullptr;
+  std::int64_t count = 0;
+  State state = State::posted;
+};
+
+using MessagePtr = std::shared_ptr<Message>;
+using Address = std::tuple<int, int, int>;  // from, to, tag
+
 struct Group {
-  explicit Group(int ranks)
-      : size(ranks),
-        meeting(ranks),
+  Group(std::shared_ptr<Hub> shared, int ranks)
+      : hub(std::move(shared)),
+        size(ranks),
         sends(static_cast<std::size_t>(ranks)),
         split_requests(static_cast<std::size_t>(ranks)),
-        split_results(static_cast<std::size_t>(ranks)),
-        boxes(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(ranks)) {}
+        split_results(static_cast<std::size_t>(ranks)) {}
 
-  Mail& box(int from, int to) { return boxes[static_cast<std::size_t>(from * size + to)]; }
+  // Waits for all ranks. Before a reading it may end in Aborted, after one it may not: see above.
+  void meet(bool may_abort) {
+    std::uint64_t mine = 0;
+    {
+      const std::lock_guard lock(hub->mutex);
+      if (may_abort && hub->aborted) throw Aborted(hub->reason);
+      mine = meeting;
+      if (++arrived == size) {
+        arrived = 0;
+        ++meeting;
+        hub->changed.notify_all();
+        return;
+      }
+    }
+    bool met = false;
+    hub->wait([&] { return meeting != mine || (may_abort && hub->aborted); }, [&] { met = meeting != mine; });
+    if (!met) throw Aborted(hub->reason);
+  }
 
+  // The next message to that address, taken out of its box; null if there is none.
+  MessagePtr next_message(const Address& address) {
+    const auto box = boxes.find(address);
+    if (box == boxes.end()) return nullptr;
+    MessagePtr message = box->second.front();
+    box->second.pop_front();
+    if (box->second.empty()) boxes.erase(box);
+    return message;
+  }
+
+  void withdraw(const Address& address, const MessagePtr& message) {
+    const auto box = boxes.find(address);
+    std::deque<MessagePtr>& messages = box->second;
+    messages.erase(std::find(messages.begin(), messages.end(), message));
+    if (messages.empty()) boxes.erase(box);
+  }
+
+  std::shared_ptr<Hub> hub;
   int size;
-  std::barrier<> meeting;
+  int arrived = 0;
+  std::uint64_t meeting = 0;
   std::vector<const float*> sends;
   std::vector<std::pair<int, int>> split_requests;  // (color, key) by rank
   std::vector<std::pair<std::shared_ptr<Group>, int>> split_results;
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<Mail> boxes;  // by (from, to)
+  std::map<Address, std::deque<MessagePtr>> boxes;  // none of them empty
+};
+
+class InProcessSend : public Pending {
+ public:
+  InProcessSend(std::shared_ptr<Group> group, Address address, MessagePtr message)
+      : group_(std::move(group)), address_(std::move(address)), message_(std::move(message)) {}
+
+  ~InProcessSend() override {
+    if (!done_) finish(std::uncaught_exceptions() > exceptions_);
+  }
+
+  void wait() override {
+    if (!finish(false)) throw Aborted(group_->hub->reason);
+  }
+
+ private:
+  // Whether the message was taken. `give_up`: take it back if nobody reads it yet.
+  bool finish(bool give_up) {
+    using State = Message::State;
+    Hub& hub = *group_->hub;
+    hub.wait(
+        [&] {
+          const State state = message_->state;
+          return state == State::taken || (state == State::posted && (give_up || hub.aborted));
+        },
+        [&] {
+          if (message_->state != State::posted) return;
+          message_->state = State::withdrawn;
+          group_->withdraw(address_, message_);
+        });
+    done_ = true;
+    return message_->state == State::taken;
+  }
+
+  std::shared_ptr<Group> group_;
+  Address address_;
+  MessagePtr message_;
+  bool done_ = false;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 class InProcess : public Communicator {
@@ -48,75 +156,105 @@ class InProcess : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size; }
 
-  void barrier() override { group_->meeting.arrive_and_wait(); }
+  void barrier() override { group_->meet(true); }
 
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     publish(send);
     for (int r = 0; r < size(); ++r) copy(floats(receive) + r * count, sent_by(r), count);
-    barrier();
+    all_have_read();
   }
 
   void reduce_scatter(const void* send, void* receive, std::int64_t count) override {
     publish(send);
     sum(receive, rank_ * count, count);
-    barrier();
+    all_have_read();
   }
 
   void all_reduce(const void* send, void* receive, std::int64_t count) override {
     assert(send != receive && "not in place: others still read the send buffer");
     publish(send);
     sum(receive, 0, count);
-    barrier();
+    all_have_read();
   }
 
   void all_to_all(const void* send, void* receive, std::int64_t count) override {
     publish(send);
     for (int r = 0; r < size(); ++r) copy(floats(receive) + r * count, sent_by(r) + rank_ * count, count);
-    barrier();
+    all_have_read();
   }
 
-  void send(const void* data, std::int64_t count, int to) override {
-    post(data, count, to);
-    wait_taken(to);
+  void send(const void* data, std::int64_t count, int to, int tag) override {
+    start_send(data, count, to, tag)->wait();
   }
 
-  void receive(void* data, std::int64_t count, int from) override {
-    std::unique_lock lock(group_->mutex);
-    Mail& box = group_->box(from, rank_);
-    group_->changed.wait(lock, [&] { return box.data != nullptr; });
-    assert(box.count == count && "send and receive disagree about the size");
-    copy(floats(data), box.data, count);
-    box = {};
-    group_->changed.notify_all();
+  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
+                                                    int tag) override {
+    const Address address{rank_, to, tag};
+    const auto message = std::make_shared<Message>();
+    message->data = static_cast<const float*>(data);
+    message->count = count;
+    {
+      const std::lock_guard lock(hub().mutex);
+      if (hub().aborted) throw Aborted(hub().reason);
+      group_->boxes[address].push_back(message);
+      hub().changed.notify_all();
+    }
+    return std::make_unique<InProcessSend>(group_, address, message);
+  }
+
+  void receive(void* data, std::int64_t count, int from, int tag) override {
+    MessagePtr message;
+    const Address address{from, rank_, tag};
+    hub().wait([&] { return hub().aborted || group_->boxes.count(address) > 0; },
+               [&] {
+                 if (hub().aborted) return;
+                 message = group_->next_message(address);
+                 message->state = Message::State::reading;
+               });
+    if (message == nullptr) throw Aborted(hub().reason);
+    assert(message->count == count && "send and receive disagree about the size");
+    copy(floats(data), message->data, count);
+    const std::lock_guard lock(hub().mutex);
+    message->state = Message::State::taken;
+    hub().changed.notify_all();
   }
 
   void send_receive(const void* data, int to, void* incoming, int from, std::int64_t count) override {
-    post(data, count, to);
-    receive(incoming, count, from);
-    wait_taken(to);
+    const auto sent = start_send(data, count, to, 0);
+    receive(incoming, count, from, 0);
+    sent->wait();
   }
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     group_->split_requests[static_cast<std::size_t>(rank_)] = {color, key};
     barrier();
     if (rank_ == 0) make_groups();
-    barrier();
+    all_have_read();
     auto [group, rank] = group_->split_results[static_cast<std::size_t>(rank_)];
-    barrier();
+    all_have_read();
     return std::make_unique<InProcess>(std::move(group), rank);
+  }
+
+  void abort(const std::string& reason) override {
+    const std::lock_guard lock(hub().mutex);
+    if (!hub().aborted) hub().reason = reason;
+    hub().aborted = true;
+    hub().changed.notify_all();
   }
 
  private:
   static float* floats(void* data) { return static_cast<float*>(data); }
   static void copy(float* target, const float* source, std::int64_t count) {
-    std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(float));
+    if (count > 0) std::memcpy(target, source, static_cast<std::size_t>(count) * sizeof(float));
   }
   [[nodiscard]] const float* sent_by(int rank) const { return group_->sends[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] Hub& hub() const { return *group_->hub; }
 
   void publish(const void* send) {
     group_->sends[static_cast<std::size_t>(rank_)] = static_cast<const float*>(send);
-    barrier();
+    group_->meet(true);
   }
+  void all_have_read() { group_->meet(false); }
 
   void sum(void* receive, std::int64_t begin, std::int64_t count) {
     float* total = floats(receive);
@@ -125,19 +263,6 @@ class InProcess : public Communicator {
       const float* more = sent_by(r) + begin;
       for (std::int64_t i = 0; i < count; ++i) total[i] += more[i];
     }
-  }
-
-  void post(const void* data, std::int64_t count, int to) {
-    std::unique_lock lock(group_->mutex);
-    Mail& box = group_->box(rank_, to);
-    group_->changed.wait(lock, [&] { return box.data == nullptr; });
-    box = {static_cast<const float*>(data), count};
-    group_->changed.notify_all();
-  }
-
-  void wait_taken(int to) {
-    std::unique_lock lock(group_->mutex);
-    group_->changed.wait(lock, [&] { return group_->box(rank_, to).data == nullptr; });
   }
 
   void make_groups() {
@@ -150,7 +275,7 @@ class InProcess : public Communicator {
     for (std::size_t i = 0; i < order.size();) {
       std::size_t end = i;
       while (end < order.size() && std::get<0>(order[end]) == std::get<0>(order[i])) ++end;
-      const auto group = std::make_shared<Group>(static_cast<int>(end - i));
+      const auto group = std::make_shared<Group>(group_->hub, static_cast<int>(end - i));
       for (std::size_t j = i; j < end; ++j) {
         group_->split_results[static_cast<std::size_t>(std::get<2>(order[j]))] = {group,
                                                                                   static_cast<int>(j - i)};
@@ -165,8 +290,10 @@ class InProcess : public Communicator {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks) {
-  const auto group = std::make_shared<Group>(ranks);
+std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn* turn) {
+  const auto hub = std::make_shared<Hub>();
+  hub->turn = turn;
+  const auto group = std::make_shared<Group>(hub, ranks);
   std::vector<std::unique_ptr<Communicator>> members;
   for (int r = 0; r < ranks; ++r) members.push_back(std::make_unique<InProcess>(group, r));
   return members;

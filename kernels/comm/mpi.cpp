@@ -6,8 +6,10 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <stdexcept>
+#include <exception>
+#include <vector>
 
 namespace equipoise::kernels {
 namespace {
@@ -17,15 +19,53 @@ void check(int status, const char* call) {
     throw std::runtime_error(std::string(call) + " failed with MPI error " + std::to_string(status));
 }
 
-int to_int(std::int64_t count) {
-  if (count > 0x7fffffff)
-    throw std::length_error("an MPI message of " + std::to_string(count) + " elements: at most 2^31 - 1");
-  return static_cast<int>(count);
-}
+// Floats of one rank's share that lie `stride` apart from the next rank's: what a cut all-gather moves.
+class StridedShare {
+ public:
+  StridedShare(int count, std::int64_t stride) {
+    MPI_Datatype plain = MPI_DATATYPE_NULL;
+    check(MPI_Type_contiguous(count, MPI_FLOAT, &plain), "MPI_Type_contiguous");
+    const int status = MPI_Type_create_resized(
+        plain, 0, static_cast<MPI_Aint>(stride) * static_cast<MPI_Aint>(sizeof(float)), &type_);
+    MPI_Type_free(&plain);
+    check(status, "MPI_Type_create_resized");
+    check(MPI_Type_commit(&type_), "MPI_Type_commit");
+  }
+  ~StridedShare() { MPI_Type_free(&type_); }
+  StridedShare(const StridedShare&) = delete;
+  StridedShare& operator=(const StridedShare&) = delete;
+  [[nodiscard]] MPI_Datatype type() const { return type_; }
+
+ private:
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+};
+
+class MpiSend : public Pending {
+ public:
+  ~MpiSend() override {
+    if (std::uncaught_exceptions() > exceptions_) {
+      for (MPI_Request& request : requests_) MPI_Request_free(&request);
+    } else {
+      finish();
+    }
+  }
+  void wait() override { check(finish(), "MPI_Waitall"); }
+  MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
+
+ private:
+  int finish() {
+    const int status = MPI_Waitall(static_cast<int>(requests_.size()), requests_.data(), MPI_STATUSES_IGNORE);
+    requests_.clear();
+    return status;
+  }
+
+  std::vector<MPI_Request> requests_;
+  int exceptions_ = std::uncaught_exceptions();
+};
 
 class Mpi : public Communicator {
  public:
-  Mpi(MPI_Comm comm, bool owned) : comm_(comm), owned_(owned) {
+  Mpi(MPI_Comm comm, bool owned, std::int64_t most) : comm_(comm), owned_(owned), most_(most) {
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
   }
@@ -41,41 +81,105 @@ class Mpi : public Communicator {
 
   void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
   void all_gather(const void* send, void* receive, std::int64_t count) override {
-    check(MPI_Allgather(send, to_int(count), MPI_FLOAT, receive, to_int(count), MPI_FLOAT, comm_),
-          "MPI_Allgather");
+    if (count <= most_) {
+      const int whole = static_cast<int>(count);
+      check(MPI_Allgather(send, whole, MPI_FLOAT, receive, whole, MPI_FLOAT, comm_), "MPI_Allgather");
+      return;
+    }
+    for_parts(count, [&](std::int64_t at, int part) {
+      const StridedShare share(part, count);
+      check(MPI_Allgather(in(send) + at, part, MPI_FLOAT, to(receive) + at, 1, share.type(), comm_),
+            "MPI_Allgather");
+    });
   }
   void reduce_scatter(const void* send, void* receive, std::int64_t count) override {
-    check(MPI_Reduce_scatter_block(send, receive, to_int(count), MPI_FLOAT, MPI_SUM, comm_),
-          "MPI_Reduce_scatter_block");
+    if (count <= most_) {
+      check(MPI_Reduce_scatter_block(send, receive, static_cast<int>(count), MPI_FLOAT, MPI_SUM, comm_),
+            "MPI_Reduce_scatter_block");
+      return;
+    }
+    // MPI adds no numbers of a derived type, so each rank's sum is an operation of its own.
+    for (int root = 0; root < size_; ++root) {
+      for_parts(count, [&](std::int64_t at, int part) {
+        check(
+            MPI_Reduce(in(send) + root * count + at, to(receive) + at, part, MPI_FLOAT, MPI_SUM, root, comm_),
+            "MPI_Reduce");
+      });
+    }
   }
   void all_reduce(const void* send, void* receive, std::int64_t count) override {
-    check(MPI_Allreduce(send, receive, to_int(count), MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce");
+    for_parts(count, [&](std::int64_t at, int part) {
+      check(MPI_Allreduce(in(send) + at, to(receive) + at, part, MPI_FLOAT, MPI_SUM, comm_), "MPI_Allreduce");
+    });
   }
   void all_to_all(const void* send, void* receive, std::int64_t count) override {
-    check(MPI_Alltoall(send, to_int(count), MPI_FLOAT, receive, to_int(count), MPI_FLOAT, comm_),
-          "MPI_Alltoall");
+    if (count <= most_) {
+      const int whole = static_cast<int>(count);
+      check(MPI_Alltoall(send, whole, MPI_FLOAT, receive, whole, MPI_FLOAT, comm_), "MPI_Alltoall");
+      return;
+    }
+    for_parts(count, [&](std::int64_t at, int part) {
+      const StridedShare share(part, count);
+      check(MPI_Alltoall(in(send) + at, 1, share.type(), to(receive) + at, 1, share.type(), comm_),
+            "MPI_Alltoall");
+    });
   }
-  void send(const void* data, std::int64_t count, int to) override {
-    check(MPI_Send(data, to_int(count), MPI_FLOAT, to, 0, comm_), "MPI_Send");
+  void send(const void* data, std::int64_t count, int target, int tag) override {
+    for_parts(count, [&](std::int64_t at, int part) {
+      check(MPI_Send(in(data) + at, part, MPI_FLOAT, target, tag, comm_), "MPI_Send");
+    });
   }
-  void receive(void* data, std::int64_t count, int from) override {
-    check(MPI_Recv(data, to_int(count), MPI_FLOAT, from, 0, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int target,
+                                                    int tag) override {
+    auto pending = std::make_unique<MpiSend>();
+    for_parts(count, [&](std::int64_t at, int part) {
+      check(MPI_Isend(in(data) + at, part, MPI_FLOAT, target, tag, comm_, pending->add()), "MPI_Isend");
+    });
+    return pending;
   }
-  void send_receive(const void* data, int to, void* incoming, int from, std::int64_t count) override {
-    check(MPI_Sendrecv(data, to_int(count), MPI_FLOAT, to, 0, incoming, to_int(count), MPI_FLOAT, from, 0,
-                       comm_, MPI_STATUS_IGNORE),
-          "MPI_Sendrecv");
+  void receive(void* data, std::int64_t count, int source, int tag) override {
+    for_parts(count, [&](std::int64_t at, int part) {
+      check(MPI_Recv(to(data) + at, part, MPI_FLOAT, source, tag, comm_, MPI_STATUS_IGNORE), "MPI_Recv");
+    });
+  }
+  void send_receive(const void* data, int target, void* incoming, int source, std::int64_t count) override {
+    for_parts(count, [&](std::int64_t at, int part) {
+      check(MPI_Sendrecv(in(data) + at, part, MPI_FLOAT, target, 0, to(incoming) + at, part, MPI_FLOAT,
+                         source, 0, comm_, MPI_STATUS_IGNORE),
+            "MPI_Sendrecv");
+    });
   }
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(comm_, color, key, &part), "MPI_Comm_split");
-    return std::make_unique<Mpi>(part, true);
+    return std::make_unique<Mpi>(part, true, most_);
+  }
+
+  void abort(const std::string& reason) override {
+    std::fprintf(stderr, "rank %d: %s\n", rank_, reason.c_str());
+    MPI_Abort(MPI_COMM_WORLD, 1);
   }
 
  private:
+  static const float* in(const void* data) { return static_cast<const float*>(data); }
+  static float* to(void* data) { return static_cast<float*>(data); }
+
+  // Calls body(first element, elements) for parts that a call can move; once for a message of nothing, which
+  // the other side waits for too.
+  template <class Body>
+  void for_parts(std::int64_t count, Body body) const {
+    std::int64_t at = 0;
+    do {
+      const std::int64_t part = std::min(count - at, most_);
+      body(at, static_cast<int>(part));
+      at += part;
+    } while (at < count);
+  }
+
   MPI_Comm comm_;
   bool owned_;
+  std::int64_t most_;
   int rank_ = 0;
   int size_ = 1;
 };
@@ -88,7 +192,7 @@ bool started_by_a_launcher() {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_mpi_world(std::string& reason) {
+std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t most_elements) {
   if (!started_by_a_launcher()) {
     reason = "not started by mpirun or srun";
     return nullptr;
@@ -104,7 +208,7 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason) {
       if (finalized == 0) MPI_Finalize();
     });
   }
-  return std::make_unique<Mpi>(MPI_COMM_WORLD, false);
+  return std::make_unique<Mpi>(MPI_COMM_WORLD, false, most_elements);
 }
 
 }  // namespace equipoise::kernels
@@ -113,7 +217,7 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason) {
 
 namespace equipoise::kernels {
 
-std::unique_ptr<Communicator> make_mpi_world(std::string& reason) {
+std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t) {
   reason = "this program was built without MPI";
   return nullptr;
 }

@@ -1,7 +1,16 @@
 // Ranks as GPUs, over NCCL, on the default stream: calls return before they are done.
+//
+// A send on the default stream would hold up all that follows until the other side receives. So messages go
+// over communicators of their own, one for those to higher ranks and one for those to lower ranks, and
+// start_send over a stream of its own: the default stream goes on computing. NCCL runs the calls on one
+// communicator in their order, whatever their streams, so a rank receives from lower ranks in the order in
+// which it was told to, behind its own sends to higher ranks; pipelines, which send along one direction,
+// cannot wait in a circle. Tags mean nothing: a pair receives in the order of sending.
 #include <nccl.h>
 
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <stdexcept>
 
 #include "kernels/collectives.h"
@@ -19,6 +28,46 @@ std::size_t size_of(std::int64_t count) {
   return static_cast<std::size_t>(count);
 }
 
+class Event {
+ public:
+  Event() { cuda::check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate"); }
+  ~Event() { cudaEventDestroy(event_); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  // What comes next on `later` waits for what is on `earlier` now.
+  void order(cudaStream_t earlier, cudaStream_t later) {
+    record(earlier);
+    hold(later);
+  }
+  void record(cudaStream_t stream) { cuda::check(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void hold(cudaStream_t stream) {
+    cuda::check(cudaStreamWaitEvent(stream, event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Waiting is the default stream's: the host goes on, and what it launches next finds the message gone.
+class NcclSend : public Pending {
+ public:
+  explicit NcclSend(cudaStream_t stream) { sent_.record(stream); }
+  ~NcclSend() override {
+    try {
+      wait();
+    } catch (const std::exception&) {  // the device is lost: nothing will be launched after it
+    }
+  }
+  void wait() override {
+    if (!waited_) sent_.hold(nullptr);
+    waited_ = true;
+  }
+
+ private:
+  Event sent_;
+  bool waited_ = false;
+};
+
 class Nccl : public Communicator {
  public:
   Nccl(ncclComm_t comm, ncclDataType_t type)
@@ -26,10 +75,15 @@ class Nccl : public Communicator {
     check_nccl(ncclCommUserRank(comm_, &rank_), "ncclCommUserRank");
     check_nccl(ncclCommCount(comm_, &size_), "ncclCommCount");
     cuda::check(cudaMalloc(&token_, sizeof(float)), "cudaMalloc");
+    cuda::check(cudaStreamCreateWithFlags(&sends_, cudaStreamNonBlocking), "cudaStreamCreate");
+    for (ncclComm_t* messages : {&upward_, &downward_})
+      check_nccl(ncclCommSplit(comm_, 0, rank_, messages, nullptr), "ncclCommSplit");
   }
   ~Nccl() override {
     cudaFree(token_);
-    ncclCommDestroy(comm_);
+    cudaStreamSynchronize(sends_);
+    for (ncclComm_t comm : {upward_, downward_, comm_}) ncclCommDestroy(comm);
+    cudaStreamDestroy(sends_);
   }
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
@@ -38,7 +92,7 @@ class Nccl : public Communicator {
 
   void barrier() override {
     check_nccl(ncclAllReduce(token_, token_, 1, ncclFloat, ncclMax, comm_, nullptr), "ncclAllReduce");
-    cuda::check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    cuda::check(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");  // messages may still be under way
   }
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     check_nccl(ncclAllGather(send, receive, size_of(count), type_, comm_, nullptr), "ncclAllGather");
@@ -62,16 +116,22 @@ class Nccl : public Communicator {
     }
     check_nccl(ncclGroupEnd(), "ncclGroupEnd");
   }
-  void send(const void* data, std::int64_t count, int peer) override {
-    check_nccl(ncclSend(data, size_of(count), type_, peer, comm_, nullptr), "ncclSend");
+  void send(const void* data, std::int64_t count, int target, int) override {
+    check_nccl(ncclSend(data, size_of(count), type_, target, messages(rank_, target), nullptr), "ncclSend");
   }
-  void receive(void* data, std::int64_t count, int peer) override {
-    check_nccl(ncclRecv(data, size_of(count), type_, peer, comm_, nullptr), "ncclRecv");
+  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int target,
+                                                    int) override {
+    ready_.order(nullptr, sends_);  // `data` may still be in the making
+    check_nccl(ncclSend(data, size_of(count), type_, target, messages(rank_, target), sends_), "ncclSend");
+    return std::make_unique<NcclSend>(sends_);
+  }
+  void receive(void* data, std::int64_t count, int source, int) override {
+    check_nccl(ncclRecv(data, size_of(count), type_, source, messages(source, rank_), nullptr), "ncclRecv");
   }
   void send_receive(const void* data, int target, void* incoming, int source, std::int64_t count) override {
     check_nccl(ncclGroupStart(), "ncclGroupStart");
-    send(data, count, target);
-    receive(incoming, count, source);
+    check_nccl(ncclSend(data, size_of(count), type_, target, comm_, nullptr), "ncclSend");
+    check_nccl(ncclRecv(incoming, size_of(count), type_, source, comm_, nullptr), "ncclRecv");
     check_nccl(ncclGroupEnd(), "ncclGroupEnd");
   }
 
@@ -81,8 +141,23 @@ class Nccl : public Communicator {
     return std::make_unique<Nccl>(part, type_);
   }
 
+  // The process ends at once: what it would wait for on the device may never come. Its launcher ends the
+  // rest.
+  void abort(const std::string& reason) override {
+    std::fprintf(stderr, "rank %d: %s\n", rank_, reason.c_str());
+    std::_Exit(1);
+  }
+
  private:
+  [[nodiscard]] ncclComm_t messages(int from, int target) const {
+    return from < target ? upward_ : downward_;
+  }
+
   ncclComm_t comm_;
+  ncclComm_t upward_ = nullptr;  // messages to higher ranks
+  ncclComm_t downward_ = nullptr;
+  cudaStream_t sends_ = nullptr;
+  Event ready_;
   ncclDataType_t type_;
   std::size_t bytes_;
   int rank_ = 0;
