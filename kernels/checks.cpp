@@ -13,6 +13,7 @@ namespace {
 struct AttentionCase {
   const char* what;
   std::vector<Piece> pieces;
+  AttentionRows rows = {};
 };
 
 // Documents packed end to end.
@@ -36,7 +37,9 @@ std::vector<AttentionCase> attention_cases() {
           {"one full block of fewer keys than queries", {{0, 150, 0, 70, true}}},
           // A step of ring attention: own keys by a causal piece, others' by full ones, keys shared.
           {"causal and full pieces",
-           {{0, 70, 0, 70}, {70, 90, 0, 33, true}, {160, 5, 33, 200, true}, {165, 20, 40, 66}}}};
+           {{0, 70, 0, 70}, {70, 90, 0, 33, true}, {160, 5, 33, 200, true}, {165, 20, 40, 66}}},
+          {"rows that no piece reaches", {{7, 30, 3, 33}, {40, 2, 0, 3, true}}, {50, 60}},
+          {"no piece", {}, {6, 4}}};
 }
 
 std::string describe(const AttentionShape& shape, const char* what) {
@@ -44,18 +47,31 @@ std::string describe(const AttentionShape& shape, const char* what) {
          std::to_string(shape.head_dim) + ", " + what;
 }
 
+Buffer zeros(Backend& backend, std::int64_t count) {
+  return upload(backend, std::vector<float>(static_cast<std::size_t>(count), 0.0F));
+}
+
+Buffer zeros_f32(Backend& backend, std::int64_t count) {
+  return upload_f32(backend, std::vector<float>(static_cast<std::size_t>(count), 0.0F));
+}
+
 void check_attention_case(Checker& checker, const AttentionShape& shape, const AttentionCase& one) {
   const std::string what = describe(shape, one.what);
-  const std::int64_t query_count = query_rows_of(one.pieces) * shape.query_heads * shape.head_dim;
-  const std::int64_t key_count = key_rows_of(one.pieces) * shape.kv_heads * shape.head_dim;
+  const std::int64_t query_rows = std::max(one.rows.query, query_rows_of(one.pieces));
+  const std::int64_t query_count = query_rows * shape.query_heads * shape.head_dim;
+  const std::int64_t key_rows = std::max(one.rows.key, key_rows_of(one.pieces));
+  const std::int64_t key_count = key_rows * shape.kv_heads * shape.head_dim;
   Backend& backend = checker.backend();
   const Input query = checker.input(query_count, 4.0F);  // scores of a few units: a softmax that is not flat
   const Input key = checker.input(key_count);
   const Input value = checker.input(key_count);
   const Input out_gradient = checker.input(query_count);
-  const Buffer out = checker.output(query_count);
-  const Buffer log_sum = checker.statistics(query_count / shape.head_dim);
-  const auto forward = backend.plan_attention(shape, one.pieces, Pass::forward);
+  // Zeros where some rows are to stay as they are.
+  const bool gaps = one.rows.query > 0;
+  const Buffer out = gaps ? zeros(backend, query_count) : checker.output(query_count);
+  const std::int64_t sums = query_count / shape.head_dim;
+  const Buffer log_sum = gaps ? zeros_f32(backend, sums) : checker.statistics(sums);
+  const auto forward = backend.plan_attention(shape, one.pieces, Pass::forward, one.rows);
   backend.attention_forward(*forward, query.device.data(), key.device.data(), value.device.data(), out.data(),
                             log_sum.floats());
   const auto expected = reference::attention(shape, one.pieces, query.values, key.values, value.values);
@@ -65,7 +81,7 @@ void check_attention_case(Checker& checker, const AttentionShape& shape, const A
   const Buffer dq = checker.output(query_count);
   const Buffer dk = checker.output(key_count);
   const Buffer dv = checker.output(key_count);
-  const auto backward = backend.plan_attention(shape, one.pieces, Pass::backward);
+  const auto backward = backend.plan_attention(shape, one.pieces, Pass::backward, one.rows);
   backend.attention_backward(*backward, query.device.data(), key.device.data(), value.device.data(),
                              out.data(), log_sum.floats(), out_gradient.device.data(),
                              {dq.data(), dk.data(), dv.data()});
@@ -112,7 +128,8 @@ std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed) {
   struct Size {
     std::int64_t m, n, k;
   };
-  for (const Size& size : {Size{64, 64, 64}, Size{8, 200, 72}, Size{136, 40, 520}, Size{256, 384, 128}}) {
+  for (const Size& size :
+       {Size{64, 64, 64}, Size{8, 200, 72}, Size{136, 40, 520}, Size{256, 384, 128}, Size{24, 40, 0}}) {
     for (const bool transpose_a : {false, true}) {
       for (const bool transpose_b : {false, true}) {
         for (const bool accumulate : {false, true}) {
@@ -137,7 +154,7 @@ std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed) {
 
 std::vector<CheckResult> check_all(Backend& backend, std::uint64_t seed) {
   std::vector<CheckResult> all = check_attention(backend, seed);
-  for (auto check : {check_gemm, check_rows}) {
+  for (auto check : {check_ring_attention, check_gemm, check_rows}) {
     std::vector<CheckResult> more = check(backend, ++seed);
     all.insert(all.end(), more.begin(), more.end());
   }

@@ -37,6 +37,8 @@ struct CheckLimits {
 CheckLimits check_limits(ElementType type);
 
 std::vector<CheckResult> check_attention(Backend& backend, std::uint64_t seed);
+// Attention in blocks of keys that are joined afterwards.
+std::vector<CheckResult> check_ring_attention(Backend& backend, std::uint64_t seed);
 std::vector<CheckResult> check_gemm(Backend& backend, std::uint64_t seed);
 // The ops of row_ops.h, on shapes with and without rests of a vector, or on shapes of one's own.
 std::vector<CheckResult> check_rows(Backend& backend, std::uint64_t seed);

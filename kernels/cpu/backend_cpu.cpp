@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <new>
+#include <stdexcept>
 #include <variant>
 #include <vector>
 
@@ -96,12 +97,8 @@ class CpuBackend : public Backend {
     return ::operator new (bytes == 0 ? 1 : bytes, std::align_val_t{64});
   }
   void release(void* device) noexcept override { ::operator delete (device, std::align_val_t{64}); }
-  void to_device(void* device, const void* host, std::size_t bytes) override {
-    std::memcpy(device, host, bytes);
-  }
-  void to_host(void* host, const void* device, std::size_t bytes) override {
-    std::memcpy(host, device, bytes);
-  }
+  void to_device(void* device, const void* host, std::size_t bytes) override { copy(device, host, bytes); }
+  void to_host(void* host, const void* device, std::size_t bytes) override { copy(host, device, bytes); }
   void synchronize() override {}
 
   void start_timer() override {
@@ -120,7 +117,7 @@ class CpuBackend : public Backend {
     }
   }
   void copy(void* target, const void* source, std::size_t bytes) override {
-    std::memcpy(target, source, bytes);
+    if (bytes > 0) std::memcpy(target, source, bytes);
   }
   void clear(void* target, std::size_t bytes) override {
     if (bytes > 0) std::memset(target, 0, bytes);
@@ -173,12 +170,19 @@ class CpuBackend : public Backend {
 
   void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
     if (shape.m == 0 || shape.n == 0) return;
+    if (shape.k == 0) {  // a sum of nothing, which libraries refuse
+      if (!shape.accumulate) clear(c, static_cast<std::size_t>(shape.m * shape.n) * sizeof(float));
+      return;
+    }
 #ifdef EQUIPOISE_DNNL
     omp_set_num_threads(1);  // of the calling thread: a rank is one thread
-    dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k, 1.0F,
-               static_cast<const float*>(a), shape.transpose_a ? shape.m : shape.k,
-               static_cast<const float*>(b), shape.transpose_b ? shape.k : shape.n,
-               shape.accumulate ? 1.0F : 0.0F, static_cast<float*>(c), shape.n);
+    const dnnl_status_t status =
+        dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
+                   1.0F, static_cast<const float*>(a), shape.transpose_a ? shape.m : shape.k,
+                   static_cast<const float*>(b), shape.transpose_b ? shape.k : shape.n,
+                   shape.accumulate ? 1.0F : 0.0F, static_cast<float*>(c), shape.n);
+    if (status != dnnl_success)
+      throw std::runtime_error("dnnl_sgemm failed with status " + std::to_string(status));
 #else
     kernels_.gemm(shape, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(c));
 #endif

@@ -211,6 +211,11 @@ GemmLt::~GemmLt() {
 
 void GemmLt::operator()(const GemmShape& shape, const void* a, const void* b, void* c) {
   if (shape.m == 0 || shape.n == 0) return;
+  if (shape.k == 0) {  // a sum of nothing, which the library refuses
+    if (!shape.accumulate)
+      check(cudaMemsetAsync(c, 0, static_cast<std::size_t>(shape.m * shape.n) * 2), "cudaMemsetAsync");
+    return;
+  }
   const Alignments alignments{alignment_of(b), alignment_of(a), alignment_of(c)};
   Plan& plan = state_->plans[{shape.m, shape.n, shape.k, shape.transpose_a, shape.transpose_b, alignments}];
   if (plan.operation == nullptr) describe(shape, plan);

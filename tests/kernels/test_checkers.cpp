@@ -51,6 +51,43 @@ class Leaky : public WrappedBackend {
   }
 };
 
+// Differentiates each part of a ring as if it were the whole: its own softmax, its own output.
+class OwnSoftmax : public WrappedBackend {
+ public:
+  std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
+                                                Pass pass, const AttentionRows& rows) override {
+    again_ = WrappedBackend::plan_attention(shape, pieces, Pass::forward, rows);
+    rows_ = static_cast<std::size_t>(pieces.front().queries * shape.query_heads);
+    head_dim_ = static_cast<std::size_t>(shape.head_dim);
+    return WrappedBackend::plan_attention(shape, pieces, pass, rows);
+  }
+  void attention_backward(AttentionPlan& plan, const void* query, const void* key, const void* value,
+                          const void*, const float*, const void* out_gradient,
+                          const AttentionGradients& gradients) override {
+    std::vector<float> out(rows_ * head_dim_);
+    std::vector<float> log_sum(rows_);
+    attention_forward(*again_, query, key, value, out.data(), log_sum.data());
+    WrappedBackend::attention_backward(plan, query, key, value, out.data(), log_sum.data(), out_gradient,
+                                       gradients);
+  }
+
+ private:
+  std::unique_ptr<AttentionPlan> again_;
+  std::size_t rows_ = 0;
+  std::size_t head_dim_ = 0;
+};
+
+// Forgets that a piece has no mask.
+class AlwaysCausal : public WrappedBackend {
+ public:
+  std::unique_ptr<AttentionPlan> plan_attention(const AttentionShape& shape, std::span<const Piece> pieces,
+                                                Pass pass, const AttentionRows& rows) override {
+    std::vector<Piece> wrong(pieces.begin(), pieces.end());
+    for (Piece& piece : wrong) piece.full = piece.keys < piece.queries;
+    return WrappedBackend::plan_attention(shape, wrong, pass, rows);
+  }
+};
+
 class WrongTranspose : public WrappedBackend {
  public:
   void gemm(const GemmShape& shape, const void* a, const void* b, void* c) override {
@@ -101,6 +138,17 @@ TEST_CASE("the attention checker rejects a wrong mask, a forgotten piece and a l
     CHECK(fails(results, "attention_forward"));
     CHECK(fails(results, "attention_backward"));
   }
+}
+
+TEST_CASE(
+    "the ring checker rejects gradients of a part's own softmax, the attention checker a mask too many") {
+  OwnSoftmax own;
+  const auto results = check_ring_attention(own, 7);
+  CHECK_FALSE(fails(results, "ring_attention_forward"));
+  CHECK(fails(results, "ring_attention_backward"));
+  AlwaysCausal causal;
+  CHECK(fails(check_attention(causal, 7), "attention_forward"));
+  CHECK(fails(check_attention(causal, 7), "attention_backward"));
 }
 
 TEST_CASE(

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 #include "kernels/checks.h"
@@ -27,6 +28,45 @@ void check_results(const std::vector<CheckResult>& results) {
 TEST_CASE("cpu attention equals its float64 reference") {
   const auto backend = make_cpu_backend();
   for (const std::uint64_t seed : {1U, 2U, 3U}) check_results(check_attention(*backend, seed));
+}
+
+TEST_CASE("cpu attention in blocks of keys, joined, equals one call, and so do its gradients") {
+  const auto backend = make_cpu_backend();
+  check_results(check_ring_attention(*backend, 6));
+}
+
+TEST_CASE("joining with a side that saw no key takes the other side, and nothing stays nothing") {
+  // Three rows of one head of 2: the first has seen nothing yet (its output may be anything, here NaN), the
+  // second gets nothing, the third has nothing on either side.
+  const auto backend = make_cpu_backend();
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const Buffer out = upload(*backend, std::vector<float>{kNaN, kNaN, 3, 4, 5, 6});
+  const Buffer log_sum = upload_f32(*backend, std::vector<float>{kNone, 2, kNone});
+  const Buffer part = upload(*backend, std::vector<float>{7, 8, kNaN, kNaN, kNaN, kNaN});
+  const Buffer part_log_sum = upload_f32(*backend, std::vector<float>{1, kNone, kNone});
+  backend->run(AttentionMerge{3, 1, 2, out.data(), log_sum.floats(), part.data(), part_log_sum.floats()});
+  CHECK(download(*backend, out) == std::vector<float>{7, 8, 3, 4, 5, 6});
+  CHECK(download_f32(*backend, log_sum) == std::vector<float>{1, 2, kNone});
+}
+
+TEST_CASE("a GEMM without rows or columns writes nothing") {
+  const auto backend = make_cpu_backend();
+  const std::vector<float> before(16, 3.0F);
+  const Buffer a = upload(*backend, before);
+  const Buffer c = upload(*backend, before);
+  backend->gemm({0, 4, 4, false, false, false}, a.data(), a.data(), c.data());
+  backend->gemm({4, 0, 4, true, true, false}, a.data(), a.data(), c.data());
+  CHECK(download(*backend, c) == before);
+}
+
+TEST_CASE("row ops of no rows do nothing") {
+  const auto backend = make_cpu_backend();
+  backend->run(Embedding{{0, 8}, 0, 4, nullptr, nullptr, nullptr});
+  backend->run(EmbeddingBackward{{0, 8}, 0, 4, nullptr, nullptr, nullptr});
+  backend->run(AttentionMerge{});
+  backend->run(RmsNorm{});
+  backend->run(CrossEntropy{});
 }
 
 TEST_CASE("cpu GEMM equals its float64 reference in all eight forms") {
@@ -91,6 +131,8 @@ TEST_CASE("attention refuses calls that have no meaning, and says why") {
   CHECK_THROWS_AS(plan({64, 3, 2}, {{0, 1, 0, 1}}), std::invalid_argument);
   CHECK_THROWS_WITH(plan({64, 1, 1}, {{0, 5, 0, 4}}),
                     "attention: piece 0: 4 keys for 5 queries: the first queries would see nothing");
+  CHECK_THROWS_WITH(plan({64, 1, 1}, {{0, 5, 0, 0, true}}), "attention: piece 0: 0 keys");
+  CHECK(plan({64, 1, 1}, {{0, 5, 0, 4, true}}) != nullptr);
   CHECK_THROWS_WITH(plan({64, 1, 1}, {{0, 5, 0, 5}, {4, 2, 5, 2}}),
                     "attention: query row 4 is in two pieces");
 }

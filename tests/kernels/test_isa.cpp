@@ -26,7 +26,7 @@ struct Aligned {  // workspaces are aligned to cache lines
 TEST_CASE("every instruction set's attention equals the reference") {
   const auto backend = make_cpu_backend();
   const AttentionShape shape{64, 4, 2};
-  const std::vector<Piece> pieces{{0, 70, 0, 70}, {70, 33, 70, 200}};
+  const std::vector<Piece> pieces{{0, 70, 0, 70}, {70, 20, 70, 200}, {90, 13, 5, 81, true}};
   SplitMix64 random(21);
   const auto q = random_values(103 * 4 * 64, 4.0F, random);
   const auto k = random_values(270 * 2 * 64, 1.0F, random);
