@@ -12,7 +12,8 @@ namespace equipoise::execution {
 // A packed attention call over fixed pieces, its plans made when first used. No pieces: nothing is run.
 class AttentionCall {
  public:
-  AttentionCall(kernels::Backend& backend, const kernels::AttentionShape& shape, std::vector<kernels::Piece> pieces)
+  AttentionCall(kernels::Backend& backend, const kernels::AttentionShape& shape,
+                std::vector<kernels::Piece> pieces)
       : backend_(backend), shape_(shape), pieces_(std::move(pieces)) {}
 
   [[nodiscard]] std::int64_t key_rows() const { return pieces_.empty() ? 0 : kernels::key_rows_of(pieces_); }

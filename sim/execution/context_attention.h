@@ -1,6 +1,6 @@
 // Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts it: at
-// the exchanges of K and V. One class a form: all-gather, ring, Ulysses. Where a lane has one rank, or nothing
-// to exchange, there is nothing but attention.
+// the exchanges of K and V. One class a form: all-gather, ring, Ulysses. Where a lane has one rank, or
+// nothing to exchange, there is nothing but attention.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace equipoise::execution {
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
 struct ChunkState {
-  Memory keys;                 // K, then V, `capacity` rows each
+  Memory keys;                // K, then V, `capacity` rows each
   std::int64_t capacity = 0;  // Ulysses only; else that of the chunk's rows
-  Memory gradients;            // of the same, or nothing yet
+  Memory gradients;           // of the same, or nothing yet
 };
 
 // One layer of a micro-batch on this rank. Rows are those of the CP rank, rounded up to a multiple of TP.
@@ -78,7 +78,8 @@ class ContextAttention {
   virtual void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) = 0;
   virtual void backward_sync(int sync) = 0;
   virtual void backward_attend(int call) = 0;
-  // What the layer's ops need afterwards is complete (a dependent chunk's gradients have those of later chunks).
+  // What the layer's ops need afterwards is complete (a dependent chunk's gradients have those of later
+  // chunks).
   virtual void end_backward() = 0;
 };
 

@@ -60,7 +60,8 @@ void EndOps::embedding_forward(OpName op) {
   if (op == OpName::tp_reduce_scatter) return scatter();
   if (op != OpName::embedding) no_such_op(op);
   all_ = rank_.elements(run_->padded_rows * rank_.model.hidden);
-  kernels::Embedding call{{run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
+  kernels::Embedding call{
+      {run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
   call.tokens = run_->tokens.integers();
   call.table = rank_.at(parts_.embedding->weights, parts_.embedding->tensors[0].offset);
   call.out = all_.data();
@@ -71,7 +72,8 @@ void EndOps::embedding_forward(OpName op) {
 void EndOps::embedding_backward(OpName op) {
   if (op == OpName::tp_all_gather) return gather(rows_);
   if (op != OpName::embedding) no_such_op(op);
-  kernels::EmbeddingBackward call{{run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
+  kernels::EmbeddingBackward call{
+      {run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
   call.tokens = run_->tokens.integers();
   call.out_gradient = (rank_.layout.tensor > 1 ? all_ : rows_).data();
   call.table_gradient = gradient_to_add_to(rank_, *parts_.embedding, 0);
@@ -116,9 +118,12 @@ void EndOps::head_forward(OpName op) {
     }
     case OpName::tp_reduce_scatter: {  // statistics of a vocabulary that is dealt out
       const std::int64_t t = rank_.layout.tensor;
-      std::vector<float> mine(static_cast<std::size_t>(2 * rows)), all(static_cast<std::size_t>(2 * rows * t));
-      rank_.backend.to_host(mine.data(), local_log_sum_.data(), static_cast<std::size_t>(rows) * sizeof(float));
-      rank_.backend.to_host(mine.data() + rows, target_logit_.data(), static_cast<std::size_t>(rows) * sizeof(float));
+      std::vector<float> mine(static_cast<std::size_t>(2 * rows)),
+          all(static_cast<std::size_t>(2 * rows * t));
+      rank_.backend.to_host(mine.data(), local_log_sum_.data(),
+                            static_cast<std::size_t>(rows) * sizeof(float));
+      rank_.backend.to_host(mine.data() + rows, target_logit_.data(),
+                            static_cast<std::size_t>(rows) * sizeof(float));
       rank_.tensor.floats->all_gather(mine.data(), all.data(), 2 * rows);
       for (std::int64_t row = 0; row < rows; ++row) {
         float highest = all[static_cast<std::size_t>(row)], target = 0;
@@ -135,8 +140,10 @@ void EndOps::head_forward(OpName op) {
         mine[static_cast<std::size_t>(rows + row)] = target;
       }
       head.log_sum = rank_.floats(rows);
-      rank_.backend.to_device(head.log_sum.data(), mine.data(), static_cast<std::size_t>(rows) * sizeof(float));
-      rank_.backend.to_device(target_logit_.data(), mine.data() + rows, static_cast<std::size_t>(rows) * sizeof(float));
+      rank_.backend.to_device(head.log_sum.data(), mine.data(),
+                              static_cast<std::size_t>(rows) * sizeof(float));
+      rank_.backend.to_device(target_logit_.data(), mine.data() + rows,
+                              static_cast<std::size_t>(rows) * sizeof(float));
       return;
     }
     case OpName::host_stall:
@@ -156,7 +163,8 @@ void EndOps::losses() {
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int32_t slice = run_->slice_of_row[row];
     if (slice >= 0)
-      run_->slice_losses[static_cast<std::size_t>(slice)] += static_cast<double>(log_sum[row]) - static_cast<double>(target[row]);
+      run_->slice_losses[static_cast<std::size_t>(slice)] +=
+          static_cast<double>(log_sum[row]) - static_cast<double>(target[row]);
   }
 }
 

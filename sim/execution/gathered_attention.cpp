@@ -1,10 +1,10 @@
 // All-gather: the group gathers the K and V of the slices that it shares, each rank attends to them with its
 // own queries; the gradients of K and V go back by a reduce-scatter. Slices that a rank holds whole are
 // attended to beside the gather. A lone rank is the same without any exchange.
-#include "sim/execution/attention_forms.h"
-
 #include <algorithm>
 #include <cassert>
+
+#include "sim/execution/attention_forms.h"
 
 namespace equipoise::execution {
 namespace {
@@ -150,18 +150,20 @@ class GatheredAttention final : public ContextAttention {
     }
   }
   // Rows of a block of K and V into the assembled keys.
-  void place(void* block, std::int64_t block_rows, std::int64_t row, std::int64_t key, std::int64_t count) const {
+  void place(void* block, std::int64_t block_rows, std::int64_t row, std::int64_t key,
+             std::int64_t count) const {
     rank_.copy(key_row(keys_, key), rank_.at(block, row * key_width_), count * key_width_);
     rank_.copy(value_row(keys_, key, rows_.rows.keys), rank_.at(block, (block_rows + row) * key_width_),
                count * key_width_);
   }
   void pack(const Memory& packed) const {
-    for_shared_runs(static_cast<std::size_t>(rows_.rank), [&](std::size_t j, const Run& run, std::int64_t row) {
-      const Memory& from = keys_of(j);
-      rank_.copy(key_row(packed, row), key_row(from, run.row), run.count() * key_width_);
-      rank_.copy(value_row(packed, row, block_), value_row(from, run.row, chain_[j]->capacity),
-                 run.count() * key_width_);
-    });
+    for_shared_runs(static_cast<std::size_t>(rows_.rank),
+                    [&](std::size_t j, const Run& run, std::int64_t row) {
+                      const Memory& from = keys_of(j);
+                      rank_.copy(key_row(packed, row), key_row(from, run.row), run.count() * key_width_);
+                      rank_.copy(value_row(packed, row, block_),
+                                 value_row(from, run.row, chain_[j]->capacity), run.count() * key_width_);
+                    });
   }
 
   void forward_local() {
@@ -205,8 +207,7 @@ class GatheredAttention final : public ContextAttention {
   };
   [[nodiscard]] SharedRows shared_rows() const {
     const std::int64_t row = shared_begin();
-    return {rank_.at(run_->query, row * query_width_),
-            assembles_ ? keys_.data() : key_row(run_->keys, row),
+    return {rank_.at(run_->query, row * query_width_), assembles_ ? keys_.data() : key_row(run_->keys, row),
             assembles_ ? value_row(keys_, 0, rows_.rows.keys) : value_row(run_->keys, row, rows_.capacity),
             rank_.at(run_->out, row * query_width_), run_->log_sum.floats() + row * shape_.query_heads};
   }
@@ -221,15 +222,16 @@ class GatheredAttention final : public ContextAttention {
       for_shared_runs(r, [&](std::size_t j, const Run& run, std::int64_t row) {
         const std::int64_t key = key_of(j, run);
         rank_.copy(rank_.at(block, row * key_width_), key_row(key_gradients_, key), run.count() * key_width_);
-        rank_.copy(rank_.at(block, (block_ + row) * key_width_), value_row(key_gradients_, key, rows_.rows.keys),
-                   run.count() * key_width_);
+        rank_.copy(rank_.at(block, (block_ + row) * key_width_),
+                   value_row(key_gradients_, key, rows_.rows.keys), run.count() * key_width_);
       });
     }
     const Memory own = rank_.elements(part);
     rows_.group.elements->reduce_scatter(parts.data(), own.data(), part);
-    for_shared_runs(static_cast<std::size_t>(rows_.rank), [&](std::size_t j, const Run& run, std::int64_t row) {
-      deliver(j, run, key_row(own, row), value_row(own, row, block_));
-    });
+    for_shared_runs(static_cast<std::size_t>(rows_.rank),
+                    [&](std::size_t j, const Run& run, std::int64_t row) {
+                      deliver(j, run, key_row(own, row), value_row(own, row, block_));
+                    });
   }
   // Without an exchange: what was found for the assembled keys belongs to this rank.
   void spread_key_gradients(const Memory& found) {

@@ -8,8 +8,9 @@ namespace {
 using Shards = LayerShards;
 
 [[noreturn]] void no_such_op(OpName op) {
-  throw EngineError(std::string("real execution: a layer of the op program has an op that no rank can run: ") +
-                    name_of(op));
+  throw EngineError(
+      std::string("real execution: a layer of the op program has an op that no rank can run: ") +
+      name_of(op));
 }
 
 }  // namespace
@@ -31,7 +32,7 @@ void LayerOps::begin_forward(MicroBatchRun& run, int layer, Part& part, Memory& 
   layer_->input = hidden;
 }
 
-void LayerOps::begin_backward(MicroBatchRun& run, int layer, Part& part, Memory& hidden, bool) {
+void LayerOps::begin_backward(MicroBatchRun& run, int layer, Part& part, Memory& hidden) {
   begin(run, layer, part, hidden);
   is_backward_ = true;
   rows_ = hidden;
@@ -52,7 +53,8 @@ void LayerOps::end_forward() {
 
 void LayerOps::end_backward() {
   *hidden_ = rows_;
-  for (Memory* memory : {&all_, &rows_, &norm_gradient_, &middle_gradient_, &activated_gradient_, &gate_up_gradient_})
+  for (Memory* memory :
+       {&all_, &rows_, &norm_gradient_, &middle_gradient_, &activated_gradient_, &gate_up_gradient_})
     memory->reset();
   attention_gradient_ = {};
   std::vector<WeightProducts> waiting = std::move(layer_->waiting);
@@ -73,7 +75,8 @@ void LayerOps::norm(std::size_t shard, const Memory& x, Memory& inverse, Memory&
   rank_.backend.run(call);
 }
 
-void LayerOps::norm_backward(std::size_t shard, const Memory& x, const Memory& inverse, const Memory& gradient) {
+void LayerOps::norm_backward(std::size_t shard, const Memory& x, const Memory& inverse,
+                             const Memory& gradient) {
   const std::int64_t rows = run_->sequence_rows, width = rank_.model.hidden;
   norm_gradient_ = rank_.elements(rows * width);
   kernels::RmsNormBackward call{{rows, width}};
@@ -215,7 +218,8 @@ void LayerOps::input_gradient(int number) {
     case kDown: {
       const Memory out_gradient = rank_.layout.tensor > 1 ? all_ : rows_;
       activated_gradient_ = rank_.elements(rows * rank_.ffn);
-      linear_backward(rank_, *part_, Shards::down, rows, out_gradient.data(), activated_gradient_.data(), false);
+      linear_backward(rank_, *part_, Shards::down, rows, out_gradient.data(), activated_gradient_.data(),
+                      false);
       return wait_for_weights({{out_gradient, 0, hidden, l.activated, rank_.ffn, rows, Shards::down}});
     }
     case kGateUp: {
@@ -229,7 +233,8 @@ void LayerOps::input_gradient(int number) {
       const Memory out_gradient = rank_.layout.tensor > 1 ? all_ : middle_gradient_;
       const std::int64_t width = std::int64_t{rank_.heads.query} * rank_.model.head_dim;
       attention_gradient_.out = rank_.elements(rows * width);
-      linear_backward(rank_, *part_, Shards::o, rows, out_gradient.data(), attention_gradient_.out.data(), false);
+      linear_backward(rank_, *part_, Shards::o, rows, out_gradient.data(), attention_gradient_.out.data(),
+                      false);
       return wait_for_weights({{out_gradient, 0, hidden, l.attention.out, width, rows, Shards::o}});
     }
     default:
@@ -285,7 +290,8 @@ void LayerOps::backward(OpName op) {
     case OpName::residual: {
       const Memory sum = rank_.elements(run_->sequence_rows * hidden);
       const Memory& past = number == 0 ? *hidden_ : middle_gradient_;
-      rank_.backend.run(kernels::ResidualAdd{run_->sequence_rows * hidden, norm_gradient_.data(), past.data(), sum.data()});
+      rank_.backend.run(
+          kernels::ResidualAdd{run_->sequence_rows * hidden, norm_gradient_.data(), past.data(), sum.data()});
       (number == 0 ? middle_gradient_ : rows_) = sum;
       return;
     }

@@ -13,15 +13,14 @@ namespace equipoise::execution {
 
 class LayerOps {
  public:
-  // `rope`: device table of angles by position. `selective`: attention's forward runs again in the backward.
-  LayerOps(const RankContext& rank, const float* rope) : rank_(rank), rope_(rope) {}
+  explicit LayerOps(const RankContext& rank) : rank_(rank) {}
+  void set_rope(const float* table) { rope_ = table; }  // device table of angles by position
 
   // `hidden` is the layer's input and becomes its output; rows of this TP rank.
   void begin_forward(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
   void forward(OpName op);
-  // `hidden` is the gradient of the layer's output and becomes that of its input. `split`: weight gradients wait
-  // for an op of their own.
-  void begin_backward(MicroBatchRun& run, int layer, Part& part, Memory& hidden, bool split);
+  // `hidden` is the gradient of the layer's output and becomes that of its input.
+  void begin_backward(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
   void backward(OpName op);
   void begin_weight_gradients(MicroBatchRun& run, int layer, Part& part);
   void weight_gradient();
@@ -47,7 +46,7 @@ class LayerOps {
   void synchronize();
 
   const RankContext& rank_;
-  const float* rope_;
+  const float* rope_ = nullptr;
   MicroBatchRun* run_ = nullptr;
   LayerRun* layer_ = nullptr;
   Part* part_ = nullptr;
@@ -56,8 +55,8 @@ class LayerOps {
   bool is_backward_ = false;
   std::array<int, kOpNames> count_{};
   int syncs_ = 0, attentions_ = 0;
-  // What goes from op to op. `all`: rows of the CP rank that a GEMM reads or has made; `norm_in`: rows of the TP
-  // rank that a norm has made or reads.
+  // What goes from op to op. `all`: rows of the CP rank that a GEMM reads or has made; `norm_in`: rows of the
+  // TP rank that a norm has made or reads.
   Memory all_, rows_, norm_gradient_, middle_gradient_, activated_gradient_, gate_up_gradient_;
   AttentionGradient attention_gradient_;
 };

@@ -11,8 +11,8 @@ std::int64_t outputs_of(const Part& part, std::size_t shard, bool pair) {
   return at(part, shard).rows + (pair ? at(part, shard + 1).rows : 0);
 }
 
-void forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows, const void* input,
-             void* out, bool pair) {
+void forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
+             const void* input, void* out, bool pair) {
   if (rows == 0) return;
   const TensorShard& tensor = at(part, shard);
   rank.backend.gemm({rows, outputs_of(part, shard, pair), tensor.columns, false, true, false}, input,

@@ -44,17 +44,17 @@ struct MicroBatchRun {
   const MicroBatch* micro_batch = nullptr;
   int index = 0;
   AttentionRows rows;
-  MicroBatchRows all_rows;  // Ulysses
-  std::int64_t padded_rows = 0;    // of this CP rank: a multiple of TP
-  std::int64_t sequence_rows = 0;  // of this TP rank
-  Memory tokens, targets, positions;  // (padded_rows), int32
-  Memory weights;                     // (padded_rows), f32: of each row's loss; 0 for padding
+  MicroBatchRows all_rows;                 // Ulysses
+  std::int64_t padded_rows = 0;            // of this CP rank: a multiple of TP
+  std::int64_t sequence_rows = 0;          // of this TP rank
+  Memory tokens, targets, positions;       // (padded_rows), int32
+  Memory weights;                          // (padded_rows), f32: of each row's loss; 0 for padding
   std::vector<std::int32_t> slice_of_row;  // -1: nobody's token
   std::unique_ptr<ContextAttention> attention;
-  std::vector<LayerRun> layers;        // by layer of the model; those of other ranks stay empty
-  std::vector<ChunkState> chunk;       // likewise
+  std::vector<LayerRun> layers;   // by layer of the model; those of other ranks stay empty
+  std::vector<ChunkState> chunk;  // likewise
   HeadRun head;
-  std::vector<double> slice_losses;    // sums over this rank's tokens
+  std::vector<double> slice_losses;  // sums over this rank's tokens
 };
 
 }  // namespace equipoise::execution

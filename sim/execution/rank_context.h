@@ -44,6 +44,7 @@ struct RankContext {
   std::int64_t ffn = 0;  // of this TP rank
   Group tensor, replicas;
   std::uint64_t seed = 0;
+  int replica_count = 1;  // data x context
 
   [[nodiscard]] std::size_t element_bytes() const { return kernels::bytes_of(backend.element_type()); }
   [[nodiscard]] Memory elements(std::int64_t count) const {
@@ -56,7 +57,9 @@ struct RankContext {
   [[nodiscard]] void* at(void* data, std::int64_t offset) const {
     return static_cast<char*>(data) + static_cast<std::size_t>(offset) * element_bytes();
   }
-  [[nodiscard]] void* at(const Memory& memory, std::int64_t offset) const { return at(memory.data(), offset); }
+  [[nodiscard]] void* at(const Memory& memory, std::int64_t offset) const {
+    return at(memory.data(), offset);
+  }
   void copy(void* target, const void* source, std::int64_t count) const {
     if (count > 0) backend.copy(target, source, static_cast<std::size_t>(count) * element_bytes());
   }

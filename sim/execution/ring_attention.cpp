@@ -1,5 +1,5 @@
-// Ring: every rank keeps its queries; blocks of K and V go round, one rank a step, and each rank attends to the
-// block that it has while the next one is sent. What it finds is joined with what it found before. In the
+// Ring: every rank keeps its queries; blocks of K and V go round, one rank a step, and each rank attends to
+// the block that it has while the next one is sent. What it finds is joined with what it found before. In the
 // backward the gradients of a block follow it one step behind and come home at the end; a rank's part for its
 // own block stays where it is.
 //
@@ -79,7 +79,8 @@ class RingAttention final : public ContextAttention {
   void end_backward() override {
     for (const Memory* found : {&at_home_, &arriving_})
       if (*found) spread(*found);
-    for (Memory* memory : {&at_home_, &travelling_, &arriving_, &block_, &next_, &again_out_, &again_log_sum_})
+    for (Memory* memory :
+         {&at_home_, &travelling_, &arriving_, &block_, &next_, &again_out_, &again_log_sum_})
       memory->reset();
     add_later_chunks();
   }
@@ -103,8 +104,9 @@ class RingAttention final : public ContextAttention {
     }
   }
 
-  // What the rank's queries see of the block that it has in a step. Keys of a slice lie together in the block, by
-  // position: those before a run of queries are its first ones. Its own block ends with the queries themselves.
+  // What the rank's queries see of the block that it has in a step. Keys of a slice lie together in the
+  // block, by position: those before a run of queries are its first ones. Its own block ends with the queries
+  // themselves.
   [[nodiscard]] std::vector<kernels::Piece> pieces_of(int rank, int step) const {
     std::vector<kernels::Piece> pieces;
     const int owner = block_owner(rank, step);
@@ -146,7 +148,8 @@ class RingAttention final : public ContextAttention {
     out = rank_.elements(rows_.padded_rows * query_width_);
     log_sum = rank_.floats(statistics);
     rank_.zero(out.data(), rows_.padded_rows * query_width_);
-    const std::vector<float> none(static_cast<std::size_t>(statistics), -std::numeric_limits<float>::infinity());
+    const std::vector<float> none(static_cast<std::size_t>(statistics),
+                                  -std::numeric_limits<float>::infinity());
     rank_.backend.to_device(log_sum.data(), none.data(), none.size() * sizeof(float));
   }
 
@@ -183,12 +186,14 @@ class RingAttention final : public ContextAttention {
     const std::int64_t statistics = rows_.padded_rows * shape_.query_heads;
     const Memory part = rank_.elements(rows_.padded_rows * query_width_);
     const Memory part_log_sum = rank_.floats(statistics);
-    const std::vector<float> none(static_cast<std::size_t>(statistics), -std::numeric_limits<float>::infinity());
+    const std::vector<float> none(static_cast<std::size_t>(statistics),
+                                  -std::numeric_limits<float>::infinity());
     rank_.backend.to_device(part_log_sum.data(), none.data(), none.size() * sizeof(float));
     call.forward(run_->query.data(), block_.data(), value_row(block_, 0, block_rows_), part.data(),
                  part_log_sum.floats());
-    rank_.backend.run(kernels::AttentionMerge{rows_.padded_rows, shape_.query_heads, shape_.head_dim, out.data(),
-                                              log_sum.floats(), part.data(), part_log_sum.floats()});
+    rank_.backend.run(kernels::AttentionMerge{rows_.padded_rows, shape_.query_heads, shape_.head_dim,
+                                              out.data(), log_sum.floats(), part.data(),
+                                              part_log_sum.floats()});
   }
   void differentiate() {
     AttentionCall& call = calls_[static_cast<std::size_t>(step_)];
@@ -235,7 +240,8 @@ class RingAttention final : public ContextAttention {
         rank_.zero(to.data(), 2 * capacity * key_width_);
       }
       rank_.add(key_row(to, run.row), key_row(found, row), run.count() * key_width_);
-      rank_.add(value_row(to, run.row, capacity), value_row(found, row, block_rows_), run.count() * key_width_);
+      rank_.add(value_row(to, run.row, capacity), value_row(found, row, block_rows_),
+                run.count() * key_width_);
     });
   }
   void add_later_chunks() {

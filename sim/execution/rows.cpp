@@ -6,7 +6,8 @@
 namespace equipoise::execution {
 namespace {
 
-MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding, std::span<const int> placement) {
+MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
+                       std::span<const int> placement) {
   MicroBatchRows out;
   out.ranks.resize(static_cast<std::size_t>(sharding.ranks()));
   out.slice_key.assign(micro_batch.slices.size(), 0);

@@ -2,9 +2,9 @@
 // buffer that attention reads.
 //
 // A rank's rows are its segments: first those of slices that it holds whole (placed there), then those of
-// slices that the group shares, each by slice and position. A gathered key buffer holds the keys of the shared
-// slices, slice after slice, each from the first token that the slice attends to; a dependent chunk's keys
-// begin with those of the chunks before it.
+// slices that the group shares, each by slice and position. A gathered key buffer holds the keys of the
+// shared slices, slice after slice, each from the first token that the slice attends to; a dependent chunk's
+// keys begin with those of the chunks before it.
 #pragma once
 
 #include <cstdint>
@@ -36,13 +36,13 @@ struct RankRows {
 
 struct MicroBatchRows {
   std::vector<RankRows> ranks;
-  std::vector<std::int64_t> slice_key;     // by slice: its first key in the gathered buffer
-  std::vector<std::int64_t> slice_keys;    // by slice: how many
-  std::int64_t keys = 0;                   // of the gathered buffer
-  std::int64_t earlier = 0;                // of those, tokens of the chunks before this one
-  std::int64_t most_rows = 0;              // of any rank
-  std::int64_t shared_tokens = 0;          // of all ranks
-  bool any_local = false;                  // a rank holds a slice whole
+  std::vector<std::int64_t> slice_key;   // by slice: its first key in the gathered buffer
+  std::vector<std::int64_t> slice_keys;  // by slice: how many
+  std::int64_t keys = 0;                 // of the gathered buffer
+  std::int64_t earlier = 0;              // of those, tokens of the chunks before this one
+  std::int64_t most_rows = 0;            // of any rank
+  std::int64_t shared_tokens = 0;        // of all ranks
+  bool any_local = false;                // a rank holds a slice whole
   // Whether the ranks exchange K and V: the simulator's rule.
   [[nodiscard]] bool exchanges() const { return ranks.size() > 1 && shared_tokens + earlier > 0; }
 };

@@ -72,36 +72,38 @@ class ShardList {
 void fill_weights(const std::vector<Tensor>& tensors, std::uint64_t seed, const TensorShard& shard,
                   std::span<float> part) {
   const Tensor& whole = tensors[shard.tensor];
-  const auto out = part.subspan(static_cast<std::size_t>(shard.offset), static_cast<std::size_t>(shard.elements()));
+  const auto out =
+      part.subspan(static_cast<std::size_t>(shard.offset), static_cast<std::size_t>(shard.elements()));
   if (shard.columns == whole.columns) {
     fill_initial(seed, whole, shard.first_row * whole.columns, out);
     return;
   }
   for (std::int64_t row = 0; row < shard.rows; ++row)
-    fill_initial(seed, whole, (shard.first_row + row) * whole.columns + shard.first_column,
-                 out.subspan(static_cast<std::size_t>(row * shard.columns), static_cast<std::size_t>(shard.columns)));
+    fill_initial(
+        seed, whole, (shard.first_row + row) * whole.columns + shard.first_column,
+        out.subspan(static_cast<std::size_t>(row * shard.columns), static_cast<std::size_t>(shard.columns)));
 }
 
-void allocate(Part& part, const Layout& layout, const PartsOptions& options, kernels::Backend& backend,
-              MemoryPool& pool) {
+void allocate(Part& part, kernels::Backend& backend, MemoryPool& pool) {
   const std::size_t element = kernels::bytes_of(backend.element_type());
   const auto elements = static_cast<std::size_t>(part.elements);
   part.weights = pool.take(elements * element);
   part.gradients = pool.take(elements * element);
-  part.owned = layout.zero >= 1 ? part.elements / options.replicas : part.elements;
-  part.first_owned = layout.zero >= 1 ? options.replica * part.owned : 0;
   const std::size_t state = static_cast<std::size_t>(part.owned) * sizeof(float);
   for (Memory* memory : {&part.master, &part.mean, &part.square}) *memory = pool.take(state);
-  if (part.norm_elements > 0) part.norm_gradients = pool.take(static_cast<std::size_t>(part.norm_elements) * sizeof(float));
+  if (part.norm_elements > 0)
+    part.norm_gradients = pool.take(static_cast<std::size_t>(part.norm_elements) * sizeof(float));
 }
 
-void initialise(Part& part, const std::vector<Tensor>& tensors, std::uint64_t seed, kernels::Backend& backend) {
+void initialise(Part& part, const std::vector<Tensor>& tensors, std::uint64_t seed,
+                kernels::Backend& backend) {
   std::vector<float> values(static_cast<std::size_t>(part.elements), 0.0F);
   for (const TensorShard& shard : part.tensors) fill_weights(tensors, seed, shard, values);
   if (backend.element_type() == kernels::ElementType::bf16)
     for (float& value : values) value = rounded_to_bf16(value);
   write_elements(backend, part.weights.data(), values);
-  const auto owned = std::span(values).subspan(static_cast<std::size_t>(part.first_owned), static_cast<std::size_t>(part.owned));
+  const auto owned = std::span(values).subspan(static_cast<std::size_t>(part.first_owned),
+                                               static_cast<std::size_t>(part.owned));
   backend.to_device(part.master.data(), owned.data(), owned.size_bytes());
   const std::vector<float> zeros(static_cast<std::size_t>(part.elements), 0.0F);
   write_elements(backend, part.gradients.data(), zeros);
@@ -130,8 +132,15 @@ bool shares_embedding(const ModelShape& model, const Layout& layout) {
   return model.tied_embeddings && layout.pipeline == 1;
 }
 
-std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
-                             const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool) {
+void put_shard(const Tensor& whole, const TensorShard& shard, std::span<const float> part,
+               std::span<float> out) {
+  for (std::int64_t row = 0; row < shard.rows; ++row)
+    std::copy_n(part.begin() + shard.offset + row * shard.columns, shard.columns,
+                out.begin() + (shard.first_row + row) * whole.columns + shard.first_column);
+}
+
+std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
+                              const PartsOptions& options) {
   const std::vector<int> layers = layers_of_stages(model, layout);
   int layer = 0;
   for (int v = 0; v <= virtual_stage; ++v) layer += layers[static_cast<std::size_t>(v)];  // one past the last
@@ -150,7 +159,18 @@ std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int 
     for (const TensorShard& shard : part.tensors)
       if (tensors[shard.tensor].norm) part.norm_elements += shard.elements();
     part.first_norm = used - part.norm_elements;
-    allocate(part, layout, options, backend, pool);
+    part.owned = layout.zero >= 1 ? part.elements / options.replicas : part.elements;
+    part.first_owned = layout.zero >= 1 ? options.replica * part.owned : 0;
+  }
+  return parts;
+}
+
+std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
+                             const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool) {
+  std::vector<Part> parts = part_shapes(model, layout, virtual_stage, options);
+  const std::vector<Tensor> tensors = inventory(model);
+  for (Part& part : parts) {
+    allocate(part, backend, pool);
     initialise(part, tensors, options.seed, backend);
   }
   return parts;

@@ -33,14 +33,15 @@ struct Part {
   ModelPart kind{};
   int layer = -1;  // of the model
   std::vector<TensorShard> tensors;
-  std::int64_t elements = 0;  // a multiple of the replicas
-  Memory weights, gradients;  // of the backend's type
-  Memory master, mean, square;  // f32, `owned` elements
+  std::int64_t elements = 0;                // a multiple of the replicas
+  Memory weights, gradients;                // of the backend's type
+  Memory master, mean, square;              // f32, `owned` elements
   std::int64_t first_owned = 0, owned = 0;  // whose states this replica holds
   // Norms lie last. Their gradients are f32: beside the others where the backend's type is another.
   std::int64_t first_norm = 0, norm_elements = 0;
   Memory norm_gradients;
   std::vector<char> touched;  // by tensor: this step has set its gradient
+  Memory reduced;             // gradients of the owned elements over all replicas, where there are several
 };
 
 struct PartsOptions {
@@ -68,10 +69,18 @@ struct LayerShards {
 };
 // Of the head's part, the last tensor is the norm; the first is the head's weights unless it shares them.
 
-// The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights and
-// gradients of zero.
+// The parts of a virtual stage in backward order (the order of its gradient buckets), with initial weights
+// and gradients of zero.
 std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
                              const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool);
+
+// The same without memory.
+std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
+                              const PartsOptions& options);
+
+// Puts a part's values into their place in a whole tensor.
+void put_shard(const Tensor& whole, const TensorShard& shard, std::span<const float> part,
+               std::span<float> out);
 
 // Where the head's weights are the embedding's, on one rank.
 [[nodiscard]] bool shares_embedding(const ModelShape& model, const Layout& layout);

@@ -1,6 +1,6 @@
-// Ulysses: an all-to-all turns a share of the rows of all heads into all rows of a share of the heads, attention
-// sees whole documents, and a second one turns its output back. Where there are fewer KV heads than ranks,
-// several ranks get the same one, and its gradients are added up where they return.
+// Ulysses: an all-to-all turns a share of the rows of all heads into all rows of a share of the heads,
+// attention sees whole documents, and a second one turns its output back. Where there are fewer KV heads than
+// ranks, several ranks get the same one, and its gradients are added up where they return.
 #include <algorithm>
 
 #include "sim/execution/attention_forms.h"
@@ -107,12 +107,12 @@ class UlyssesAttention final : public ContextAttention {
   }
   [[nodiscard]] std::int64_t most_rows() const { return rows_.rows.most_rows; }
 
-  // Rows of all heads, `source`, to all tokens of some heads: each rank's part of a row is `width` wide and begins
-  // at the head that `first` says.
+  // Rows of all heads, `source`, to all tokens of some heads: each rank's part of a row is `width` wide and
+  // begins at the head that `first` says.
   struct Field {
-    void* memory = nullptr;   // (rows, heads): of this rank's rows
-    std::int64_t heads = 0;   // of a row
-    void* all = nullptr;      // (tokens, width)
+    void* memory = nullptr;  // (rows, heads): of this rank's rows
+    std::int64_t heads = 0;  // of a row
+    void* all = nullptr;     // (tokens, width)
     std::int64_t width = 0;
     bool kv = false;
     bool add = false;  // where rows return: several ranks have a part of the same head
@@ -180,7 +180,8 @@ class UlyssesAttention final : public ContextAttention {
   void copy_rows(void* target, std::int64_t target_width, const void* source, std::int64_t source_width,
                  std::int64_t width, std::int64_t rows) const {
     for (std::int64_t row = 0; row < rows; ++row)
-      rank_.copy(rank_.at(target, row * target_width), rank_.at(const_cast<void*>(source), row * source_width), width);
+      rank_.copy(rank_.at(target, row * target_width),
+                 rank_.at(const_cast<void*>(source), row * source_width), width);
   }
   void add_rows(void* target, std::int64_t target_width, void* source, std::int64_t width) const {
     for (std::int64_t row = 0; row < rows_.own().rows; ++row)
@@ -202,8 +203,8 @@ class UlyssesAttention final : public ContextAttention {
     const Field fields[] = {
         {run_->query.data(), rank_.heads.query, run_->all_query.data(), query_width_, false, false},
         {run_->keys.data(), rank_.heads.kv, run_->all_keys.data(), key_width_, true, false},
-        {value_rows(run_->keys), rank_.heads.kv, rank_.at(run_->all_keys, tokens_ * key_width_), key_width_, true,
-         false}};
+        {value_rows(run_->keys), rank_.heads.kv, rank_.at(run_->all_keys, tokens_ * key_width_), key_width_,
+         true, false}};
     exchange_to_heads(fields);
     if (!rows_.in_group) return;
     ChunkState& state = chunks_.state(index_, layer_);

@@ -1,0 +1,282 @@
+#include "sim/execution/rank_executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "policies/base/error.h"
+
+namespace equipoise::execution {
+namespace {
+
+std::size_t at(int index) {
+  return static_cast<std::size_t>(index);
+}
+
+RankPlace place_of(const RankGrid& grid, int rank) {
+  const RankCoordinates coordinates = grid.coordinates(rank);
+  const std::vector<int> replicas = grid.data_context_group(rank);
+  const auto found = std::find(replicas.begin(), replicas.end(), rank);
+  return {coordinates.pipeline, static_cast<int>(found - replicas.begin()), coordinates.tensor};
+}
+
+// What an op of the schedule hands on: activations, those of a recomputing forward, or gradients.
+enum Way { kForward, kAgain, kBackward };
+Way way_of(OpKind kind) {
+  return kind == OpKind::B ? kBackward : kind == OpKind::R ? kAgain : kForward;
+}
+
+bool is_layer(BlockRole role) {
+  return role == BlockRole::layer_forward || role == BlockRole::layer_backward ||
+         role == BlockRole::layer_input_gradient || role == BlockRole::layer_weight_gradient;
+}
+
+}  // namespace
+
+RankExecutor::RankExecutor(const RankSetup& setup)
+    : setup_(setup),
+      pool_(setup.backend),
+      rank_{setup.model,
+            setup.layout,
+            setup.backend,
+            pool_,
+            place_of(setup.grid, setup.elements.rank()),
+            {},
+            {},
+            0,
+            {},
+            {},
+            setup.seed},
+      layer_ops_(rank_),
+      end_ops_(rank_) {
+  const int tensor = setup.layout.tensor;
+  rank_.heads = local_heads(setup.model, tensor, rank_.place.tensor);
+  rank_.vocabulary = local_vocabulary(setup.model, tensor, rank_.place.tensor);
+  rank_.ffn = setup.model.ffn / tensor;
+  rank_.replica_count = setup.layout.data * setup.layout.context;
+  join_groups();
+  make_parameters();
+  std::vector<float> table(static_cast<std::size_t>(setup.longest_slice * setup.model.head_dim));
+  kernels::fill_rope_table(table, setup.model.head_dim, kRopeBase);
+  rope_ = pool_.take(table.size() * sizeof(float));
+  setup.backend.to_device(rope_.data(), table.data(), table.size() * sizeof(float));
+  layer_ops_.set_rope(rope_.floats());
+}
+
+void RankExecutor::join_groups() {
+  const RankPlace& place = rank_.place;
+  const bool apart = &setup_.elements != &setup_.floats;
+  const auto join = [&](int color, int key, Groups& groups) {
+    groups.elements = setup_.elements.split(color, key);
+    if (apart) groups.floats = setup_.floats.split(color, key);
+    return Group{groups.elements.get(), apart ? groups.floats.get() : groups.elements.get()};
+  };
+  rank_.tensor = join(place.stage * rank_.replica_count + place.replica, place.tensor, tensor_);
+  rank_.replicas = join(place.stage * setup_.layout.tensor + place.tensor, place.replica, replicas_);
+  // TP ranks that hold the same KV head.
+  same_kv_ = rank_.tensor.elements->split(rank_.heads.first_kv, place.tensor);
+}
+
+void RankExecutor::make_parameters() {
+  const PartsOptions options{rank_.replica_count, rank_.place.replica, rank_.place.tensor, setup_.seed};
+  for (int local = 0; local < setup_.layout.virtual_pipeline; ++local)
+    parts_.push_back(make_parts(setup_.model, setup_.layout,
+                                local * setup_.layout.pipeline + rank_.place.stage, options, setup_.backend,
+                                pool_));
+}
+
+int RankExecutor::world_rank(int stage, int replica, int tensor) const {
+  const int first = setup_.grid.gpu({tensor, 0, 0, stage});
+  return setup_.grid.data_context_group(first)[at(replica)];
+}
+
+const AttentionRows& RankExecutor::rows(int micro_batch) {
+  return runs_[at(lane_)][at(micro_batch)].rows;
+}
+ChunkState& RankExecutor::state(int micro_batch, int layer) {
+  return runs_[at(lane_)][at(micro_batch)].chunk[at(layer)];
+}
+
+Part& RankExecutor::part_of_layer(int layer) {
+  for (auto& stage : parts_)
+    for (Part& part : stage)
+      if (part.layer == layer) return part;
+  throw EngineError("real execution: layer " + std::to_string(layer) + " is not on stage " +
+                    std::to_string(rank_.place.stage));
+}
+
+EndParts RankExecutor::end_parts() {
+  EndParts ends;
+  for (auto& stage : parts_)
+    for (Part& part : stage) {
+      if (part.kind == ModelPart::embedding) ends.embedding = &part;
+      if (part.kind == ModelPart::head) ends.head = &part;
+    }
+  return ends;
+}
+
+Gathered RankExecutor::run(const ExecutableStep& step, bool gather_gradients, StepRecord& record) {
+  Gathered gathered;
+  prepare(step);
+  setup_.floats.barrier();
+  record.begin_ns = now_ns();
+  const std::int64_t cpu = thread_cpu_ns();
+  int group = 0;
+  for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
+    // Lanes of a later barrier group start together when all before have ended.
+    for (; group < step.program.lanes[l].barrier_group; ++group) setup_.floats.barrier();
+    if (!runs_[l].empty()) run_lane(step, static_cast<int>(l), record);
+  }
+  run_end(step, record, gather_gradients ? &gathered : nullptr);
+  setup_.backend.synchronize();
+  record.cpu_ns = thread_cpu_ns() - cpu;
+  record.end_ns = now_ns();
+  ++steps_done_;
+  gather_losses(step, gathered);
+  runs_.clear();
+  return gathered;
+}
+
+void RankExecutor::run_lane(const ExecutableStep& step, int lane, StepRecord& record) {
+  lane_ = lane;
+  const OpLane& ops = step.program.lanes[at(lane)];
+  const auto& stage = ops.stages[at(rank_.place.stage)];
+  recomputes_.assign(runs_[at(lane)].size(), std::vector<bool>(at(setup_.model.layers), false));
+  for (const ScheduledOp& scheduled : stage) {
+    if (scheduled.op.kind != OpKind::B) continue;
+    for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+      const BlockRun& run = ops.runs[scheduled.first_run + r];
+      if (ops.blocks[run.block].role == BlockRole::layer_forward)
+        recomputes_[at(scheduled.op.micro_batch)][at(run.layer)] = true;
+    }
+  }
+  for (std::size_t i = 0; i < stage.size(); ++i) run_scheduled(ops, i, record);
+  for (Message& message : sent_) message.pending->wait();
+  sent_.clear();
+  kept_.clear();
+}
+
+void RankExecutor::run_scheduled(const OpLane& lane, std::size_t number, StepRecord& record) {
+  const ScheduledOp& scheduled = lane.stages[at(rank_.place.stage)][number];
+  RecordedOp op;
+  op.lane = lane_;
+  op.scheduled = static_cast<std::int32_t>(number);
+  Memory hidden;
+  receive_input(scheduled, hidden, op, record);
+  for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+    const BlockRun& run = lane.runs[scheduled.first_run + r];
+    const OpBlock& block = lane.blocks[run.block];
+    op.run = static_cast<std::int32_t>(r);
+    for (std::uint32_t i = 0; i < run.repeat; ++i) {
+      const bool down = is_layer(block.role) && block.role != BlockRole::layer_forward;
+      op.repetition = static_cast<std::int32_t>(i);
+      run_block(block, run.layer + (down ? -op.repetition : op.repetition), scheduled, hidden, op, record);
+    }
+  }
+  pass_on(scheduled, hidden);
+}
+
+void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp& scheduled, Memory& hidden,
+                             RecordedOp at_op, StepRecord& record) {
+  if (block.role == BlockRole::none) return;
+  MicroBatchRun& run = runs_[at(lane_)][at(scheduled.op.micro_batch)];
+  const OpKind kind = scheduled.op.kind;
+  const bool again = kind == OpKind::B && block.role == BlockRole::layer_forward;
+  Memory input;  // of a layer that is recomputed within its backward
+  if (again) input = run.layers[at(layer)].input;
+
+  if (block.role == BlockRole::layer_forward)
+    layer_ops_.begin_forward(run, layer, part_of_layer(layer), again ? input : hidden);
+  else if (block.role == BlockRole::layer_weight_gradient)
+    layer_ops_.begin_weight_gradients(run, layer, part_of_layer(layer));
+  else if (is_layer(block.role))
+    layer_ops_.begin_backward(run, layer, part_of_layer(layer), hidden);
+  else
+    end_ops_.begin(block.role, run, end_parts(), hidden, kind == OpKind::F || kind == OpKind::R);
+
+  for (std::size_t s = 0; s < block.steps.size(); ++s) {
+    const OpName name = block.steps[s].name;
+    at_op.begin_ns = now_ns();
+    if (block.role == BlockRole::layer_forward)
+      layer_ops_.forward(name);
+    else if (is_layer(block.role))
+      layer_ops_.backward(name);
+    else
+      end_ops_.run(name);
+    if (setup_.times_ops) setup_.backend.synchronize();
+    at_op.end_ns = now_ns();
+    at_op.step = static_cast<std::int32_t>(s);
+    at_op.name = static_cast<std::int32_t>(name);
+    record.ops.push_back(at_op);
+  }
+
+  if (block.role == BlockRole::layer_forward) {
+    layer_ops_.end_forward();
+    LayerRun& made = run.layers[at(layer)];
+    if (kind == OpKind::D) made = {};
+    if ((kind == OpKind::F || kind == OpKind::R) && recomputes_[at(scheduled.op.micro_batch)][at(layer)]) {
+      Memory kept = made.input;
+      made = {};
+      made.input = kept;
+    }
+  } else if (block.role == BlockRole::layer_weight_gradient) {
+    run.layers[at(layer)] = {};
+  } else if (is_layer(block.role)) {
+    layer_ops_.end_backward();
+    run.chunk[at(layer)] = {};  // all later chunks have had their backward
+  } else {
+    end_ops_.end();
+    if (kind == OpKind::D) run.head = {};
+  }
+}
+
+// From another rank, or from this one's earlier op where the same rank has the neighbouring virtual stage.
+void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op,
+                                 StepRecord& record) {
+  if (scheduled.input_stage == kNoInput) return;
+  const Way way = way_of(scheduled.op.kind);
+  const int v = virtual_stage(scheduled.op);
+  if (scheduled.input_stage == rank_.place.stage) {
+    const auto found = kept_.find({way, v, scheduled.op.micro_batch});
+    if (found == kept_.end()) throw EngineError("real execution: an op's input was not made on its rank");
+    hidden = found->second;
+    kept_.erase(found);
+    return;
+  }
+  const MicroBatchRun& run = runs_[at(lane_)][at(scheduled.op.micro_batch)];
+  const std::int64_t count = run.sequence_rows * setup_.model.hidden;
+  hidden = rank_.elements(count);
+  op.name = static_cast<std::int32_t>(OpName::pp_send);
+  op.begin_ns = now_ns();
+  if (count > 0)
+    setup_.elements.receive(hidden.data(), count,
+                            world_rank(scheduled.input_stage, rank_.place.replica, rank_.place.tensor),
+                            tag_of(way, v, scheduled.op.micro_batch));
+  op.end_ns = now_ns();
+  record.ops.push_back(op);
+}
+
+void RankExecutor::pass_on(const ScheduledOp& scheduled, const Memory& hidden) {
+  if (scheduled.op.kind == OpKind::W) return;
+  const int to = virtual_stage(scheduled.op) + (scheduled.op.kind == OpKind::B ? -1 : 1);
+  if (to < 0 || to >= setup_.layout.virtual_stages()) return;
+  const Way way = way_of(scheduled.op.kind);
+  const int stage = to % setup_.layout.pipeline;
+  if (stage == rank_.place.stage) {
+    kept_[{way, to, scheduled.op.micro_batch}] = hidden;
+    return;
+  }
+  const std::int64_t count =
+      runs_[at(lane_)][at(scheduled.op.micro_batch)].sequence_rows * setup_.model.hidden;
+  if (count == 0) return;
+  sent_.push_back(
+      {hidden, setup_.elements.start_send(hidden.data(), count,
+                                          world_rank(stage, rank_.place.replica, rank_.place.tensor),
+                                          tag_of(way, to, scheduled.op.micro_batch))});
+}
+
+int RankExecutor::tag_of(int way, int v, int micro_batch) const {
+  const auto micro_batches = static_cast<int>(runs_[at(lane_)].size());
+  return (way * setup_.layout.virtual_stages() + v) * micro_batches + micro_batch;
+}
+
+}  // namespace equipoise::execution

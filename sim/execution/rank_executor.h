@@ -1,0 +1,124 @@
+// Runs steps for real on one rank: what the op program says, op by op, in its order. No order is decided
+// here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/collectives.h"
+#include "sim/execution/end_ops.h"
+#include "sim/execution/executable_step.h"
+#include "sim/execution/layer_ops.h"
+#include "sim/execution/micro_batch_run.h"
+#include "sim/execution/recorder.h"
+#include "sim/execution/stage_parameters.h"
+#include "sim/topology/rank_grid.h"
+
+namespace equipoise::execution {
+
+struct RankSetup {
+  const ModelShape& model;
+  const Layout& layout;
+  const RankGrid& grid;
+  kernels::Backend& backend;
+  // All ranks, by the grid's numbers: elements of the backend's type, and f32.
+  kernels::Communicator& elements;
+  kernels::Communicator& floats;
+  std::uint64_t seed = 0;
+  std::int64_t longest_slice = 1;  // of any step, and group of chunks: positions that can be rotated
+  bool times_ops = true;           // waits for the device after every op
+};
+
+// What only whole-step checks need, gathered on rank 0 of the world; empty on the others.
+struct Gathered {
+  // Unweighted sums of the token losses, [lane][micro-batch][slice].
+  std::vector<std::vector<std::vector<double>>> losses;
+  std::vector<std::vector<float>>
+      gradients;  // by tensor of the inventory, before the optimizer; if asked for
+};
+
+class RankExecutor final : private ChunkStates {
+ public:
+  explicit RankExecutor(const RankSetup& setup);
+
+  // One optimizer step. All ranks call it with the same step.
+  Gathered run(const ExecutableStep& step, bool gather_gradients, StepRecord& record);
+  // The weights as they are, by tensor of the inventory, on rank 0.
+  std::vector<std::vector<float>> gather_weights();
+  [[nodiscard]] std::size_t held_bytes() const { return pool_.held_bytes(); }
+
+ private:
+  struct Message {
+    Memory data;
+    std::unique_ptr<kernels::Pending> pending;
+  };
+  struct Groups {
+    std::unique_ptr<kernels::Communicator> elements, floats;
+  };
+  using InputKey = std::tuple<int, int, int>;  // way, virtual stage that reads it, micro-batch
+
+  void join_groups();
+  void make_parameters();
+  // rank_prepare.cpp
+  void prepare(const ExecutableStep& step);
+  kernels::Communicator& context_group(const OpProgram& program, int barrier_group);
+  void prepare_lane(const ExecutableStep& step, int lane, Group context);
+  void prepare_micro_batch(const Sharding& sharding, const std::vector<double>& slice_weights,
+                           const DocumentLengths& documents, MicroBatchRun& run);
+  // rank_executor.cpp
+  void run_lane(const ExecutableStep& step, int lane, StepRecord& record);
+  void run_scheduled(const OpLane& lane, std::size_t number, StepRecord& record);
+  void run_block(const OpBlock& block, int layer, const ScheduledOp& scheduled, Memory& hidden,
+                 RecordedOp at_op, StepRecord& record);
+  void receive_input(const ScheduledOp& scheduled, Memory& hidden, RecordedOp op, StepRecord& record);
+  void pass_on(const ScheduledOp& scheduled, const Memory& hidden);
+  // rank_step_end.cpp
+  void run_end(const ExecutableStep& step, StepRecord& record, Gathered* gathered);
+  void reduce(Part& part);
+  void add_over_tensor_ranks(Part& part);
+  void share_tied(Part& part);
+  [[nodiscard]] void* owned_gradients(Part& part) const;
+  void optimize(Part& part);
+  void gather_parameters(Part& part);
+  std::vector<float> whole_gradients(Part& part);
+  void gather_gradients(std::vector<std::vector<float>>& out);
+  void gather_tensors(const std::function<std::vector<float>(Part&)>& values_of,
+                      std::vector<std::vector<float>>& out);
+  void gather_losses(const ExecutableStep& step, Gathered& out);
+
+  const AttentionRows& rows(int micro_batch) override;
+  ChunkState& state(int micro_batch, int layer) override;
+
+  [[nodiscard]] int virtual_stage(const ScheduleOp& op) const {
+    return op.virtual_stage * setup_.layout.pipeline + rank_.place.stage;
+  }
+  [[nodiscard]] Part& part_of_layer(int layer);
+  [[nodiscard]] EndParts end_parts();
+  [[nodiscard]] int world_rank(int stage, int replica, int tensor) const;
+  [[nodiscard]] int tag_of(int way, int v, int micro_batch) const;
+
+  RankSetup setup_;
+  MemoryPool pool_;
+  Groups tensor_, replicas_;
+  std::unique_ptr<kernels::Communicator> same_kv_;
+  RankContext rank_;
+  std::vector<std::vector<Part>> parts_;  // by local virtual stage, in bucket order
+  Memory rope_;
+  LayerOps layer_ops_;
+  EndOps end_ops_;
+  std::map<std::vector<std::pair<int, int>>, std::unique_ptr<kernels::Communicator>> context_groups_;
+  int steps_done_ = 0;
+  // Of the step at hand.
+  int lane_ = -1;
+  std::vector<std::vector<MicroBatchRun>> runs_;  // by lane: those of the lanes that this rank runs
+  std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: its backward runs the forward again
+  std::map<InputKey, Memory> kept_;               // inputs made on this rank
+  std::vector<Message> sent_;
+};
+
+}  // namespace equipoise::execution
