@@ -1,0 +1,178 @@
+#include "sim/execution/reference_ops.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "sim/execution/parameters.h"
+
+namespace equipoise::execution::reference {
+namespace {
+
+using Index = Eigen::Index;
+
+constexpr Index kQueryBlock = 256;
+
+double inverse_rms(const View& x, Index row) {
+  double squares = 0;
+  for (Index j = 0; j < x.cols(); ++j) squares += x(row, j) * x(row, j);
+  return 1.0 / std::sqrt(squares / static_cast<double>(x.cols()) + kNormEpsilon);
+}
+
+double sigmoid(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+// The part of attention that one head does for queries [begin, end): keys [0, end) are what they see.
+struct HeadBlock {
+  Index begin = 0;
+  Index end = 0;
+  Index query_column = 0;
+  Index kv_column = 0;
+  Index width = 0;  // head_dim
+
+  [[nodiscard]] auto queries(const View& q) const { return q.block(begin, query_column, end - begin, width); }
+  [[nodiscard]] auto keys(const View& k) const { return k.block(0, kv_column, end, width); }
+};
+
+template <class Work>
+void for_each_block(const HeadShape& shape, Index tokens, const Work& work) {
+  const int sharing = shape.query_heads / shape.kv_heads;
+  for (int head = 0; head < shape.query_heads; ++head) {
+    for (Index begin = 0; begin < tokens; begin += kQueryBlock) {
+      work(HeadBlock{begin, std::min(begin + kQueryBlock, tokens), Index{head} * shape.head_dim,
+                     Index{head / sharing} * shape.head_dim, shape.head_dim});
+    }
+  }
+}
+
+Matrix probabilities(const HeadShape& shape, const HeadBlock& block, const View& q, const View& k) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  Matrix p = scale * (block.queries(q) * block.keys(k).transpose());
+  for (Index row = 0; row < p.rows(); ++row) {
+    const Index seen = block.begin + row + 1;
+    double highest = -std::numeric_limits<double>::infinity();
+    for (Index key = 0; key < seen; ++key) highest = std::max(highest, p(row, key));
+    double sum = 0;
+    for (Index key = 0; key < p.cols(); ++key) {
+      p(row, key) = key < seen ? std::exp(p(row, key) - highest) : 0.0;
+      sum += p(row, key);
+    }
+    for (Index key = 0; key < seen; ++key) p(row, key) /= sum;
+  }
+  return p;
+}
+
+}  // namespace
+
+Matrix rms_norm(const View& x, const View& weight) {
+  Matrix out(x.rows(), x.cols());
+  for (Index row = 0; row < x.rows(); ++row) {
+    const double inverse = inverse_rms(x, row);
+    for (Index j = 0; j < x.cols(); ++j) out(row, j) = x(row, j) * inverse * weight(0, j);
+  }
+  return out;
+}
+
+// With r = (mean(x^2) + eps)^(-1/2), y_j = x_j r w_j and dr/dx_i = -r^3 x_i / n:
+// dx_i = dy_i w_i r - r^3 x_i / n * sum_j dy_j w_j x_j.
+Matrix rms_norm_backward(const View& x, const View& weight, const View& out_gradient,
+                         ViewToAdd weight_gradient) {
+  Matrix gradient(x.rows(), x.cols());
+  for (Index row = 0; row < x.rows(); ++row) {
+    const double r = inverse_rms(x, row);
+    double pull = 0;
+    for (Index j = 0; j < x.cols(); ++j) {
+      weight_gradient(0, j) += out_gradient(row, j) * x(row, j) * r;
+      pull += out_gradient(row, j) * weight(0, j) * x(row, j);
+    }
+    pull *= r * r * r / static_cast<double>(x.cols());
+    for (Index j = 0; j < x.cols(); ++j)
+      gradient(row, j) = out_gradient(row, j) * weight(0, j) * r - x(row, j) * pull;
+  }
+  return gradient;
+}
+
+Matrix linear(const View& x, const View& weight) {
+  return x * weight.transpose();
+}
+
+Matrix linear_backward(const View& x, const View& weight, const View& out_gradient,
+                       ViewToAdd weight_gradient) {
+  weight_gradient.noalias() += out_gradient.transpose() * x;
+  return out_gradient * weight;
+}
+
+void rope(Matrix& x, int heads, int head_dim, Turn turn) {
+  const int half = head_dim / 2;
+  for (Index position = 0; position < x.rows(); ++position) {
+    for (int i = 0; i < half; ++i) {
+      const double angle = static_cast<double>(position) * std::pow(kRopeBase, -2.0 * i / head_dim);
+      const double cosine = std::cos(angle);
+      const double sine = static_cast<double>(turn) * std::sin(angle);
+      for (int head = 0; head < heads; ++head) {
+        double& low = x(position, Index{head} * head_dim + i);
+        double& high = x(position, Index{head} * head_dim + i + half);
+        const double turned = low * cosine - high * sine;
+        high = high * cosine + low * sine;
+        low = turned;
+      }
+    }
+  }
+}
+
+Matrix attention(const HeadShape& shape, const View& q, const View& k, const View& v) {
+  Matrix out(q.rows(), q.cols());
+  for_each_block(shape, q.rows(), [&](const HeadBlock& block) {
+    out.block(block.begin, block.query_column, block.end - block.begin, block.width) =
+        probabilities(shape, block, q, k) * block.keys(v);
+  });
+  return out;
+}
+
+// Of out = p v and p = softmax(s) by row: dp = dout v^T, ds = p (dp - sum_j p_j dp_j).
+AttentionGradient attention_backward(const HeadShape& shape, const View& q, const View& k, const View& v,
+                                     const View& out_gradient) {
+  const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
+  AttentionGradient gradient{Matrix::Zero(q.rows(), q.cols()), Matrix::Zero(k.rows(), k.cols()),
+                             Matrix::Zero(v.rows(), v.cols())};
+  for_each_block(shape, q.rows(), [&](const HeadBlock& block) {
+    const Matrix p = probabilities(shape, block, q, k);
+    const Matrix out_block = block.queries(out_gradient);
+    gradient.v.block(0, block.kv_column, block.end, block.width) += p.transpose() * out_block;
+    Matrix score = out_block * block.keys(v).transpose();
+    for (Index row = 0; row < p.rows(); ++row) {
+      double mean = 0;
+      for (Index key = 0; key < p.cols(); ++key) mean += p(row, key) * score(row, key);
+      for (Index key = 0; key < p.cols(); ++key)
+        score(row, key) = scale * p(row, key) * (score(row, key) - mean);
+    }
+    gradient.q.block(block.begin, block.query_column, p.rows(), block.width) += score * block.keys(k);
+    gradient.k.block(0, block.kv_column, block.end, block.width) += score.transpose() * block.queries(q);
+  });
+  return gradient;
+}
+
+Matrix swiglu(const View& gate, const View& up) {
+  Matrix out(gate.rows(), gate.cols());
+  for (Index row = 0; row < gate.rows(); ++row)
+    for (Index j = 0; j < gate.cols(); ++j) out(row, j) = gate(row, j) * sigmoid(gate(row, j)) * up(row, j);
+  return out;
+}
+
+SwigluGradient swiglu_backward(const View& gate, const View& up, const View& out_gradient) {
+  SwigluGradient gradient{Matrix(gate.rows(), gate.cols()), Matrix(gate.rows(), gate.cols())};
+  for (Index row = 0; row < gate.rows(); ++row) {
+    for (Index j = 0; j < gate.cols(); ++j) {
+      const double g = gate(row, j);
+      const double s = sigmoid(g);
+      gradient.gate(row, j) = out_gradient(row, j) * up(row, j) * (s + g * s * (1.0 - s));
+      gradient.up(row, j) = out_gradient(row, j) * g * s;
+    }
+  }
+  return gradient;
+}
+
+}  // namespace equipoise::execution::reference
