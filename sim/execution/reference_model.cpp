@@ -189,12 +189,12 @@ class SequenceRun {
     for (Index row = 0; row < logits.rows(); ++row) {
       const Index wanted = target(sequence, first + row);
       const double highest = logits.row(row).maxCoeff();
-      double exponentials = 0;
-      for (Index j = 0; j < logits.cols(); ++j) exponentials += std::exp(logits(row, j) - highest);
-      const double log_sum = highest + std::log(exponentials);
-      sum += log_sum - logits(row, wanted);
-      for (Index j = 0; j < logits.cols(); ++j)
-        logits(row, j) = token_weight * (std::exp(logits(row, j) - log_sum) - (j == wanted ? 1.0 : 0.0));
+      const double wanted_logit = logits(row, wanted);
+      logits.row(row) = (logits.row(row).array() - highest).exp();
+      const double exponentials = logits.row(row).sum();
+      sum += highest + std::log(exponentials) - wanted_logit;
+      logits.row(row) *= token_weight / exponentials;
+      logits(row, wanted) -= token_weight;
     }
     return sum;
   }

@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numbers>
-#include <vector>
 
+#include "sim/execution/float64_gemm.h"
 #include "sim/execution/parameters.h"
 
 namespace equipoise::execution::reference {
@@ -14,6 +12,26 @@ namespace {
 using Index = Eigen::Index;
 
 constexpr Index kQueryBlock = 256;
+
+Operand operand(const View& m) {
+  return {m.data(), m.outerStride(), 1};
+}
+Operand transposed(const View& m) {
+  return {m.data(), 1, m.outerStride()};
+}
+
+// c += a b, a b^T or a^T b
+void add_product(const View& a, const View& b, ViewToAdd c) {
+  execution::add_product({c.rows(), c.cols(), a.cols(), operand(a), operand(b), c.data(), c.outerStride()});
+}
+void add_times_transposed(const View& a, const View& b, ViewToAdd c) {
+  execution::add_product(
+      {c.rows(), c.cols(), a.cols(), operand(a), transposed(b), c.data(), c.outerStride()});
+}
+void add_transposed_times(const View& a, const View& b, ViewToAdd c) {
+  execution::add_product(
+      {c.rows(), c.cols(), a.rows(), transposed(a), operand(b), c.data(), c.outerStride()});
+}
 
 double inverse_rms(const View& x, Index row) {
   double squares = 0;
@@ -33,8 +51,14 @@ struct HeadBlock {
   Index kv_column = 0;
   Index width = 0;  // head_dim
 
-  [[nodiscard]] auto queries(const View& q) const { return q.block(begin, query_column, end - begin, width); }
-  [[nodiscard]] auto keys(const View& k) const { return k.block(0, kv_column, end, width); }
+  template <class M>  // a view, or a gradient to add to
+  [[nodiscard]] auto queries(M& q) const {
+    return q.block(begin, query_column, end - begin, width);
+  }
+  template <class M>
+  [[nodiscard]] auto keys(M& k) const {
+    return k.block(0, kv_column, end, width);
+  }
 };
 
 template <class Work>
@@ -50,17 +74,14 @@ void for_each_block(const HeadShape& shape, Index tokens, const Work& work) {
 
 Matrix probabilities(const HeadShape& shape, const HeadBlock& block, const View& q, const View& k) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(shape.head_dim));
-  Matrix p = scale * (block.queries(q) * block.keys(k).transpose());
+  Matrix p = Matrix::Zero(block.end - block.begin, block.end);
+  add_times_transposed(block.queries(q), block.keys(k), p);
   for (Index row = 0; row < p.rows(); ++row) {
     const Index seen = block.begin + row + 1;
-    double highest = -std::numeric_limits<double>::infinity();
-    for (Index key = 0; key < seen; ++key) highest = std::max(highest, p(row, key));
-    double sum = 0;
-    for (Index key = 0; key < p.cols(); ++key) {
-      p(row, key) = key < seen ? std::exp(p(row, key) - highest) : 0.0;
-      sum += p(row, key);
-    }
-    for (Index key = 0; key < seen; ++key) p(row, key) /= sum;
+    auto scores = p.row(row).head(seen).array();
+    scores = (scale * (scores - scores.maxCoeff())).exp();
+    scores /= scores.sum();
+    p.row(row).tail(p.cols() - seen).setZero();
   }
   return p;
 }
@@ -96,13 +117,17 @@ Matrix rms_norm_backward(const View& x, const View& weight, const View& out_grad
 }
 
 Matrix linear(const View& x, const View& weight) {
-  return x * weight.transpose();
+  Matrix out = Matrix::Zero(x.rows(), weight.rows());
+  add_times_transposed(x, weight, out);
+  return out;
 }
 
 Matrix linear_backward(const View& x, const View& weight, const View& out_gradient,
                        ViewToAdd weight_gradient) {
-  weight_gradient.noalias() += out_gradient.transpose() * x;
-  return out_gradient * weight;
+  add_transposed_times(out_gradient, x, weight_gradient);
+  Matrix gradient = Matrix::Zero(x.rows(), x.cols());
+  add_product(out_gradient, weight, gradient);
+  return gradient;
 }
 
 void rope(Matrix& x, int heads, int head_dim, Turn turn) {
@@ -124,10 +149,9 @@ void rope(Matrix& x, int heads, int head_dim, Turn turn) {
 }
 
 Matrix attention(const HeadShape& shape, const View& q, const View& k, const View& v) {
-  Matrix out(q.rows(), q.cols());
+  Matrix out = Matrix::Zero(q.rows(), q.cols());
   for_each_block(shape, q.rows(), [&](const HeadBlock& block) {
-    out.block(block.begin, block.query_column, block.end - block.begin, block.width) =
-        probabilities(shape, block, q, k) * block.keys(v);
+    add_product(probabilities(shape, block, q, k), block.keys(v), block.queries(out));
   });
   return out;
 }
@@ -140,17 +164,15 @@ AttentionGradient attention_backward(const HeadShape& shape, const View& q, cons
                              Matrix::Zero(v.rows(), v.cols())};
   for_each_block(shape, q.rows(), [&](const HeadBlock& block) {
     const Matrix p = probabilities(shape, block, q, k);
-    const Matrix out_block = block.queries(out_gradient);
-    gradient.v.block(0, block.kv_column, block.end, block.width) += p.transpose() * out_block;
-    Matrix score = out_block * block.keys(v).transpose();
+    add_transposed_times(p, block.queries(out_gradient), block.keys(gradient.v));
+    Matrix score = Matrix::Zero(p.rows(), p.cols());
+    add_times_transposed(block.queries(out_gradient), block.keys(v), score);
     for (Index row = 0; row < p.rows(); ++row) {
-      double mean = 0;
-      for (Index key = 0; key < p.cols(); ++key) mean += p(row, key) * score(row, key);
-      for (Index key = 0; key < p.cols(); ++key)
-        score(row, key) = scale * p(row, key) * (score(row, key) - mean);
+      const double mean = p.row(row).dot(score.row(row));
+      score.row(row).array() = scale * p.row(row).array() * (score.row(row).array() - mean);
     }
-    gradient.q.block(block.begin, block.query_column, p.rows(), block.width) += score * block.keys(k);
-    gradient.k.block(0, block.kv_column, block.end, block.width) += score.transpose() * block.queries(q);
+    add_product(score, block.keys(k), block.queries(gradient.q));
+    add_transposed_times(score, block.queries(q), block.keys(gradient.k));
   });
   return gradient;
 }
