@@ -10,13 +10,13 @@
 
 namespace equipoise::execution {
 
-// Tokens of the documents of a trace.
+// Tokens of the documents of a trace; one that is read again goes on counting.
 class DocumentLengths {
  public:
   DocumentLengths() = default;
   explicit DocumentLengths(std::vector<std::int64_t> lengths) : lengths_(std::move(lengths)) {}
   [[nodiscard]] std::int64_t of(std::int64_t document) const {
-    return lengths_.at(static_cast<std::size_t>(document));
+    return lengths_.at(static_cast<std::size_t>(document) % lengths_.size());
   }
 
  private:

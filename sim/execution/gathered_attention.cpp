@@ -113,12 +113,12 @@ class GatheredAttention final : public ContextAttention {
     std::int64_t before = 0;
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const RankRows& held = chain_[j]->rows.ranks[rank];
-      for (const Run& run : held.shared) visit(j, run, before + run.row - held.local_rows);
+      for (const RowRun& run : held.shared) visit(j, run, before + run.row - held.local_rows);
       before += held.shared_rows();
     }
   }
   // Chunks of a group are pieces of one slice, so their keys lie one after the other.
-  [[nodiscard]] std::int64_t key_of(std::size_t chunk, const Run& run) const {
+  [[nodiscard]] std::int64_t key_of(std::size_t chunk, const RowRun& run) const {
     return chunk + 1 == chain_.size() ? run.key : run.segment.q_begin - run.segment.kv_begin;
   }
 
@@ -127,7 +127,7 @@ class GatheredAttention final : public ContextAttention {
     if (!exchanges_) {
       const auto me = static_cast<std::size_t>(rows_.rank);
       for (std::size_t j = 0; j < chain_.size(); ++j)
-        for (const Run& run : chain_[j]->rows.ranks[me].shared)
+        for (const RowRun& run : chain_[j]->rows.ranks[me].shared)
           place(keys_of(j).data(), chain_[j]->capacity, run.row, key_of(j, run), run.count());
       return;
     }
@@ -144,7 +144,7 @@ class GatheredAttention final : public ContextAttention {
     rows_.group.elements->all_gather(send, gathered.data(), part);
     for (std::size_t r = 0; r < rows_.rows.ranks.size(); ++r) {
       void* block = rank_.at(gathered, static_cast<std::int64_t>(r) * part);
-      for_shared_runs(r, [&](std::size_t j, const Run& run, std::int64_t row) {
+      for_shared_runs(r, [&](std::size_t j, const RowRun& run, std::int64_t row) {
         place(block, block_, row, key_of(j, run), run.count());
       });
     }
@@ -158,7 +158,7 @@ class GatheredAttention final : public ContextAttention {
   }
   void pack(const Memory& packed) const {
     for_shared_runs(static_cast<std::size_t>(rows_.rank),
-                    [&](std::size_t j, const Run& run, std::int64_t row) {
+                    [&](std::size_t j, const RowRun& run, std::int64_t row) {
                       const Memory& from = keys_of(j);
                       rank_.copy(key_row(packed, row), key_row(from, run.row), run.count() * key_width_);
                       rank_.copy(value_row(packed, row, block_),
@@ -219,7 +219,7 @@ class GatheredAttention final : public ContextAttention {
     rank_.zero(parts.data(), ranks * part);
     for (std::size_t r = 0; r < rows_.rows.ranks.size(); ++r) {
       void* block = rank_.at(parts, static_cast<std::int64_t>(r) * part);
-      for_shared_runs(r, [&](std::size_t j, const Run& run, std::int64_t row) {
+      for_shared_runs(r, [&](std::size_t j, const RowRun& run, std::int64_t row) {
         const std::int64_t key = key_of(j, run);
         rank_.copy(rank_.at(block, row * key_width_), key_row(key_gradients_, key), run.count() * key_width_);
         rank_.copy(rank_.at(block, (block_ + row) * key_width_),
@@ -229,7 +229,7 @@ class GatheredAttention final : public ContextAttention {
     const Memory own = rank_.elements(part);
     rows_.group.elements->reduce_scatter(parts.data(), own.data(), part);
     for_shared_runs(static_cast<std::size_t>(rows_.rank),
-                    [&](std::size_t j, const Run& run, std::int64_t row) {
+                    [&](std::size_t j, const RowRun& run, std::int64_t row) {
                       deliver(j, run, key_row(own, row), value_row(own, row, block_));
                     });
   }
@@ -237,11 +237,11 @@ class GatheredAttention final : public ContextAttention {
   void spread_key_gradients(const Memory& found) {
     const auto me = static_cast<std::size_t>(rows_.rank);
     for (std::size_t j = 0; j < chain_.size(); ++j)
-      for (const Run& run : chain_[j]->rows.ranks[me].shared)
+      for (const RowRun& run : chain_[j]->rows.ranks[me].shared)
         deliver(j, run, key_row(found, key_of(j, run)), value_row(found, key_of(j, run), rows_.rows.keys));
   }
   // This chunk's gradients are set; those of an earlier one are added up until its own backward comes.
-  void deliver(std::size_t chunk, const Run& run, const void* key, const void* value) {
+  void deliver(std::size_t chunk, const RowRun& run, const void* key, const void* value) {
     const std::int64_t count = run.count() * key_width_;
     if (chunk + 1 == chain_.size()) {
       rank_.copy(key_row(gradient_->keys, run.row), key, count);

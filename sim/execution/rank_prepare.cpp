@@ -99,7 +99,7 @@ void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vect
   std::vector<float> weights(rows, 0);
   run.slice_of_row.assign(rows, -1);
   for (const auto* runs : {&run.rows.own().local, &run.rows.own().shared})
-    for (const Run& held : *runs) {
+    for (const RowRun& held : *runs) {
       const auto slice = static_cast<std::size_t>(held.segment.slice);
       const Slice& text = run.micro_batch->slices[slice];
       for (std::int64_t i = 0; i < held.count(); ++i) {

@@ -99,7 +99,7 @@ class RingAttention final : public ContextAttention {
     for (std::size_t j = 0; j < chain_.size(); ++j) {
       const RankRows& held = chain_[j]->rows.ranks[static_cast<std::size_t>(rank)];
       for (const auto* runs : {&held.local, &held.shared})
-        for (const Run& run : *runs) visit(j, run, before + run.row);
+        for (const RowRun& run : *runs) visit(j, run, before + run.row);
       before += held.rows;
     }
   }
@@ -112,9 +112,9 @@ class RingAttention final : public ContextAttention {
     const int owner = block_owner(rank, step);
     const RankRows& own = rows_.rows.ranks[static_cast<std::size_t>(rank)];
     for (const auto* runs : {&own.local, &own.shared})
-      for (const Run& queries : *runs) {
+      for (const RowRun& queries : *runs) {
         std::int64_t first = -1, keys = 0;
-        for_runs(owner, [&](std::size_t j, const Run& run, std::int64_t row) {
+        for_runs(owner, [&](std::size_t j, const RowRun& run, std::int64_t row) {
           const bool same = j + 1 < chain_.size() || run.segment.slice == queries.segment.slice;
           if (!same || run.segment.q_begin >= queries.segment.q_end) return;
           if (first < 0) first = row;
@@ -134,7 +134,7 @@ class RingAttention final : public ContextAttention {
     step_ = held_step_ = 0;
     next_.reset();
     block_ = rank_.elements(2 * block_rows_ * key_width_);
-    const auto fill = [&](std::size_t j, const Run& part, std::int64_t row) {
+    const auto fill = [&](std::size_t j, const RowRun& part, std::int64_t row) {
       const bool last = j + 1 == chain_.size();
       const Memory& from = last ? run.keys : chunks_.state(rows_.earlier[j], layer).keys;
       rank_.copy(key_row(block_, row), key_row(from, part.row), part.count() * key_width_);
@@ -231,7 +231,7 @@ class RingAttention final : public ContextAttention {
 
   // Gradients of this rank's block to the chunks that its rows belong to.
   void spread(const Memory& found) {
-    for_runs(rows_.rank, [&](std::size_t j, const Run& run, std::int64_t row) {
+    for_runs(rows_.rank, [&](std::size_t j, const RowRun& run, std::int64_t row) {
       const bool own = j + 1 == chain_.size();
       Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[j], layer_).gradients;
       const std::int64_t capacity = chain_[j]->capacity;

@@ -31,11 +31,11 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
     RankRows& rank = out.ranks[r];
     for (const Segment& s : sharding.of_rank(static_cast<int>(r)))
       (is_local(s) ? rank.local : rank.shared).push_back({s, 0, 0});
-    for (std::vector<Run>* runs : {&rank.local, &rank.shared}) {
-      std::sort(runs->begin(), runs->end(), [](const Run& a, const Run& b) {
+    for (std::vector<RowRun>* runs : {&rank.local, &rank.shared}) {
+      std::sort(runs->begin(), runs->end(), [](const RowRun& a, const RowRun& b) {
         return std::tie(a.segment.slice, a.segment.q_begin) < std::tie(b.segment.slice, b.segment.q_begin);
       });
-      for (Run& run : *runs) {
+      for (RowRun& run : *runs) {
         run.row = rank.rows;
         run.key = out.slice_key[static_cast<std::size_t>(run.segment.slice)] + run.segment.q_begin -
                   run.segment.kv_begin;
@@ -61,16 +61,16 @@ MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& shardin
   return lay_out(micro_batch, sharding, {});
 }
 
-std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const Run> runs,
+std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
                                              std::int64_t first_row) {
   std::vector<kernels::Piece> pieces;
-  for (const Run& run : runs)
+  for (const RowRun& run : runs)
     pieces.push_back({run.row - first_row, run.count(),
                       rows.slice_key[static_cast<std::size_t>(run.segment.slice)], run.segment.keys()});
   return pieces;
 }
 
-std::vector<kernels::Piece> pieces_among(std::span<const Run> runs, std::int64_t first_row) {
+std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row) {
   std::vector<kernels::Piece> pieces;
   std::size_t first_of_slice = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {

@@ -18,7 +18,7 @@
 namespace equipoise::execution {
 
 // `count` rows of a rank that hold consecutive tokens of a slice.
-struct Run {
+struct RowRun {
   Segment segment;
   std::int64_t row = 0;  // the first
   std::int64_t key = 0;  // its place in the gathered key buffer; of shared slices
@@ -27,7 +27,7 @@ struct Run {
 };
 
 struct RankRows {
-  std::vector<Run> local, shared;
+  std::vector<RowRun> local, shared;
   std::int64_t rows = 0;
   std::int64_t local_rows = 0;
 
@@ -54,9 +54,9 @@ MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding);
 MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& sharding);
 
 // Attention of the runs over keys that lie as in the gathered buffer. Query rows count from `first_row`.
-std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const Run> runs,
+std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
                                              std::int64_t first_row);
 // Attention of runs whose keys are these rows themselves.
-std::vector<kernels::Piece> pieces_among(std::span<const Run> runs, std::int64_t first_row);
+std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
 
 }  // namespace equipoise::execution

@@ -147,7 +147,8 @@ std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int
   const std::vector<Tensor> tensors = inventory(model);
   ShardList shards(model, layout.tensor, options.tensor_rank);
   std::vector<Part> parts;
-  for (const ModelPart kind : backward_parts(model, layout)[static_cast<std::size_t>(virtual_stage)]) {
+  const std::vector<std::vector<ModelPart>> kinds = backward_parts(model, layout);
+  for (const ModelPart kind : kinds[static_cast<std::size_t>(virtual_stage)]) {
     Part& part = parts.emplace_back();
     part.kind = kind;
     if (is_layer(kind)) part.layer = --layer;

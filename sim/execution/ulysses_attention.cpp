@@ -29,7 +29,7 @@ class UlyssesAttention final : public ContextAttention {
       // Runs of `all` are those of the rank's rows in another order: each finds its row by what it holds.
       const RankRows& held = rows.rows.ranks[r];
       for (const auto* runs : {&held.local, &held.shared})
-        for (const Run& run : *runs) {
+        for (const RowRun& run : *runs) {
           const auto slice = static_cast<std::size_t>(run.segment.slice);
           const std::int64_t key = all.slice_key[slice] + run.segment.q_begin - run.segment.kv_begin;
           places_.back().push_back({run.row, key - all.earlier, run.count()});

@@ -3,7 +3,6 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -11,7 +10,7 @@
 #include "sim/metrics/speedup.h"
 #include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
-#include "sim/study/planner.h"
+#include "sim/study/ready_row.h"
 #include "sim/study/row_result.h"
 #include "sim/study/row_trial.h"
 #include "sim/study/simulate_plan.h"
@@ -57,29 +56,21 @@ PolicyResult after(std::vector<std::string> notes, PolicyResult row) {
 // file that cannot be written is an error of the whole study.
 PolicyResult run_row(const Study& study, const StudyInputs& inputs, PolicyRun row,
                      const RunStudyOptions& options) {
-  std::vector<std::string> notes;
-  resolve_recompute(study, inputs, row, options, notes);
-  const RunModels models =
-      naming(study.file, [&] { return RunModels(study, layout_of(study, row), inputs.profile); });
-  std::unique_ptr<Workload> workload;
-  const auto run = [&] { return Run{study, models, inputs.documents, row, *workload, options}; };
-  PlannedRow planned;
+  ReadyRow ready = row_with_models(study, inputs, std::move(row), options);
+  const auto run = [&] { return ready.run(study, inputs, options); };
   SimulatedPlan simulated;
   try {
-    const std::string no_room = derive_options(study, models, row, notes);
-    if (!no_room.empty() && !options.ignore_memory)
-      return after(notes, without_room(models, std::move(row), no_room));
-    if (!no_room.empty()) derive_without_memory(study, row);
-    workload = workload_of(study, models, row);
-    planned = plan_row(run(), row);
-    simulated = simulate_plan(run(), planned.plan, Until::all_steps);
+    plan_ready_row(study, inputs, options, ready);
+    if (!ready.no_room.empty())
+      return after(ready.notes, without_room(*ready.models, std::move(ready.row), ready.no_room));
+    simulated = simulate_plan(run(), ready.planned.plan, Until::all_steps);
   } catch (const UnplaceableDocument& e) {
-    return not_run(std::move(row), RowStatus::unplaceable, e.what());
+    return not_run(std::move(ready.row), RowStatus::unplaceable, e.what());
   } catch (const UserError& e) {
-    return not_run(std::move(row), RowStatus::refused, e.what());
+    return not_run(std::move(ready.row), RowStatus::refused, e.what());
   }
-  write_details(run(), planned.plan, run().rule(simulated.shard));
-  return after(notes, describe_row(run(), std::move(planned), std::move(simulated)));
+  write_details(run(), ready.planned.plan, run().rule(simulated.shard));
+  return after(ready.notes, describe_row(run(), std::move(ready.planned), std::move(simulated)));
 }
 
 void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {

@@ -1,0 +1,41 @@
+// Is the plan right? What ranks computed for a step against every slice alone, in float64
+// (reference_model.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "sim/execution/executable_step.h"
+#include "sim/execution/rank_executor.h"
+#include "sim/execution/reference_model.h"
+
+namespace equipoise::execution {
+
+inline constexpr double kLimitF32 = 1e-4;   // relative Frobenius error of each gradient, and of the loss
+inline constexpr double kLimitBf16 = 3e-2;  // each op rounds to 2^-9; errors of a dozen layers add up
+
+struct Equivalence {
+  double loss = 0;  // by the step's normaliser
+  double reference_loss = 0;
+  double loss_error = 0;     // relative
+  double worst_error = 0;    // of any gradient
+  std::string worst_tensor;  // its name
+  double limit = kLimitF32;
+  std::int64_t tokens = 0;
+
+  [[nodiscard]] bool holds() const { return worst_error <= limit && loss_error <= limit; }
+};
+
+// What a step's plan says is to be computed: every slice, and every group of dependent chunks, as a sequence.
+std::vector<WeightedSequence> sequences_of(const ExecutableStep& step);
+
+// `reference` has run the sequences and nothing else; `losses` are the sums of their token losses.
+Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const ReferenceModel& reference,
+                    const std::vector<WeightedSequence>& sequences, const std::vector<double>& losses,
+                    double limit);
+
+// The whole check on `threads` threads.
+Equivalence check_equivalence(const ExecutableStep& step, const Gathered& gathered, const ModelShape& model,
+                              std::uint64_t seed, kernels::ElementType type, int threads);
+
+}  // namespace equipoise::execution

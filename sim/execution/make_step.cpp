@@ -1,0 +1,61 @@
+#include "sim/execution/make_step.h"
+
+#include <algorithm>
+#include <string>
+
+#include "policies/base/error.h"
+#include "sim/execution/parameters.h"
+#include "sim/execution/stage_parameters.h"
+
+namespace equipoise::execution {
+
+void check_layout_runs(const ModelShape& model, const Layout& layout) {
+  check_runnable(model);
+  if (layout.zero > 1)
+    throw UserError("execute: parallel.zero is " + std::to_string(layout.zero) + "; ranks run 0 and 1");
+  if (layout.expert > 1)
+    throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
+  if (local_vocabulary(model, layout.tensor, layout.tensor - 1).count < 1)
+    throw UserError("execute: a vocabulary of " + std::to_string(model.vocab) + " leaves TP rank " +
+                    std::to_string(layout.tensor - 1) + " of " + std::to_string(layout.tensor) +
+                    " without tokens");
+  if (model.head_dim % 16 != 0 || model.head_dim > 256)
+    throw UserError("execute: a head dim of " + std::to_string(model.head_dim) +
+                    "; kernels take multiples of 16 up to 256");
+}
+
+ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const StepOptions& options,
+                         const Step& step, const DocumentLengths& documents, LossNormalizer normalizer,
+                         bool fold_tp) {
+  check_layout_runs(costs.model(), costs.layout());
+  ExecutableStep out;
+  out.step = step;
+  out.documents = documents;
+  out.program = sequential(StepExpander(costs, rule, options, fold_tp).expand(step));
+  MicroBatchCoster coster(costs, rule);
+  MicroBatchCost cost;
+  for (const Lane& lane : step.lanes) {
+    auto& of_lane = out.sharding.emplace_back();
+    for (const MicroBatch& micro_batch : lane.micro_batches) {
+      coster.cost(micro_batch, lane.context, cost);
+      of_lane.push_back(cost.sharding);
+    }
+  }
+  out.weights = loss_weights(step, normalizer);
+  return out;
+}
+
+std::int64_t longest_attended(const Plan& plan) {
+  std::int64_t longest = 1;
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches)
+        for (const Slice& slice : micro_batch.slices) {
+          const std::int64_t begin =
+              micro_batch.chunk.count > 1 ? micro_batch.chunk.group_begin : slice.begin;
+          longest = std::max(longest, std::max(slice.end - begin, micro_batch.pad_each_to));
+        }
+  return longest;
+}
+
+}  // namespace equipoise::execution
