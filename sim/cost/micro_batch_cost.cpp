@@ -30,6 +30,15 @@ const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Shardi
 
 }  // namespace
 
+std::span<const int> ring_backward_sends(int context) {
+  thread_local std::vector<int> sends;
+  sends.clear();
+  for (int step = 0; step < context; ++step)
+    if (const int blocks = (step + 1 < context ? 1 : 0) + (step >= 2 ? 1 : 0); blocks > 0) sends.push_back(blocks);
+  sends.push_back(1);
+  return sends;
+}
+
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
   thread_local std::vector<QueryKeys> pieces;
   to_pieces(segments, false, pieces);
@@ -211,32 +220,33 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   count_kv(micro_batch, context, window, out);
 }
 
-// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive.
+// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive. What a
+// run of queries sees of a block is one piece: the keys of its slice lie together there.
 void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
   const auto c = at(context);
+  const std::span<const int> backward_sends = ring_backward_sends(context);
   forward_.reset(context, c - 1);
-  backward_.reset(context, c - 1);
+  backward_.reset(context, backward_sends.size());
   recompute_.assign(c, 0);
   const bool selective = costs_.layout().recompute == Recompute::selective;
+  // Of the chunks before a dependent one every rank holds its share.
+  const std::int64_t earlier = (earlier_tokens(micro_batch, 0) + context - 1) / context;
   std::int64_t most = 0;
   for (std::size_t r = 0; r < c; ++r) {
-    most = std::max(most, sharding.rank_tokens[r]);
+    most = std::max(most, sharding.rank_tokens[r] + earlier);
     for (std::size_t step = 0; step < c; ++step) {
       const std::size_t from = (r + c - step) % c;
       pieces_.clear();
-      for (const Segment& q : sharding.of_rank(static_cast<int>(r)))
-        for (const Segment& k : sharding.of_rank(static_cast<int>(from))) {
-          if (k.slice != q.slice || k.q_begin >= q.q_end) continue;
-          if (k.q_begin == q.q_begin) {  // the diagonal block
-            pieces_.push_back({q.queries(), q.queries()});
-          } else {
-            // A full rectangle of queries x keys, as the causal call that has as many pairs.
-            const std::int64_t keys = std::min(k.q_end, q.q_begin) - k.q_begin;
-            pieces_.push_back({q.queries(), keys + (q.queries() - 1) / 2});
-          }
-        }
-      for (QueryKeys& p : pieces_) p.keys = std::max(p.keys, p.queries);
+      for (const Segment& q : sharding.of_rank(static_cast<int>(r))) {
+        std::int64_t keys = earlier;
+        for (const Segment& k : sharding.of_rank(static_cast<int>(from)))
+          if (k.slice == q.slice && k.q_begin < q.q_end) keys += k.queries();
+        if (keys == 0) continue;
+        // Of another rank's block every query sees all: priced as the causal call that has as many pairs.
+        if (from != r) keys = std::max(keys + (q.queries() - 1) / 2, q.queries());
+        pieces_.push_back({q.queries(), keys});
+      }
       const Picoseconds f = costs_.attention_forward(pieces_, out.use).duration;
       const Picoseconds b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
       out.attention_forward[0][r] += f;
@@ -245,13 +255,13 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
       out.attention_backward[0][r] += b;
       if (selective) recompute_[r] += f;
       (step + 1 < c ? forward_.under[step * c + r] : forward_.run[(c - 1) * c + r]) = f;
-      (step + 1 < c ? backward_.under[step * c + r] : backward_.run[(c - 1) * c + r]) = b;
+      // Two ranks send nothing beside the second step.
+      (context > 2 || step == 0 ? backward_.under[step * c + r] : backward_.run[c + r]) = b;
     }
   }
-  for (std::size_t step = 0; step + 1 < c; ++step) {
-    forward_.comm[step] = costs_.ring_step(most, context, false, out.use).duration;
-    backward_.comm[step] = costs_.ring_step(most, context, true, out.use).duration;
-  }
+  for (Picoseconds& comm : forward_.comm) comm = costs_.ring_step(most, context, false, out.use).duration;
+  for (std::size_t i = 0; i < backward_sends.size(); ++i)
+    backward_.comm[i] = costs_.ring_step(most, context, backward_sends[i] == 2, out.use).duration;
   count_kv(micro_batch, context, 0, out);
 }
 

@@ -45,16 +45,11 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
   return out;
 }
 
-std::int64_t longest_attended(const Plan& plan) {
+std::int64_t longest_attended(const ExecutableStep& step) {
   std::int64_t longest = 1;
-  for (const Step& step : plan.steps)
-    for (const Lane& lane : step.lanes)
-      for (const MicroBatch& micro_batch : lane.micro_batches)
-        for (const Slice& slice : micro_batch.slices) {
-          const std::int64_t begin =
-              micro_batch.chunk.count > 1 ? micro_batch.chunk.group_begin : slice.begin;
-          longest = std::max(longest, std::max(slice.end - begin, micro_batch.pad_each_to));
-        }
+  for (const auto& lane : step.sharding)
+    for (const Sharding& sharding : lane)
+      for (const Segment& segment : sharding.segments) longest = std::max(longest, segment.keys());
   return longest;
 }
 

@@ -17,7 +17,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
 // of the vocabulary.
 void check_layout_runs(const ModelShape& model, const Layout& layout);
 
-// The longest slice or group of dependent chunks of a plan: positions go so far.
-std::int64_t longest_attended(const Plan& plan);
+// The longest slice or group of dependent chunks, padding included: positions go so far.
+std::int64_t longest_attended(const ExecutableStep& step);
 
 }  // namespace equipoise::execution

@@ -74,7 +74,7 @@ EquivalenceResult run_equivalence(const nlohmann::json& file, std::size_t row,
     std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend();
     if (options.wrap) backend = options.wrap(std::move(backend));
     RankExecutor rank({study.model, layout, ready.models->grid, *backend, world, world, options.seed,
-                       longest_attended(ready.planned.plan), true});
+                       longest_attended(step), true});
     StepRecord record;
     Gathered mine = rank.run(step, true, record);
     if (world.rank() == 0) gathered = std::move(mine);

@@ -252,8 +252,15 @@ std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const 
   gathered += earlier_tokens(micro_batch, window);
   const double kv_bytes = static_cast<double>(costs_.kv_bytes_per_token());
   switch (costs_.layout().context_comm) {
-    case ContextComm::ring:
-      return {{OpName::cp_ring_step, (backward ? 2.0 : 1.0) * static_cast<double>(most) * kv_bytes}};
+    case ContextComm::ring: {
+      if (cost.ranks == 1) return {{OpName::cp_ring_step, 0}};
+      const std::int64_t held = most + (earlier_tokens(micro_batch, 0) + cost.ranks - 1) / cost.ranks;
+      const double block = static_cast<double>(held) * kv_bytes;
+      std::vector<SyncOp> syncs;
+      if (!backward) return {{OpName::cp_ring_step, block}};
+      for (const int blocks : ring_backward_sends(cost.ranks)) syncs.push_back({OpName::cp_ring_step, blocks * block});
+      return syncs;
+    }
     case ContextComm::ulysses: {
       if (cost.ranks == 1) return {{OpName::cp_all_to_all, 0}};
       const double in = costs_.ulysses_exchange(most, cost.ranks, false, use_).bytes;
