@@ -16,7 +16,13 @@ using reference::Matrix;
 using Values = ReferenceModel::Values;
 using Index = Eigen::Index;
 
-constexpr Index kLogitRows = 128;  // tokens whose logits exist at once
+// Tokens whose logits exist at once: enough that the head's weights are not packed again and again, and with
+// a large vocabulary no more than 256 MB.
+Index logit_rows(std::int64_t vocab) {
+  constexpr Index kMostRows = 512;
+  constexpr std::int64_t kMostLogits = std::int64_t{1} << 25;
+  return std::clamp<Index>(kMostLogits / vocab, 1, kMostRows);
+}
 
 std::size_t position(std::int64_t value) {
   return static_cast<std::size_t>(value);
@@ -167,11 +173,12 @@ class SequenceRun {
   double head(const Sequence& sequence, const Matrix& x, double token_weight, Matrix& gradient) const {
     const std::size_t norm = final_norm_index(model_);
     const std::size_t head = head_index(model_);
+    const Index block = logit_rows(model_.vocab);
     const Matrix normed = reference::rms_norm(x, weight(norm));
     Matrix normed_gradient(x.rows(), x.cols());
     double sum = 0;
-    for (Index first = 0; first < x.rows(); first += kLogitRows) {
-      const Index rows = std::min(kLogitRows, x.rows() - first);
+    for (Index first = 0; first < x.rows(); first += block) {
+      const Index rows = std::min(block, x.rows() - first);
       Matrix logits = reference::linear(normed.middleRows(first, rows), weight(head));
       sum += cross_entropy(sequence, first, token_weight, logits);
       if (gradients_ == nullptr) continue;

@@ -107,10 +107,10 @@ TEST_CASE("a slice is a document of its own: a cut document is not the whole one
 }
 
 TEST_CASE("gradients are the slopes of the loss beyond one block of queries and of logits") {
-  // Blocks hold 256 queries and 128 tokens of logits.
+  // Blocks hold 256 queries and the logits of 512 tokens.
   ReferenceModel model(tiny_llama(), 5);
   constexpr double kWeight = 1.0;
-  const Sequence sequence{0, 0, 301, 400};
+  const Sequence sequence{0, 0, 521, 600};
   model.add(sequence, kWeight);
   for (const LayerTensor tensor : {LayerTensor::q, LayerTensor::k, LayerTensor::v, LayerTensor::gate}) {
     const std::size_t t = layer_index(0, tensor);

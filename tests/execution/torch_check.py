@@ -17,11 +17,15 @@ import sys
 try:
     import numpy
     import torch
+    from torch.utils.checkpoint import checkpoint
 except ImportError as missing:
     print(f"skipped: {missing}")
     sys.exit(77)
 
-QUERY_BLOCK = 1024  # queries whose scores exist at once
+# Layers, blocks of queries and blocks of logits are computed again for the backward pass, so that a document of 16K
+# tokens fits into memory.
+QUERY_BLOCK = 256
+LOGIT_BLOCK = 512
 NO_LOSS = -100
 
 
@@ -54,7 +58,7 @@ def attention(q, k, v):
     blocks = []
     for first in range(0, q.shape[1], QUERY_BLOCK):
         last = min(first + QUERY_BLOCK, q.shape[1])
-        blocks.append(attention_block(q[:, first:last], k[:, :last], v[:, :last], first))
+        blocks.append(checkpoint(attention_block, q[:, first:last], k[:, :last], v[:, :last], first))
     return torch.cat(blocks, 1).transpose(0, 1)
 
 
@@ -72,13 +76,18 @@ def layer(x, weights, prefix, config):
     return x + (torch.nn.functional.silu(gate) * up) @ weight("mlp.down_proj").T
 
 
+def head_loss(x, head, targets):
+    return torch.nn.functional.cross_entropy(x @ head.T, targets, ignore_index=NO_LOSS, reduction="sum")
+
+
 def loss_sum(weights, config, tokens, targets):
     x = weights["model.embed_tokens.weight"][tokens]
     for number in range(config["num_hidden_layers"]):
-        x = layer(x, weights, f"model.layers.{number}", config)
+        x = checkpoint(layer, x, weights, f"model.layers.{number}", config)
     x = rms_norm(x, weights["model.norm.weight"], config["rms_norm_eps"])
     head = "model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"
-    return torch.nn.functional.cross_entropy(x @ weights[head].T, targets, ignore_index=NO_LOSS, reduction="sum")
+    blocks = zip(x.split(LOGIT_BLOCK), targets.split(LOGIT_BLOCK))
+    return sum(checkpoint(head_loss, part, weights[head], wanted) for part, wanted in blocks)
 
 
 def sequences(step):
