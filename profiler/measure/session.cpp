@@ -400,6 +400,7 @@ class Session {
             {"launch_seconds", launch.value("seconds", 0.0)},
             {"framework_seconds_per_op", 0},
             {"reserve_bytes", 0},
+            {"element_bytes", static_cast<int>(kernels::bytes_of(context_.type))},
             {"sources",
              gpu_ ? "memory_GBps, launch_seconds: measured; peak: SMs x clock x 4096 FLOP"
                   : "measured; peak_bf16_tflops is the best f32 GEMM of one core: one rank is one thread"}};

@@ -102,6 +102,8 @@ class ElementwiseModel {
   // Seconds of an op that moves `bytes` (each input read once, each output written once), launch included.
   [[nodiscard]] double seconds(Elementwise op, double bytes, RangeUse& use,
                                ElementwisePass pass = ElementwisePass::forward) const;
+  // Whether the profile has times of an op that it may do without.
+  [[nodiscard]] bool has(Elementwise op) const;
 
  private:
   struct Fit;

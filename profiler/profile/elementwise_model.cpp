@@ -70,6 +70,10 @@ ElementwiseModel::~ElementwiseModel() = default;
 ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
 ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
+bool ElementwiseModel::has(Elementwise op) const {
+  return fit_->rows[0][static_cast<std::size_t>(op)].parameters.memory_GBps > 0;
+}
+
 double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, ElementwisePass pass) const {
   if (!(bytes > 0)) return 0;
   const Row& row = fit_->rows[static_cast<std::size_t>(pass)][static_cast<std::size_t>(op)];

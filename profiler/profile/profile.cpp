@@ -18,11 +18,11 @@ constexpr ShippedFiles kProfiles{"profile", "EQUIPOISE_PROFILES", "profiles", EQ
 DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   const std::string where = origin + ": device";
   const nlohmann::json& node = object_field(file, "device", origin + ": file");
-  refuse_unknown_keys(
-      node,
-      {"name", "memory_bytes", "memory_GBps", "peak_bf16_tflops", "peak_fp8_tflops", "sms", "gpus_per_node",
-       "nvlink_GBps", "nic_GBps", "launch_seconds", "framework_seconds_per_op", "reserve_bytes", "sources"},
-      where);
+  refuse_unknown_keys(node,
+                      {"name", "memory_bytes", "memory_GBps", "peak_bf16_tflops", "peak_fp8_tflops", "sms",
+                       "gpus_per_node", "nvlink_GBps", "nic_GBps", "launch_seconds",
+                       "framework_seconds_per_op", "reserve_bytes", "element_bytes", "sources"},
+                      where);
   DeviceFacts facts;
   facts.name = text_field(node, "name", where);
   facts.memory_bytes = positive_field(node, "memory_bytes", where);
@@ -36,6 +36,7 @@ DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   facts.launch_seconds = non_negative_field(node, "launch_seconds", where);
   facts.framework_seconds_per_op = non_negative_field(node, "framework_seconds_per_op", where);
   facts.reserve_bytes = non_negative_field(node, "reserve_bytes", where);
+  if (node.contains("element_bytes")) facts.element_bytes = positive_field(node, "element_bytes", where);
   return facts;
 }
 

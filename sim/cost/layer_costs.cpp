@@ -3,8 +3,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kBf16Bytes = 2;
-
 double as_double(std::int64_t value) {
   return static_cast<double>(value);
 }
@@ -48,7 +46,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   const std::int64_t kv_width =
       model.mla ? model.kv_width() / layout.tensor
                 : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
-  kv_bytes_per_token_ = kv_width * 2;
+  element_bytes_ = profile.device().element_bytes;
+  kv_bytes_per_token_ = kv_width * static_cast<std::int64_t>(element_bytes_);
   launch_seconds_ = profile.device().launch_seconds;
   framework_per_op_ =
       to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
@@ -62,8 +61,8 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
   Op op{name, Stream::compute};
   op.duration = to_picoseconds(model.seconds(m, n, k, use, role) * framework_.gemm_slowdown);
   op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
-  op.bytes =
-      kBf16Bytes * (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
+  op.bytes = element_bytes_ *
+             (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
   return op;
 }
 
@@ -78,7 +77,7 @@ Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use,
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const {
   const Collective kind = name == OpName::tp_all_gather ? Collective::all_gather : Collective::reduce_scatter;
   Op op{name, Stream::tp};
-  op.bytes = kBf16Bytes * as_double(tokens) * as_double(width);
+  op.bytes = element_bytes_ * as_double(tokens) * as_double(width);
   op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, tp_group_, use));
   return op;
 }
@@ -86,12 +85,17 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
 // Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
 void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                              RangeUse& use) const {
+  push_gathered(gemm(name, m, n, k, use), m, k, ops, use);
+}
+
+void LayerCosts::push_gathered(const Op& product, std::int64_t m, std::int64_t k, OpList& ops,
+                               RangeUse& use) const {
   if (layout_.tensor > 1) {
     Op gather = tp_collective(OpName::tp_all_gather, m, k, use);
     gather.with_next = framework_.tp_overlap_forward;
     ops.push(gather);
   }
-  ops.push(gemm(name, m, n, k, use));
+  ops.push(product);
 }
 
 // A row-parallel GEMM ends in a reduce-scatter of its output.
@@ -117,8 +121,12 @@ void LayerCosts::push_row(OpName name, std::int64_t m, std::int64_t n, std::int6
 // output's gradient is gathered first, exposed.
 void LayerCosts::push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                                 RangeUse& use) const {
-  const Op input = gemm(OpName::input_gradient, m, k, n, use);
-  const Op weight = gemm(OpName::weight_gradient, k, n, m, use);
+  push_gradients(gemm(OpName::input_gradient, m, k, n, use), gemm(OpName::weight_gradient, k, n, m, use), m,
+                 n, k, column, ops, use);
+}
+
+void LayerCosts::push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n,
+                                std::int64_t k, bool column, OpList& ops, RangeUse& use) const {
   if (layout_.tensor == 1) {
     ops.push(input);
     ops.push(weight);
@@ -145,13 +153,25 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   const std::int64_t t = layout_.tensor;
   const std::int64_t h = model_.hidden;
   if (!model_.mla) {
-    const std::int64_t width =
-        (std::int64_t{model_.heads} / t + 2 * std::max<std::int64_t>(1, model_.kv_heads / t)) *
-        model_.head_dim;
+    const std::int64_t q = std::int64_t{model_.heads} / t * model_.head_dim;
+    const std::int64_t kv = std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim;
+    // One product, or, in our own ranks, one each.
+    const auto product = [&](auto&& of_width) {
+      if (!framework_.own_kernels) return of_width(q + 2 * kv);
+      Op sum = of_width(q);
+      const Op one = of_width(kv);
+      sum.duration += 2 * one.duration;
+      sum.flops += 2 * one.flops;
+      sum.bytes += 2 * one.bytes;
+      return sum;
+    };
     if (backward)
-      push_gradients(n, width, h, true, ops, use);
+      push_gradients(product([&](std::int64_t w) { return gemm(OpName::input_gradient, n, h, w, use); }),
+                     product([&](std::int64_t w) { return gemm(OpName::weight_gradient, h, w, n, use); }), n,
+                     q + 2 * kv, h, true, ops, use);
     else
-      push_column(OpName::qkv_gemm, n, width, h, ops, use);
+      push_gathered(product([&](std::int64_t w) { return gemm(OpName::qkv_gemm, n, w, h, use); }), n, h, ops,
+                    use);
     return;
   }
   const MlaShape& a = *model_.mla;
@@ -180,12 +200,12 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
                                 RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
-  const double in_and_out = as_double(n) * as_double(up + f) * kBf16Bytes;
+  const double in_and_out = as_double(n) * as_double(up + f) * element_bytes_;
   if (backward) {
     push_gradients(n, model_.hidden, f, false, ops, use);
     // Reads the output's gradient and the kept input, writes the input's gradient.
-    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(2 * up + f) * kBf16Bytes,
-                   use, ElementwisePass::backward));
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(n) * as_double(2 * up + f) * element_bytes_, use, ElementwisePass::backward));
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
@@ -214,13 +234,14 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
     push(rows, f, h);
     push(f, h, rows);
     ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(2 * up + f) * kBf16Bytes, use, ElementwisePass::backward));
+                   as_double(busiest) * as_double(2 * up + f) * element_bytes_, use,
+                   ElementwisePass::backward));
     push(rows, h, up);
     push(h, up, rows);
   } else {
     push(rows, up, h);
     ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(up + f) * kBf16Bytes, use));
+                   as_double(busiest) * as_double(up + f) * element_bytes_, use));
     push(rows, h, f);
   }
 }
@@ -235,7 +256,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   const auto exchange = [&] {
     if (layout_.expert == 1) return;
     Op op{OpName::ep_all_to_all, Stream::ep};
-    op.bytes = kBf16Bytes * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
+    op.bytes = element_bytes_ * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
     op.duration = to_picoseconds(
         collectives_.seconds(Collective::all_to_all, op.bytes, grid_.shape(Axis::expert), use));
     ops.push(op);
@@ -260,13 +281,13 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   after.clear();
   if (n == 0) return;
   const std::int64_t t = layout_.tensor;
-  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
+  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   push_projections(n, false, before, use);
   const double rotated = as_double(n) *
                          as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
                          model_.head_dim;
-  before.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use));
+  before.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use));
 
   push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after,
            use);
@@ -285,14 +306,15 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   after.clear();
   if (n == 0) return;
   const std::int64_t t = layout_.tensor;
-  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes;
+  const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   if (is_moe(kind))
     push_moe(n, true, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
-  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use, ElementwisePass::backward));
+  before.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
+                    ElementwisePass::backward));
   before.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
   push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
@@ -301,9 +323,10 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
                          as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
                          model_.head_dim;
   after.push(
-      moves(OpName::rope, Elementwise::rope, 2 * rotated * kBf16Bytes, use, ElementwisePass::backward));
+      moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use, ElementwisePass::backward));
   push_projections(n, true, after, use);
-  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 4 * row_bytes, use, ElementwisePass::backward));
+  after.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
+                   ElementwisePass::backward));
   after.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }

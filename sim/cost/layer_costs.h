@@ -87,8 +87,16 @@ class LayerCosts {
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
                          ElementwisePass pass = ElementwisePass::forward) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
+  // Elements that a row op moves: what its own kernel does, or `usual` elsewhere.
+  [[nodiscard]] double row_elements(double own, double usual) const {
+    return framework_.own_kernels ? own : usual;
+  }
+  [[nodiscard]] Op with_copies(Op op, double bytes, RangeUse& use) const;
   void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;
+  void push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n, std::int64_t k,
+                      bool column, OpList& ops, RangeUse& use) const;
+  void push_gathered(const Op& product, std::int64_t m, std::int64_t k, OpList& ops, RangeUse& use) const;
   void push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                    RangeUse& use) const;
   void push_row(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
@@ -114,6 +122,7 @@ class LayerCosts {
   CollectiveModel collectives_;
   GroupShape tp_group_;
   std::int64_t kv_bytes_per_token_ = 0;
+  double element_bytes_ = 2;  // of an activation or a weight
   double launch_seconds_ = 0;
   Picoseconds framework_per_op_ = 0;
 };

@@ -5,7 +5,6 @@
 namespace equipoise {
 namespace {
 
-constexpr double kBf16Bytes = 2;
 constexpr double kFp32Bytes = 4;
 
 double as_double(std::int64_t value) {
@@ -53,12 +52,18 @@ Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context,
   return op;
 }
 
+// What comes from other ranks lies by rank and is put into the order of documents.
+Op LayerCosts::with_copies(Op op, double bytes, RangeUse& use) const {
+  if (framework_.own_kernels) op.duration += moves(op.name, Elementwise::copy, bytes, use).duration;
+  return op;
+}
+
 Op LayerCosts::kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const {
   Op op{OpName::cp_all_gather, Stream::cp};
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
   op.duration = to_picoseconds(
       collectives_.seconds(Collective::all_gather, op.bytes, grid_.context_shape(context), use));
-  return op;
+  return with_copies(op, 2 * op.bytes, use);
 }
 
 Op LayerCosts::kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const {
@@ -66,7 +71,7 @@ Op LayerCosts::kv_reduce_scatter(std::int64_t gathered_tokens, int context, Rang
   op.bytes = as_double(gathered_tokens) * as_double(kv_bytes_per_token_);
   op.duration = to_picoseconds(
       collectives_.seconds(Collective::reduce_scatter, op.bytes, grid_.context_shape(context), use));
-  return op;
+  return with_copies(op, 2 * op.bytes, use);
 }
 
 Op LayerCosts::ring_step(std::int64_t tokens, int context, bool backward, RangeUse& use) const {
@@ -82,11 +87,12 @@ Op LayerCosts::ring_step(std::int64_t tokens, int context, bool backward, RangeU
 
 Op LayerCosts::ulysses_exchange(std::int64_t tokens, int context, bool output_only, RangeUse& use) const {
   Op op{OpName::cp_all_to_all, Stream::cp};
-  const double query_bytes = as_double(tokens) * (model_.heads / layout_.tensor) * kBf16Bytes;
+  const double query_bytes = as_double(tokens) * (model_.heads / layout_.tensor) * element_bytes_;
   // KV heads are replicated when there are fewer of them than ranks.
   const int kv_heads =
       std::max(model_.mla ? model_.heads / layout_.tensor : model_.kv_heads / layout_.tensor, context);
-  const double kv_bytes = as_double(tokens) * kv_heads * (model_.head_dim + model_.value_dim()) * kBf16Bytes;
+  const double kv_bytes =
+      as_double(tokens) * kv_heads * (model_.head_dim + model_.value_dim()) * element_bytes_;
   op.bytes = output_only ? query_bytes * model_.value_dim() : query_bytes * model_.head_dim + kv_bytes;
   op.duration = to_picoseconds(
       collectives_.seconds(Collective::all_to_all, op.bytes, grid_.context_shape(context), use));
@@ -96,9 +102,12 @@ Op LayerCosts::ulysses_exchange(std::int64_t tokens, int context, bool output_on
 void LayerCosts::embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
   ops.clear();
   if (tokens == 0) return;
-  const double bytes = as_double(tokens) * as_double(model_.hidden) * kBf16Bytes;
+  const double bytes = as_double(tokens) * as_double(model_.hidden) * element_bytes_;
   // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
-  const Op lookup = moves(OpName::embedding, Elementwise::copy, 2 * bytes, use);
+  const bool own = framework_.own_kernels && elementwise_.has(Elementwise::embedding);
+  const Op lookup = own ? moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes, use,
+                                backward ? ElementwisePass::backward : ElementwisePass::forward)
+                        : moves(OpName::embedding, Elementwise::copy, 2 * bytes, use);
   if (backward) {
     if (layout_.tensor > 1) ops.push(tp_collective(OpName::tp_all_gather, tokens, model_.hidden, use));
     ops.push(lookup);
@@ -114,11 +123,13 @@ void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& us
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
   ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
-                 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use));
+                 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_, use));
   push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
   // Cast to fp32, maximum and sum of exponentials over the local vocabulary (two reads, one write).
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) * (kBf16Bytes + 2 * kFp32Bytes), use));
+  ops.push(moves(
+      OpName::cross_entropy, Elementwise::cross_entropy,
+      as_double(tokens) * as_double(vocab) * row_elements(element_bytes_, element_bytes_ + 2 * kFp32Bytes),
+      use));
   if (t > 1) {
     Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
     reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
@@ -133,18 +144,20 @@ void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& u
   if (tokens == 0) return;
   const std::int64_t t = layout_.tensor;
   const std::int64_t vocab = (model_.vocab + t - 1) / t;
-  ops.push(moves(OpName::cross_entropy, Elementwise::cross_entropy,
-                 as_double(tokens) * as_double(vocab) * (kFp32Bytes + kBf16Bytes), use,
-                 ElementwisePass::backward));
+  ops.push(moves(
+      OpName::cross_entropy, Elementwise::cross_entropy,
+      as_double(tokens) * as_double(vocab) * row_elements(2 * element_bytes_, kFp32Bytes + element_bytes_),
+      use, ElementwisePass::backward));
   push_gradients(tokens, vocab, model_.hidden, true, ops, use);
-  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
-                 4 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * kBf16Bytes, use,
-                 ElementwisePass::backward));
+  ops.push(
+      moves(OpName::rms_norm, Elementwise::rms_norm,
+            row_elements(3, 4) * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_,
+            use, ElementwisePass::backward));
 }
 
 Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {
   Op op{OpName::pp_send, Stream::pp};
-  op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * kBf16Bytes;
+  op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * element_bytes_;
   op.duration = to_picoseconds(
       collectives_.seconds(Collective::send_recv, op.bytes, grid_.hop_shape(from_stage, to_stage), use));
   return op;

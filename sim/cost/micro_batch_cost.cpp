@@ -34,7 +34,8 @@ std::span<const int> ring_backward_sends(int context) {
   thread_local std::vector<int> sends;
   sends.clear();
   for (int step = 0; step < context; ++step)
-    if (const int blocks = (step + 1 < context ? 1 : 0) + (step >= 2 ? 1 : 0); blocks > 0) sends.push_back(blocks);
+    if (const int blocks = (step + 1 < context ? 1 : 0) + (step >= 2 ? 1 : 0); blocks > 0)
+      sends.push_back(blocks);
   sends.push_back(1);
   return sends;
 }
@@ -220,8 +221,8 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   count_kv(micro_batch, context, window, out);
 }
 
-// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive. What a
-// run of queries sees of a block is one piece: the keys of its slice lie together there.
+// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive. What
+// a run of queries sees of a block is one piece: the keys of its slice lie together there.
 void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
   const auto c = at(context);

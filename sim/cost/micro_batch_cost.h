@@ -88,9 +88,9 @@ struct LocalWork {
 };
 
 // What each exchange of a ring's backward moves, in blocks of K and V of a rank. Beside attention step k the
-// next block comes (not beside the last step), and from step 2 on the gradients that were found for a block go
-// on with it, one step behind; at the end they come home. A rank's part for its own block stays. Valid until
-// the next call of the thread.
+// next block comes (not beside the last step), and from step 2 on the gradients that were found for a block
+// go on with it, one step behind; at the end they come home. A rank's part for its own block stays. Valid
+// until the next call of the thread.
 std::span<const int> ring_backward_sends(int context);
 
 // Reusable costing of micro-batches: one per thread; keeps its buffers.

@@ -216,9 +216,12 @@ class GatheredAttention final : public ContextAttention {
     const std::int64_t part = 2 * block_ * key_width_;
     const auto ranks = static_cast<std::int64_t>(rows_.rows.ranks.size());
     const Memory parts = rank_.elements(ranks * part);
-    rank_.zero(parts.data(), ranks * part);
     for (std::size_t r = 0; r < rows_.rows.ranks.size(); ++r) {
       void* block = rank_.at(parts, static_cast<std::int64_t>(r) * part);
+      std::int64_t filled = 0;
+      for (const AttentionRows* chunk : chain_) filled += chunk->rows.ranks[r].shared_rows();
+      rank_.zero(rank_.at(block, filled * key_width_), (block_ - filled) * key_width_);
+      rank_.zero(rank_.at(block, (block_ + filled) * key_width_), (block_ - filled) * key_width_);
       for_shared_runs(r, [&](std::size_t j, const RowRun& run, std::int64_t row) {
         const std::int64_t key = key_of(j, run);
         rank_.copy(rank_.at(block, row * key_width_), key_row(key_gradients_, key), run.count() * key_width_);

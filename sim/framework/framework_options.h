@@ -29,6 +29,9 @@ struct FrameworkOptions {
   double logit_bytes = 6;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
   bool recompute_ahead = true;
+  // The kernels are those of kernels/ and the ranks those of sim/execution: row ops move what the table in
+  // kernels/row_ops.h says, and keys that come from other ranks are put in order by a copy.
+  bool own_kernels = false;
 };
 
 }  // namespace equipoise

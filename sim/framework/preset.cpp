@@ -35,7 +35,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   refuse_unknown_keys(
       node,
       {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel"},
+       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels"},
       where);
   preset.zero = static_cast<int>(number_within(node, "zero", 0, 3, where));
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
@@ -46,6 +46,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
   o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
   if (node.contains("seconds_per_op")) o.seconds_per_op = number_within(node, "seconds_per_op", 0, 1, where);
+  if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
   if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
   const json& sources = object_field(file, "sources", origin + ": file");
   for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");

@@ -258,7 +258,8 @@ std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const 
       const double block = static_cast<double>(held) * kv_bytes;
       std::vector<SyncOp> syncs;
       if (!backward) return {{OpName::cp_ring_step, block}};
-      for (const int blocks : ring_backward_sends(cost.ranks)) syncs.push_back({OpName::cp_ring_step, blocks * block});
+      for (const int blocks : ring_backward_sends(cost.ranks))
+        syncs.push_back({OpName::cp_ring_step, blocks * block});
       return syncs;
     }
     case ContextComm::ulysses: {

@@ -9,12 +9,10 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-constexpr double kParameterBytes = 2;
-
 // Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
-// bf16 weight written.
-double update_bytes(const FrameworkOptions& framework) {
-  return 4 + 2 * framework.optimizer_bytes + kParameterBytes;
+// weight written.
+double update_bytes(const LayerCosts& costs) {
+  return 4 + 2 * costs.framework().optimizer_bytes + costs.profile().device().element_bytes;
 }
 
 }  // namespace
@@ -49,7 +47,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const double expert_shards = layout.zero >= 1 ? replicas_ / layout.expert : 1;
     const double updated = held[s].dense / shards + held[s].experts / expert_shards;
     parts_[s].optimizer = to_picoseconds(
-        costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs.framework()), use_));
+        costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
     if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather) {
       const Op gathered = gather(held[s]);
       parts_[s].gather_bytes = gathered.bytes;
@@ -92,7 +90,8 @@ Op GradientSync::reduce(const Held& held) {
 }
 
 Op GradientSync::gather(const Held& held) {
-  return collective(OpName::dp_all_gather, Collective::all_gather, held, kParameterBytes);
+  return collective(OpName::dp_all_gather, Collective::all_gather, held,
+                    costs_.profile().device().element_bytes);
 }
 
 Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {
