@@ -14,6 +14,7 @@
 #include "sim/framework/preset.h"
 #include "sim/report/text_table.h"
 #include "sim/schedule/schedule.h"
+#include "sim/study/plan_file.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/policy_schema.h"
 #include "sim/workload/model.h"
@@ -59,6 +60,9 @@ std::vector<Row> policy_rows() {
   for (const Policy& p : packing_policies())
     rows.push_back({std::string(p.name), "packing", std::string(p.paper), std::string(p.summary),
                     options_of(p.parameters, PackOptions())});
+  const Policy& from_file = plan_policy();
+  rows.push_back({std::string(from_file.name), "file", "equipoise.plan/1", std::string(from_file.summary),
+                  options_of(from_file.parameters, PackOptions())});
   for (const Preset& p : presets())
     rows.push_back({p.name, "preset", "WLB-LLM (arXiv 2503.17924)", p.summary});
   for (const ShardPolicy& p : sharding_policies())

@@ -185,7 +185,7 @@ Packed pack(const PackCommandOptions& options, const Study& study, const Documen
 
 json packed_json(const Packed& packed) {
   json metrics = metrics_json(packed.metrics, packed.imbalance);
-  json node = plan_json(packed.plan, metrics);
+  json node = plan_json(packed.plan, metrics, nullptr);
   node["measured"] = {{"pack_ms", packed.pack_ms}};
   return node;
 }

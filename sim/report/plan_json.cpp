@@ -14,15 +14,23 @@ json slices_json(const std::vector<Slice>& slices) {
   return list;
 }
 
-json micro_batch_json(const MicroBatch& m, int layout_layers) {
+// Checkpointed layers of the stage that has the most.
+int layers_of_stage(const MicroBatch& m, const RecomputedLayers* recomputed) {
+  if (recomputed != nullptr) return recomputed->of_fullest_stage(m.recompute_layers);
+  return m.recompute_layers == kStudyRecompute ? 0 : m.recompute_layers;
+}
+
+json micro_batch_json(const MicroBatch& m, const RecomputedLayers* recomputed) {
   json node;
   node["slices"] = slices_json(m.slices);
   node["tokens"] = m.tokens();
-  node["recompute_layers"] = m.recompute_layers == kStudyRecompute ? layout_layers : m.recompute_layers;
+  node["recompute_layers"] = layers_of_stage(m, recomputed);
+  if (m.recompute_layers != kStudyRecompute) node["recompute_layers_of_model"] = m.recompute_layers;
   if (m.chunk.sequence >= 0)
     node["chunk"] = {{"sequence", m.chunk.sequence}, {"index", m.chunk.index}, {"count", m.chunk.count}};
   if (!m.placement.empty()) node["placement"] = m.placement;
   if (m.pad_each_to > 0) node["pad_each_to"] = m.pad_each_to;
+  if (m.pack_length > 0) node["pack_length"] = m.pack_length;
   return node;
 }
 
@@ -32,7 +40,7 @@ json value(const Metric& metric) {
 
 }  // namespace
 
-json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
+json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* recomputed) {
   json steps = json::array();
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
@@ -40,8 +48,7 @@ json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
     for (std::size_t l = 0; l < step.lanes.size(); ++l) {
       const Lane& lane = step.lanes[l];
       json micro_batches = json::array();
-      for (const MicroBatch& m : lane.micro_batches)
-        micro_batches.push_back(micro_batch_json(m, layout_layers));
+      for (const MicroBatch& m : lane.micro_batches) micro_batches.push_back(micro_batch_json(m, recomputed));
       json node = {{"lane", l}, {"context", lane.context}, {"micro_batches", std::move(micro_batches)}};
       if (lane.barrier_group != 0) node["barrier_group"] = lane.barrier_group;
       lanes.push_back(std::move(node));
@@ -54,8 +61,10 @@ json plan_json(const Plan& plan, const json& metrics, int layout_layers) {
   }
   json node = {{"schema", "equipoise.plan/1"},
                {"policy", plan.policy},
+               {"recompute", "study"},  // of micro-batches without recompute_layers_of_model
                {"steps", std::move(steps)},
                {"metrics", metrics}};
+  if (plan.sees_whole_set) node["sees_whole_set"] = true;
   if (!plan.dropped.empty()) node["dropped"] = slices_json(plan.dropped);
   if (!plan.notes.empty()) node["notes"] = plan.notes;
   if (!plan.solver.empty()) {

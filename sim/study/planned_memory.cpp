@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "policies/policy_keys.h"
 #include "policies/step_shape.h"
@@ -63,6 +64,14 @@ DocumentTotals totals_of(const DocumentSet& documents) {
     totals.documents += as_double(static_cast<std::int64_t>(batch.slices.size()));
   totals.lengths = as_double(documents.documents);
   return totals;
+}
+
+// A plan's file as values, which are many times its text, and then as a plan.
+double plan_file_memory(const PolicyRun& run) {
+  constexpr double kValues = 8;  // per byte of text: [7,0,512], is 10 bytes and 140 as values
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(run.plan_file, error);
+  return error ? 0 : (1 + kGrowth + kValues) * static_cast<double>(bytes);
 }
 
 PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals) {
@@ -135,6 +144,9 @@ void check_planned_memory(const Study& study, const DocumentTotals& totals, cons
   require_memory(study.file + ": holding the documents", documents, limit, "fewer steps or smaller batches");
   double kept = 0, written = 0;
   for (const PolicyRun& run : study.policies) {
+    if (run.has_plan_file())
+      require_memory(study.file + ": reading " + run.plan_file, documents + kept + plan_file_memory(run),
+                     limit, "a plan of fewer steps");
     const PlanSize size = plan_size(run, totals);
     const double plan = plan_bytes(size, run.pack);
     require_memory(study.file + ": the plan of " + run.label, documents + kept + plan, limit,

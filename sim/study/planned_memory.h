@@ -37,6 +37,9 @@ struct PlanSize {
 };
 PlanSize plan_size(const PolicyRun& run, const DocumentTotals& totals);
 
+// Of reading a row's plan from its file (plan_file.h).
+double plan_file_memory(const PolicyRun& run);
+
 // Bytes of the trace, its slices and one policy's plan.
 double documents_bytes(const DocumentTotals& totals);
 double plan_bytes(const PlanSize& size, const PackOptions& pack);

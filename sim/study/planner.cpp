@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "policies/micro_batch_order.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy_keys.h"
 #include "policies/skrull/gds.h"
 #include "sim/study/group_search.h"
+#include "sim/study/plan_check.h"
 #include "sim/study/simulate_plan.h"
 
 namespace equipoise {
@@ -41,6 +43,18 @@ void note_plan(const DocumentSet& documents, const PolicyRun& row, const Plan& p
         "bucket_size would distribute it");
 }
 
+// The policy's plan, or the one that was made elsewhere, if it fits.
+Plan plan_of(const Study& study, const DocumentSet& documents, const PackingProblem& problem,
+             const PolicyRun& row, std::vector<std::string>& notes) {
+  if (!row.has_plan_file()) return make_plan(row.policy(), problem);
+  std::vector<std::string> odd;
+  check_plan(study, documents, row, odd);
+  for (const std::string& note : odd) notes.push_back(row.label + ": " + note);
+  Plan plan = *row.plan;
+  order_micro_batches(plan, row.pack.order, problem.workload);
+  return plan;
+}
+
 }  // namespace
 
 PlannedRow plan_with(const Study& study, const RunModels* models, const DocumentSet& documents,
@@ -51,7 +65,7 @@ PlannedRow plan_with(const Study& study, const RunModels* models, const Document
     search_thresholds(problem, prices.thresholds, row, planned.notes);
   if (models != nullptr && chooses_groups(row))
     choose_groups(study, *models, problem, prices.groups, row, planned.notes);
-  planned.plan = make_plan(row.policy(), problem);
+  planned.plan = plan_of(study, documents, problem, row, planned.notes);
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
   planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
   note_plan(documents, row, planned.plan, planned.notes);

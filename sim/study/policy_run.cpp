@@ -1,6 +1,7 @@
 #include "sim/study/policy_run.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <set>
 #include <variant>
@@ -11,6 +12,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
+#include "sim/study/plan_file.h"
 
 namespace equipoise {
 
@@ -67,7 +69,25 @@ void read_parameters(JsonObject& object, std::span<const Parameter<Options>> row
   }
 }
 
+// Of `plan` only: where it is, and which.
+void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
+  const std::string file = object.text("file", "");
+  run.plan_name = object.text("policy", "");
+  const bool from_file = run.name == plan_policy().name;
+  for (const char* key : {"file", "policy"})
+    if (!from_file && object.has(key)) object.fail(key, "none beside a name other than plan");
+  if (!from_file) return;
+  if (file.empty()) object.fail("file", "the path of a plan (equipoise.plan/1)");
+  run.plan_file = (std::filesystem::path(study.directory) / file).lexically_normal().string();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
+}
+
 }  // namespace
+
+const Policy& PolicyRun::policy() const {
+  return has_plan_file() ? plan_policy() : packing_policy(name);
+}
 
 std::span<const Preset> presets() {
   return kPresets;
@@ -93,10 +113,11 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   run.name = object.text("name", "");
   if (run.name.empty()) object.fail("name", "the name of a policy");
   run.label = run.name;
+  read_plan_keys(object, study, run);
   const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets),
                                    [&](const Preset& p) { return run.name == p.name; });
   if (preset != std::end(kPresets)) run.name = preset->policy;
-  naming(where, [&] { return packing_policy(run.name); });
+  naming(where, [&] { return run.policy(); });
   run.shard = run.policy().shard;
   if (preset != std::end(kPresets)) {
     run.shard = preset->shard;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -54,8 +55,12 @@ struct PolicyRun {
   bool recompute_chosen = false;       // by memory: recompute auto, or the row's own rule (hbp's groups)
   std::vector<Published> published;    // a paper's figures for this row
   std::vector<std::string> idle_keys;  // of its entry, without effect
+  std::string plan_file;               // name "plan": where the plan was made elsewhere (plan_file.h)
+  std::string plan_name;               // which of the file's plans; empty: its only one
+  std::shared_ptr<const Plan> plan;    // what the file says, once it is read
 
-  [[nodiscard]] const Policy& policy() const { return packing_policy(name); }
+  [[nodiscard]] bool has_plan_file() const { return !plan_file.empty(); }
+  [[nodiscard]] const Policy& policy() const;
   [[nodiscard]] const ShardPolicy& rule() const { return sharding_policy(shard); }
   [[nodiscard]] bool says(std::string_view key) const {
     return std::find(typed.begin(), typed.end(), key) != typed.end();

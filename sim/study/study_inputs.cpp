@@ -3,6 +3,7 @@
 #include "sim/study/derive.h"
 #include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
+#include "sim/study/plan_file.h"
 
 namespace equipoise {
 
@@ -20,7 +21,7 @@ StudyInputs load_inputs(const Study& study) {
   (void)naming(study.file, [&] { return RunModels(study, study.layout, profile).layout; });
   Trace trace = naming(study.file, [&] { return load_trace(study); });
   DocumentSet documents = naming(study.file, [&] { return documents_of(study, trace); });
-  return {std::move(profile), std::move(trace), std::move(documents)};
+  return {std::move(profile), std::move(trace), std::move(documents), read_plan_files(study)};
 }
 
 }  // namespace equipoise

@@ -1,5 +1,8 @@
-// What all policies of a study share: its profile and its documents.
+// What all policies of a study share, its profile and its documents, and what else is read from files.
 #pragma once
+
+#include <memory>
+#include <vector>
 
 #include "policies/loader.h"
 #include "profiler/profile/profile.h"
@@ -12,9 +15,11 @@ struct StudyInputs {
   Profile profile;
   Trace trace;
   DocumentSet documents;
+  std::vector<std::shared_ptr<const Plan>> plans;  // by row: made elsewhere (plan_file.h), else null
 };
 
-// Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price.
+// Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price, a
+// file that is no plan.
 StudyInputs load_inputs(const Study& study);
 
 // The trace as the study's global batches. Throws UserError where it is too short.

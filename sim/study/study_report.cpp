@@ -185,6 +185,9 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"on_derived_tables", p.use.derived}}}};
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
+    if (p.run.has_plan_file())
+      node["provenance"]["plan"] = {{"file", p.run.plan_file},
+                                    {"policy", p.run.plan ? p.run.plan->policy : ""}};
     if (p.memory_ignored) node["memory_ignored"] = true;
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);
     if (!p.notes.empty()) node["notes"] = p.notes;
@@ -290,8 +293,9 @@ std::string gpus_csv(const StudyResult& result) {
 std::string plans_json_text(const Study& study, const StudyResult& result) {
   std::string text = R"({"plans":[)";
   for (const PolicyResult& p : result.policies) {
-    const int layers = checkpointed_layers(layout_of(study, p.run), study.model.layers);
-    json node = plan_json(p.plan, metrics_json(p.metrics), layers);
+    std::optional<RecomputedLayers> recomputed;  // a row that did not run may have no layout, either
+    if (!p.plan.steps.empty()) recomputed.emplace(study.model, layout_of(study, p.run));
+    json node = plan_json(p.plan, metrics_json(p.metrics), recomputed ? &*recomputed : nullptr);
     node["name"] = p.run.label;
     if (&p != &result.policies.front()) text += ',';
     text += node.dump();

@@ -33,10 +33,47 @@ int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
 }
 
 RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout)
-    : order_(layers_of_stages(model, layout)), of_layout_(checkpointed_layers(layout, model.layers)) {}
+    : order_(layers_of_stages(model, layout)),
+      of_layout_(checkpointed_layers(layout, model.layers)),
+      layers_(model.layers),
+      pipeline_(layout.pipeline),
+      layers_of_stage_(static_cast<std::size_t>(layout.pipeline), 0) {
+  const std::vector<int> layers = layers_of_stages(model, layout);
+  for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];
+}
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
   return order_.of_stage(virtual_stage, of_model != kStudyRecompute ? of_model : of_layout_);
+}
+
+int RecomputedLayers::of_pipeline_stage(int stage, int of_model) const {
+  int sum = 0;
+  for (int v = stage; v < order_.virtual_stages(); v += pipeline_) sum += of_stage(v, of_model);
+  return sum;
+}
+
+int RecomputedLayers::of_fullest_stage(int of_model) const {
+  int most = 0;
+  for (int s = 0; s < pipeline_; ++s) most = std::max(most, of_pipeline_stage(s, of_model));
+  return most;
+}
+
+int RecomputedLayers::of_model(int of_stage) const {
+  int least = 0, most = layers_;
+  const auto enough = [&](int layers) {
+    for (int s = 0; s < pipeline_; ++s)
+      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[static_cast<std::size_t>(s)]))
+        return false;
+    return true;
+  };
+  while (least < most) {
+    const int middle = least + (most - least) / 2;
+    if (enough(middle))
+      most = middle;
+    else
+      least = middle + 1;
+  }
+  return least;
 }
 
 }  // namespace equipoise

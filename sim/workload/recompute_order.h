@@ -20,6 +20,7 @@ class RecomputeOrder {
 
   // Layers of a virtual stage among the first `checkpointed` of the order.
   [[nodiscard]] int of_stage(int virtual_stage, int checkpointed) const;
+  [[nodiscard]] int virtual_stages() const { return static_cast<int>(begin_.size()) - 1; }
 
  private:
   std::vector<int> begin_;  // of each virtual stage in turn_, and the end
@@ -35,9 +36,21 @@ class RecomputedLayers {
   // kStudyRecompute, for as many as the layout says.
   [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
 
+  // Of a pipeline stage with all its virtual stages, as plan files count: the most that any stage recomputes.
+  [[nodiscard]] int of_fullest_stage(int of_model) const;
+  // The other way round: the fewest layers of the model with which every stage recomputes `of_stage` of its
+  // layers, or all it has.
+  [[nodiscard]] int of_model(int of_stage) const;
+  [[nodiscard]] int layers() const { return layers_; }  // of the model
+
  private:
+  [[nodiscard]] int of_pipeline_stage(int stage, int of_model) const;
+
   RecomputeOrder order_;
   int of_layout_;
+  int layers_;
+  int pipeline_;
+  std::vector<int> layers_of_stage_;
 };
 
 }  // namespace equipoise

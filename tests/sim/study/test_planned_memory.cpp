@@ -99,7 +99,7 @@ void check_plan(const nlohmann::json& file) {
 #endif
   const Plan plan = make_plan(packing_policy(run.name), {inputs.documents.batches, run.pack, workload});
   check_near(plan_json_memory(plan_size(run, totals_of(inputs.documents))), peak_of([&] {
-               const std::string text = plan_json(plan, nullptr, 0).dump();
+               const std::string text = plan_json(plan, nullptr, nullptr).dump();
                CHECK(!text.empty());
              }));
   // The study file alone says nearly as much.

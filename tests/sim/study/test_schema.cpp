@@ -83,8 +83,8 @@ TEST_CASE("The shipped schema says of every policy key what the policies' rows s
   const auto shipped = nlohmann::ordered_json::parse(file);
   INFO("equipoise list schema > schema.json, then move it to sim/study/study.schema.json");
   CHECK(study_schema(shipped) == shipped);
-  const std::set<std::string> of_all = {"name",      "label",     "shard", "schedule",
-                                        "recompute", "published", "order", "verify"};
+  const std::set<std::string> of_all = {"name",      "label", "shard",  "schedule", "recompute",
+                                        "published", "order", "verify", "file",     "policy"};
   const json all = schema();
   for (const auto& [key, value] : all["definitions"]["policy"]["properties"].items()) {
     CAPTURE(key);

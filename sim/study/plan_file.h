@@ -1,0 +1,41 @@
+// Plans made elsewhere: {"name": "plan", "file": "plan.json"} of a study.
+//
+// A file is one plan (equipoise.plan/1: what `pack --format json` writes, and other tools may), or several
+// (equipoise.plans/1: `pack --compare`, and plan.json of `study --out`), of which `policy` of the entry names
+// one by its name or its policy. A plan is read whole, every key checked, once for a study; plan_check.h says
+// whether it fits the study.
+//
+// What a file says of recomputing: `recompute_layers` counts layers of a pipeline stage, a MicroBatch those
+// of the model. A micro-batch is read as
+//   recompute_layers_of_model      that many, if it stands there (as our own files have it),
+//   the study's layout             else, if the plan says "recompute": "study" or the micro-batch nothing,
+//   recompute_layers               else: the fewest of the model that give every stage so many, or all its
+//   own.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "policies/plan.h"
+#include "sim/study/study.h"
+#include "sim/workload/recompute_order.h"
+
+namespace equipoise {
+
+// The row of the registry that `plan` would have: it derives nothing and has no algorithm.
+const Policy& plan_policy();
+
+// The plan of that name in a file's contents, or its only one where `name` is empty. `where` is the file.
+// Throws UserError.
+Plan read_plan(const nlohmann::json& file, const std::string& where, const std::string& name,
+               const RecomputedLayers& recomputed);
+
+// The plans of a study's rows, null where a row has no file. Throws UserError naming file and key.
+std::vector<std::shared_ptr<const Plan>> read_plan_files(const Study& study);
+
+// The row with its plan, sharded and scheduled as the policy that made it would be, as far as we know that
+// policy and the study says nothing else; a note says so.
+PolicyRun with_plan(PolicyRun run, std::shared_ptr<const Plan> plan, std::vector<std::string>& notes);
+
+}  // namespace equipoise
