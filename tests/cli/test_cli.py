@@ -442,6 +442,31 @@ class PackCommand(Case):
                   for step in plan["steps"] for lane in step["lanes"] for m in lane["micro_batches"]}
         self.assertGreater(len(groups), 1)
 
+    def test_a_packed_plan_is_a_row_of_a_study(self):
+        study = {"trace": {"distribution": "wlb-128k", "seed": 3}, "model": "wlb-550m",
+                 "parallel": {"context": 2, "pipeline": 2, "data": 2},
+                 "batch": {"context_window": "32K", "sequences_per_step": 4, "steps": 3},
+                 "policies": ["lpt", {"name": "plan", "file": "plans/lpt.json", "label": "file"}]}
+        (self.folder / "plans").mkdir()
+        plan = self.ok("pack", "wlb-128k", "--seed", 3, "--policy", "lpt", "--context-window", "32K", "--sequences-per-step", 4,
+                       "--steps", 3, "--lanes", 2, "--context", 2, "--model", "wlb-550m", "--profile", "h100-sxm", "--format", "json")
+        (self.folder / "plans" / "lpt.json").write_text(plan)
+        summary = json.loads(self.ok("study", self.write("study.json", study), "--format", "json"))
+        own, file = summary["policies"]
+        self.assertEqual((own["status"], file["status"], file["policy"]), ("ok", "ok", "plan"))
+        self.assertEqual(file["provenance"]["plan"]["policy"], "lpt")
+        for rows in (own, file):
+            for key in ("speedup", "speedup_low", "speedup_high"):
+                rows["metrics"].pop(key)
+        self.assertEqual(own["metrics"], file["metrics"])
+        # A plan of other documents is a row with its reason; a file that is no plan is an error.
+        study["trace"]["seed"] = 4
+        rows = json.loads(self.ok("study", self.write("study.json", study), "--format", "json"))["policies"]
+        self.assertEqual([row["status"] for row in rows], ["ok", "refused"])
+        self.assertIn("lpt.json: does not fit the study: ", rows[1]["reason"])
+        (self.folder / "plans" / "lpt.json").write_text('{"schema": "equipoise.plan/9"}')
+        self.refused("study", self.folder / "study.json", says=["lpt.json.schema", "equipoise.plan/1", "equipoise.plan/9"])
+
     def test_pack_order_and_node_limit(self):
         def documents(*more):
             plan = json.loads(self.ok("pack", trace, "--context-window", 4, "--sequences-per-step", 1, "--documents-per-step", 5,

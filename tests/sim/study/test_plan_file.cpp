@@ -157,9 +157,10 @@ TEST_CASE("The plan of every shipped policy is read back as it was, and costs th
     check_round_trip(small_with({{"parallel", {{"data", 2}}}, {"batch", {{"steps", 2}}}}), policies);
   }
   SUBCASE("documents, ZeRO-3 without a pipeline, selective recompute") {
-    check_round_trip(small_with({{"parallel", {{"pipeline", 1}, {"zero", 3}, {"recompute", "selective"}}},
-                                 {"batch", {{"context_window", "128K"}, {"steps", 2}, {"documents_per_step", 24}}}}),
-                     policies);
+    check_round_trip(
+        small_with({{"parallel", {{"pipeline", 1}, {"zero", 3}, {"recompute", "selective"}}},
+                    {"batch", {{"context_window", "128K"}, {"steps", 2}, {"documents_per_step", 24}}}}),
+        policies);
   }
 }
 
