@@ -1,0 +1,157 @@
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "policies/base/error.h"
+#include "sim/validation/log_forms.h"
+#include "sim/validation/log_kinds.h"
+#include "traces/json_text.h"
+
+namespace equipoise::logs {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::string_view kStep = "ProfilerStep#";
+constexpr double kMicroseconds = 1e-6;
+
+// An event with a begin and a length, in microseconds.
+struct Event {
+  std::string_view name, category;
+  double begin = 0, length = 0;
+  [[nodiscard]] double end() const { return begin + length; }
+};
+
+std::string_view text_of(const json& event, const char* key) {
+  const auto found = event.find(key);
+  return found != event.end() && found->is_string() ? std::string_view(found->get_ref<const std::string&>())
+                                                    : std::string_view();
+}
+
+std::optional<double> number_of(const json& event, const char* key) {
+  const auto found = event.find(key);
+  if (found == event.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+// Complete events ("X") only; others have no length.
+std::optional<Event> event_of(const json& node, const std::string& where) {
+  if (!node.is_object() || text_of(node, "ph") != "X") return std::nullopt;
+  const std::optional<double> begin = number_of(node, "ts"), length = number_of(node, "dur");
+  if (!begin || !length || !(*length >= 0))
+    throw UserError(where + ": expected ts and dur as numbers, dur >= 0, found " + shown_json(node));
+  return Event{text_of(node, "name"), text_of(node, "cat"), *begin, *length};
+}
+
+bool is_kernel(const Event& event) {
+  return event.category == "kernel" || event.category == "Kernel";
+}
+
+// Where a step lies on the host and, if the trace has it, on the GPU, which runs behind.
+struct StepSpan {
+  std::optional<Event> host, gpu;
+  [[nodiscard]] const Event& kernels() const { return gpu ? *gpu : *host; }
+  [[nodiscard]] const Event& time() const { return host ? *host : *gpu; }
+};
+
+class TraceReader {
+ public:
+  TraceReader(const json& events, const std::string& name) : name_(name) {
+    for (std::size_t i = 0; i < events.size(); ++i) {
+      const std::optional<Event> event =
+          event_of(events[i], name + ": traceEvents[" + std::to_string(i) + "]");
+      if (!event) continue;
+      if (event->name.starts_with(kStep))
+        add_step(*event);
+      else if (is_kernel(*event))
+        kernels_.push_back(*event);
+    }
+  }
+
+  MeasuredLog log() const {
+    if (steps_.empty())
+      throw UserError(
+          name_ + ": expected ProfilerStep#N events (torch.profiler with a schedule and step()), found none");
+    MeasuredLog log;
+    log.form = "torch.profiler trace";
+    for (const auto& [number, span] : steps_) {
+      const double seconds = span.time().length * kMicroseconds;
+      if (!is_step_time(seconds))
+        throw UserError(name_ + ": " + std::string(kStep) + std::to_string(number) +
+                        ": expected dur > 0, found " + std::to_string(span.time().length));
+      log.steps.push_back({"", number, 1, seconds, 0});
+    }
+    add_kernels(log);
+    return log;
+  }
+
+ private:
+  void add_step(const Event& event) {
+    const std::string_view digits = event.name.substr(kStep.size());
+    std::int64_t number = -1;
+    const auto [rest, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || rest != digits.data() + digits.size() || number < 0) return;
+    StepSpan& span = steps_[number];
+    std::optional<Event>& side = event.category == "gpu_user_annotation" ? span.gpu : span.host;
+    if (side && event.category != "gpu_user_annotation")
+      throw UserError(name_ + ": expected the trace of one rank, found " + std::string(kStep) +
+                      std::to_string(number) + " twice");
+    // On the GPU each stream has its own: from the first to the last.
+    if (side) {
+      const double end = std::max(side->end(), event.end());
+      side->begin = std::min(side->begin, event.begin);
+      side->length = end - side->begin;
+    } else {
+      side = event;
+    }
+  }
+
+  // The step that a kernel begins in; spans may overlap on the GPU, where the first one counts.
+  [[nodiscard]] std::optional<std::int64_t> step_at(double begin) const {
+    for (const auto& [number, span] : steps_)
+      if (begin >= span.kernels().begin && begin < span.kernels().end()) return number;
+    return std::nullopt;
+  }
+
+  void add_kernels(MeasuredLog& log) const {
+    std::map<std::pair<std::int64_t, std::string_view>, double> sums;
+    std::size_t outside = 0;
+    for (const Event& kernel : kernels_) {
+      if (const std::optional<std::int64_t> step = step_at(kernel.begin))
+        sums[{*step, kind_of_kernel(kernel.name)}] += kernel.length * kMicroseconds;
+      else
+        ++outside;
+    }
+    for (const auto& [key, seconds] : sums)
+      if (seconds > 0) log.ops.push_back({"", key.first, std::string(key.second), seconds});
+    if (outside > 0)
+      log.notes.push_back(name_ + ": " + std::to_string(outside) +
+                          " kernels outside of any step are left out");
+    if (kernels_.empty()) log.notes.push_back(name_ + ": no GPU kernels, so that only steps are compared");
+  }
+
+  const std::string& name_;
+  std::map<std::int64_t, StepSpan> steps_;
+  std::vector<Event> kernels_;
+};
+
+}  // namespace
+
+MeasuredLog read_chrome_trace(std::string_view text, const std::string& name) {
+  const json file = parse_json(text, name);
+  const json* events = &file;
+  if (file.is_object()) {
+    const auto found = file.find("traceEvents");
+    if (found == file.end())
+      throw UserError(name + ": traceEvents: expected the list of a torch.profiler trace, found nothing");
+    events = &*found;
+  }
+  if (!events->is_array())
+    throw UserError(name + ": traceEvents: expected a list, found " + shown_json(*events));
+  return TraceReader(*events, name).log();
+}
+
+}  // namespace equipoise::logs

@@ -1,0 +1,38 @@
+// A measured log beside the simulated steps of a study.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/validation/measured_log.h"
+#include "sim/validation/pairs.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+struct SimulatedOp {
+  OpName op{};
+  double seconds = 0;  // sum over the step on the rank that the log is of
+};
+
+struct SimulatedStep {
+  double seconds = 0;
+  std::int64_t tokens = 0;
+  std::vector<SimulatedOp> ops;  // empty: the log's ops are not compared
+};
+
+struct SimulatedPolicy {
+  std::string label;
+  std::vector<SimulatedStep> steps;
+  bool all_reduces = false;  // gradients (ZeRO-0)
+};
+
+// Pairs entries with the simulated steps of their numbers; one of several steps with their mean. A log that
+// shares no step with the simulation (a job that went on from elsewhere) is compared as a whole: its median
+// with the mean of all simulated steps. Notes say what was left out. Throws UserError for a policy that the
+// study has not, a log of one run beside several policies, and an op that is no kind.
+Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
+                            const ValidationLimits& limits);
+
+}  // namespace equipoise

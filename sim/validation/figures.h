@@ -1,0 +1,100 @@
+// The figures of a comparison: errors of steps, op kinds and micro-batches, whether policies rank alike, and
+// which limit is broken. Every format shows these and computes none.
+//
+// An error is predicted / measured - 1, signed. A measured time is the median of its repetitions. The limit
+// of an op kind holds its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
+// a step; errors of single ops stand beside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/validation/pairs.h"
+
+namespace equipoise {
+
+// Of a list of times that are compared one by one.
+struct Errors {
+  std::int64_t count = 0;
+  double predicted_seconds = 0, measured_seconds = 0;  // sums
+  double mean_abs = 0, mean = 0;                       // of single errors, unweighted
+  double worst = 0;                                    // the single error farthest from 0, signed
+  std::size_t worst_at = 0;                            // which of them
+
+  // By time.
+  [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
+};
+
+struct StepFigures {
+  std::int64_t step = 0;
+  double predicted_seconds = 0, measured_seconds = 0;
+  std::optional<double> noise_seconds;  // noise.h
+  std::size_t repetitions = 0;
+
+  [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
+};
+
+struct PolicyFigures {
+  std::string label;
+  std::vector<StepFigures> steps;                      // those that were measured
+  double predicted_seconds = 0, measured_seconds = 0;  // means of these steps
+  // Mean of the steps' noise, as if one disturbance hit all of them: no less than the mean's own. Nothing
+  // where no step was repeated.
+  std::optional<double> noise_seconds;
+  Errors errors;  // of steps
+  double predicted_rate = 0,
+         measured_rate = 0;  // what ranks: seconds a token, or a step where tokens are unknown
+  double rate_noise = 0;
+  int runs = 0, dropped_runs = 0;
+  bool within_limit = true;
+};
+
+struct OpFigures {
+  std::string op;
+  Errors errors;
+  OpPair worst;  // without its repetitions
+  bool within_limit = true;
+};
+
+// All ops of a micro-batch of a step's lane, over stages and ranks.
+struct MicroBatchFigures {
+  std::string label;
+  std::int64_t step = 0;
+  int lane = 0, micro_batch = 0;
+  double predicted_seconds = 0, measured_seconds = 0;
+
+  [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
+};
+
+struct Ranking {
+  std::vector<std::string> predicted, measured;            // fastest first
+  std::vector<std::pair<std::string, std::string>> ties;   // measured within the noise of both
+  std::vector<std::pair<std::string, std::string>> swaps;  // measured faster, predicted slower
+  bool per_token = false;                                  // by seconds a token
+
+  [[nodiscard]] bool same() const { return swaps.empty(); }
+};
+
+struct ValidationFigures {
+  std::vector<PolicyFigures>
+      policies;                // in the order of the input; those without a measured step are left out
+  std::vector<OpFigures> ops;  // most measured time first
+  Errors micro_batches;
+  std::vector<MicroBatchFigures> worst_micro_batches;  // a few, worst first
+  Ranking ranking;
+  std::vector<std::string> broken;  // each limit that is, in words
+  std::int64_t unmeasured_ops = 0;  // whose measured time is 0 or missing: in no figure
+
+  [[nodiscard]] bool passed() const { return broken.empty(); }
+};
+
+ValidationFigures figures_of(const Validation& validation);
+
+// "+3.2%".
+std::string percent(double share, int digits = 1);
+
+}  // namespace equipoise

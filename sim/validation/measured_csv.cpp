@@ -1,0 +1,79 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <string_view>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/base/utf8.h"
+#include "profiler/fit/csv.h"
+#include "sim/validation/log_forms.h"
+
+namespace equipoise::logs {
+namespace {
+
+constexpr std::array<std::string_view, 6> kColumns = {"policy",       "step", "tokens",
+                                                      "step_seconds", "op",   "seconds"};
+constexpr double kMostWhole = 9007199254740992.0;  // 2^53
+
+class CsvReader {
+ public:
+  explicit CsvReader(const CsvTable& table) : table_(table) {}
+
+  void read_row(std::size_t row, MeasuredLog& log) const {
+    const std::string policy = printable(table_.text(row, "policy"));
+    const std::int64_t step = whole(row, "step", true);
+    const auto seconds = table_.number(row, "step_seconds");
+    const std::string op = printable(table_.text(row, "op"));
+    if (seconds)
+      log.steps.push_back({policy, step, 1, time(row, "step_seconds"), whole(row, "tokens", false)});
+    if (!op.empty()) log.ops.push_back({policy, step, op, time(row, "seconds")});
+    if (!seconds && op.empty()) refuse(row, "step_seconds", "seconds > 0, or an op");
+  }
+
+ private:
+  [[noreturn]] void refuse(std::size_t row, std::string_view column, const std::string& expected) const {
+    const std::string found = printable(table_.text(row, column));
+    throw UserError(table_.path() + ":" + std::to_string(table_.line(row)) + ": " + std::string(column) +
+                    ": expected " + expected + ", found " + (found.empty() ? "nothing" : found));
+  }
+  [[nodiscard]] double time(std::size_t row, std::string_view column) const {
+    const double value = table_.number(row, column).value_or(0);
+    if (!is_step_time(value)) refuse(row, column, "seconds > 0");
+    return value;
+  }
+  [[nodiscard]] std::int64_t whole(std::size_t row, std::string_view column, bool needed) const {
+    const auto value = table_.number(row, column);
+    if (!value && !needed) return 0;
+    if (!value || !(*value >= 0 && *value <= kMostWhole) || *value != std::floor(*value))
+      refuse(row, column, "a whole number >= 0");
+    return static_cast<std::int64_t>(*value);
+  }
+
+  const CsvTable& table_;
+};
+
+}  // namespace
+
+MeasuredLog read_csv(std::string_view text, const std::string& name) {
+  const CsvTable table = CsvTable::parse(text, name);
+  for (const std::string_view column : {"step", "step_seconds"})
+    if (!table.has(column))
+      throw UserError(name + ":1: expected columns step and step_seconds, found " +
+                      printable(joined(table.header())));
+  if (table.has("op") != table.has("seconds"))
+    throw UserError(name + ":1: expected columns op and seconds together, found one of them");
+  MeasuredLog log;
+  log.form = "CSV";
+  const CsvReader reader(table);
+  for (std::size_t row = 0; row < table.rows(); ++row) reader.read_row(row, log);
+  if (log.steps.empty()) throw UserError(name + ": expected a line with step_seconds, found none");
+  std::vector<std::string> unused;
+  for (const std::string& column : table.header())
+    if (std::find(kColumns.begin(), kColumns.end(), column) == kColumns.end())
+      unused.push_back(printable(column));
+  if (!unused.empty()) log.notes.push_back(name + ": columns that are not used: " + joined(unused));
+  return log;
+}
+
+}  // namespace equipoise::logs

@@ -1,0 +1,51 @@
+// Step times, and where there are any op times, that somebody else measured: `validate --measured LOG`.
+//
+//   CSV             columns step, step_seconds; optional policy, tokens, and op, seconds (a line an op or a
+//                   kind of ops, its sum over the step on one GPU). Equal steps are repetitions. steps.csv
+//                   of `study --out` is such a file.
+//   Megatron-LM     the training log: "iteration 10/ 100 | ... | elapsed time per iteration (ms): 1234.5 |".
+//                   Iteration i is step i - 1; with a log interval an entry is the mean of the steps since
+//                   the one before. Entries with any of the log's first 3 iterations are warm-up and left
+//                   out, unless nothing else is there.
+//   torch.profiler  a Chrome trace of one rank: ProfilerStep#N give the steps, GPU kernels by their names the
+//                   kinds of ops (log_kinds.h). All steps of the trace are used: the profiler's schedule has
+//                   its own warm-up.
+//
+// A file may be compressed (gzip, zstd). The form is told by the contents, not by the name.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise {
+
+struct LoggedSteps {
+  std::string policy;       // empty: the log does not say
+  std::int64_t step = 0;    // the first that the entry is the mean of
+  std::int64_t count = 1;   // how many
+  double seconds = 0;       // of one
+  std::int64_t tokens = 0;  // 0: unknown
+};
+
+struct LoggedOp {
+  std::string policy;
+  std::int64_t step = 0;
+  std::string kind;    // an op of the simulator, or a kind of log_kinds.h
+  double seconds = 0;  // sum over the step on one rank
+};
+
+struct MeasuredLog {
+  std::string form;  // "CSV", "Megatron-LM log", "torch.profiler trace"
+  std::string name;  // of the file
+  std::vector<LoggedSteps> steps;
+  std::vector<LoggedOp> ops;
+  std::vector<std::string> notes;  // what was left out
+};
+
+// Throws UserError: file, line or key, what was found, what is allowed.
+MeasuredLog read_measured_log(const std::string& path);
+MeasuredLog parse_measured_log(std::string_view bytes, const std::string& name);
+
+}  // namespace equipoise

@@ -1,0 +1,190 @@
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include "policies/base/error.h"
+#include "sim/validation/log_kinds.h"
+#include "sim/validation/measured_log.h"
+#include "tests/scratch_folder.h"
+#include "traces/formats/bytes.h"
+
+using namespace equipoise;
+
+namespace {
+
+MeasuredLog parse(const std::string& text) {
+  return parse_measured_log(text, "log");
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    (void)parse(text);
+  } catch (const UserError& e) {
+    const std::string message = e.what();
+    CHECK(message.find('\n') == std::string::npos);
+    CHECK(message.starts_with("log"));
+    return message;
+  }
+  return "";
+}
+
+bool refuses(const std::string& text, const std::string& part) {
+  const std::string message = refusal(text);
+  CAPTURE(message);
+  return message.find(part) != std::string::npos;
+}
+
+std::string megatron(int iteration, double milliseconds) {
+  return " [2025-03-01 10:00:00] iteration " + std::to_string(iteration) +
+         "/     100 | consumed samples:          320 | elapsed time per iteration (ms): " +
+         std::to_string(milliseconds) +
+         " | throughput per GPU (TFLOP/s/GPU): 401.5 | learning rate: 3.0E-05 | global batch size:    32 |\n";
+}
+
+}  // namespace
+
+TEST_CASE("CSV: steps, repetitions, policies, and ops in long form") {
+  const MeasuredLog log = parse(
+      "policy,step,tokens,step_seconds,op,seconds,who\n"
+      "wlb,0,4096,1.5,,,x\n"
+      "wlb,0,4096,1.7,,,x\n"
+      "wlb,0,,,attention,0.25,x\n"
+      "plain,1,,2,qkv_gemm,0.5,x\n");
+  CHECK(log.form == "CSV");
+  REQUIRE(log.steps.size() == 3);
+  CHECK(log.steps[1].policy == "wlb");
+  CHECK(log.steps[1].seconds == 1.7);
+  CHECK(log.steps[1].tokens == 4096);
+  CHECK(log.steps[2].step == 1);
+  CHECK(log.steps[2].count == 1);
+  REQUIRE(log.ops.size() == 2);
+  CHECK(log.ops[0].kind == "attention");
+  CHECK(log.ops[0].seconds == 0.25);
+  CHECK(log.notes == std::vector<std::string>{"log: columns that are not used: who"});
+}
+
+TEST_CASE("CSV: what is none is refused with its line") {
+  CHECK(refuses("step_seconds\n1\n", "log:1: expected columns step and step_seconds, found step_seconds"));
+  CHECK(refuses("step,step_seconds\n", "log: expected a line with step_seconds, found none"));
+  CHECK(refuses("step,step_seconds\n0,1\n1,-3\n", "log:3: step_seconds: expected seconds > 0, found -3"));
+  CHECK(refuses("step,step_seconds\n0.5,1\n", "log:2: step: expected a whole number >= 0, found 0.5"));
+  CHECK(refuses("step,step_seconds\n,1\n", "log:2: step: expected a whole number >= 0, found nothing"));
+  CHECK(refuses("step,step_seconds\n0,\n",
+                "log:2: step_seconds: expected seconds > 0, or an op, found nothing"));
+  CHECK(refuses("step,step_seconds,op\n0,1,x\n", "columns op and seconds together"));
+  CHECK(refuses("step,step_seconds,op,seconds\n0,1,gemm,\n",
+                "log:2: seconds: expected seconds > 0, found nothing"));
+  CHECK(refuses("step,step_seconds\n0,nan\n", "log:2"));
+}
+
+TEST_CASE("Megatron-LM: an entry an iteration, the first 3 are warm-up") {
+  std::string text = "setting tensorboard ...\n";
+  for (int i = 1; i <= 6; ++i)
+    text += megatron(i, 1000.0 + i) + " validation loss at iteration 5 | lm loss 3\n";
+  const MeasuredLog log = parse(text);
+  CHECK(log.form == "Megatron-LM log");
+  REQUIRE(log.steps.size() == 3);
+  CHECK(log.steps[0].step == 3);
+  CHECK(log.steps[0].seconds == doctest::Approx(1.004));
+  CHECK(log.steps[2].step == 5);
+  CHECK(log.notes ==
+        std::vector<std::string>{"log: 3 of 6 entries are left out as warm-up (the first 3 iterations)"});
+}
+
+TEST_CASE("Megatron-LM: entries of several iterations, a job that went on, one entry only") {
+  const MeasuredLog log = parse(megatron(10, 2000) + megatron(20, 1000) + megatron(30, 1100));
+  REQUIRE(log.steps.size() == 2);
+  CHECK(log.steps[0].step == 10);
+  CHECK(log.steps[0].count == 10);
+  CHECK(log.notes.back() == "log: each entry is the mean of 10 iterations");
+  const MeasuredLog later =
+      parse(megatron(5001, 9) + megatron(5002, 8) + megatron(5003, 7) + megatron(5004, 6));
+  REQUIRE(later.steps.size() == 1);
+  CHECK(later.steps[0].step == 5003);
+  const MeasuredLog one = parse(megatron(1, 9000));
+  REQUIRE(one.steps.size() == 1);
+  CHECK(one.steps[0].step == 0);
+  CHECK(one.notes[0].find("only the last of 1 entries is used") != std::string::npos);
+}
+
+TEST_CASE("Megatron-LM: lines that are not") {
+  CHECK(refuses("elapsed time per iteration (ms): 5\n", "log:1: expected \" iteration N/\" with N >= 1"));
+  CHECK(refuses("iteration 5/ | elapsed time per iteration (ms): fast\n", "log:1: expected a time > 0"));
+  CHECK(refuses("x\niteration 0/ | elapsed time per iteration (ms): 5\n", "log:2: expected"));
+  CHECK(refuses("iteration 5/ | elapsed time per iteration (ms): 0\n", "expected a time > 0"));
+  CHECK(refuses("iteration 5/ | elapsed time per iteration (ms): 1e300\n", "expected a time > 0"));
+}
+
+TEST_CASE("torch.profiler: steps by their annotations, kernels by name and by where they begin") {
+  const std::string trace = R"({"schemaVersion": 1, "traceEvents": [
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 100, "dur": 50},
+    {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#4", "ts": 150, "dur": 70},
+    {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#3", "ts": 120, "dur": 50},
+    {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#4", "ts": 170, "dur": 60},
+    {"ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#4", "ts": 165, "dur": 70},
+    {"ph": "X", "cat": "kernel", "name": "flash_fwd_kernel", "ts": 130, "dur": 10},
+    {"ph": "X", "cat": "kernel", "name": "flash_bwd_kernel", "ts": 140, "dur": 20},
+    {"ph": "X", "cat": "kernel", "name": "nvjet_tst_128x256", "ts": 164, "dur": 5},
+    {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL", "ts": 171, "dur": 7},
+    {"ph": "X", "cat": "kernel", "name": "vectorized_elementwise_kernel", "ts": 99, "dur": 7},
+    {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 130, "dur": 10},
+    {"ph": "i", "name": "Iteration Start", "ts": 1}]})";
+  const auto check = [](const MeasuredLog& log) {
+    CHECK(log.form == "torch.profiler trace");
+    REQUIRE(log.steps.size() == 2);
+    CHECK(log.steps[0].step == 3);
+    CHECK(log.steps[0].seconds == doctest::Approx(50e-6));
+    CHECK(log.steps[1].seconds == doctest::Approx(70e-6));
+    REQUIRE(log.ops.size() == 3);
+    CHECK(log.ops[0].kind == "attention");
+    CHECK(log.ops[0].seconds == doctest::Approx(30e-6));
+    CHECK(log.ops[1].kind == "gemm");
+    CHECK(log.ops[1].step == 3);
+    CHECK(log.ops[2].kind == "all_gather");
+    CHECK(log.ops[2].step == 4);
+    CHECK(log.notes == std::vector<std::string>{log.name + ": 1 kernels outside of any step are left out"});
+  };
+  check(parse(trace));
+  const test::Scratch folder;
+  check(read_measured_log(folder.write("trace.json", trace)));
+  check(
+      read_measured_log(folder.write("trace.json.gz", formats::compress(trace, formats::Compression::gzip))));
+}
+
+TEST_CASE("torch.profiler: what is no such trace") {
+  CHECK(refuses("{}", "log: traceEvents: expected the list of a torch.profiler trace, found nothing"));
+  CHECK(refuses(R"({"traceEvents": 4})", "traceEvents: expected a list, found 4"));
+  CHECK(refuses(R"([{"ph": "X", "name": "a", "ts": 1}])", "traceEvents[0]: expected ts and dur as numbers"));
+  CHECK(refuses(R"([{"ph": "X", "name": "a", "cat": "kernel", "ts": 1, "dur": 5}])",
+                "expected ProfilerStep#N events"));
+  const std::string step =
+      R"({"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 100, "dur": 50})";
+  CHECK(refuses("[" + step + "," + step + "]", "expected the trace of one rank, found ProfilerStep#3 twice"));
+  CHECK(refuses(R"([{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "ts": 100, "dur": 0}])",
+                "expected dur > 0"));
+  CHECK(refuses("[1, 2", "log:1: not JSON"));
+}
+
+TEST_CASE("A file of no known form says what would do") {
+  CHECK(
+      refuses("hello world\n", "log: expected a CSV with columns step and step_seconds, a Megatron-LM log"));
+  CHECK(refuses("", "found nothing"));
+  CHECK_THROWS_AS(read_measured_log("/nowhere/log.csv"), UserError);
+}
+
+TEST_CASE("Kinds of kernels and of ops") {
+  for (const auto& [name, kind] : std::vector<std::pair<const char*, const char*>>{
+           {"void cudnn::fmha_fprop_f16", "attention"},
+           {"cutlass_80_tensorop_bf16_s16816gemm", "gemm"},
+           {"ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+            "reduce_scatter"},
+           {"ncclKernel_AllReduce_TREE_LL_Sum_float", "all_reduce"},
+           {"ncclDevKernel_SendRecv", "send_recv"},
+           {"void at::native::vectorized_layer_norm_kernel", "elementwise"}})
+    CHECK(kind_of_kernel(name) == kind);
+  CHECK(kind_of_op(OpName::dp_reduce, true) == "all_reduce");
+  CHECK(kind_of_op(OpName::dp_reduce, false) == "reduce_scatter");
+  for (int op = 0; op <= static_cast<int>(OpName::optimizer); ++op) {
+    const std::string_view kind = kind_of_op(static_cast<OpName>(op), false);
+    CHECK((static_cast<OpName>(op) == OpName::host_stall) == kind.empty());
+  }
+}

@@ -1,0 +1,100 @@
+#include <map>
+
+#include "sim/validation/two_timelines.h"
+#include "tests/sim/report/decode.h"
+
+using namespace equipoise;
+using namespace equipoise::pftrace;
+
+namespace {
+
+// What a trace shows: tracks by number, and of each track its events in order.
+struct Shown {
+  struct Track {
+    std::string name;
+    std::uint64_t parent = 0;
+  };
+  std::map<std::uint64_t, Track> tracks;
+  std::vector<std::string> events;  // "track begin 12", in the order of the file
+};
+
+Shown show(const fs::path& path) {
+  Shown shown;
+  for (const Field& packet : decode(read(path))) {
+    const std::vector<Field> fields = decode(packet.bytes);
+    std::uint64_t time = 0;
+    if (const Field* at = find(fields, 8)) time = at->value;
+    if (const Field* descriptor = find(fields, 60)) {
+      const std::vector<Field> track = decode(descriptor->bytes);
+      Shown::Track& made = shown.tracks[find(track, 1)->value];
+      if (const Field* name = find(track, 2)) made.name = name->bytes;
+      if (const Field* parent = find(track, 5)) made.parent = parent->value;
+    }
+    if (const Field* event = find(fields, 11)) {
+      const std::vector<Field> inside = decode(event->bytes);
+      const std::uint64_t type = find(inside, 9)->value;
+      shown.events.push_back(std::to_string(find(inside, 11)->value) + (type == 1 ? " begin " : " end ") +
+                             std::to_string(time));
+    }
+  }
+  return shown;
+}
+
+std::uint64_t track_of(const Shown& shown, const std::string& group, const std::string& name) {
+  for (const auto& [id, track] : shown.tracks)
+    if (track.name == name && shown.tracks.contains(track.parent) &&
+        shown.tracks.at(track.parent).name == group)
+      return id;
+  FAIL("no track " << name << " in " << group);
+  return 0;
+}
+
+std::vector<std::string> events_of(const Shown& shown, std::uint64_t track) {
+  std::vector<std::string> own;
+  const std::string prefix = std::to_string(track) + " ";
+  for (const std::string& event : shown.events)
+    if (event.starts_with(prefix)) own.push_back(event.substr(prefix.size()));
+  return own;
+}
+
+}  // namespace
+
+TEST_CASE("Measured stands above simulated, each from its own begin, tracks in one order") {
+  const fs::path path = scratch("two.pftrace");
+  // The measured run began at 100 s; F lies around its kernel.
+  const std::vector<TimelineSlice> measured = {
+      {"rank 1", "F0", 100 + 4e-6, 100 + 6e-6, {}},
+      {"rank 0", "kernel", 100 + 1e-6, 100 + 2e-6, {{"tokens", std::int64_t{5}}, {"why", std::string("x")}}},
+      {"rank 0", "F0", 100.0, 100 + 3e-6, {{"seconds", 3e-6}}}};
+  const std::vector<TimelineSlice> simulated = {{"rank 0", "F0", 7.0, 7 + 2e-6, {}},
+                                                {"rank 2", "B0", 7.0, 7 + 1e-6, {}}};
+  write_two_timelines(path.string(), measured, simulated);
+  const Shown shown = show(path);
+  std::vector<std::string> names;
+  for (const auto& [id, track] : shown.tracks) names.push_back(track.name);
+  CHECK(names == std::vector<std::string>{"measured", "rank 1", "rank 0", "simulated", "rank 0", "rank 2"});
+  using Events = std::vector<std::string>;
+  CHECK(events_of(shown, track_of(shown, "measured", "rank 0")) ==
+        Events{"begin 0", "begin 1000", "end 2000", "end 3000"});
+  CHECK(events_of(shown, track_of(shown, "measured", "rank 1")) == Events{"begin 4000", "end 6000"});
+  CHECK(events_of(shown, track_of(shown, "simulated", "rank 0")) == Events{"begin 0", "end 2000"});
+}
+
+TEST_CASE("Slices that cross get a row of their own; nothing and odd slices are no fault") {
+  const fs::path path = scratch("crossing.pftrace");
+  const std::vector<TimelineSlice> crossing = {{"t", "a", 0, 3e-6, {}},
+                                               {"t", "b", 1e-6, 5e-6, {}},
+                                               {"t", "c", 4e-6, 4e-6, {}},
+                                               {"t", "d", 6e-6, 2e-6, {}}};
+  write_two_timelines(path.string(), crossing, {});
+  const Shown shown = show(path);
+  CHECK(shown.tracks.size() == 4);  // two groups, two rows
+  CHECK(shown.events.size() == 8);
+  std::map<std::string, int> depth;  // begins and ends match on every track
+  for (const std::string& event : shown.events) {
+    int& open = depth[event.substr(0, event.find(' '))];
+    open += event.find("begin") != std::string::npos ? 1 : -1;
+    CHECK(open >= 0);
+  }
+  for (const auto& [track, open] : depth) CHECK(open == 0);
+}
