@@ -1,5 +1,4 @@
 #include <doctest/doctest.h>
-#include <zlib.h>
 
 #include "policies/base/error.h"
 #include "sim/validation/log_kinds.h"
