@@ -135,7 +135,7 @@ void draw_policies(const ValidationFigures& figures, double bottom, Drawing& dra
       if (std::isfinite(value)) most = std::max(most, value);
   if (!(most > 0)) return;
   const Unit unit = unit_of(most);
-  const double scale = (kPolicyRight - kPolicyLeft) / most, tick = tick_of(most * unit.per_second, 4);
+  const double scale = (kPolicyRight - kPolicyLeft) / most, tick = tick_of(most * unit.per_second, 5);
   const auto x = [&](double seconds) {
     return kPolicyLeft + (std::isfinite(seconds) ? std::max(0.0, seconds) : 0.0) * scale;
   };
@@ -174,10 +174,10 @@ void draw_ops(const Validation& validation, const ValidationFigures& figures, do
     if (std::isfinite(op.errors.error()))
       most = std::max(most, std::min(kMostShown, std::abs(op.errors.error())));
   const double middle = (kOpLeft + kOpRight) / 2, scale = (kOpRight - middle) / most,
-               tick = tick_of(100 * most, 2);
+               tick = tick_of(100 * most, 3);
   const auto x = [&](double error) { return middle + std::clamp(error, -most, most) * scale; };
   drawing.text(570, 54, "Error of op kinds by time", "font-weight=\"600\"");
-  drawing.text(kOpLeft + 10, 54, "band: limit of " + percent(validation.limits.op).substr(1),
+  drawing.text(kOpLeft + 40, 54, "band: limit of " + percent(validation.limits.op).substr(1),
                "class=\"weak\"");
   drawing.rect(x(-validation.limits.op), kTop - 8, x(validation.limits.op) - x(-validation.limits.op),
                bottom - kTop + 8, "band");

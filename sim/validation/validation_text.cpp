@@ -1,7 +1,6 @@
 #include <cmath>
 #include <sstream>
 
-#include "policies/base/names.h"
 #include "policies/base/utf8.h"
 #include "sim/report/text_table.h"
 #include "sim/validation/validation_report.h"
@@ -69,12 +68,18 @@ std::string micro_batches_table(const ValidationFigures& figures) {
   return table.text();
 }
 
+std::string in_order(const std::vector<std::string>& labels) {
+  std::string text;
+  for (const std::string& label : labels) text.append(text.empty() ? "" : " < ").append(printable(label));
+  return text;
+}
+
 std::string ranking_text(const Ranking& ranking) {
   if (ranking.measured.size() < 2) return "";
   std::ostringstream out;
   out << "Ranking by seconds per " << (ranking.per_token ? "token" : "step") << ", fastest first\n"
-      << "  simulated  " << printable(joined(ranking.predicted)) << '\n'
-      << "  measured   " << printable(joined(ranking.measured)) << '\n';
+      << "  simulated  " << in_order(ranking.predicted) << '\n'
+      << "  measured   " << in_order(ranking.measured) << '\n';
   for (const auto& [fast, slow] : ranking.ties)
     out << "  no order   " << printable(fast) << " and " << printable(slow)
         << ": measured closer than their noise\n";
@@ -96,7 +101,8 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   if (figures.unmeasured_ops > 0)
     out << "Note: " << grouped(figures.unmeasured_ops) << " ops have no measured time and are in no figure\n";
   for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
-  out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median.\n"
+  out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median\n"
+      << "(below 6 repetitions half their range).\n"
       << "Limits: step " << percent(validation.limits.step).substr(1) << ", op kind by time "
       << percent(validation.limits.op).substr(1) << ", the same ranking.\n";
   for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
