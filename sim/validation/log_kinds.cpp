@@ -8,17 +8,16 @@
 namespace equipoise {
 namespace {
 
-constexpr std::array<std::string_view, 8> kKinds = {"attention",      "gemm",       "all_gather",
-                                                    "reduce_scatter", "all_reduce", "all_to_all",
-                                                    "send_recv",      "elementwise"};
+constexpr std::array<std::string_view, 7> kKinds = {"attention",  "gemm",      "all_gather", "reduce_scatter",
+                                                    "all_reduce", "send_recv", "elementwise"};
 
 struct Rule {
   std::string_view part;  // of the name in lower case
   std::string_view kind;
 };
-// The first that fits. NCCL runs an all-to-all as grouped sends: both are SendRecv to it.
+// The first that fits. An all-to-all is grouped sends to NCCL: SendRecv, unless it comes from elsewhere.
 constexpr Rule kNccl[] = {{"allgather", "all_gather"}, {"reducescatter", "reduce_scatter"},
-                          {"allreduce", "all_reduce"}, {"alltoall", "all_to_all"},
+                          {"allreduce", "all_reduce"}, {"alltoall", "send_recv"},
                           {"sendrecv", "send_recv"},   {"broadcast", "all_gather"}};
 constexpr Rule kKernels[] = {{"flash", "attention"},     {"fmha", "attention"}, {"sdpa", "attention"},
                              {"attention", "attention"}, {"gemm", "gemm"},      {"cutlass", "gemm"},
@@ -75,10 +74,9 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
       return all_reduces ? "all_reduce" : "reduce_scatter";
     case OpName::cp_ring_step:
     case OpName::pp_send:
-      return "send_recv";
     case OpName::cp_all_to_all:
     case OpName::ep_all_to_all:
-      return "all_to_all";
+      return "send_recv";
     case OpName::host_stall:
       return "";
     case OpName::rms_norm:

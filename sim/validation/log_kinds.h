@@ -8,7 +8,7 @@
 
 namespace equipoise {
 
-// attention, gemm, all_gather, reduce_scatter, all_reduce, all_to_all, send_recv, elementwise.
+// attention, gemm, all_gather, reduce_scatter, all_reduce, send_recv, elementwise.
 std::span<const std::string_view> log_kinds();
 
 // Of a CUDA kernel by its name: flash, fmha and sdpa kernels are attention, gemm, cutlass, nvjet and cublas
