@@ -6,9 +6,6 @@
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/preset.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/plan_file.h"
-#include "sim/study/run_study.h"
 #include "sim/study/study.h"
 #include "sim/workload/model.h"
 #include "tests/fuzz/law.h"
@@ -108,36 +105,4 @@ TEST_CASE("Recipes are read or refused") {
         (void)make_profile(parse_json(text, "recipe.json"), "recipe.json", none);
       },
       0);  // there are no samples to fit
-}
-
-TEST_CASE("Plans are read, checked and simulated, or refused") {
-  const test::Scratch folder;
-  const json of_study = json::parse(R"({"trace": {"uniform": 512}, "model": "wlb-550m",
-      "parallel": {"data": 2, "context": 2, "pipeline": 2, "recompute": {"layers": 3}},
-      "batch": {"context_window": 1024, "sequences_per_step": 4, "steps": 2},
-      "policies": ["plain", {"name": "chunkflow", "chunk_size": 256}, {"name": "hybrid-cp", "tokens_per_rank": 256},
-                   {"name": "hbp", "groups": "1K:2", "recompute": "auto"}, {"name": "ffd", "pack_length": 768},
-                   {"name": "round-robin", "bucket_size": 1024}]})");
-  const std::string path = folder.path("study.json");
-  const Study study = parse_study(of_study, path);
-  StudyInputs inputs = load_inputs(study);
-  RunStudyOptions options;
-  options.find_fits = false;
-  options.keep_plans = true;
-  const StudyResult made = run_study(study, inputs, options);
-  const RecomputedLayers recomputed(study.model, study.layout);
-  std::vector<std::string> seeds;
-  for (const PolicyResult& row : made.policies)
-    if (row.status == RowStatus::ok) seeds.push_back(plan_json(row.plan, json::object(), &recomputed).dump());
-  REQUIRE(seeds.size() == made.policies.size());
-  folder.write("plan.json", seeds.front());
-  json with_file = of_study;
-  with_file["policies"] = {{{"name", "plan"}, {"file", "plan.json"}}};
-  const Study from_file = parse_study(with_file, path);
-  test::check_reader(seeds, [&](const std::string& text) {
-    inputs.plans = {
-        std::make_shared<const Plan>(read_plan(parse_json(text, "plan.json"), "plan.json", "", recomputed))};
-    const StudyResult result = run_study(from_file, inputs, options);
-    if (result.policies[0].status != RowStatus::ok) throw UserError(result.policies[0].reason);
-  });
 }
