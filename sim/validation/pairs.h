@@ -38,8 +38,10 @@ struct OpPair {
 // Largest errors that pass, as shares of the measured time.
 struct ValidationLimits {
   double step = 0.05;
-  double op = 0.08;  // of an op kind: 0.08 on cpu, 0.05 on cuda
+  double op = 0.08;  // of an op kind
 };
+inline constexpr ValidationLimits kCpuLimits{0.05, 0.08};
+inline constexpr ValidationLimits kCudaLimits{0.05, 0.05};
 
 struct Validation {
   std::string study;   // for titles
