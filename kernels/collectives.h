@@ -89,6 +89,10 @@ inline constexpr std::int64_t kMostMpiElements = std::numeric_limits<int>::max()
 std::unique_ptr<Communicator> make_mpi_world(std::string& reason,
                                              std::int64_t most_elements = kMostMpiElements);
 
+// Takes leave of the other processes, where MPI was initialised; all call it. A program that ends without a
+// normal exit needs it: launchers take a process that goes without a word for a failed one, and end the rest.
+void finish_mpi();
+
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);
 

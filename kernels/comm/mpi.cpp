@@ -192,6 +192,14 @@ bool started_by_a_launcher() {
 
 }  // namespace
 
+void finish_mpi() {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized != 0 && finalized == 0) MPI_Finalize();
+}
+
 std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t most_elements) {
   if (!started_by_a_launcher()) {
     reason = "not started by mpirun or srun";
@@ -202,11 +210,7 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t m
   if (initialized == 0) {
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-    std::atexit([] {
-      int finalized = 0;
-      MPI_Finalized(&finalized);
-      if (finalized == 0) MPI_Finalize();
-    });
+    std::atexit(finish_mpi);
   }
   return std::make_unique<Mpi>(MPI_COMM_WORLD, false, most_elements);
 }
@@ -216,6 +220,8 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t m
 #else
 
 namespace equipoise::kernels {
+
+void finish_mpi() {}
 
 std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t) {
   reason = "this program was built without MPI";

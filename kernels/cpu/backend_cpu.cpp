@@ -1,6 +1,4 @@
 // The CPU backend: one rank is one thread, f32 throughout.
-#include <time.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -14,6 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/validate.h"
+#include "kernels/wall_clock.h"
 
 #ifdef EQUIPOISE_DNNL
 #include <dnnl.h>
@@ -22,12 +21,6 @@
 
 namespace equipoise::kernels {
 namespace {
-
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 // The value of the first line of /proc/cpuinfo that starts with `key`, or "".
 std::string cpu_info(std::string_view key) {

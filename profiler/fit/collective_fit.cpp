@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/fit/table_fits.h"
+#include "profiler/profile/size_table.h"
 
 namespace equipoise {
 namespace {
@@ -68,7 +69,50 @@ Gathered gather(std::span<const CollectiveSample* const> samples, FitProblem& pr
   return all;
 }
 
+// Sizes an octave apart over all that the samples' busiest links carry.
+std::vector<double> octaves(std::span<const CollectiveSample* const> samples) {
+  Covered link;
+  for (const CollectiveSample* sample : samples)
+    link.add(sample->bytes * bus_factor(sample->kind, sample->group.ranks));
+  std::vector<double> sizes{link.low};
+  while (sizes.back() < link.high) sizes.push_back(2 * sizes.back());
+  return sizes;
+}
+
+// The last parameter is what a further rank adds. A time may not fall with size: where noise says so, the
+// greatest before it counts.
+SizeTable table_from(const std::vector<double>& sizes, std::span<const double> p) {
+  SizeTable table{sizes, {p.begin(), p.end() - 1}, p.back()};
+  for (std::size_t i = 1; i < table.us.size(); ++i) table.us[i] = std::max(table.us[i], table.us[i - 1]);
+  return table;
+}
+
 }  // namespace
+
+nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) {
+  constexpr double kTrust = 1.5;  // of a straight line through the origin of time
+  FitProblem problem;
+  const Gathered all = gather(samples, problem);
+  const std::vector<double> sizes = octaves(samples);
+  for (const double size : sizes) {
+    const double start_us = all.fewest_us + 1e-3 * size / all.fastest_GBps;
+    problem.parameters.push_back({"us at " + std::to_string(size), start_us, kTrust});
+  }
+  problem.parameters.push_back({"rank_us", all.fewest_us, kTrust});
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const CollectiveSample& sample = *samples[i];
+    return std::log(table_seconds(table_from(sizes, p), sample.kind, sample.bytes, sample.group.ranks) /
+                    sample.seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  std::vector<double> kept_sizes = sizes;
+  for (double& size : kept_sizes) size = significant(size);
+  return table_json({kSizeTable,
+                     to_json(table_from(kept_sizes, kept(fit))),
+                     {{"bytes", range_json(all.bytes, 0, kMostBytes)}},
+                     {all.large, all.small}},
+                    fit, all.times, Provenance::measured);
+}
 
 nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
                                    Provenance kind) {

@@ -195,8 +195,9 @@ class Maker {
     for (const auto& item : object_field(section, "node", where).items()) {
       const std::string here = where + ".node." + item.key();
       json made_table = made(item.value(), here, [&] {
-        return fit_node_collective(collectives(item.value(), here, false, item.key()), from_ranks,
-                                   kind_of(item.value()));
+        const auto found = collectives(item.value(), here, false, item.key());
+        return cpu_core() ? fit_size_table(found)
+                          : fit_node_collective(found, from_ranks, kind_of(item.value()));
       });
       profile_["tables"]["collective"]["node"][item.key()] = std::move(made_table);
     }

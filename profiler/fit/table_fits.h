@@ -29,6 +29,8 @@ nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples
 // `switch_from_ranks`: all-reduces over at least so many ranks are done by the switch; 0: none.
 nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
                                    Provenance kind);
+// The same between processes of one machine's CPUs.
+nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples);
 // `node`: the node parameters by kind, fitted before.
 nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                            std::span<const NodeParameters> node, double nic_GBps, Provenance kind);

@@ -57,15 +57,8 @@ double time_calls(Communicator& host, kernels::Backend& backend, const Call& cal
   return mean_over_ranks(host, (kernels::wall_seconds() - start) / calls);
 }
 
-}  // namespace
-
-Measurement measure_collective(Communicator& host, Communicator& data, kernels::Backend& backend,
-                               RandomPool& pool, const CollectivePoint& point, const RulerOptions& options) {
-  const std::int64_t elements =
-      point.bytes / static_cast<std::int64_t>(kernels::bytes_of(backend.element_type()));
-  const kernels::Buffer send = pool.elements(elements);
-  const kernels::Buffer receive = pool.elements(elements);
-  const Call call{data, point.kind, send.data(), receive.data(), elements};
+Measurement measure_batches(Communicator& host, kernels::Backend& backend, const Call& call,
+                            const RulerOptions& options) {
   time_calls(host, backend, call, 2);  // connections are made at the first call
   const double guess = time_calls(host, backend, call, 3);
   // Every rank computes the same numbers from the same means, so all take the same decisions.
@@ -80,6 +73,137 @@ Measurement measure_collective(Communicator& host, Communicator& data, kernels::
   result.spread = (times[times.size() * 3 / 4] - times[times.size() / 4]) / result.seconds;
   result.calls_per_batch = static_cast<std::size_t>(calls);
   result.kept = batches;
+  return result;
+}
+
+struct BufferPair {
+  kernels::Buffer send;
+  kernels::Buffer receive;
+};
+
+// Calls one at a time over some pairs of buffers.
+class LoneCalls {
+ public:
+  LoneCalls(Communicator& host, Communicator& data, kernels::Backend& backend, RandomPool& pool,
+            const CollectivePoint& point, std::int64_t elements, double footprint)
+      : host_(host), data_(data), backend_(backend), point_(point), elements_(elements) {
+    constexpr double kMostPairs = 16;
+    const double pairs = footprint / (2.0 * static_cast<double>(point.bytes));
+    for (int i = 0; i < static_cast<int>(std::clamp(pairs, 1.0, kMostPairs)); ++i)
+      pairs_.push_back({pool.elements(elements), pool.elements(elements)});
+    made_ = pool.elements(elements);
+  }
+
+  Stay one() {
+    const BufferPair& pair = pairs_[next_++ % pairs_.size()];
+    const Call call{data_, point_.kind, pair.send.data(), pair.receive.data(), elements_};
+    backend_.copy(pair.send.data(), made_.data(), pair.send.bytes());
+    host_.barrier();
+    Stay stay;
+    const double cpu = kernels::thread_cpu_seconds();
+    stay.arrived = kernels::wall_seconds();
+    call();
+    stay.left = kernels::wall_seconds();
+    stay.cpu_seconds = kernels::thread_cpu_seconds() - cpu;
+    return stay;
+  }
+
+  // Wall time of a call with all that belongs to it, the same number on every rank.
+  double guess() {
+    constexpr int kCalls = 3;
+    const double start = kernels::wall_seconds();
+    for (int i = 0; i < kCalls; ++i) one();
+    return mean_over_ranks(host_, (kernels::wall_seconds() - start) / kCalls);
+  }
+
+ private:
+  Communicator& host_;
+  Communicator& data_;
+  kernels::Backend& backend_;
+  const CollectivePoint& point_;
+  std::int64_t elements_;
+  std::vector<BufferPair> pairs_;
+  kernels::Buffer made_;
+  std::size_t next_ = 0;
+};
+
+// All ranks' stays, by call. Gathering moves bits, so a Stay may travel as floats.
+std::vector<Stay> gathered(Communicator& host, const std::vector<Stay>& mine) {
+  const auto ranks = static_cast<std::size_t>(host.size());
+  std::vector<Stay> by_rank(mine.size() * ranks);
+  host.all_gather(mine.data(), by_rank.data(),
+                  static_cast<std::int64_t>(mine.size() * sizeof(Stay) / sizeof(float)));
+  std::vector<Stay> by_call(by_rank.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < mine.size(); ++i) by_call[i * ranks + rank] = by_rank[rank * mine.size() + i];
+  return by_call;
+}
+
+// Off the processor for longer than clocks and chance explain?
+bool stolen(const Stay& stay, double most_stolen) {
+  constexpr double kClocks = 1e-6;  // seconds that reading them takes at most
+  const double wall = stay.left - stay.arrived;
+  return wall - stay.cpu_seconds > most_stolen * wall + kClocks;
+}
+
+double at_quantile(const std::vector<double>& sorted, double quantile) {
+  return sorted[static_cast<std::size_t>(quantile * static_cast<double>(sorted.size() - 1) + 0.5)];
+}
+
+}  // namespace
+
+Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, const RulerOptions& options) {
+  std::vector<double> clean;
+  std::vector<double> all;
+  for (std::size_t at = 0; at + ranks <= stays.size(); at += ranks) {
+    const std::span<const Stay> call = stays.subspan(at, ranks);
+    const double last = std::max_element(call.begin(), call.end(), [](const Stay& a, const Stay& b) {
+                          return a.arrived < b.arrived;
+                        })->arrived;
+    double seconds = 0;
+    for (const Stay& stay : call) seconds += (stay.left - last) / static_cast<double>(ranks);
+    all.push_back(seconds);
+    if (std::none_of(call.begin(), call.end(),
+                     [&](const Stay& stay) { return stolen(stay, options.most_stolen); }))
+      clean.push_back(seconds);
+  }
+  Measurement result;
+  result.stolen = static_cast<int>(all.size() - clean.size());
+  result.disturbed = clean.size() < 3;
+  std::vector<double>& kept = result.disturbed ? all : clean;
+  std::sort(kept.begin(), kept.end());
+  result.seconds = result.wall_seconds = at_quantile(kept, options.answer_quantile);
+  result.spread = (at_quantile(kept, 0.75) - at_quantile(kept, 0.25)) / result.seconds;
+  result.calls_per_batch = 1;
+  result.kept = static_cast<int>(kept.size());
+  return result;
+}
+
+Measurement measure_collective(Communicator& host, Communicator& data, kernels::Backend& backend,
+                               RandomPool& pool, const CollectivePoint& point, const RulerOptions& options,
+                               bool one_clock, double footprint) {
+  const std::int64_t elements =
+      point.bytes / static_cast<std::int64_t>(kernels::bytes_of(backend.element_type()));
+  if (!one_clock) {
+    const kernels::Buffer send = pool.elements(elements);
+    const kernels::Buffer receive = pool.elements(elements);
+    const Call call{data, point.kind, send.data(), receive.data(), elements};
+    return measure_batches(host, backend, call, options);
+  }
+  constexpr double kFewest = 15;
+  constexpr double kMost = 500;
+  LoneCalls calls(host, data, backend, pool, point, elements, footprint);
+  calls.guess();  // connections are made at the first call
+  const double room = 4 * options.budget_seconds / calls.guess();
+  const auto count = static_cast<std::size_t>(std::clamp(room, kFewest, kMost));
+  std::vector<Stay> stays;
+  stays.reserve(count);
+  std::vector<double> paces{backend.pace()};
+  for (std::size_t i = 0; i < count; ++i) stays.push_back(calls.one());
+  paces.push_back(backend.pace());
+  Measurement result = answer_of(gathered(host, stays), static_cast<std::size_t>(host.size()), options);
+  result.pace = *std::min_element(paces.begin(), paces.end());
+  result.paces = std::move(paces);
   return result;
 }
 

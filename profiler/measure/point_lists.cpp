@@ -142,7 +142,7 @@ void add_mixes(std::vector<Point>& points, const ListOptions& options, const ker
 
 Scale scale_of(std::string_view backend) {
   constexpr double kMi = 1024.0 * 1024.0;
-  if (backend == "cpu") return {1.2e10, 192 * kMi, 8192, 64 << 20, 16 << 20, false};
+  if (backend == "cpu") return {1.2e10, 192 * kMi, 8192, 64 << 20, 64 << 20, false};
   return {4e14, 48e9, 262144, std::int64_t{2} << 30, std::int64_t{1} << 30, true};
 }
 
@@ -252,7 +252,9 @@ std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   for (const int group : groups) {
     for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
                                   Collective::all_to_all, Collective::send_recv}) {
-      for (const std::int64_t bytes : log_grid(8, options.scale.most_collective_bytes, 1)) {
+      // A CPU's library changes its ways at some sizes, which only a dense grid shows.
+      for (const std::int64_t bytes :
+           log_grid(8, options.scale.most_collective_bytes, options.scale.gpu ? 1 : 2)) {
         // Every rank's share is whole elements.
         const auto unit = static_cast<std::int64_t>(kernels::bytes_of(options.type)) * group;
         const std::int64_t whole = std::max(unit, bytes / unit * unit);

@@ -337,7 +337,9 @@ class Session {
     const auto host = world_->split(member ? 0 : 1, world_->rank());
     const auto data = nccl_ != nullptr ? nccl_->split(member ? 0 : 1, world_->rank()) : nullptr;
     if (member) {
-      measured = measure_collective(*host, data != nullptr ? *data : *host, *backend_, pool_, point, ruler_);
+      const bool one_clock = !gpu_ && point.ranks <= context_.ranks_per_node;
+      measured = measure_collective(*host, data != nullptr ? *data : *host, *backend_, pool_, point, ruler_,
+                                    one_clock, kCpuFootprint);
     }
     world_->barrier();
     return member;

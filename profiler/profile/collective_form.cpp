@@ -4,7 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
+#include "profiler/profile/size_table.h"
 
 namespace equipoise {
 namespace {
@@ -108,6 +110,11 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
 }
 
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
+  if (has_form(table, kSizeTable)) {  // of which networks need the links' bandwidth
+    NodeParameters links;
+    links.bus_GBps = bus_GBps(size_table(table, where));
+    return links;
+  }
   return parameters_of(kNodeParameters, table, where);
 }
 

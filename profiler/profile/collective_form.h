@@ -55,6 +55,7 @@ double node_seconds(const NodeParameters& fit, Collective kind, double bytes, in
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
                        double bytes, GroupShape group, double nic_GBps);
 
+// Of a table of either form: a size-table has no parameters but its bandwidth.
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where);
 NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where);
 nlohmann::json to_json(const NodeParameters& fit);

@@ -5,8 +5,10 @@
 #include "policies/base/names.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
+#include "profiler/profile/size_table.h"
 #include "profiler/profile/validity.h"
 
 namespace equipoise {
@@ -17,6 +19,14 @@ struct CollectiveModel::Fit {
   double nic_GBps = 0;
   bool one_node = false;  // no networks: measured on one machine, e.g. two processes on a CPU
   std::array<NodeParameters, kCollectiveNames.size()> node;
+  std::array<SizeTable, kCollectiveNames.size()> by_size;  // of kinds that have one, instead of `node`
+
+  [[nodiscard]] double inside_node(Collective kind, double bytes, int ranks) const {
+    const auto index = static_cast<std::size_t>(kind);
+    const SizeTable& table = by_size[index];
+    return table.bytes.empty() ? node_seconds(node[index], kind, bytes, ranks)
+                               : table_seconds(table, kind, bytes, ranks);
+  }
   std::array<Validity, kCollectiveNames.size()> node_bytes;
   NetworkParameters network;
   Validity network_bytes;
@@ -37,6 +47,7 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
     const std::string name(kCollectiveNames[kind]);
     const nlohmann::json& row = object_field(kinds, name, where + ".node");
     fit_->node[kind] = node_parameters(row, where + ".node." + name);
+    if (has_form(row, kSizeTable)) fit_->by_size[kind] = size_table(row, where + ".node." + name);
     fit_->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
   }
   fit_->one_node = network.name.empty() && !table.contains("networks");
@@ -82,7 +93,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   bool beyond = derived || !sizes.samples.holds(bytes);
   double seconds = 0;
   if (one_node) {
-    seconds = node_seconds(fit_->node[index], kind, bytes, group.ranks);
+    seconds = fit_->inside_node(kind, bytes, group.ranks);
   } else {
     if (!(fit_->nic_GBps > 0))
       throw UserError("profile " + fit_->profile + " has no NIC rate; give the network's nic_GBps");

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "kernels/collectives.h"
 #include "sim/cli/grammar.h"
 
 int main(int argc, char** argv) {
@@ -9,7 +10,9 @@ int main(int argc, char** argv) {
   std::cout.flush();
   std::cerr.flush();
   std::fflush(nullptr);
-#ifndef __SANITIZE_ADDRESS__  // its leak check runs at a normal exit
+  if (status == 0)
+    equipoise::kernels::finish_mpi();  // a rank that failed alone would wait there for the others
+#ifndef __SANITIZE_ADDRESS__           // its leak check runs at a normal exit
   // Threads of libraries are not waited for: with too little address space OpenBLAS's ask for memory forever.
   std::_Exit(status);
 #endif
