@@ -46,6 +46,8 @@ class Communicator {
   [[nodiscard]] virtual int size() const = 0;
 
   virtual void barrier() = 0;
+  // The same for long waits: a process sleeps meanwhile and leaves its core to the others.
+  virtual void patient_barrier() { barrier(); }
   // receive: size * count elements, in rank order.
   virtual void all_gather(const void* send, void* receive, std::int64_t count) = 0;
   // send: size * count elements; this rank receives the sum over ranks of its part.

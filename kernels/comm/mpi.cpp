@@ -4,6 +4,7 @@
 #ifdef EQUIPOISE_MPI
 
 #include <mpi.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -80,6 +81,15 @@ class Mpi : public Communicator {
   [[nodiscard]] int size() const override { return size_; }
 
   void barrier() override { check(MPI_Barrier(comm_), "MPI_Barrier"); }
+  void patient_barrier() override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibarrier(comm_, &request), "MPI_Ibarrier");
+    for (int done = 0;;) {
+      check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) return;
+      usleep(2000);
+    }
+  }
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     if (count <= most_) {
       const int whole = static_cast<int>(count);

@@ -71,7 +71,7 @@ ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
 ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
 bool ElementwiseModel::has(Elementwise op) const {
-  return fit_->rows[0][static_cast<std::size_t>(op)].parameters.memory_GBps > 0;
+  return fit_->rows[0][static_cast<std::size_t>(op)].bytes.allowed.high > 0;
 }
 
 double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, ElementwisePass pass) const {

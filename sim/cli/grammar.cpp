@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
@@ -158,6 +159,7 @@ int run_program(int argc, char** argv) {
   add_predict(app);
   add_list(app);
   add_trace(app);
+  add_execute(app, std::vector<std::string>(argv + 1, argv + argc), status);
   check_numbers(app);
   check_outputs(app);
   std::set_terminate(end_without_memory);

@@ -1,6 +1,9 @@
 // The parts of the grammar, by theme, so that no file of it grows past a few screens.
 #pragma once
 
+#include <string>
+#include <vector>
+
 namespace CLI {
 class App;
 }
@@ -15,6 +18,8 @@ void add_profiles(CLI::App& app);
 void add_fit(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_shard(CLI::App& app);
+// `arguments`: the program's own, for the ranks that it starts.
+void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& status);
 
 // --max-memory-GB, of every command in which a typed number decides an allocation.
 void add_memory_option(CLI::App& command, double& max_memory_GB);

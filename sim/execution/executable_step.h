@@ -27,6 +27,7 @@ struct ExecutableStep {
   Step step;
   DocumentLengths documents;
   OpProgram program;                            // sequential
+  bool repeats_attention = false;               // selective recompute: in every backward
   std::vector<std::vector<Sharding>> sharding;  // [lane][micro-batch]
   // [lane][micro-batch][slice]: what each of its tokens' losses is multiplied with
   std::vector<std::vector<std::vector<double>>> weights;

@@ -138,7 +138,7 @@ void LayerOps::attend() {
   }
   if (syncs_ + attentions_ == 0)
     run_->attention->begin_backward(layer_->attention, attention_gradient_, layer_number_,
-                                    rank_.layout.recompute == Recompute::selective);
+                                    rank_.repeats_attention);
   run_->attention->backward_attend(attentions_++);
 }
 void LayerOps::synchronize() {
@@ -149,7 +149,7 @@ void LayerOps::synchronize() {
   }
   if (syncs_ + attentions_ == 0)
     run_->attention->begin_backward(layer_->attention, attention_gradient_, layer_number_,
-                                    rank_.layout.recompute == Recompute::selective);
+                                    rank_.repeats_attention);
   run_->attention->backward_sync(syncs_++);
 }
 

@@ -31,6 +31,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
   ExecutableStep out;
   out.step = step;
   out.documents = documents;
+  out.repeats_attention = costs.layout().recompute == Recompute::selective;
   out.program = sequential(StepExpander(costs, rule, options, fold_tp).expand(step));
   MicroBatchCoster coster(costs, rule);
   MicroBatchCost cost;

@@ -44,7 +44,8 @@ struct RankContext {
   std::int64_t ffn = 0;  // of this TP rank
   Group tensor, replicas;
   std::uint64_t seed = 0;
-  int replica_count = 1;  // data x context
+  int replica_count = 1;           // data x context
+  bool repeats_attention = false;  // of the step at hand: selective recompute
 
   [[nodiscard]] std::size_t element_bytes() const { return kernels::bytes_of(backend.element_type()); }
   [[nodiscard]] Memory elements(std::int64_t count) const {

@@ -84,6 +84,11 @@ void RankExecutor::make_parameters() {
                                 pool_));
 }
 
+void RankExecutor::reset() {
+  for (auto& stage : parts_) initialise_parts(setup_.model, setup_.seed, setup_.backend, stage);
+  steps_done_ = 0;
+}
+
 int RankExecutor::world_rank(int stage, int replica, int tensor) const {
   const int first = setup_.grid.gpu({tensor, 0, 0, stage});
   return setup_.grid.data_context_group(first)[at(replica)];

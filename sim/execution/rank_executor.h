@@ -48,6 +48,8 @@ class RankExecutor final : private ChunkStates {
 
   // One optimizer step. All ranks call it with the same step.
   Gathered run(const ExecutableStep& step, bool gather_gradients, StepRecord& record);
+  // Back to the initial weights, as if no step had been run.
+  void reset();
   // The weights as they are, by tensor of the inventory, on rank 0.
   std::vector<std::vector<float>> gather_weights();
   [[nodiscard]] std::size_t held_bytes() const { return pool_.held_bytes(); }

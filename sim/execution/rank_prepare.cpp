@@ -24,6 +24,7 @@ Memory on_device(const RankContext& rank, const std::vector<T>& values) {
 void RankExecutor::prepare(const ExecutableStep& step) {
   for (auto& stage : parts_)
     for (Part& part : stage) std::fill(part.touched.begin(), part.touched.end(), char{0});
+  rank_.repeats_attention = step.repeats_attention;
   runs_.clear();
   runs_.resize(step.program.lanes.size());
   int last_group = 0;

@@ -169,12 +169,15 @@ std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int
 std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
                              const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool) {
   std::vector<Part> parts = part_shapes(model, layout, virtual_stage, options);
-  const std::vector<Tensor> tensors = inventory(model);
-  for (Part& part : parts) {
-    allocate(part, backend, pool);
-    initialise(part, tensors, options.seed, backend);
-  }
+  for (Part& part : parts) allocate(part, backend, pool);
+  initialise_parts(model, options.seed, backend, parts);
   return parts;
+}
+
+void initialise_parts(const ModelShape& model, std::uint64_t seed, kernels::Backend& backend,
+                      std::vector<Part>& parts) {
+  const std::vector<Tensor> tensors = inventory(model);
+  for (Part& part : parts) initialise(part, tensors, seed, backend);
 }
 
 }  // namespace equipoise::execution

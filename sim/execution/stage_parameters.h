@@ -74,6 +74,9 @@ struct LayerShards {
 std::vector<Part> make_parts(const ModelShape& model, const Layout& layout, int virtual_stage,
                              const PartsOptions& options, kernels::Backend& backend, MemoryPool& pool);
 
+// Initial weights, gradients and states of zero.
+void initialise_parts(const ModelShape& model, std::uint64_t seed, kernels::Backend& backend,
+                      std::vector<Part>& parts);
 // The same without memory.
 std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int virtual_stage,
                               const PartsOptions& options);

@@ -21,13 +21,6 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-std::string file_name(const std::string& label) {
-  std::string name = label;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
-}
-
 double seconds(Picoseconds time) {
   return to_seconds(time);  // as steps.csv
 }
@@ -108,6 +101,13 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
 }
 
 }  // namespace
+
+std::string file_name(const std::string& label) {
+  std::string name = label;
+  for (char& c : name)
+    if (c == '/' || c == ' ') c = '_';
+  return name;
+}
 
 void write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
   const DetailOptions& details = run.options.details;

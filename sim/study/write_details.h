@@ -11,4 +11,7 @@ namespace equipoise {
 // file cannot be written.
 void write_details(const Run& run, const Plan& plan, const ShardRule& rule);
 
+// A row's label as a file name.
+std::string file_name(const std::string& label);
+
 }  // namespace equipoise

@@ -1,0 +1,44 @@
+// The grammar of the commands that run plans for real: execute, validate.
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/cli/command_execute.h"
+#include "sim/cli/grammar_parts.h"
+
+namespace equipoise {
+
+void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "execute",
+      "Run a study's plans for real, on ranks of this machine, and check them against every slice alone");
+  command->footer("Example: equipoise execute traces/studies/execute-cp2.json --steps 3");
+  const auto options = std::make_shared<ExecuteOptions>();
+  command->add_option("file", options->file, "Study file (JSON)")->required();
+  command->add_option("--set", options->set, "Override a key: parallel.context=2, policies.0.queues=3");
+  command->add_option("--policy", options->policy, "Only the row of this label");
+  command->add_option("--steps", options->steps, "Steps of each plan that are run")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--repetitions", options->repetitions, "How often they are timed; 0: only checked")
+      ->check(CLI::Range(0, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_flag("--replay", options->replay,
+                    "All ranks on one device, one after the other; the step is composed by the schedule");
+  command->add_option("--loss-normalizer", options->normalizer, "token, sample, sum or stable")
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of weights and tokens")->capture_default_str();
+  command->add_option("--dump", options->dump,
+                      "Folder for the first step's weights, gradients and tokens (NumPy)");
+  command->add_option("--out", options->out, "Folder for execution.json");
+  command->add_option("--format", options->format, "table or json")->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  command->callback([options, arguments, &status] {
+    status = run_execute_command(*options, arguments, std::cout, std::cerr);
+  });
+}
+
+}  // namespace equipoise

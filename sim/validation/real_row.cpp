@@ -1,0 +1,142 @@
+#include "sim/validation/real_row.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "policies/unplaceable.h"
+#include "sim/execution/make_step.h"
+#include "sim/report/plan_json.h"
+#include "sim/study/derive.h"
+#include "sim/study/framework.h"
+#include "sim/study/plan_file.h"
+#include "sim/study/simulate_plan.h"
+#include "sim/workload/recompute_order.h"
+
+namespace equipoise {
+namespace {
+
+RunStudyOptions quiet_options() {
+  RunStudyOptions options;
+  options.ignore_memory = true;  // the ranks' memory is another than the simulated GPUs'
+  options.find_fits = false;
+  return options;
+}
+
+// What rank 0 decided.
+struct Decision {
+  std::string reason, shard;
+  nlohmann::json plan;
+};
+
+Decision decide(const Study& study, const StudyInputs& inputs, RealRow& row) {
+  const RunStudyOptions options = quiet_options();
+  Decision decision;
+  try {
+    plan_ready_row(study, inputs, options, row.ready);
+    const SimulatedPlan simulated =
+        simulate_plan(row.ready.run(study, inputs, options), row.ready.planned.plan, Until::all_steps);
+    decision.shard = simulated.shard;
+    const RecomputedLayers recomputed(study.model, row.ready.models->layout);
+    decision.plan = plan_json(row.ready.planned.plan, nlohmann::json::object(), &recomputed);
+  } catch (const UnplaceableDocument& e) {
+    decision.reason = e.what();
+  } catch (const UserError& e) {
+    decision.reason = e.what();
+  }
+  return decision;
+}
+
+// The same row on another rank: sizes are derived alike, the plan is taken over.
+void take_over(const Study& study, const Decision& decision, RealRow& row) {
+  ReadyRow& ready = row.ready;
+  if (!derive_options(study, *ready.models, ready.row, ready.notes).empty())
+    derive_without_memory(study, ready.row);
+  ready.workload = workload_of(study, *ready.models, ready.row);
+  const RecomputedLayers recomputed(study.model, ready.models->layout);
+  ready.planned.plan = read_plan(decision.plan, "the plan of rank 0", "", recomputed);
+}
+
+void make_steps(const Study& study, const StudyInputs& inputs, const RealRowOptions& options, RealRow& row) {
+  const RunStudyOptions run_options = quiet_options();
+  const Run run = row.ready.run(study, inputs, run_options);
+  const execution::DocumentLengths documents(inputs.trace.lengths);
+  for (const Step& step : row.ready.planned.plan.steps) {
+    if (static_cast<int>(row.steps.size()) == options.steps) break;
+    if (step.tail && !row.steps.empty()) continue;
+    row.steps.push_back(execution::make_step(row.ready.models->costs, run.rule(row.shard), run.step_options(),
+                                             step, documents, options.normalizer));
+  }
+  if (row.steps.empty()) row.reason = "its plan has no steps";
+}
+
+RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
+                 const RealRowOptions& options, kernels::Communicator& world) {
+  RealRow row;
+  PolicyRun entry = study.policies[number];
+  row.label = entry.label;
+  std::vector<std::string> notes;
+  if (entry.has_plan_file()) entry = with_plan(std::move(entry), inputs.plans.at(number), notes);
+  row.ready = row_with_models(study, inputs, std::move(entry), quiet_options());
+  execution::check_layout_runs(study.model, row.ready.models->layout);
+  Decision decision;
+  if (world.rank() == 0) decision = decide(study, inputs, row);
+  const nlohmann::json told = nlohmann::json::parse(broadcast(
+      world, nlohmann::json{{"reason", decision.reason}, {"shard", decision.shard}, {"plan", decision.plan}}
+                 .dump()));
+  row.reason = told["reason"].get<std::string>();
+  row.shard = told["shard"].get<std::string>();
+  if (!row.runs()) return row;
+  if (world.rank() != 0) {
+    decision.plan = told["plan"];
+    take_over(study, decision, row);
+  }
+  try {
+    make_steps(study, inputs, options, row);
+  } catch (const UserError& e) {
+    row.reason = e.what();
+  }
+  return row;
+}
+
+}  // namespace
+
+std::string broadcast(kernels::Communicator& world, const std::string& text) {
+  if (world.size() == 1) return text;
+  // Lengths first; both travel as floats, bit by bit.
+  const auto round_up = [](std::size_t bytes) { return (bytes + 3) / 4; };
+  std::vector<std::uint64_t> lengths(static_cast<std::size_t>(world.size()));
+  const std::uint64_t mine = world.rank() == 0 ? text.size() : 0;
+  world.all_gather(&mine, lengths.data(), 2);
+  std::vector<float> data(round_up(lengths[0]));
+  const auto count = static_cast<std::int64_t>(data.size());
+  if (world.rank() == 0) {
+    std::memcpy(data.data(), text.data(), text.size());
+    for (int r = 1; r < world.size(); ++r) world.send(data.data(), count, r);
+    return text;
+  }
+  world.receive(data.data(), count, 0);
+  return {reinterpret_cast<const char*>(data.data()), lengths[0]};
+}
+
+void use_own_ranks(Study& study) {
+  study.framework = framework_of("execution");
+  study.layout.reduce_each_micro_batch = false;
+}
+
+std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
+                               kernels::Communicator& world) {
+  std::vector<RealRow> rows;
+  std::vector<std::string_view> labels;
+  for (std::size_t i = 0; i < study.policies.size(); ++i) {
+    labels.push_back(study.policies[i].label);
+    if (options.policy.empty() || study.policies[i].label == options.policy)
+      rows.push_back(real_row(study, inputs, i, options, world));
+  }
+  if (rows.empty()) refuse_name("--policy", options.policy, labels);
+  return rows;
+}
+
+}  // namespace equipoise
