@@ -275,24 +275,24 @@ Plan read_plan(const json& file, const std::string& where, const std::string& na
   return reader.read(plans[place], inside(where, "plans", place));
 }
 
-std::vector<std::shared_ptr<const Plan>> read_plan_files(const Study& study) {
-  std::vector<std::shared_ptr<const Plan>> plans(study.policies.size());
+PlansOfRows read_plan_files(const Study& study) {
+  PlansOfRows plans;
   std::map<std::string, json> files;  // rows may take plans of one file
   std::optional<RecomputedLayers> recomputed;
-  for (std::size_t i = 0; i < plans.size(); ++i) {
-    const PolicyRun& run = study.policies[i];
+  for (const PolicyRun& run : study.policies) {
     if (!run.has_plan_file()) continue;
     if (!recomputed) recomputed.emplace(study.model, study.layout);
     auto file = files.find(run.plan_file);
     if (file == files.end()) file = files.emplace(run.plan_file, read_json_file(run.plan_file)).first;
-    plans[i] =
+    plans[run.label] =
         std::make_shared<const Plan>(read_plan(file->second, run.plan_file, run.plan_name, *recomputed));
   }
   return plans;
 }
 
-PolicyRun with_plan(PolicyRun run, std::shared_ptr<const Plan> plan, std::vector<std::string>& notes) {
-  run.plan = std::move(plan);
+PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes) {
+  if (!run.has_plan_file() || run.plan != nullptr) return run;
+  run.plan = plans.at(run.label);
   const auto known = std::find_if(packing_policies().begin(), packing_policies().end(),
                                   [&](const Policy& p) { return p.name == run.plan->policy; });
   if (known == packing_policies().end()) return run;

@@ -13,6 +13,8 @@
 //   own.
 #pragma once
 
+#include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -31,11 +33,13 @@ const Policy& plan_policy();
 Plan read_plan(const nlohmann::json& file, const std::string& where, const std::string& name,
                const RecomputedLayers& recomputed);
 
-// The plans of a study's rows, null where a row has no file. Throws UserError naming file and key.
-std::vector<std::shared_ptr<const Plan>> read_plan_files(const Study& study);
+// The plans of a study's rows that have a file, by label. Throws UserError naming file and key.
+using PlansOfRows = std::map<std::string, std::shared_ptr<const Plan>>;
+PlansOfRows read_plan_files(const Study& study);
 
-// The row with its plan, sharded and scheduled as the policy that made it would be, as far as we know that
-// policy and the study says nothing else; a note says so.
-PolicyRun with_plan(PolicyRun run, std::shared_ptr<const Plan> plan, std::vector<std::string>& notes);
+// A row that has a file, with its plan (any other row and one that has it as they are): sharded and scheduled
+// as the policy that made it would be, as far as we know that policy and the study says nothing else; a note
+// says so.
+PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes);
 
 }  // namespace equipoise

@@ -10,6 +10,7 @@ namespace equipoise {
 ReadyRow row_with_models(const Study& study, const StudyInputs& inputs, PolicyRun row,
                          const RunStudyOptions& options) {
   ReadyRow ready;
+  row = with_plan(std::move(row), inputs.plans, ready.notes);
   resolve_recompute(study, inputs, row, options, ready.notes);
   ready.models = naming(
       study.file, [&] { return std::make_unique<RunModels>(study, layout_of(study, row), inputs.profile); });

@@ -3,6 +3,7 @@
 #include "policies/base/error.h"
 #include "sim/study/fit_search.h"
 #include "sim/study/load_trace.h"
+#include "sim/study/plan_file.h"
 #include "sim/study/planner.h"
 #include "sim/study/recompute_choice.h"
 #include "sim/study/simulate_plan.h"
@@ -53,7 +54,9 @@ std::string what_would_run(const Study& study, const StudyInputs& inputs, const 
       return try_row(changed, inputs.documents, inputs.profile, tried, options);
     return try_row(changed, documents_of(changed, load_trace(changed)), inputs.profile, tried, options);
   };
-  return smallest_change({study, row, status, longest_of(inputs.documents)}, ends);
+  std::vector<std::string> told;  // by the row itself
+  const PolicyRun entry = with_plan(row, inputs.plans, told);
+  return smallest_change({study, entry, status, longest_of(inputs.documents)}, ends);
 }
 
 }  // namespace equipoise

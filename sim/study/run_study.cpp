@@ -10,7 +10,6 @@
 #include "sim/metrics/speedup.h"
 #include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/ready_row.h"
 #include "sim/study/row_result.h"
 #include "sim/study/row_trial.h"
@@ -86,13 +85,10 @@ void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);
   StudyResult result = heading(study, inputs);
-  for (std::size_t i = 0; i < study.policies.size(); ++i) {
+  for (const PolicyRun& entry : study.policies) {
     end_if_stopped(options);
-    PolicyRun entry = study.policies[i];
     if (options.progress) options.progress(entry.label);
-    std::vector<std::string> notes;
-    if (entry.has_plan_file()) entry = with_plan(std::move(entry), inputs.plans.at(i), notes);
-    PolicyResult row = after(notes, run_row(study, inputs, entry, options));
+    PolicyResult row = run_row(study, inputs, entry, options);
     if (row.status != RowStatus::ok && options.find_fits)
       if (const std::string change = what_would_run(study, inputs, entry, row.status, options);
           !change.empty())

@@ -1,11 +1,9 @@
 // What all policies of a study share, its profile and its documents, and what else is read from files.
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "policies/loader.h"
 #include "profiler/profile/profile.h"
+#include "sim/study/plan_file.h"
 #include "sim/study/study.h"
 #include "traces/trace.h"
 
@@ -15,7 +13,7 @@ struct StudyInputs {
   Profile profile;
   Trace trace;
   DocumentSet documents;
-  std::vector<std::shared_ptr<const Plan>> plans;  // by row: made elsewhere (plan_file.h), else null
+  PlansOfRows plans;  // of rows that have theirs from a file
 };
 
 // Throws UserError: an unknown profile, a trace that is too short, a layout that the profile cannot price, a

@@ -46,8 +46,8 @@ class PlanSubject {
 
   // Throws UserError where the file or the row is refused.
   void run(const std::string& text, Fidelity fidelity = Fidelity::stage) {
-    inputs_->plans = {std::make_shared<const Plan>(
-        read_plan(parse_json(text, "plan.json"), "plan.json", "", *recomputed_))};
+    inputs_->plans["plan"] =
+        std::make_shared<const Plan>(read_plan(parse_json(text, "plan.json"), "plan.json", "", *recomputed_));
     options_.steps.fidelity = fidelity;
     const StudyResult result = run_study(study_, *inputs_, options_);
     if (result.policies[0].status != RowStatus::ok) throw UserError(result.policies[0].reason);
