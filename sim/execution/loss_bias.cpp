@@ -17,9 +17,11 @@ double mean_of_micro_batches(const Step& step, const Weights& losses) {
   double sum = 0, count = 0;
   for (std::size_t l = 0; l < losses.size(); ++l)
     for (std::size_t j = 0; j < losses[l].size(); ++j) {
+      const auto tokens = static_cast<double>(step.lanes[l].micro_batches[j].tokens());
+      if (tokens == 0) continue;
       double loss = 0;
       for (const double of_slice : losses[l][j]) loss += of_slice;
-      sum += loss / static_cast<double>(step.lanes[l].micro_batches[j].tokens());
+      sum += loss / tokens;
       count += 1;
     }
   return sum / count;

@@ -75,11 +75,8 @@ void make_steps(const Study& study, const StudyInputs& inputs, const RealRowOpti
 RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
                  const RealRowOptions& options, kernels::Communicator& world) {
   RealRow row;
-  PolicyRun entry = study.policies[number];
-  row.label = entry.label;
-  std::vector<std::string> notes;
-  if (entry.has_plan_file()) entry = with_plan(std::move(entry), inputs.plans.at(number), notes);
-  row.ready = row_with_models(study, inputs, std::move(entry), quiet_options());
+  row.label = study.policies[number].label;
+  row.ready = row_with_models(study, inputs, study.policies[number], quiet_options());
   execution::check_layout_runs(study.model, row.ready.models->layout);
   Decision decision;
   if (world.rank() == 0) decision = decide(study, inputs, row);

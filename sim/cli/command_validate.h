@@ -1,0 +1,32 @@
+// `equipoise validate`: a study run for real and simulated, compared op by op; or a log of somebody's run.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace equipoise {
+
+struct ValidateOptions {
+  std::string file;
+  std::vector<std::string> set;
+  std::string policy;  // label; empty: all
+  int steps = 20;      // of each plan
+  int repetitions = 3;
+  std::string device = "cpu";
+  bool replay = false;
+  double minutes = 3;  // of profiling at most; 0: the study's profile as it is
+  std::string measured;  // a log instead of a run
+  std::uint64_t seed = 7;
+  std::string out;  // folder for validation.json, .txt, .svg and the timelines
+  std::string format = "table";
+  bool quiet = false;
+};
+
+// Returns 0, or 1 where a stated limit is broken. Throws UserError. `arguments`: those of the program, for the
+// ranks.
+int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments, std::ostream& out,
+                         std::ostream& log);
+
+}  // namespace equipoise
