@@ -11,6 +11,10 @@ using bf16 = __nv_bfloat16;
 
 void launch_empty();
 void launch_spin(double seconds);
+// Of token_rows.cu.
+void launch_op(const Embedding& call, int sms);
+void launch_op(const EmbeddingBackward& call, int sms);
+void launch_op(const AttentionMerge& call, int sms);
 // A row op; `sms` is how many the device has.
 void launch(const RowCall& call, int sms);
 

@@ -79,24 +79,34 @@ std::vector<double> octaves(std::span<const CollectiveSample* const> samples) {
   return sizes;
 }
 
-// The last parameter is what a further rank adds. A time may not fall with size: where noise says so, the
-// greatest before it counts.
+// From the first time, what each further size adds to it, and what a further rank adds. So times never fall
+// with size; and of a size without samples the prior says how the growth around it is shared out, in
+// proportion to bytes.
 SizeTable table_from(const std::vector<double>& sizes, std::span<const double> p) {
-  SizeTable table{sizes, {p.begin(), p.end() - 1}, p.back()};
-  for (std::size_t i = 1; i < table.us.size(); ++i) table.us[i] = std::max(table.us[i], table.us[i - 1]);
+  SizeTable table{sizes, {}, p.back()};
+  double us = 0;
+  for (const double more : p.first(sizes.size())) table.us.push_back(us += more);
+  return table;
+}
+
+SizeTable rounded(SizeTable table) {
+  for (std::vector<double>* numbers : {&table.bytes, &table.us})
+    for (double& number : *numbers) number = significant(number);
   return table;
 }
 
 }  // namespace
 
 nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) {
-  constexpr double kTrust = 1.5;  // of a straight line through the origin of time
+  constexpr double kTrust = 1.5;  // of the shortest time and the highest bandwidth together
   FitProblem problem;
   const Gathered all = gather(samples, problem);
   const std::vector<double> sizes = octaves(samples);
+  double before = 0;
   for (const double size : sizes) {
-    const double start_us = all.fewest_us + 1e-3 * size / all.fastest_GBps;
-    problem.parameters.push_back({"us at " + std::to_string(size), start_us, kTrust});
+    const double start_us = (before == 0 ? all.fewest_us : 0) + 1e-3 * (size - before) / all.fastest_GBps;
+    problem.parameters.push_back({"us up to " + std::to_string(size), start_us, kTrust});
+    before = size;
   }
   problem.parameters.push_back({"rank_us", all.fewest_us, kTrust});
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
@@ -105,10 +115,8 @@ nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) 
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  std::vector<double> kept_sizes = sizes;
-  for (double& size : kept_sizes) size = significant(size);
   return table_json({kSizeTable,
-                     to_json(table_from(kept_sizes, kept(fit))),
+                     to_json(rounded(table_from(sizes, kept(fit)))),
                      {{"bytes", range_json(all.bytes, 0, kMostBytes)}},
                      {all.large, all.small}},
                     fit, all.times, Provenance::measured);

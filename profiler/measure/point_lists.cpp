@@ -244,6 +244,22 @@ std::vector<Point> row_points(const ListOptions& options) {
   return ordered(std::move(points), smaller);
 }
 
+namespace {
+
+// A CPU's library changes its ways at some sizes from a page on, and caches end, which only a dense grid
+// shows.
+std::vector<std::int64_t> collective_sizes(const Scale& scale) {
+  if (scale.gpu) return log_grid(8, scale.most_collective_bytes, 1);
+  constexpr std::int64_t kPage = 4096;
+  std::vector<std::int64_t> sizes = log_grid(8, kPage, 1);
+  constexpr std::int64_t kFar = 4 << 20;  // beyond the caches of cores: nothing changes any more
+  for (const std::int64_t bytes : log_grid(kPage, kFar, 2)) sizes.push_back(bytes);
+  for (const std::int64_t bytes : log_grid(kFar, scale.most_collective_bytes, 1)) sizes.push_back(bytes);
+  return sizes;
+}
+
+}  // namespace
+
 std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   std::vector<Point> points;
   std::vector<int> groups;
@@ -252,9 +268,7 @@ std::vector<Point> collective_points(const ListOptions& options, int ranks) {
   for (const int group : groups) {
     for (const Collective kind : {Collective::all_gather, Collective::reduce_scatter, Collective::all_reduce,
                                   Collective::all_to_all, Collective::send_recv}) {
-      // A CPU's library changes its ways at some sizes, which only a dense grid shows.
-      for (const std::int64_t bytes :
-           log_grid(8, options.scale.most_collective_bytes, options.scale.gpu ? 1 : 2)) {
+      for (const std::int64_t bytes : collective_sizes(options.scale)) {
         // Every rank's share is whole elements.
         const auto unit = static_cast<std::int64_t>(kernels::bytes_of(options.type)) * group;
         const std::int64_t whole = std::max(unit, bytes / unit * unit);

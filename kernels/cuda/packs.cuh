@@ -1,0 +1,51 @@
+// What our kernels share. Rows of `columns` elements are walked in packs of 8 (one 16-byte access) where the
+// width allows it, else one by one: `pack` is a template parameter and the launchers choose.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/error.h"
+
+namespace equipoise::kernels::cuda {
+
+inline constexpr int kThreads = 256;
+inline constexpr int kWarp = 32;
+
+template <int pack>
+struct alignas(2 * pack) Pack {
+  bf16 value[pack];
+};
+
+template <int pack>
+__device__ Pack<pack> load(const bf16* source) {
+  return *reinterpret_cast<const Pack<pack>*>(source);
+}
+
+template <int pack>
+__device__ void store(bf16* target, const Pack<pack>& values) {
+  *reinterpret_cast<Pack<pack>*>(target) = values;
+}
+
+inline unsigned int blocks_for(std::int64_t threads) {
+  constexpr std::int64_t kMost = 132 * 32;  // more than enough to fill a GPU; kernels stride over the rest
+  return static_cast<unsigned int>(std::clamp<std::int64_t>((threads + kThreads - 1) / kThreads, 1, kMost));
+}
+
+inline void launched(const char* name) {
+  check(cudaGetLastError(), name);
+}
+
+inline bool packs(std::int64_t columns) {
+  return columns % 8 == 0;
+}
+
+inline const bf16* in(const void* elements) {
+  return static_cast<const bf16*>(elements);
+}
+inline bf16* to(void* elements) {
+  return static_cast<bf16*>(elements);
+}
+
+}  // namespace equipoise::kernels::cuda
