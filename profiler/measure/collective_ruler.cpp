@@ -1,9 +1,7 @@
 #include "profiler/measure/collective_ruler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <thread>
 
 #include "kernels/wall_clock.h"
 
@@ -110,12 +108,16 @@ class LoneCalls {
     return stay;
   }
 
-  // Wall time of a call with all that belongs to it, the same number on every rank.
+  // Wall time of a call with all that belongs to it, the fastest of some; the same number on every rank.
   double guess() {
-    constexpr int kCalls = 3;
-    const double start = kernels::wall_seconds();
-    for (int i = 0; i < kCalls; ++i) one();
-    return mean_over_ranks(host_, (kernels::wall_seconds() - start) / kCalls);
+    constexpr int kCalls = 5;
+    double best = 1e300;
+    for (int i = 0; i < kCalls; ++i) {
+      const double start = kernels::wall_seconds();
+      one();
+      best = std::min(best, kernels::wall_seconds() - start);
+    }
+    return mean_over_ranks(host_, best);
   }
 
  private:
@@ -148,12 +150,9 @@ bool stolen(const Stay& stay, double most_stolen) {
   return wall - stay.cpu_seconds > most_stolen * wall + kClocks;
 }
 
-enum class Verdict { clean, stolen, throttled };
-
-Verdict verdict_of(std::span<const Stay> call, double least_pace, const RulerOptions& options) {
-  for (const Stay& stay : call)
-    if (stolen(stay, options.most_stolen)) return Verdict::stolen;
-  return call.front().pace < least_pace ? Verdict::throttled : Verdict::clean;
+bool clean(std::span<const Stay> call, const RulerOptions& options) {
+  return std::none_of(call.begin(), call.end(),
+                      [&](const Stay& stay) { return stolen(stay, options.most_stolen); });
 }
 
 // From the last arrival on, averaged over ranks.
@@ -169,125 +168,67 @@ double at_quantile(const std::vector<double>& sorted, double quantile) {
   return sorted[static_cast<std::size_t>(quantile * static_cast<double>(sorted.size() - 1) + 0.5)];
 }
 
-// The pace of the slowest rank while all compute; the same number on every rank.
-double pace_of_all(Communicator& host, kernels::Backend& backend) {
-  host.barrier();
-  const auto mine = static_cast<float>(backend.pace());
-  std::vector<float> all(static_cast<std::size_t>(host.size()));
-  host.all_gather(&mine, all.data(), 1);
-  return static_cast<double>(*std::min_element(all.begin(), all.end()));
+// Seconds of a barrier, the fastest of some runs of them; the same number on every rank.
+double reach_of(Communicator& host) {
+  constexpr int kRuns = 5;
+  constexpr int kBarriers = 8;
+  double best = 1e300;
+  for (int run = 0; run < kRuns; ++run) {
+    const double start = kernels::wall_seconds();
+    for (int i = 0; i < kBarriers; ++i) host.barrier();
+    best = std::min(best, (kernels::wall_seconds() - start) / kBarriers);
+  }
+  return mean_over_ranks(host, best);
 }
 
-double word_of_first(Communicator& host, double mine) {
-  const auto word = static_cast<float>(mine);
-  std::vector<float> all(static_cast<std::size_t>(host.size()));
-  host.all_gather(&word, all.data(), 1);
-  return static_cast<double>(all.front());
-}
-
-// Takes calls in stretches of some milliseconds between readings of the pace, until enough of them are clean.
-// Every decision follows from what all ranks know, so all take the same.
-class PacedCalls {
- public:
-  PacedCalls(Communicator& host, kernels::Backend& backend, LoneCalls& calls, const RulerOptions& options)
-      : host_(host),
-        backend_(backend),
-        calls_(calls),
-        options_(options),
-        usual_pace_(word_of_first(host, options.usual_pace)),
-        patience_(word_of_first(host, options.patience_seconds)) {}
-
-  Measurement measure() {
-    calls_.guess();  // connections are made at the first call
-    const double guess = calls_.guess();
-    const auto enough =
-        static_cast<std::size_t>(std::clamp(2 * options_.budget_seconds / guess, kFewest, kMost));
-    const auto stretch = static_cast<std::size_t>(std::clamp(kStretchSeconds / guess, 1.0, kMost));
-    read_pace();
-    for (std::size_t taken = 0; taken < 3 * enough && clean_ < enough; taken += stretch) {
-      while (paces_.back() < least_pace() && patience_ > 0) wait();
-      take(std::min(stretch, enough));
-    }
-    Measurement result = answer_of(stays_, ranks(), least_pace(), options_);
-    result.paces = paces_;
-    result.waited_seconds = waited_;
-    return result;
-  }
-
- private:
-  static constexpr double kFewest = 7;
-  static constexpr double kMost = 500;
-  static constexpr double kStretchSeconds = 0.01;
-  static constexpr double kNap = 2e-3;
-
-  [[nodiscard]] std::size_t ranks() const { return static_cast<std::size_t>(host_.size()); }
-  [[nodiscard]] double least_pace() const {
-    return (1 - options_.most_throttled) * std::max(usual_pace_, best_pace_);
-  }
-
-  void read_pace() {
-    paces_.push_back(pace_of_all(host_, backend_));
-    best_pace_ = std::max(best_pace_, paces_.back());
-  }
-
-  void wait() {
-    std::this_thread::sleep_for(std::chrono::duration<double>(kNap));
-    patience_ -= kNap;
-    waited_ += kNap;
-    read_pace();
-  }
-
-  void take(std::size_t count) {
+// Takes calls in stretches of some milliseconds, with a reading of the reach after each, until enough calls
+// are clean. Every decision follows from what all ranks know, so all take the same.
+Measurement measure_alone(Communicator& host, LoneCalls& calls, const RulerOptions& options) {
+  constexpr double kFewest = 7;
+  constexpr double kMost = 500;
+  constexpr double kStretchSeconds = 0.01;
+  const auto ranks = static_cast<std::size_t>(host.size());
+  calls.guess();  // connections are made at the first call
+  const double guess = calls.guess();
+  const auto enough =
+      static_cast<std::size_t>(std::clamp(2 * options.budget_seconds / guess, kFewest, kMost));
+  const auto stretch =
+      std::min(enough, static_cast<std::size_t>(std::clamp(kStretchSeconds / guess, 1.0, kMost)));
+  std::vector<Stay> stays;
+  std::vector<double> reaches{reach_of(host)};
+  for (std::size_t taken = 0, done = 0; taken < 3 * enough && done < enough; taken += stretch) {
     std::vector<Stay> mine;
-    mine.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) mine.push_back(calls_.one());
-    const double before = paces_.back();
-    read_pace();
-    for (Stay& stay : mine) stay.pace = std::min(before, paces_.back());
-    const std::vector<Stay> all = gathered(host_, mine);
-    for (std::size_t at = 0; at < all.size(); at += ranks()) {
-      if (verdict_of({all.data() + at, ranks()}, least_pace(), options_) == Verdict::clean) ++clean_;
-    }
-    stays_.insert(stays_.end(), all.begin(), all.end());
+    mine.reserve(stretch);
+    for (std::size_t i = 0; i < stretch; ++i) mine.push_back(calls.one());
+    reaches.push_back(reach_of(host));
+    const std::vector<Stay> all = gathered(host, mine);
+    for (std::size_t at = 0; at < all.size(); at += ranks)
+      done += clean({all.data() + at, ranks}, options) ? 1 : 0;
+    stays.insert(stays.end(), all.begin(), all.end());
   }
-
-  Communicator& host_;
-  kernels::Backend& backend_;
-  LoneCalls& calls_;
-  const RulerOptions& options_;
-  double usual_pace_;
-  double patience_;
-  double best_pace_ = 0;
-  double waited_ = 0;
-  std::size_t clean_ = 0;
-  std::vector<double> paces_;
-  std::vector<Stay> stays_;
-};
+  Measurement result = answer_of(stays, ranks, options);
+  std::sort(reaches.begin(), reaches.end());
+  result.reach_seconds = at_quantile(reaches, 0.5);
+  return result;
+}
 
 }  // namespace
 
-Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, double least_pace,
-                      const RulerOptions& options) {
-  std::vector<double> clean;
+Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, const RulerOptions& options) {
+  std::vector<double> undisturbed;
   std::vector<double> all;
-  std::vector<double> paces;
-  Measurement result;
   for (std::size_t at = 0; at + ranks <= stays.size(); at += ranks) {
     const std::span<const Stay> call = stays.subspan(at, ranks);
-    const Verdict verdict = verdict_of(call, least_pace, options);
-    result.stolen += verdict == Verdict::stolen ? 1 : 0;
-    result.throttled += verdict == Verdict::throttled ? 1 : 0;
     all.push_back(seconds_of(call));
-    if (verdict == Verdict::clean) clean.push_back(all.back());
-    paces.push_back(call.front().pace);
+    if (clean(call, options)) undisturbed.push_back(all.back());
   }
-  result.disturbed = clean.size() < 3;
-  std::vector<double>& kept = result.disturbed ? all : clean;
+  Measurement result;
+  result.stolen = static_cast<int>(all.size() - undisturbed.size());
+  result.disturbed = undisturbed.size() < 3;
+  std::vector<double>& kept = result.disturbed ? all : undisturbed;
   std::sort(kept.begin(), kept.end());
-  std::sort(paces.begin(), paces.end());
   result.seconds = result.wall_seconds = at_quantile(kept, options.answer_quantile);
   result.spread = (at_quantile(kept, 0.75) - at_quantile(kept, 0.25)) / result.seconds;
-  result.pace = result.disturbed ? at_quantile(paces, 0.5) : std::max(least_pace, at_quantile(paces, 0.5));
   result.calls_per_batch = 1;
   result.kept = static_cast<int>(kept.size());
   return result;
@@ -305,7 +246,7 @@ Measurement measure_collective(Communicator& host, Communicator& data, kernels::
     return measure_batches(host, backend, call, options);
   }
   LoneCalls calls(host, data, backend, pool, point, elements, footprint);
-  return PacedCalls(host, backend, calls, options).measure();
+  return measure_alone(host, calls, options);
 }
 
 }  // namespace equipoise::measure

@@ -10,10 +10,11 @@
 // arrival to a rank's leaving, averaged over ranks: waiting for others is the step's affair, not the
 // collective's. Calls walk over several pairs of buffers.
 //
-// A call during which a rank was off its processor is dropped and counted, and so is one between two readings
-// of the pace of which either was below the usual one on any rank. The pace is read on all ranks at once, so
-// it also tells whether two of them are, for now, siblings on one core: they then compute slower and
-// communicate twice as fast, which is another machine. Of the other calls the ruler's quantile is the answer.
+// A call during which a rank was off its processor is dropped and counted; of the others the ruler's quantile
+// is the answer. Beside it stands the ranks' *reach*: how long a barrier takes just then. A hypervisor moves
+// its processors about, and two that share a last cache for some minutes reach each other in half the time of
+// two that do not, whatever the size of the message: another machine, which shows in the reach and in nothing
+// else. The pace of a core does not matter here: a transfer waits for the other core's cache.
 //
 // All processes of a machine read one clock; ranks of several machines do not, and are timed in batches.
 #pragma once
@@ -33,13 +34,10 @@ struct Stay {
   double arrived = 0;
   double left = 0;
   double cpu_seconds = 0;
-  double pace = 0;  // the lower one of the readings around the call, of all ranks
 };
 
-// The answer from all ranks' stays, those of a call next to each other. A call whose pace is below
-// `least_pace` counts as throttled.
-Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, double least_pace,
-                      const RulerOptions& options);
+// The answer from all ranks' stays, those of a call next to each other.
+Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, const RulerOptions& options);
 
 // Every member calls it with the same point; all return the same measurement. `host` joins the same ranks as
 // `data` and carries the bookkeeping; `data` is what is timed (NCCL for a GPU, else `host` itself).

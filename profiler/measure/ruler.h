@@ -50,6 +50,7 @@ struct Measurement {
   double spread = 0;          // interquartile range over `seconds`
   double pace = 0;            // median over the kept batches; 0: unknown
   std::vector<double> paces;  // one a batch
+  double reach_seconds = 0;   // of a collective's ranks (collective_ruler.h); 0: not measured
   double waited_seconds = 0;
   std::size_t calls_per_batch = 0;
   int kept = 0;

@@ -1,6 +1,7 @@
 #include "profiler/measure/sample_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -69,9 +70,13 @@ bool is_sample_line(const json& line) {
   if (!line.is_object() || !text("family") || !text("point") || !text("key")) return false;
   const auto sample = line.find("sample");
   if (sample == line.end() || !sample->is_object()) return false;
-  const auto seconds = sample->find("seconds"), pace = sample->find(kCpuPace),
-             disturbed = sample->find("disturbed");
-  return seconds != sample->end() && seconds->is_number() && (pace == sample->end() || pace->is_number()) &&
+  const auto seconds = sample->find("seconds"), disturbed = sample->find("disturbed");
+  const auto number_or_none = [&](const char* key) {
+    const auto found = sample->find(key);
+    return found == sample->end() || found->is_number();
+  };
+  return seconds != sample->end() && seconds->is_number() && number_or_none(kCpuPace) &&
+         number_or_none(kReach) && number_or_none("ranks") &&
          (disturbed == sample->end() || disturbed->is_boolean());
 }
 
@@ -102,29 +107,74 @@ double pace_of(const json& line) {
   return line.at("sample").value(kCpuPace, 0.0);
 }
 
-// Of a point's visits the fastest one, with the times of all beside it: a visit that was disturbed, or had
-// the core below its usual pace (known only when the run is over), counts only where there is no other. Of a
-// collective's the one in the middle (of two the faster): what others do makes compute slower only, but two
-// ranks that are siblings on one core for a while reach each other in half the time.
-json chosen_visit(std::vector<json> visits, double usual_pace) {
-  const auto seconds = [](const json& line) { return line.at("sample").at("seconds").get<double>(); };
+using Visits = std::vector<json>;
+
+double seconds_of(const json& line) {
+  return line.at("sample").at("seconds").get<double>();
+}
+
+double reach_of(const json& line) {
+  return line.at("sample").value(kReach, 0.0);
+}
+
+// The fastest visit; one that was disturbed, or had the core below its usual pace (known only when the run is
+// over), counts only where there is no other.
+json fastest_visit(const Visits& visits, double usual_pace) {
   const auto disturbed = [&](const json& line) {
     const double pace = pace_of(line);
     return line.at("sample").value("disturbed", false) ||
            (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
   };
-  json all = json::array();
-  for (const json& visit : visits) all.push_back(seconds(visit));
-  std::stable_sort(visits.begin(), visits.end(), [&](const json& a, const json& b) {
-    return std::pair(disturbed(a), seconds(a)) < std::pair(disturbed(b), seconds(b));
+  return *std::min_element(visits.begin(), visits.end(), [&](const json& a, const json& b) {
+    return std::pair(disturbed(a), seconds_of(a)) < std::pair(disturbed(b), seconds_of(b));
   });
-  const bool clean = !disturbed(visits.front());
-  const auto alike = static_cast<std::size_t>(std::count_if(
-      visits.begin(), visits.end(), [&](const json& visit) { return disturbed(visit) != clean; }));
-  const bool middle = clean && visits.front().at("family") == "collective";
-  json line = visits[middle ? (alike - 1) / 2 : 0];
-  if (visits.size() > 1) line["sample"]["visits_seconds"] = std::move(all);
+}
+
+// Of a collective's undisturbed visits at the usual reach the one in the middle (of two the faster); null
+// where the ranks never stood as usual. Where all were disturbed, which only adds, the fastest of them.
+json middle_visit(Visits visits, double usual_reach) {
+  constexpr double kMostOff = 0.25;  // readings of one placement are within a tenth of each other
+  const auto elsewhere = [&](const json& line) {
+    return std::abs(reach_of(line) - usual_reach) > kMostOff * usual_reach;
+  };
+  visits.erase(std::remove_if(visits.begin(), visits.end(), elsewhere), visits.end());
+  if (visits.empty()) return nullptr;
+  std::sort(visits.begin(), visits.end(),
+            [](const json& a, const json& b) { return seconds_of(a) < seconds_of(b); });
+  const auto disturbed = std::stable_partition(visits.begin(), visits.end(), [](const json& line) {
+    return !line.at("sample").value("disturbed", false);
+  });
+  const auto undisturbed = static_cast<std::size_t>(disturbed - visits.begin());
+  return visits[undisturbed == 0 ? 0 : (undisturbed - 1) / 2];
+}
+
+// What tells a point, with the times of all visits beside it.
+json told_by(const Visits& visits, double usual_pace, const std::map<int, double>& usual_reach) {
+  const json& first = visits.front();
+  const bool collective = first.at("family") == "collective";
+  json line = collective ? middle_visit(visits, usual_reach.at(first.at("sample").value("ranks", 0)))
+                         : fastest_visit(visits, usual_pace);
+  if (line.is_null() || visits.size() == 1) return line;
+  json& all = line["sample"]["visits_seconds"] = json::array();
+  for (const json& visit : visits) all.push_back(seconds_of(visit));
   return line;
+}
+
+// By group size: the median over visits, which is that of the placement in which most were made.
+std::map<int, double> usual_reaches(const std::map<std::string, Visits>& by_point) {
+  std::map<int, std::vector<double>> reaches;
+  for (const auto& [point, visits] : by_point) {
+    for (const json& visit : visits) {
+      if (visit.at("family") == "collective")
+        reaches[visit.at("sample").value("ranks", 0)].push_back(reach_of(visit));
+    }
+  }
+  std::map<int, double> usual;
+  for (auto& [ranks, all] : reaches) {
+    std::sort(all.begin(), all.end());
+    usual[ranks] = all[all.size() / 2];
+  }
+  return usual;
 }
 
 }  // namespace
@@ -136,6 +186,7 @@ json sample_line(const Point& point, const Measurement& measured, const SampleCo
   sample["wall_seconds"] = measured.wall_seconds;
   sample["spread"] = measured.spread;
   if (measured.pace > 0) sample[context.pace_name] = measured.pace;
+  if (measured.reach_seconds > 0) sample[kReach] = measured.reach_seconds;
   sample["calls_per_batch"] = measured.calls_per_batch;
   sample["batches"] = measured.kept;
   sample["stolen"] = measured.stolen;
@@ -178,17 +229,19 @@ void Journal::add(json line) {
 }
 
 json samples_of_journal(const std::string& path) {
-  std::map<std::string, std::vector<json>> by_point;  // the order of samples must not be that of measuring
+  std::map<std::string, Visits> by_point;  // the order of samples must not be that of measuring
   PaceLog paces;
   for_journal_lines(path, [&](const json& line, std::size_t) {
     by_point[line.at("point").get<std::string>()].push_back(line);
     paces.add(pace_of(line));
   });
   const double usual_pace = paces.usual();
+  const std::map<int, double> usual_reach = usual_reaches(by_point);
   json samples;
   for (const std::string_view table : kTableNames) samples[std::string(table)] = json::array();
   for (const auto& [point, visits] : by_point) {
-    const json line = chosen_visit(visits, usual_pace);
+    const json line = told_by(visits, usual_pace, usual_reach);
+    if (line.is_null()) continue;
     const auto family = line.at("family").get<std::string>();
     if (family == "launch") {
       samples["launch"] = line.at("sample");

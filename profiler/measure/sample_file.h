@@ -14,6 +14,7 @@
 namespace equipoise::measure {
 
 inline constexpr const char* kCpuPace = "pace_gflops";
+inline constexpr const char* kReach = "reach_seconds";  // of a collective's ranks
 
 // How the simulator names what was measured.
 struct SampleContext {

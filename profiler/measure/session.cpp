@@ -42,14 +42,14 @@ struct Family {
 
 // A machine that others share is slower and faster in spells of seconds, so a CPU's points are visited three
 // times, well apart: in blocks of 48, each gone through three times. The samples file has the fastest visit
-// that nothing disturbed.
+// that nothing disturbed (of collectives another: sample_file.cpp).
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
 // Bytes of the buffer sets that a point's calls walk over: beyond the cache on a GPU; on a CPU beyond the
 // core's own caches, yet a small part of the last one, which other cores share and fill.
 constexpr double kGpuFootprint = 256e6;
 constexpr double kCpuFootprint = 8e6;
-// Of a collective's calls: ranks that are siblings on one core for a while make some of them faster.
+// Of a collective's calls: not everything that happens to one makes it slower.
 constexpr double kCollectiveQuantile = 0.5;
 constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace
 
@@ -303,11 +303,6 @@ class Session {
         std::clamp(0.25 * (kernels::wall_seconds() - start_) - waited_, 0.0, kLongestWait);
   }
 
-  void note_paces(const Measurement& measured) {
-    waited_ += measured.waited_seconds;
-    for (const double pace : measured.paces) paces_.add(pace);
-  }
-
   // "" or why the point has no measurement.
   std::string failure_to_measure(const Point& point, Measurement& measured) {
     std::string reason;
@@ -316,7 +311,8 @@ class Session {
       be_patient();
       measured = measure_call(
           time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);
-      note_paces(measured);
+      waited_ += measured.waited_seconds;
+      for (const double pace : measured.paces) paces_.add(pace);
     } catch (const std::bad_alloc&) {
       reason = "not enough device memory";
     } catch (const std::exception& e) {
@@ -343,13 +339,11 @@ class Session {
     const auto host = world_->split(member ? 0 : 1, world_->rank());
     const auto data = nccl_ != nullptr ? nccl_->split(member ? 0 : 1, world_->rank()) : nullptr;
     if (member) {
-      be_patient();
       RulerOptions ruler = ruler_;
       ruler.answer_quantile = kCollectiveQuantile;
       const bool one_clock = !gpu_ && point.ranks <= context_.ranks_per_node;
       measured = measure_collective(*host, data != nullptr ? *data : *host, *backend_, pool_, point, ruler,
                                     one_clock, kCpuFootprint);
-      note_paces(measured);
     }
     world_->barrier();
     return member;

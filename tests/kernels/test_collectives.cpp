@@ -84,6 +84,15 @@ TEST_CASE("a rank that fails with messages under way takes them back and does no
   CHECK_THROWS_WITH(run_in_process(2, body), "out of memory");
 }
 
+TEST_CASE("a message received with another length than it was sent is refused") {
+  const auto body = [](Communicator& me) {
+    float data[2] = {1, 2};
+    if (me.rank() == 0) me.send(data, 2, 1);
+    if (me.rank() == 1) me.receive(data, 1, 0);
+  };
+  CHECK_THROWS_WITH(run_in_process(2, body), "a message of 2 elements was received as one of 1");
+}
+
 TEST_CASE("a group that was split off is aborted with the whole") {
   // Ranks 0 and 1 wait for each other only; rank 2 fails.
   const auto body = [](Communicator& me) {

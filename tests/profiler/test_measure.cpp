@@ -236,38 +236,6 @@ TEST_CASE("a point visited several times is told by its fastest undisturbed visi
   std::filesystem::remove(path);
 }
 
-TEST_CASE("a collective visited several times is told by its middle undisturbed visit") {
-  // Of 1, 4 and 3 ms undisturbed the middle is 3 ms: in the first the two ranks were siblings on one core.
-  // Of two, 5 and 6 ms, it is the faster; where all were disturbed, the fastest.
-  const std::string path = temporary("equipoise_group_visits");
-  SampleContext context;
-  context.pace_name = kCpuPace;
-  {
-    Journal journal(path, false, "cpu: test");
-    int key = 0;
-    const auto visit = [&](std::int64_t bytes, double seconds, bool disturbed) {
-      Measurement m;
-      m.seconds = seconds;
-      m.pace = 100;
-      m.disturbed = disturbed;
-      const Point point{CollectivePoint{Collective::all_gather, bytes, 2}, {}};
-      journal.add(sample_line(point, m, context, "visit " + std::to_string(key++)));
-    };
-    for (const double seconds : {1e-3, 4e-3, 3e-3}) visit(4096, seconds, false);
-    visit(4096, 2e-3, true);
-    for (const double seconds : {6e-3, 5e-3}) visit(5000, seconds, false);
-    for (const double seconds : {9e-3, 8e-3, 7e-3}) visit(6000, seconds, true);
-  }
-  const auto samples = samples_of_journal(path).at("collective");
-  REQUIRE(samples.size() == 3);
-  CHECK(samples[0].at("seconds").get<double>() == 3e-3);
-  CHECK(samples[0].at("visits_seconds").get<std::vector<double>>() ==
-        std::vector<double>{1e-3, 4e-3, 3e-3, 2e-3});
-  CHECK(samples[1].at("seconds").get<double>() == 5e-3);
-  CHECK(samples[2].at("seconds").get<double>() == 7e-3);
-  std::filesystem::remove(path);
-}
-
 TEST_CASE("a journal goes on with its own device's samples only") {
   const std::string path = temporary("equipoise_journal");
   const SampleContext context;
