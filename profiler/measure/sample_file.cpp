@@ -117,42 +117,49 @@ double reach_of(const json& line) {
   return line.at("sample").value(kReach, 0.0);
 }
 
+bool disturbed(const json& line) {
+  return line.at("sample").value("disturbed", false);
+}
+
 // The fastest visit; one that was disturbed, or had the core below its usual pace (known only when the run is
 // over), counts only where there is no other.
 json fastest_visit(const Visits& visits, double usual_pace) {
-  const auto disturbed = [&](const json& line) {
+  const auto set_back = [&](const json& line) {
     const double pace = pace_of(line);
-    return line.at("sample").value("disturbed", false) ||
-           (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
+    return disturbed(line) || (pace > 0 && pace < (1 - kMostThrottled) * usual_pace);
   };
   return *std::min_element(visits.begin(), visits.end(), [&](const json& a, const json& b) {
-    return std::pair(disturbed(a), seconds_of(a)) < std::pair(disturbed(b), seconds_of(b));
+    return std::pair(set_back(a), seconds_of(a)) < std::pair(set_back(b), seconds_of(b));
   });
 }
 
-// Of a collective's undisturbed visits at the usual reach the one in the middle (of two the faster); null
-// where the ranks never stood as usual. Where all were disturbed, which only adds, the fastest of them.
-json middle_visit(Visits visits, double usual_reach) {
+// How the ranks of a group mostly were, over all visits of its collectives.
+struct UsualGroup {
+  double reach = 0;
+  bool ever_undisturbed = false;
+};
+
+// Of a collective's undisturbed visits at the usual reach the one in the middle (of two the faster). Null
+// where there is none: a time slice of others in a message is more than the message, and the fit can do
+// without a size. Only where nothing was ever undisturbed, disturbed visits count, the fastest of them.
+json middle_visit(Visits visits, const UsualGroup& usual) {
   constexpr double kMostOff = 0.25;  // readings of one placement are within a tenth of each other
-  const auto elsewhere = [&](const json& line) {
-    return std::abs(reach_of(line) - usual_reach) > kMostOff * usual_reach;
+  const auto unusual = [&](const json& line) {
+    return std::abs(reach_of(line) - usual.reach) > kMostOff * usual.reach ||
+           (usual.ever_undisturbed && disturbed(line));
   };
-  visits.erase(std::remove_if(visits.begin(), visits.end(), elsewhere), visits.end());
+  visits.erase(std::remove_if(visits.begin(), visits.end(), unusual), visits.end());
   if (visits.empty()) return nullptr;
   std::sort(visits.begin(), visits.end(),
             [](const json& a, const json& b) { return seconds_of(a) < seconds_of(b); });
-  const auto disturbed = std::stable_partition(visits.begin(), visits.end(), [](const json& line) {
-    return !line.at("sample").value("disturbed", false);
-  });
-  const auto undisturbed = static_cast<std::size_t>(disturbed - visits.begin());
-  return visits[undisturbed == 0 ? 0 : (undisturbed - 1) / 2];
+  return visits[usual.ever_undisturbed ? (visits.size() - 1) / 2 : 0];
 }
 
 // What tells a point, with the times of all visits beside it.
-json told_by(const Visits& visits, double usual_pace, const std::map<int, double>& usual_reach) {
+json told_by(const Visits& visits, double usual_pace, const std::map<double, UsualGroup>& groups) {
   const json& first = visits.front();
   const bool collective = first.at("family") == "collective";
-  json line = collective ? middle_visit(visits, usual_reach.at(first.at("sample").value("ranks", 0)))
+  json line = collective ? middle_visit(visits, groups.at(first.at("sample").value("ranks", 0.0)))
                          : fastest_visit(visits, usual_pace);
   if (line.is_null() || visits.size() == 1) return line;
   json& all = line["sample"]["visits_seconds"] = json::array();
@@ -160,19 +167,21 @@ json told_by(const Visits& visits, double usual_pace, const std::map<int, double
   return line;
 }
 
-// By group size: the median over visits, which is that of the placement in which most were made.
-std::map<int, double> usual_reaches(const std::map<std::string, Visits>& by_point) {
-  std::map<int, std::vector<double>> reaches;
+// By group size. The reach is the median over visits, which is that of the placement in which most were made.
+std::map<double, UsualGroup> usual_groups(const std::map<std::string, Visits>& by_point) {
+  std::map<double, UsualGroup> usual;
+  std::map<double, std::vector<double>> reaches;
   for (const auto& [point, visits] : by_point) {
     for (const json& visit : visits) {
-      if (visit.at("family") == "collective")
-        reaches[visit.at("sample").value("ranks", 0)].push_back(reach_of(visit));
+      if (visit.at("family") != "collective") continue;
+      const double ranks = visit.at("sample").value("ranks", 0.0);
+      reaches[ranks].push_back(reach_of(visit));
+      usual[ranks].ever_undisturbed = usual[ranks].ever_undisturbed || !disturbed(visit);
     }
   }
-  std::map<int, double> usual;
   for (auto& [ranks, all] : reaches) {
     std::sort(all.begin(), all.end());
-    usual[ranks] = all[all.size() / 2];
+    usual[ranks].reach = all[all.size() / 2];
   }
   return usual;
 }
@@ -236,11 +245,11 @@ json samples_of_journal(const std::string& path) {
     paces.add(pace_of(line));
   });
   const double usual_pace = paces.usual();
-  const std::map<int, double> usual_reach = usual_reaches(by_point);
+  const std::map<double, UsualGroup> groups = usual_groups(by_point);
   json samples;
   for (const std::string_view table : kTableNames) samples[std::string(table)] = json::array();
   for (const auto& [point, visits] : by_point) {
-    const json line = told_by(visits, usual_pace, usual_reach);
+    const json line = told_by(visits, usual_pace, groups);
     if (line.is_null()) continue;
     const auto family = line.at("family").get<std::string>();
     if (family == "launch") {

@@ -21,6 +21,12 @@ const std::string kJournal =
     "\n"
     R"({"device":"cpu","family":"attention","key":"c","point":"c","sample":{"pass":"forward","kernel":"cpu-blocked",)"
     R"("dtype":"fp32","head_dim":64,"query_heads":4,"kv_heads":4,"pieces":[[128,128],[64,256]],"seconds":1e-3}})"
+    "\n"
+    R"({"device":"cpu","family":"collective","key":"d #1","point":"d","sample":{"kind":"all_gather","bytes":4096,)"
+    R"("ranks":2,"ranks_per_node":2,"network":"","nic_GBps":0,"seconds":1e-6,"reach_seconds":5e-7}})"
+    "\n"
+    R"({"device":"cpu","family":"collective","key":"d #2","point":"d","sample":{"kind":"all_gather","bytes":4096,)"
+    R"("ranks":2,"ranks_per_node":2,"network":"","nic_GBps":0,"seconds":1e-6,"reach_seconds":2e-7,"disturbed":true}})"
     "\n";
 
 }  // namespace

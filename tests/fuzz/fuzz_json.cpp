@@ -76,6 +76,12 @@ TEST_CASE("Profiles are read and used, or refused") {
   for (const char* name : {"h200-sxm", "cpu"})
     seeds.push_back(
         shortened(parse_json(file("profiler/profiles/" + std::string(name) + ".json"), name)).dump());
+  json by_size = parse_json(seeds.back(), "cpu");
+  for (json& kind : by_size["tables"]["collective"]["node"]) {
+    kind["form"] = "size-table";
+    kind["parameters"] = {{"bytes", {8, 4096, 1048576}}, {"us", {0.5, 2, 70}}, {"rank_us", 0.5}};
+  }
+  seeds.push_back(by_size.dump());
   test::check_reader(seeds, [](const std::string& text) {
     use_profile(Profile(parse_json(text, "profile.json"), "profile.json"));
   });
