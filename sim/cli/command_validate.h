@@ -16,7 +16,7 @@ struct ValidateOptions {
   int repetitions = 3;
   std::string device = "cpu";
   bool replay = false;
-  double minutes = 3;  // of profiling at most; 0: the study's profile as it is
+  double minutes = 3;    // of profiling at most; 0: the study's profile as it is
   std::string measured;  // a log instead of a run
   std::uint64_t seed = 7;
   std::string out;  // folder for validation.json, .txt, .svg and the timelines
@@ -24,9 +24,9 @@ struct ValidateOptions {
   bool quiet = false;
 };
 
-// Returns 0, or 1 where a stated limit is broken. Throws UserError. `arguments`: those of the program, for the
-// ranks.
-int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments, std::ostream& out,
-                         std::ostream& log);
+// Returns 0, or 1 where a stated limit is broken. Throws UserError. `arguments`: those of the program, for
+// the ranks.
+int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
+                         std::ostream& out, std::ostream& log);
 
 }  // namespace equipoise

@@ -159,7 +159,9 @@ int run_program(int argc, char** argv) {
   add_predict(app);
   add_list(app);
   add_trace(app);
-  add_execute(app, std::vector<std::string>(argv + 1, argv + argc), status);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  add_execute(app, arguments, status);
+  add_validate(app, arguments, status);
   check_numbers(app);
   check_outputs(app);
   std::set_terminate(end_without_memory);

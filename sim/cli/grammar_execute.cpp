@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "sim/cli/command_execute.h"
+#include "sim/cli/command_validate.h"
 #include "sim/cli/grammar_parts.h"
 
 namespace equipoise {
@@ -38,6 +39,42 @@ void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& 
   command->add_flag("--quiet", options->quiet, "No progress on stderr");
   command->callback([options, arguments, &status] {
     status = run_execute_command(*options, arguments, std::cout, std::cerr);
+  });
+}
+
+void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "validate",
+      "Run a study for real and simulated, and compare both op by op; or compare a log of your own run");
+  command->footer(
+      "Examples: equipoise validate traces/studies/execute-cp2.json --out report\n"
+      "          equipoise validate study.json --measured train.log");
+  const auto options = std::make_shared<ValidateOptions>();
+  command->add_option("file", options->file, "Study file (JSON)")->required();
+  command->add_option("--set", options->set, "Override a key: parallel.context=2, policies.0.queues=3");
+  command->add_option("--policy", options->policy, "Only the row of this label");
+  command->add_option("--steps", options->steps, "Steps of each plan that are run")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--repetitions", options->repetitions, "Rounds over all of them")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--device", options->device, "cpu or cuda")->capture_default_str();
+  command->add_flag("--replay", options->replay, "All ranks on one device, one after the other");
+  command
+      ->add_option("--minutes", options->minutes,
+                   "Most minutes of profiling where the profile is of another device")
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str();
+  command->add_option(
+      "--measured", options->measured,
+      "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
+  command->add_option("--seed", options->seed, "Of weights and tokens")->capture_default_str();
+  command->add_option("--out", options->out, "Folder for validation.json, .txt, .svg and timelines");
+  command->add_option("--format", options->format, "table or json")->capture_default_str();
+  command->add_flag("--quiet", options->quiet, "No progress on stderr");
+  command->callback([options, arguments, &status] {
+    status = run_validate_command(*options, arguments, std::cout, std::cerr);
   });
 }
 

@@ -52,7 +52,8 @@ class StepOps {
       const Place place = place_of(grid, static_cast<int>(r));
       places_.push_back(place);
       first_.push_back(ops_.size());
-      for (const RecordedOp& recorded : ranks[r].ops) ops_.push_back(describe(recorded, static_cast<int>(r), place));
+      for (const RecordedOp& recorded : ranks[r].ops)
+        ops_.push_back(describe(recorded, static_cast<int>(r), place));
     }
     note_arrivals();
   }
@@ -70,7 +71,8 @@ class StepOps {
   using Meeting = std::tuple<int, int, int, int, int, int, int, int>;
 
   [[nodiscard]] Op describe(const RecordedOp& recorded, int rank, const Place& place) const {
-    Op op{&recorded, rank, place, static_cast<OpName>(recorded.name), SyncGroup::none, recorded.lane < 0, 0, -1};
+    Op op{&recorded,         rank, place, static_cast<OpName>(recorded.name), SyncGroup::none,
+          recorded.lane < 0, 0,    -1};
     if (op.at_end) {
       const StageEnd& end = step_.program.ends[at(place.stage)];
       op.predicted_seconds = to_seconds(end.durations[at(recorded.step)]);
@@ -81,10 +83,12 @@ class StepOps {
     op.micro_batch = scheduled.op.micro_batch;
     const int cp_rank = place.replica - lane.first_replica;
     if (recorded.run < 0) {
-      op.predicted_seconds = to_seconds(lane.transfers[static_cast<std::size_t>(scheduled.transfer) + at(cp_rank)]);
+      op.predicted_seconds =
+          to_seconds(lane.transfers[static_cast<std::size_t>(scheduled.transfer) + at(cp_rank)]);
       return op;
     }
-    const OpBlock& block = lane.blocks[lane.runs[scheduled.first_run + static_cast<std::uint32_t>(recorded.run)].block];
+    const OpBlock& block =
+        lane.blocks[lane.runs[scheduled.first_run + static_cast<std::uint32_t>(recorded.run)].block];
     op.sync = block.steps[at(recorded.step)].sync;
     op.predicted_seconds = to_seconds(block.durations[at(recorded.step * lane.context + cp_rank)]);
     return op;
@@ -98,8 +102,14 @@ class StepOps {
       return {-1, p.stage, r.step, 0, 0, 0, op.name == OpName::optimizer ? p.replica : -1, p.tensor};
     if (r.run < 0 || op.sync == SyncGroup::none)
       return {r.lane, p.stage, r.scheduled, r.run, r.repetition, r.step, p.replica, p.tensor};
-    return {r.lane, p.stage, r.scheduled, r.run, r.repetition, r.step,
-            op.sync == SyncGroup::context ? -1 : p.replica, op.sync == SyncGroup::tensor ? -1 : p.tensor};
+    return {r.lane,
+            p.stage,
+            r.scheduled,
+            r.run,
+            r.repetition,
+            r.step,
+            op.sync == SyncGroup::context ? -1 : p.replica,
+            op.sync == SyncGroup::tensor ? -1 : p.tensor};
   }
   void note_arrivals() {
     for (const Op& op : ops_) {
@@ -114,7 +124,8 @@ class StepOps {
     const ScheduledOp& scheduled = lane.stages[at(op.place.stage)][at(op.recorded->scheduled)];
     for (std::size_t r = 0; r < places_.size(); ++r) {
       const Place& p = places_[r];
-      if (p.stage != scheduled.input_stage || p.replica != op.place.replica || p.tensor != op.place.tensor) continue;
+      if (p.stage != scheduled.input_stage || p.replica != op.place.replica || p.tensor != op.place.tensor)
+        continue;
       std::int64_t end = 0;
       for (const RecordedOp& other : ranks_[r].ops)
         if (other.lane == op.recorded->lane && other.scheduled == scheduled.input_op) end = other.end_ns;
@@ -200,7 +211,8 @@ void compare_row(const RealRow& row, const RealResult& result, Validation& valid
 
 }  // namespace
 
-void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult>& results, Validation& validation) {
+void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult>& results,
+                  Validation& validation) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].runs())
       compare_row(rows[i], results[i], validation);
@@ -209,12 +221,24 @@ void compare_real(const std::vector<RealRow>& rows, const std::vector<RealResult
   }
 }
 
+void keep_kernels(Validation& validation) {
+  const auto is_message = [](const OpPair& pair) {
+    for (const OpName op : {OpName::tp_all_gather, OpName::tp_reduce_scatter, OpName::cp_all_gather,
+                            OpName::cp_reduce_scatter, OpName::cp_ring_step, OpName::cp_all_to_all,
+                            OpName::pp_send, OpName::dp_reduce, OpName::dp_all_gather})
+      if (pair.op == name_of(op)) return true;
+    return false;
+  };
+  std::erase_if(validation.ops, is_message);
+}
+
 namespace {
 
 // Receives the ops of a simulated rank as slices.
 class SliceSink final : public OpSink {
  public:
-  SliceSink(const OpProgram& program, std::vector<TimelineSlice>& slices) : program_(program), slices_(slices) {}
+  SliceSink(const OpProgram& program, std::vector<TimelineSlice>& slices)
+      : program_(program), slices_(slices) {}
   void begin(int lane, int stage, int scheduled, std::function<std::string(int)> track) {
     lane_ = &program_.lanes[at(lane)];
     scheduled_ = &lane_->stages[at(stage)][at(scheduled)];
@@ -222,8 +246,11 @@ class SliceSink final : public OpSink {
   }
   void on_op(const OpEvent& event) override {
     const OpBlock& block = lane_->blocks[lane_->runs[scheduled_->first_run + event.run].block];
-    slices_.push_back({track_(event.rank), name_of(block.steps[event.step].name), to_seconds(event.start),
-                       to_seconds(event.end), {{"micro-batch", std::int64_t{scheduled_->op.micro_batch}}}});
+    slices_.push_back({track_(event.rank),
+                       name_of(block.steps[event.step].name),
+                       to_seconds(event.start),
+                       to_seconds(event.end),
+                       {{"micro-batch", std::int64_t{scheduled_->op.micro_batch}}}});
   }
   void on_repetition(std::uint32_t, std::uint32_t) override {}
 
@@ -236,7 +263,8 @@ class SliceSink final : public OpSink {
 };
 
 std::string track_of(int stage, int replica, int tensor) {
-  return "stage " + std::to_string(stage) + ", replica " + std::to_string(replica) + ", TP " + std::to_string(tensor);
+  return "stage " + std::to_string(stage) + ", replica " + std::to_string(replica) + ", TP " +
+         std::to_string(tensor);
 }
 
 std::vector<TimelineSlice> simulated_slices(const OpProgram& program) {
@@ -247,17 +275,22 @@ std::vector<TimelineSlice> simulated_slices(const OpProgram& program) {
     for (std::size_t s = 0; s < program.lanes[l].stages.size(); ++s)
       for (std::size_t i = 0; i < program.lanes[l].stages[s].size(); ++i) {
         sink.begin(static_cast<int>(l), static_cast<int>(s), static_cast<int>(i), [&, l, s](int rank) {
-          return track_of(static_cast<int>(s), program.lanes[l].first_replica + rank / program.tensor, rank % program.tensor);
+          return track_of(static_cast<int>(s), program.lanes[l].first_replica + rank / program.tensor,
+                          rank % program.tensor);
         });
-        replay_scheduled_op(program, {}, result, static_cast<int>(l), static_cast<int>(s), static_cast<int>(i), sink);
+        replay_scheduled_op(program, {}, result, static_cast<int>(l), static_cast<int>(s),
+                            static_cast<int>(i), sink);
       }
   for (std::size_t s = 0; s < program.ends.size(); ++s)
     for (int replica = 0; replica < program.replicas; ++replica) {
       Picoseconds clock = result.end_begins[s * at(program.tensor)];
       for (std::size_t i = 0; i < program.ends[s].steps.size(); ++i) {
         const Picoseconds end = clock + program.ends[s].durations[i];
-        slices.push_back({track_of(static_cast<int>(s), replica, 0), name_of(program.ends[s].steps[i].name),
-                          to_seconds(clock), to_seconds(end), {}});
+        slices.push_back({track_of(static_cast<int>(s), replica, 0),
+                          name_of(program.ends[s].steps[i].name),
+                          to_seconds(clock),
+                          to_seconds(end),
+                          {}});
         clock = end;
       }
     }
@@ -273,8 +306,11 @@ void write_real_timeline(const std::string& path, const RealRow& row, const Real
   for (std::size_t r = 0; r < timed.ranks.size(); ++r) {
     const Place place = place_of(row.ready.models->grid, static_cast<int>(r));
     for (const RecordedOp& op : timed.ranks[r].ops)
-      measured.push_back({track_of(place.stage, place.replica, place.tensor), name_of(static_cast<OpName>(op.name)),
-                          1e-9 * static_cast<double>(op.begin_ns), 1e-9 * static_cast<double>(op.end_ns), {}});
+      measured.push_back({track_of(place.stage, place.replica, place.tensor),
+                          name_of(static_cast<OpName>(op.name)),
+                          1e-9 * static_cast<double>(op.begin_ns),
+                          1e-9 * static_cast<double>(op.end_ns),
+                          {}});
   }
   write_two_timelines(path, measured, simulated_slices(row.steps[at(timed.step)].program));
 }

@@ -90,6 +90,9 @@ class RealRun {
     if (options_.check)
       for (std::size_t i = 0; i < rows_.size(); ++i)
         if (rows_[i].runs()) check(i);
+    if (options_.warm_up)
+      for (std::size_t i = 0; i < rows_.size(); ++i)
+        if (rows_[i].runs()) warm_up(i);
     for (int r = 0; r < options_.repetitions; ++r) round(r);
     return std::move(results_);
   }
@@ -112,6 +115,12 @@ class RealRun {
       results_[i].losses = std::move(gathered.losses);
     }
     rank_.floats.patient_barrier();  // the others wait for the reference
+  }
+
+  void warm_up(std::size_t i) {
+    say(i, 0);
+    StepRecord record;
+    (void)executor_->run(rows_[i].steps.front(), false, record);
   }
 
   // One after the other, so that what disturbs the machine for a while disturbs all rows.

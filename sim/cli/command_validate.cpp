@@ -1,0 +1,121 @@
+#include "sim/cli/command_validate.h"
+
+#include <filesystem>
+#include <functional>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "kernels/backend.h"
+#include "policies/base/atomic_file.h"
+#include "policies/base/error.h"
+#include "policies/base/staged_folder.h"
+#include "sim/cli/commands.h"
+#include "sim/execution/launch.h"
+#include "sim/study/write_details.h"
+#include "sim/validation/compare_real.h"
+#include "sim/validation/compose.h"
+#include "sim/validation/figures.h"
+#include "sim/validation/real_ranks.h"
+#include "sim/validation/simulate_log.h"
+#include "sim/validation/validation_report.h"
+
+namespace equipoise {
+namespace {
+
+int threads() {
+  return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+// Prints the comparison and writes its files; `timelines` writes those that need the run itself.
+int conclude(const Validation& validation, const ValidateOptions& options, std::ostream& out,
+             const std::function<void(const std::filesystem::path&)>& timelines) {
+  const ValidationFigures figures = figures_of(validation);
+  const std::string json = validation_json(validation, figures).dump(1) + "\n";
+  const std::string text = validation_text(validation, figures);
+  if (!options.out.empty()) {
+    StagedFolder folder(options.out, "--out");
+    write_file_atomically((folder.path() / "validation.json").string(), json);
+    write_file_atomically((folder.path() / "validation.txt").string(), text);
+    write_file_atomically((folder.path() / "validation.svg").string(), validation_plot(validation, figures));
+    timelines(folder.path());
+    folder.commit();
+  }
+  out << (parse_format(options.format) == Format::json ? json : text);
+  return figures.passed() ? 0 : 1;
+}
+
+int validate_log(const Study& study, const ValidateOptions& options, std::ostream& out) {
+  const MeasuredLog log = read_measured_log(options.measured);
+  RunStudyOptions run;
+  run.jobs = threads();
+  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());
+  Validation validation = compare_with_log(log, simulated.policies, kCudaLimits);
+  validation.study = study.name;
+  validation.profile = study.cluster.profile;
+  validation.notes.insert(validation.notes.end(), simulated.notes.begin(), simulated.notes.end());
+  return conclude(validation, options, out, [](const std::filesystem::path&) {});
+}
+
+// What the profile was not measured on is said, not hidden.
+std::string profile_note(const Profile& profile, const kernels::Backend& backend) {
+  if (profile.device().name == backend.describe().name) return {};
+  return "the profile was measured on " + profile.device().name + ", the ranks run on " +
+         backend.describe().name + ": `equipoise profile --device " + std::string(backend.name()) +
+         "` and `equipoise fit` make one of this device";
+}
+
+}  // namespace
+
+int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
+                         std::ostream& out, std::ostream& log) {
+  if (parse_format(options.format) == Format::csv)
+    throw UserError("validate: --format csv; allowed: table, json");
+  Study study = read_study(options.file, options.set);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  if (!options.measured.empty()) return validate_log(study, options, out);
+  use_own_ranks(study);
+  const auto ranks = static_cast<int>(study.layout.gpus());
+  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments);
+
+  int status = 0;
+  const StudyInputs inputs = load_inputs(study);
+  on_ranks(ranks, options.device, options.replay, [&](const RealRank& rank) {
+    const bool leads = rank.floats.rank() == 0;
+    const std::vector<RealRow> rows = real_rows(
+        study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
+    RealRunOptions run;
+    run.check = false;
+    run.warm_up = true;
+    run.repetitions = options.repetitions;
+    run.seed = options.seed;
+    if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
+    std::vector<RealResult> results = run_real(study, rows, rank, run);
+    if (!leads) return;
+    Validation validation;
+    validation.study = study.name;
+    validation.device = options.device;
+    validation.profile = study.cluster.profile;
+    validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
+    if (options.replay) {
+      for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
+      validation.notes.emplace_back(
+          "replay: ranks ran one after the other, a measured step is composed of their kernels by the "
+          "schedule; "
+          "collectives and transfers are the profile's");
+    }
+    if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
+      validation.notes.push_back(note);
+    compare_real(rows, results, validation);
+    if (options.replay) keep_kernels(validation);
+    status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {
+      std::filesystem::create_directories(folder / "timeline");
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
+                            results[i]);
+    });
+  });
+  return status;
+}
+
+}  // namespace equipoise
