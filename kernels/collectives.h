@@ -95,6 +95,10 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason,
 // normal exit needs it: launchers take a process that goes without a word for a failed one, and end the rest.
 void finish_mpi();
 
+// Ends all processes of the job with this exit status where this one is a rank of MPI, from any thread.
+// Otherwise it does nothing, and returns.
+void end_mpi_job(int exit_status);
+
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);
 

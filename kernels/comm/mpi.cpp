@@ -225,6 +225,14 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t m
   return std::make_unique<Mpi>(MPI_COMM_WORLD, false, most_elements);
 }
 
+void end_mpi_job(int exit_status) {
+  int initialized = 0;
+  int finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (initialized != 0 && finalized == 0) MPI_Abort(MPI_COMM_WORLD, exit_status);
+}
+
 }  // namespace equipoise::kernels
 
 #else
@@ -237,6 +245,8 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t) 
   reason = "this program was built without MPI";
   return nullptr;
 }
+
+void end_mpi_job(int) {}
 
 }  // namespace equipoise::kernels
 

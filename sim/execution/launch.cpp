@@ -3,42 +3,124 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
 #include <cstdlib>
-#include <thread>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <system_error>
 
 #include "policies/base/error.h"
+#include "sim/execution/launch_command.h"
+#include "sim/execution/supervisor.h"
+#include "sim/execution/watchdog.h"
 
 namespace equipoise::execution {
+namespace {
+
+// Of the job's files; removed with all that is in it.
+class JobFolder {
+ public:
+  JobFolder() {
+    const char* temporary = std::getenv("TMPDIR");
+    for (const char* base : {"/dev/shm", temporary, "/tmp"}) {
+      if (base == nullptr || *base == '\0') continue;
+      path_ = std::string(base) + "/equipoise." + std::to_string(getpid()) + ".XXXXXX";
+      if (mkdtemp(path_.data()) != nullptr) return;
+    }
+    throw UserError(std::string("execute: no folder for the ranks' files in /dev/shm, TMPDIR or /tmp: ") +
+                    std::strerror(errno));
+  }
+  ~JobFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  JobFolder(const JobFolder&) = delete;
+  JobFolder& operator=(const JobFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// Signals are taken one by one with sigwait while it lives.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+    sigprocmask(SIG_BLOCK, &set_, &before_);
+  }
+  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+  [[nodiscard]] const sigset_t& set() const { return set_; }
+  [[nodiscard]] const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t set_{}, before_{};
+};
+
+std::string own_program() {
+  char path[PATH_MAX + 1] = {};
+  const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
+  if (length <= 0) throw UserError("execute: /proc/self/exe cannot be read, so no ranks can be started");
+  return path;
+}
+
+// The supervisor is a process of its own, so that it alone has the ranks as descendants, and so that one is
+// left to clean up if the other is killed.
+int wait_for(pid_t supervisor, const sigset_t& signals) {
+  int interrupted = 0;
+  for (;;) {
+    int status = 0;
+    const pid_t ended = waitpid(supervisor, &status, WNOHANG);
+    if (ended == supervisor) {
+      if (interrupted != 0) return 128 + interrupted;
+      if (WIFEXITED(status)) return WEXITSTATUS(status);
+      std::fprintf(stderr, "error: the supervisor of the ranks died: %s\n", strsignal(WTERMSIG(status)));
+      return kRankFailed;
+    }
+    int signal = 0;
+    sigwait(&signals, &signal);
+    if (signal == SIGCHLD) continue;
+    interrupted = signal;
+    kill(supervisor, SIGTERM);
+  }
+}
+
+}  // namespace
 
 bool under_launcher() {
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
-    if (std::getenv(name) != nullptr) return true;
+  for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"})
+    if (std::getenv(variable) != nullptr) return true;
   return false;
 }
 
-int run_ranks(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words = {"mpirun", "-np", std::to_string(ranks), "--allow-run-as-root",
-                                    "--mca",  "btl", "vader,self"};
-  if (ranks > static_cast<int>(std::thread::hardware_concurrency()))
-    words.insert(words.end(), {"--oversubscribe", "--mca", "mpi_yield_when_idle", "1"});
-  else
-    words.insert(words.end(), {"--bind-to", "core"});
-  words.emplace_back("/proc/self/exe");
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self));
-  if (length > 0) words.back().assign(self, static_cast<std::size_t>(length));
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> raw;
-  for (std::string& word : words) raw.push_back(word.data());
-  raw.push_back(nullptr);
-  const pid_t child = fork();
-  if (child == 0) {
-    execvp(raw[0], raw.data());
-    _exit(127);
+int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits) {
+  LaunchHost host = this_host();
+  const std::string program = own_program();
+  const BlockedSignals signals;
+  const JobFolder folder;
+  host.folder = folder.path();
+  const LaunchCommand command = launch_command(host, ranks, program, arguments);
+
+  std::fflush(nullptr);
+  const pid_t caller = getpid();
+  const pid_t supervisor = fork();
+  if (supervisor < 0)
+    throw UserError(std::string("execute: no process for the ranks: ") + std::strerror(errno));
+  if (supervisor > 0) return wait_for(supervisor, signals.set());
+  int status = kRankFailed;
+  try {
+    status = supervise({command, ranks, limits, caller, signals.set(), signals.before()});
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
   }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 3;
+  _exit(status);
 }
 
 }  // namespace equipoise::execution
