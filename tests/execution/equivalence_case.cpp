@@ -1,12 +1,9 @@
 #include "tests/execution/equivalence_case.h"
 
-#include <memory>
-#include <mutex>
+#include <utility>
 
 #include "policies/base/error.h"
-#include "policies/unplaceable.h"
 #include "sim/execution/make_step.h"
-#include "sim/study/framework.h"
 #include "sim/study/ready_row.h"
 #include "sim/study/simulate_plan.h"
 
@@ -27,60 +24,91 @@ nlohmann::json tiny_study(const nlohmann::json& parallel, const nlohmann::json& 
         {"kv_heads", 2},
         {"head_dim", 16},
         {"ffn", 96},
-        {"vocab", 131},
-        {"gated_ffn", true},
+        {"vocab", 67},
         {"tied_embeddings", false}}},
       {"cluster", {{"profile", "h100-sxm"}}},
       {"framework", "execution"},
       {"parallel", {{"tensor", 1}, {"context", 1}, {"pipeline", 1}, {"data", 1}}},
-      {"batch", {{"context_window", 256}, {"sequences_per_step", 4}, {"micro_batch_size", 1}, {"steps", 2}}},
+      {"batch", {{"context_window", 128}, {"sequences_per_step", 4}, {"micro_batch_size", 1}, {"steps", 1}}},
       {"policies", nlohmann::json::array({policy})}};
   study["parallel"].update(parallel);
-  if (!batch.is_null()) study["batch"].update(batch);
+  study["batch"].update(batch);
   if (!lengths.empty()) study["trace"] = {{"lengths", lengths}};
   return study;
 }
 
-EquivalenceResult run_equivalence(const nlohmann::json& file, std::size_t row,
-                                  const EquivalenceOptions& options) {
-  EquivalenceResult result;
-  const Study study = parse_study(file, "equivalence.json");
-  const StudyInputs inputs = load_inputs(study);
+namespace {
+
+// Like load_inputs, where the lengths may stand in the study.
+StudyInputs inputs_of(const Study& study, const nlohmann::json& trace) {
+  StudyInputs inputs{Profile::load(study.cluster.profile), {}, {}};
+  inputs.trace.lengths = trace.at("lengths").get<std::vector<std::int64_t>>();
+  inputs.documents = documents_of(study, inputs.trace);
+  return inputs;
+}
+
+PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& options) {
+  const bool has_lengths = file.at("trace").contains("lengths");
+  nlohmann::json readable = file;
+  if (has_lengths) readable["trace"] = {{"uniform", 1}};
+  const Study study = parse_study(readable, "tiny.json");
+  const StudyInputs inputs = has_lengths ? inputs_of(study, file.at("trace")) : load_inputs(study);
   RunStudyOptions run_options;
   run_options.ignore_memory = true;
-  ReadyRow ready;
-  ExecutableStep step;
+  PreparedStep prepared;
+  ReadyRow ready = row_with_models(study, inputs, study.policies.at(options.row), run_options);
+  plan_ready_row(study, inputs, run_options, ready);
+  const Run run = ready.run(study, inputs, run_options);
+  const SimulatedPlan simulated = simulate_plan(run, ready.planned.plan, Until::all_steps);
+  const std::vector<Step>& steps = ready.planned.plan.steps;
+  prepared.step = make_step(ready.models->costs, run.rule(simulated.shard), run.step_options(),
+                            steps.at(options.step % steps.size()), DocumentLengths(inputs.trace.lengths),
+                            options.normalizer);
+  prepared.model = study.model;
+  prepared.layout = ready.models->layout;
+  prepared.grid = ready.models->grid;
+  return prepared;
+}
+
+}  // namespace
+
+PreparedStep prepare_step(const nlohmann::json& study, const EquivalenceOptions& options) {
+  PreparedStep refused;
   try {
-    ready = row_with_models(study, inputs, study.policies.at(row), run_options);
-    plan_ready_row(study, inputs, run_options, ready);
-    const Run run = ready.run(study, inputs, run_options);
-    const SimulatedPlan simulated = simulate_plan(run, ready.planned.plan, Until::all_steps);
-    step = make_step(ready.models->costs, run.rule(simulated.shard), run.step_options(),
-                     ready.planned.plan.steps.at(0), DocumentLengths(inputs.trace.lengths),
-                     LossNormalizer::token);
-  } catch (const UnplaceableDocument& e) {
-    result.refused = e.what();
-    return result;
-  } catch (const UserError& e) {
-    result.refused = e.what();
-    return result;
+    return prepare(study, options);
+  } catch (const UserError& e) {  // of a document that fits nowhere, too
+    refused.refused = e.what();
   }
-  const ExecutableStep planned = step;
-  if (options.change) options.change(step);
-  const Layout& layout = ready.models->layout;
-  result.ranks = static_cast<int>(layout.gpus());
-  Gathered gathered;
-  kernels::run_in_process(result.ranks, [&](kernels::Communicator& world) {
+  return refused;
+}
+
+void run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, const OnRank& body) {
+  kernels::run_in_process(static_cast<int>(prepared.layout.gpus()), [&](kernels::Communicator& world) {
     std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend();
-    if (options.wrap) backend = options.wrap(std::move(backend));
-    RankExecutor rank({study.model, layout, ready.models->grid, *backend, world, world, options.seed,
-                       longest_attended(step), true});
+    if (options.wrap) backend = options.wrap(std::move(backend), world.rank());
+    RankExecutor rank({prepared.model, prepared.layout, *prepared.grid, *backend, world, world, options.seed,
+                       longest_attended(prepared.step), true});
+    body(rank, world);
+  });
+}
+
+EquivalenceResult run_equivalence(const nlohmann::json& study, const EquivalenceOptions& options) {
+  const PreparedStep prepared = prepare_step(study, options);
+  EquivalenceResult result;
+  result.refused = prepared.refused;
+  if (!result.refused.empty()) return result;
+  ExecutableStep step = prepared.step;
+  if (options.change) options.change(step);
+  Gathered gathered;
+  run_ranks(prepared, options, [&](RankExecutor& rank, kernels::Communicator& world) {
     StepRecord record;
     Gathered mine = rank.run(step, true, record);
     if (world.rank() == 0) gathered = std::move(mine);
   });
-  result.equivalence =
-      check_equivalence(planned, gathered, study.model, options.seed, kernels::ElementType::f32, 2);
+  constexpr int kThreads = 2;
+  result.ranks = static_cast<int>(prepared.layout.gpus());
+  result.equivalence = check_equivalence(prepared.step, gathered, prepared.model, options.seed,
+                                         kernels::ElementType::f32, kThreads);
   return result;
 }
 

@@ -1,0 +1,307 @@
+#include "tests/execution/matrix_cases.h"
+
+#include <algorithm>
+
+#include "policies/base/random.h"
+#include "policies/policy.h"
+#include "policies/sharding/sharding.h"
+#include "sim/execution/executable_step.h"
+#include "sim/schedule/schedule.h"
+#include "tests/execution/equivalence_case.h"
+
+namespace equipoise::testing {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kWindow = 128;
+constexpr std::int64_t kChunk = 48;  // divides no window, and no document but by chance
+constexpr int kSteps = 2;
+constexpr const char* kForms[] = {"all-gather", "ring", "ulysses"};
+constexpr const char* kRecompute[] = {"none", "selective", "full", "layers"};
+constexpr const char* kOrders[] = {"tp-cp-ep-dp-pp", "cp-tp-ep-dp-pp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp"};
+
+std::string number(std::int64_t n) {
+  return std::to_string(n);
+}
+
+// Documents of one token, short ones, and ones of up to three windows, until both kinds of batch have enough.
+std::vector<std::int64_t> random_lengths(std::uint64_t seed, std::int64_t tokens, std::int64_t documents) {
+  SplitMix64 random(seed);
+  std::vector<std::int64_t> lengths;
+  std::int64_t sum = 0;
+  const auto up_to = [&](std::int64_t most) {
+    return 1 + static_cast<std::int64_t>(random.next() % static_cast<std::uint64_t>(most));
+  };
+  while (sum < tokens || static_cast<std::int64_t>(lengths.size()) < documents) {
+    const std::uint64_t kind = random.next() % 10;
+    const std::int64_t length = kind < 2   ? 1
+                                : kind < 7 ? up_to(kWindow / 3)
+                                : kind < 9 ? up_to(kWindow)
+                                           : up_to(3 * kWindow);
+    lengths.push_back(length);
+    sum += length;
+  }
+  return lengths;
+}
+
+bool interleaves(const MatrixCase& c) {
+  return c.schedule == "interleaved-1f1b" && c.pipeline > 1;
+}
+// Whole documents instead of windows, where the policy takes them.
+bool takes_documents(const MatrixCase& c) {
+  return packing_policy(c.policy).batches == BatchKind::documents && c.seed % 2 == 0;
+}
+
+// Sizes that make a policy cut, place and group even documents this short. Keys that a policy does not know
+// are of no effect.
+json policy_entry(const MatrixCase& c) {
+  json entry = {{"name", c.policy}, {"shard", c.shard}, {"schedule", c.schedule}, {"verify", true}};
+  entry["order"] = kOrderNames[c.seed % 3];
+  entry["remainder"] = kRemainderNames[c.seed / 3 % 3];
+  entry["block"] = 16;
+  const Policy& policy = packing_policy(c.policy);
+  const bool can_split = policy.hard_limit != nullptr;
+  if (can_split) entry["oversize"] = "split";
+  const bool by_rank = policy.derives == Derives::bucket_size || c.policy == "hybrid-cp" ||
+                       c.policy == "dynamic-cp" || c.policy == "flexsp";
+  if (by_rank)
+    entry["bucket_size"] = 72;
+  else if (c.shard == "dacp")
+    entry["bucket_size"] = 2 * kWindow / c.context;
+  if (c.policy == "hybrid-cp" || c.policy == "dynamic-cp" || c.policy == "flexsp")
+    entry["tokens_per_rank"] = 64;
+  if (c.policy == "chunkflow")
+    entry.update({{"chunk_size", kChunk}, {"keep", c.keep}, {"strict_keep", c.strict_keep}});
+  if (c.policy == "wlb" || c.policy == "varlen-solver")
+    entry.update({{"queues", 2}, {"max_tokens", kWindow * 5 / 4}});
+  if (c.policy == "fixed-solver" || c.policy == "varlen-solver") entry["node_limit"] = 20;
+  if (c.policy == "isf") entry["threshold"] = kWindow - 16;
+  if (c.policy == "hbp") {
+    entry["threshold"] = 16;
+    entry["groups"] = number(kWindow / 4) + ":1," + number(kWindow) + ":" + number(c.context);
+  }
+  return entry;
+}
+
+json batch_of(const MatrixCase& c) {
+  const int per_lane = std::max(2, c.pipeline);
+  json batch = {{"context_window", kWindow}, {"sequences_per_step", per_lane * c.data}, {"steps", kSteps}};
+  if (takes_documents(c)) batch["documents_per_step"] = (per_lane + 3) * c.data;
+  if (packing_policy(c.policy).pads_documents) batch["micro_batch_size"] = 2;
+  return batch;
+}
+
+}  // namespace
+
+json MatrixCase::to_json() const {
+  json parallel = {{"tensor", tensor}, {"context", context},   {"pipeline", pipeline}, {"data", data},
+                   {"zero", zero},     {"context_comm", form}, {"order", order}};
+  parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
+  if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
+  const json batch = batch_of(*this);
+  const std::int64_t tokens = kSteps * kWindow * batch["sequences_per_step"].get<std::int64_t>();
+  const std::int64_t documents = kSteps * batch.value("documents_per_step", std::int64_t{1});
+  json study = tiny_study(parallel, policy_entry(*this), batch,
+                          random_lengths(seed, takes_documents(*this) ? 1 : tokens, documents));
+  study["model"]["tied_embeddings"] = tied;
+  study["model"]["kv_heads"] = kv_heads;
+  if (interleaves(*this) && pipeline == 4) study["model"]["layers"] = 8;
+  return {{"study", study}, {"step", seed / 2 % 4}, {"normalizer", normalizer}};
+}
+
+std::vector<std::string> MatrixCase::covers() const {
+  const std::string cp = " at CP " + number(context);
+  const std::string pp = " at PP " + number(pipeline);
+  std::vector<std::string> seen = {std::string(group),
+                                   "policy " + policy + cp,
+                                   "sharding " + shard + cp,
+                                   "schedule " + schedule + pp,
+                                   "recompute " + recompute + pp,
+                                   "TP " + number(tensor) + " of " + number(kv_heads) + " KV heads",
+                                   "DP " + number(data) + ", ZeRO " + number(zero),
+                                   std::string(tied ? "tied" : "untied") + pp,
+                                   "normalizer " + normalizer,
+                                   "order " + order};
+  if (context > 1) {
+    seen.push_back("policy " + policy + " by " + form);
+    seen.push_back("sharding " + shard + " by " + form);
+  }
+  if (policy == "chunkflow") {
+    seen.push_back("keep " + number(keep) + pp);
+    seen.push_back("keep " + number(keep) + cp + " by " + form);
+    if (strict_keep) seen.push_back("strict keep" + pp);
+  }
+  return seen;
+}
+
+namespace {
+
+// Collects cases; each has documents of its own.
+class Matrix {
+ public:
+  void add(MatrixCase c) {
+    c.seed = cases_.size();
+    if (c.schedule.empty()) c.schedule = packing_policy(c.policy).schedule;
+    if (c.schedule.empty()) c.schedule = "1f1b";
+    cases_.push_back(std::move(c));
+  }
+  // The case with every form, where there is a CP group.
+  void add_forms(MatrixCase c) {
+    for (const char* form : kForms) {
+      if (c.context == 1 && form != kForms[0]) continue;
+      c.form = form;
+      add(c);
+    }
+  }
+  std::vector<MatrixCase> take() { return std::move(cases_); }
+  [[nodiscard]] std::size_t size() const { return cases_.size(); }
+
+ private:
+  std::vector<MatrixCase> cases_;
+};
+
+void add_packing(Matrix& matrix) {
+  for (const Policy& policy : packing_policies())
+    for (const char* shard : {"per-sequence", "per-document", "dacp"})
+      for (const int context : kContexts)
+        for (int repeat = 0; repeat < 2; ++repeat) {
+          MatrixCase c;
+          c.group = "packing";
+          c.policy = policy.name;
+          c.shard = shard;
+          c.context = context;
+          matrix.add_forms(c);
+        }
+}
+
+void add_sharding(Matrix& matrix) {
+  for (const ShardPolicy& shard : sharding_policies())
+    for (const char* policy : {"plain", "wlb", "padded", "chunkflow", "skrull", "hbp"})
+      for (const int context : {2, 4}) {
+        MatrixCase c;
+        c.group = "sharding";
+        c.policy = policy;
+        c.shard = shard.name;
+        c.context = context;
+        matrix.add_forms(c);
+      }
+}
+
+void add_schedules(Matrix& matrix) {
+  for (const SchedulePolicy& schedule : schedule_policies())
+    for (const int pipeline : {1, 2, 4})
+      for (const char* recompute : kRecompute)
+        for (const char* policy : {"plain", "fixed-greedy", "ffd", "padded", "lpt"}) {
+          MatrixCase c;
+          c.group = "schedules";
+          c.policy = policy;
+          c.schedule = schedule.name;
+          c.pipeline = pipeline;
+          c.recompute = recompute;
+          c.context = matrix.size() % 3 == 0 ? 2 : 1;
+          c.form = kForms[c.context == 1 ? 0 : matrix.size() / 3 % 3];
+          c.tied = matrix.size() % 2 == 0;
+          matrix.add(c);
+        }
+}
+
+void add_chunks(Matrix& matrix) {
+  for (const int keep : {1, 2, 4})
+    for (const int pipeline : {1, 2, 4})
+      for (const int context : kContexts)
+        for (const bool strict : {false, true})
+          for (int repeat = 0; repeat < 2; ++repeat) {
+            MatrixCase c;
+            c.group = "chunks";
+            c.policy = "chunkflow";
+            c.keep = keep;
+            c.strict_keep = strict;
+            c.pipeline = pipeline;
+            c.context = context;
+            c.shard = repeat == 0 ? "per-sequence" : "per-document";
+            c.recompute = kRecompute[matrix.size() / 4 % 4];
+            matrix.add_forms(c);
+          }
+}
+
+void add_layouts(Matrix& matrix) {
+  for (const int tensor : {1, 2, 4})
+    for (const int kv_heads : {1, 2, 4})
+      for (const int data : {1, 2})
+        for (const int zero : {0, 1})
+          for (const bool tied : {false, true})
+            for (const char* recompute : kRecompute) {
+              MatrixCase c;
+              c.group = "layouts";
+              c.policy = packing_policies()[matrix.size() % packing_policies().size()].name;
+              c.shard = matrix.size() % 3 == 0 ? "per-document" : "per-sequence";
+              c.tensor = tensor;
+              c.kv_heads = kv_heads;
+              c.data = data;
+              c.zero = zero;
+              c.tied = tied;
+              c.recompute = recompute;
+              c.pipeline = matrix.size() % 5 == 0 ? 2 : 1;
+              matrix.add(c);
+            }
+}
+
+MatrixCase four_dimensions(const char* group) {
+  MatrixCase c;
+  c.group = group;
+  c.tensor = c.context = c.pipeline = c.data = 2;
+  return c;
+}
+
+void add_all_four(Matrix& matrix) {
+  for (const Policy& policy : packing_policies()) {
+    MatrixCase c = four_dimensions("4D");
+    c.policy = policy.name;
+    c.shard = policy.shard;
+    c.order = kOrders[matrix.size() % std::size(kOrders)];
+    matrix.add_forms(c);
+  }
+  for (const SchedulePolicy& schedule : schedule_policies())
+    for (const char* recompute : kRecompute)
+      for (const bool tied : {false, true}) {
+        MatrixCase c = four_dimensions("4D");
+        c.schedule = schedule.name;
+        c.recompute = recompute;
+        c.tied = tied;
+        c.kv_heads = 1;
+        c.zero = matrix.size() % 2 == 0 ? 0 : 1;
+        c.form = kForms[matrix.size() / 2 % 3];
+        c.order = kOrders[matrix.size() % std::size(kOrders)];
+        matrix.add(c);
+      }
+}
+
+void add_losses(Matrix& matrix) {
+  for (const std::string_view normalizer : execution::kLossNormalizerNames)
+    for (const char* policy : {"plain", "padded", "chunkflow", "hbp", "hybrid-cp"}) {
+      MatrixCase c;
+      c.group = "losses";
+      c.policy = policy;
+      c.normalizer = normalizer;
+      c.data = 2;
+      c.context = 2;
+      matrix.add(c);
+    }
+}
+
+}  // namespace
+
+std::vector<MatrixCase> equivalence_matrix() {
+  Matrix matrix;
+  add_packing(matrix);
+  add_sharding(matrix);
+  add_schedules(matrix);
+  add_chunks(matrix);
+  add_layouts(matrix);
+  add_all_four(matrix);
+  add_losses(matrix);
+  return matrix.take();
+}
+
+}  // namespace equipoise::testing

@@ -1,0 +1,40 @@
+// The equivalence matrix: which plans are run for real, and as which study.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace equipoise::testing {
+
+struct MatrixCase {
+  std::string_view group;
+  std::string policy = "plain";
+  std::string shard = "per-sequence";
+  std::string schedule;             // empty: the policy's, else 1f1b
+  std::string form = "all-gather";  // of CP
+  std::string recompute = "none";   // or "layers": three of them
+  std::string normalizer = "token";
+  std::string order = "tp-cp-ep-dp-pp";
+  int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int zero = 1;
+  int keep = 1;
+  bool strict_keep = false;
+  bool tied = false;
+  int kv_heads = 2;
+  std::uint64_t seed = 0;  // of the documents, and of what no axis fixes
+
+  // What a sample has seen once it has run this: "policy plain at CP 2" ...
+  [[nodiscard]] std::vector<std::string> covers() const;
+  // {"study": {...}, "step": n, "normalizer": name}: all that repeats it.
+  [[nodiscard]] nlohmann::json to_json() const;
+};
+
+// Every case, group by group.
+std::vector<MatrixCase> equivalence_matrix();
+
+inline constexpr int kContexts[] = {1, 2, 4};
+
+}  // namespace equipoise::testing
