@@ -1,8 +1,10 @@
 // DACP as a sharding rule (Skrull Algorithm 1, see policies/skrull/dacp.cpp): decides for every document of
 // the micro-batch, ascending by length, whether it stays whole on one rank or is distributed; the distributed
 // ones are then sharded per document. A micro-batch that comes with placements (skrull, round-robin) keeps
-// them. Where no placement holds the budget, everything is distributed, which is the least any rank can hold,
-// and `fits` says false: the caller reports it as out of memory. Cost: O(n log n + n * c) for n documents.
+// them. A dependent chunk is always distributed: the keys of the chunks before it lie on all ranks, and no
+// rank could attend for it before the exchange. Where no placement holds the budget, everything is
+// distributed, which is the least any rank can hold, and `fits` says false: the caller reports it as out of
+// memory. Cost: O(n log n + n * c) for n documents.
 #include <algorithm>
 #include <numeric>
 #include <vector>
@@ -48,9 +50,11 @@ bool within_bucket(const sharding::View& view, std::span<const std::int64_t> loc
 
 void shard_dacp(const MicroBatch& micro_batch, int ranks, const ShardOptions& options, const AttentionCost&,
                 Sharding& out) {
-  const bool given = !micro_batch.placement.empty();
-  std::vector<int> placement =
-      given ? micro_batch.placement : decide_placement(sharding::View(micro_batch, ranks), options);
+  std::vector<int> placement = micro_batch.placement;
+  if (placement.empty() && micro_batch.chunk.count > 1)
+    placement.assign(micro_batch.slices.size(), kDistributed);
+  else if (placement.empty())
+    placement = decide_placement(sharding::View(micro_batch, ranks), options);
   const sharding::View view(micro_batch, ranks, placement);
   sharding::per_document(view, options.remainder, out);
   if (options.bucket_size > 0) out.fits = within_bucket(view, out.rank_local_tokens, options.bucket_size);

@@ -67,8 +67,9 @@ Equivalence compare(const ExecutableStep& step, const Gathered& gathered, const 
     size += distances.back().size;
     elements += static_cast<double>(reference.tensors()[t].elements());
   }
-  // A gradient that is zero by itself (Q and K of documents of one token) is held against the others' size.
-  constexpr double kLeastShare = 1e-3;
+  // A gradient that is zero by itself (Q and K of documents of one token) is held against the others' size:
+  // in fp32 it is what rounding leaves of terms that cancel, a few 1e-7 of that size.
+  constexpr double kLeastShare = 1e-2;
   for (std::size_t t = 0; t < distances.size(); ++t) {
     const double least =
         kLeastShare * std::sqrt(size / elements * static_cast<double>(reference.tensors()[t].elements()));
