@@ -31,7 +31,7 @@ class RingAttention final : public ContextAttention {
     for (int step = 0; step < ranks_; ++step) {
       calls_.emplace_back(rank.backend, shape_, pieces_of(rows.rank, step));
       bool any = false;
-      for (int r = 0; r < ranks_ && !any; ++r) any = !pieces_of(r, step).empty();
+      for (int r = 0; r < ranks_ && !any; ++r) any = attends(r, step);
       attends_.push_back(any);
     }
   }
@@ -126,6 +126,13 @@ class RingAttention final : public ContextAttention {
         pieces.push_back(piece);
       }
     return pieces;
+  }
+
+  // Whether the program has the step for this rank. It counts a share of the chunks before on every rank,
+  // also where a rank holds nothing of them.
+  [[nodiscard]] bool attends(int rank, int step) const {
+    const bool has_queries = rows_.rows.ranks[static_cast<std::size_t>(rank)].rows > 0;
+    return (rows_.rows.earlier > 0 && has_queries) || !pieces_of(rank, step).empty();
   }
 
   void begin(AttentionRun& run, int layer) {
