@@ -282,6 +282,19 @@ TEST_CASE("dacp keeps short documents whole and distributes the long one") {
   CHECK(over.rank_local_tokens == Pairs{0, 0});
 }
 
+TEST_CASE("dacp distributes a dependent chunk, however short") {
+  const QuadraticWorkload workload;
+  ShardOptions options;
+  options.bucket_size = 100;  // it would fit on either rank
+  options.workload = &workload;
+  MicroBatch chunk = micro_batch_of({8});
+  chunk.chunk = {0, 0, 2, 0};
+  const Sharding s = shard("dacp", chunk, 2, options);
+  CHECK(s.placement == std::vector<int>{kDistributed});
+  CHECK(s.rank_tokens == Pairs{4, 4});
+  CHECK(shard("dacp", micro_batch_of({8}), 2, options).placement == std::vector<int>{0});
+}
+
 TEST_CASE("an unknown rule names the nearest one") {
   CHECK_THROWS_WITH_AS(
       sharding_policy("per-sequense"),
