@@ -40,13 +40,14 @@ EquivalenceResult run_case(const json& repeats) {
   return run_equivalence(repeats.at("study"), options);
 }
 
-// Ranks that wait for each other for ever: the case that hangs is told before the program ends.
+// Ranks that wait for each other for ever, or a crash: the case is told before the program ends.
 constexpr unsigned kLongestCase = 120;  // seconds
 std::string current_case;               // for the signal handler
 void give_up(int) {
-  constexpr char kText[] = "\nno end in sight: equivalence_matrix --case '";
+  constexpr char kText[] = "\nhangs or crashes: equivalence_matrix --case '";
   const auto say = [](const char* text, std::size_t size) { return ::write(STDERR_FILENO, text, size) >= 0; };
-  const bool said = say(kText, sizeof kText - 1) && say(current_case.data(), current_case.size());
+  const bool said =
+      say(kText, sizeof kText - 1) && say(current_case.data(), current_case.size()) && say("'\n", 2);
   _exit(said ? 1 : 3);
 }
 
@@ -206,7 +207,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   if (!one.empty()) return run_one(one);
 
-  signal(SIGALRM, give_up);
+  for (const int sign : {SIGALRM, SIGSEGV, SIGABRT}) signal(sign, give_up);
   std::vector<MatrixCase> cases = equivalence_matrix();
   if (!group.empty()) std::erase_if(cases, [&](const MatrixCase& c) { return c.group != group; });
   const Clock::time_point start = Clock::now();
