@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cassert>
 #include <numeric>
+#include <string>
 #include <utility>
 
+#include "policies/base/error.h"
 #include "policies/sharding/kernel_pieces.h"
 
 namespace equipoise {
@@ -108,7 +110,22 @@ Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const Mi
   return *std::max_element(clock.begin(), clock.end());
 }
 
+namespace {
+
+// The study's own degree is checked with its layout; policies form groups of other degrees.
+void check_heads(const LayerCosts& costs, int context) {
+  if (costs.layout().context_comm != ContextComm::ulysses) return;
+  const int heads = costs.model().heads / costs.layout().tensor;
+  if (heads % context != 0)
+    throw UserError("parallel.context_comm: ulysses with a CP group of " + std::to_string(context) +
+                    " ranks; allowed: divisors of the " + std::to_string(heads) +
+                    " query heads of a TP rank");
+}
+
+}  // namespace
+
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  check_heads(costs_, context);
   const ProfiledAttentionCost attention(costs_);
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =

@@ -99,7 +99,7 @@ class MicroBatchCoster {
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
   // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses
-  // it.
+  // it, or where Ulysses cannot deal the heads out to so many ranks.
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
 
  private:

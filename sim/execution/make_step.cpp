@@ -24,26 +24,10 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
                     "; kernels take multiples of 16 up to 256");
 }
 
-namespace {
-
-// A policy may form CP groups of other degrees than the layout's, which is checked with the study.
-void check_ulysses(const ModelShape& model, const Layout& layout, const Step& step) {
-  if (layout.context_comm != ContextComm::ulysses) return;
-  const int heads = model.heads / layout.tensor;
-  for (const Lane& lane : step.lanes)
-    if (heads % lane.context != 0)
-      throw UserError("execute: parallel.context_comm is ulysses, and a CP group of " +
-                      std::to_string(lane.context) + " ranks; allowed: divisors of the " +
-                      std::to_string(heads) + " query heads of a TP rank");
-}
-
-}  // namespace
-
 ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const StepOptions& options,
                          const Step& step, const DocumentLengths& documents, LossNormalizer normalizer,
                          bool fold_tp) {
   check_layout_runs(costs.model(), costs.layout());
-  check_ulysses(costs.model(), costs.layout(), step);
   ExecutableStep out;
   out.step = step;
   out.documents = documents;

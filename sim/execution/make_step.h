@@ -7,9 +7,8 @@
 namespace equipoise::execution {
 
 // The step with the simulator's op program for it. `fold_tp` as in StepExpander: ranks run either form, op by
-// op the same. Throws UserError where the sharding rule or the schedule refuses the step, where the layout
-// has what no rank can run (check_layout_runs), or where a lane's CP degree does not divide the heads that
-// Ulysses deals out.
+// op the same. Throws UserError where the sharding rule or the schedule refuses the step, or where the layout
+// has what no rank can run (check_layout_runs).
 ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const StepOptions& options,
                          const Step& step, const DocumentLengths& documents, LossNormalizer normalizer,
                          bool fold_tp = true);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "tests/sim/models.h"
 
@@ -194,4 +195,17 @@ TEST_CASE("Ulysses shares heads out at any CP degree that divides them, not at p
   };
   CHECK(gpu_seconds(7) == doctest::Approx(gpu_seconds(4)).epsilon(0.05));
   CHECK(gpu_seconds(7) == doctest::Approx(gpu_seconds(2)).epsilon(0.05));
+}
+
+TEST_CASE(
+    "Ulysses refuses a CP group that its heads cannot be dealt to, though the layout's degree is fine") {
+  const Models models(builtin_model("qwen2.5-7b"), context_parallel(4, ContextComm::ulysses));
+  const ShardRule rule = shard_by("per-document");
+  MicroBatchCoster coster(models.costs, rule);
+  MicroBatchCost cost;
+  CHECK_THROWS_WITH_AS(
+      coster.cost(documents({65536}), 8, cost),
+      "parallel.context_comm: ulysses with a CP group of 8 ranks; allowed: divisors of the 28 query "
+      "heads of a TP rank",
+      UserError);
 }
