@@ -200,6 +200,7 @@ void RankExecutor::run_block(const OpBlock& block, int layer, const ScheduledOp&
 
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
     const OpName name = block.steps[s].name;
+    begin_op(setup_.progress, name);
     at_op.begin_ns = now_ns();
     if (block.role == BlockRole::layer_forward)
       layer_ops_.forward(name);
@@ -251,6 +252,7 @@ void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, R
   const std::int64_t count = run.sequence_rows * setup_.model.hidden;
   hidden = rank_.elements(count);
   op.name = static_cast<std::int32_t>(OpName::pp_send);
+  begin_op(setup_.progress, OpName::pp_send);
   op.begin_ns = now_ns();
   if (count > 0)
     setup_.elements.receive(hidden.data(), count,

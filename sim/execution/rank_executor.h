@@ -15,6 +15,7 @@
 #include "sim/execution/executable_step.h"
 #include "sim/execution/layer_ops.h"
 #include "sim/execution/micro_batch_run.h"
+#include "sim/execution/progress.h"
 #include "sim/execution/recorder.h"
 #include "sim/execution/stage_parameters.h"
 #include "sim/topology/rank_grid.h"
@@ -31,6 +32,7 @@ struct RankSetup {
   kernels::Communicator& floats;
   std::uint64_t seed = 0;
   std::int64_t longest_slice = 1;  // of any step, and group of chunks: positions that can be rotated
+  Progress* progress = nullptr;    // told of every op
   bool times_ops = true;           // waits for the device after every op
 };
 

@@ -24,6 +24,7 @@ void RankExecutor::run_end(const ExecutableStep& step, StepRecord& record, Gathe
     op.step = static_cast<std::int32_t>(i);
     op.name = static_cast<std::int32_t>(end.steps[i].name);
     if (end.steps[i].name == OpName::optimizer && gathered != nullptr) gather_gradients(gathered->gradients);
+    begin_op(setup_.progress, end.steps[i].name);
     op.begin_ns = now_ns();
     switch (end.steps[i].name) {
       case OpName::dp_reduce:

@@ -1,6 +1,10 @@
 #include "sim/validation/real_ranks.h"
 
+#include <chrono>
+#include <cstdio>
 #include <memory>
+#include <new>
+#include <thread>
 #include <vector>
 
 #include "kernels/turn.h"
@@ -8,6 +12,8 @@
 #include "policies/base/names.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/staged_communicator.h"
+#include "sim/execution/watchdog.h"
+#include "sim/execution/watched_communicator.h"
 
 namespace equipoise {
 namespace {
@@ -38,11 +44,36 @@ void as_threads(int ranks, const std::string& device, bool turns,
       ranks,
       [&](kernels::Communicator& world) {
         const auto backend = make_backend(device);
-        if (!is_gpu(device)) return body({*backend, world, world});
+        if (!is_gpu(device)) return body({*backend, world, world, nullptr});
         execution::StagedCommunicator elements(world, *backend);
-        body({*backend, elements, world});
+        body({*backend, elements, world, nullptr});
       },
       turns ? &turn : nullptr);
+}
+
+void as_process(int ranks, const std::string& device, kernels::Communicator& world,
+                execution::Watchdog& watchdog, const std::function<void(const RealRank&)>& body) {
+  if (world.size() != ranks)
+    throw UserError("the study has " + std::to_string(ranks) +
+                    " ranks (tensor x context x pipeline x data), but " + std::to_string(world.size()) +
+                    " processes were started");
+  const auto backend = make_backend(device);
+  const auto floats = execution::watched(world, watchdog.progress());
+  RealRank rank{*backend, *floats, *floats, &watchdog};
+  if (!is_gpu(device)) return body(rank);
+  std::string reason;
+  const auto nccl =
+      kernels::make_nccl_world(world, backend->element_type() == kernels::ElementType::bf16, reason);
+  if (!nccl) throw UserError("--device " + device + ": " + reason);
+  const auto elements = execution::watched(*nccl, watchdog.progress());
+  body({*backend, *elements, *floats, &watchdog});
+}
+
+// An error that all ranks see is told by rank 0, whose end ends all. If this rank alone has it, it speaks.
+[[noreturn]] void end_unless_rank_0_does(execution::Watchdog& watchdog, const UserError& error) {
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::fprintf(stderr, "error: %s\n", error.what());
+  watchdog.end_all(2);
 }
 
 }  // namespace
@@ -57,16 +88,17 @@ void on_ranks(int ranks, const std::string& device, bool turns,
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: " + reason);
-  if (world->size() != ranks)
-    throw UserError("the study has " + std::to_string(ranks) +
-                    " ranks (tensor x context x pipeline x data), but " + std::to_string(world->size()) +
-                    " processes were started");
-  const auto backend = make_backend(device);
-  if (!is_gpu(device)) return body({*backend, *world, *world});
-  const auto elements =
-      kernels::make_nccl_world(*world, backend->element_type() == kernels::ElementType::bf16, reason);
-  if (!elements) throw UserError("--device " + device + ": " + reason);
-  body({*backend, *elements, *world});
+  execution::Watchdog watchdog(*world);
+  try {
+    as_process(ranks, device, *world, watchdog, body);
+  } catch (const std::bad_alloc&) {
+    watchdog.fail("ran out of memory");
+  } catch (const UserError& e) {
+    if (world->rank() == 0) throw;  // who prints, and whose status is the job's
+    end_unless_rank_0_does(watchdog, e);
+  } catch (const std::exception& e) {
+    watchdog.fail(std::string("failed: ") + e.what());
+  }
 }
 
 }  // namespace equipoise

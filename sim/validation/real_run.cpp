@@ -79,9 +79,9 @@ class RealRun {
           longest = std::max(longest, execution::longest_attended(step));
       }
     if (models == nullptr) return;
-    executor_ = std::make_unique<RankExecutor>(execution::RankSetup{study.model, models->layout, models->grid,
-                                                                    rank.backend, rank.elements, rank.floats,
-                                                                    options.seed, longest, true});
+    executor_ = std::make_unique<RankExecutor>(execution::RankSetup{
+        study.model, models->layout, models->grid, rank.backend, rank.elements, rank.floats, options.seed,
+        longest, rank.watchdog == nullptr ? nullptr : &rank.watchdog->progress(), true});
   }
 
   std::vector<RealResult> run() {
@@ -158,7 +158,7 @@ class RealRun {
   }
 
   void say(std::size_t i, int step) const {
-    if (options_.doing) options_.doing(rows_[i].label, step);
+    if (rank_.watchdog != nullptr) rank_.watchdog->doing(rows_[i].label, step);
   }
 
   const Study& study_;

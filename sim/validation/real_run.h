@@ -11,6 +11,7 @@
 #include "kernels/collectives.h"
 #include "sim/execution/equivalence.h"
 #include "sim/execution/recorder.h"
+#include "sim/execution/watchdog.h"
 #include "sim/validation/real_row.h"
 
 namespace equipoise {
@@ -20,6 +21,7 @@ struct RealRank {
   kernels::Backend& backend;
   kernels::Communicator& elements;  // of the backend's type and memory
   kernels::Communicator& floats;    // f32 on the host
+  execution::Watchdog* watchdog = nullptr;  // of processes
 };
 
 struct RealRunOptions {
@@ -28,7 +30,6 @@ struct RealRunOptions {
   int repetitions = 0;  // rounds over all steps that are timed
   std::uint64_t seed = 7;
   int threads = 1;  // of the reference, on rank 0
-  std::function<void(const std::string& label, int step)> doing;
   std::string dump;  // folder for --dump; empty: none
   // Told on rank 0 after every round; the run ends where it returns false. Null: all rounds.
   std::function<void(const std::string&)> progress;

@@ -41,7 +41,7 @@ namespace {
 
 // Like load_inputs, where the lengths may stand in the study.
 StudyInputs inputs_of(const Study& study, const nlohmann::json& trace) {
-  StudyInputs inputs{Profile::load(study.cluster.profile), {}, {}};
+  StudyInputs inputs{Profile::load(study.cluster.profile), {}, {}, {}};
   inputs.trace.lengths = trace.at("lengths").get<std::vector<std::int64_t>>();
   inputs.documents = documents_of(study, inputs.trace);
   return inputs;
@@ -87,7 +87,7 @@ void run_ranks(const PreparedStep& prepared, const EquivalenceOptions& options, 
     std::unique_ptr<kernels::Backend> backend = kernels::make_cpu_backend();
     if (options.wrap) backend = options.wrap(std::move(backend), world.rank());
     RankExecutor rank({prepared.model, prepared.layout, *prepared.grid, *backend, world, world, options.seed,
-                       longest_attended(prepared.step), true});
+                       longest_attended(prepared.step), nullptr, true});
     body(rank, world);
   });
 }
