@@ -94,7 +94,9 @@ using ElementwisePass = kernels::Pass;
 
 class ElementwiseModel {
  public:
-  explicit ElementwiseModel(const Profile& profile);
+  // `from_memory`: operands are never found in a cache, as in a training step, whose other ops have passed
+  // through it since.
+  explicit ElementwiseModel(const Profile& profile, bool from_memory = false);
   ~ElementwiseModel();
   ElementwiseModel(ElementwiseModel&&) noexcept;
   ElementwiseModel& operator=(ElementwiseModel&&) noexcept;

@@ -45,7 +45,7 @@ struct ElementwiseModel::Fit {
   std::array<std::array<Row, kernels::kElementwise.size()>, 2> rows;  // by pass
 };
 
-ElementwiseModel::ElementwiseModel(const Profile& profile) : fit_(std::make_unique<Fit>()) {
+ElementwiseModel::ElementwiseModel(const Profile& profile, bool from_memory) : fit_(std::make_unique<Fit>()) {
   const std::string where = profile.origin() + ": tables.elementwise";
   const nlohmann::json& table = profile.table("elementwise");
   fit_->profile = profile.name();
@@ -64,6 +64,9 @@ ElementwiseModel::ElementwiseModel(const Profile& profile) : fit_(std::make_uniq
                                           validity_of(node, "bytes", here)};
     }
   }
+  if (!from_memory) return;
+  for (auto& pass : fit_->rows)
+    for (Row& row : pass) row.parameters.cache_MB = 0;
 }
 
 ElementwiseModel::~ElementwiseModel() = default;

@@ -27,7 +27,7 @@ struct DeviceFacts {
   double launch_seconds = 0;            // floor of every kernel
   double framework_seconds_per_op = 0;  // host time of an op that shows when the GPU would run dry
   double reserve_bytes = 0;             // memory the framework, CUDA context and NCCL hold
-  double element_bytes = 2;             // of an activation or a weight: bf16; 4 where a device computes in fp32
+  double element_bytes = 2;  // of an activation or a weight: bf16; 4 where a device computes in fp32
 };
 
 class Profile {

@@ -29,7 +29,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       attention_(profile, attention_heads(model, layout.tensor, 1), framework.attention_kernel),
       gemm_(profile, layout.precision),
       logits_gemm_(profile, Precision::bf16),
-      elementwise_(profile),
+      elementwise_(profile, framework.own_kernels),
       collectives_(profile, network),
       tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)

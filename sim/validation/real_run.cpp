@@ -65,6 +65,17 @@ std::vector<StepRecord> gather(const StepRecord& mine, kernels::Communicator& wo
   return all;
 }
 
+// The largest share of its time that a process was not on its core. Ranks that wait for each other stay on
+// theirs.
+double others_share(const std::vector<StepRecord>& ranks) {
+  double most = 0;
+  for (const StepRecord& rank : ranks) {
+    const auto wall = static_cast<double>(rank.end_ns - rank.begin_ns);
+    most = std::max(most, 1 - static_cast<double>(rank.cpu_ns) / std::max(wall, 1.0));
+  }
+  return most;
+}
+
 class RealRun {
  public:
   RealRun(const Study& study, const std::vector<RealRow>& rows, const RealRank& rank,
@@ -147,6 +158,7 @@ class RealRun {
     timed.step = static_cast<int>(s);
     timed.repetition = repetition;
     timed.stolen = after.all > before.all ? (after.stolen - before.stolen) / (after.all - before.all) : 0;
+    if (rank_.watchdog != nullptr) timed.stolen = std::max(timed.stolen, others_share(all));
     std::int64_t begin = all.front().begin_ns, end = all.front().end_ns;
     for (const StepRecord& of_rank : all) {
       begin = std::min(begin, of_rank.begin_ns);

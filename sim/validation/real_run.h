@@ -19,17 +19,17 @@ namespace equipoise {
 // The ranks that this process is part of, as one of them sees them.
 struct RealRank {
   kernels::Backend& backend;
-  kernels::Communicator& elements;  // of the backend's type and memory
-  kernels::Communicator& floats;    // f32 on the host
+  kernels::Communicator& elements;          // of the backend's type and memory
+  kernels::Communicator& floats;            // f32 on the host
   execution::Watchdog* watchdog = nullptr;  // of processes
 };
 
 struct RealRunOptions {
-  bool check = true;    // equivalence of every row's first step
+  bool check = true;     // equivalence of every row's first step
   bool warm_up = false;  // every row's first step is run once before anything is timed
-  int repetitions = 0;  // rounds over all steps that are timed
+  int repetitions = 0;   // rounds over all steps that are timed
   std::uint64_t seed = 7;
-  int threads = 1;  // of the reference, on rank 0
+  int threads = 1;   // of the reference, on rank 0
   std::string dump;  // folder for --dump; empty: none
   // Told on rank 0 after every round; the run ends where it returns false. Null: all rounds.
   std::function<void(const std::string&)> progress;
@@ -40,7 +40,8 @@ struct TimedStep {
   int step = 0;  // of the row
   int repetition = 0;
   double seconds = 0;  // from the first rank's begin to the last one's end
-  double stolen = 0;   // share of the machine's CPU time that others took meanwhile
+  double stolen =
+      0;  // share of the time that others had the processor: a hypervisor's guests, other processes
   std::vector<execution::StepRecord> ranks;
 };
 
