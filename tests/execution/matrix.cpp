@@ -1,6 +1,6 @@
 // The equivalence matrix by one command: every case is planned, run for real on ranks that are threads, and
 // held against its slices alone in float64.
-//   equivalence_matrix                            everything
+//   equivalence_matrix                            everything; --seed N: with other documents
 //   equivalence_matrix --sample SECONDS --seed N  first what covers every value of every axis, then more
 //   equivalence_matrix --group NAME               one group of cases
 //   equivalence_matrix --case JSON                one case, as a failure prints it
@@ -201,14 +201,14 @@ int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   std::string one, group;
   app.add_option("--sample", budget, "Seconds for a random part of it")->check(CLI::PositiveNumber);
-  app.add_option("--seed", seed, "Of the sample");
+  app.add_option("--seed", seed, "Of the documents and of the sample");
   app.add_option("--group", group, "One group of cases");
   app.add_option("--case", one, "One case, as a failure prints it");
   CLI11_PARSE(app, argc, argv);
   if (!one.empty()) return run_one(one);
 
   for (const int sign : {SIGALRM, SIGSEGV, SIGABRT}) signal(sign, give_up);
-  std::vector<MatrixCase> cases = equivalence_matrix();
+  std::vector<MatrixCase> cases = equivalence_matrix(seed);
   if (!group.empty()) std::erase_if(cases, [&](const MatrixCase& c) { return c.group != group; });
   const Clock::time_point start = Clock::now();
   Report report;

@@ -99,6 +99,7 @@ json MatrixCase::to_json() const {
                    {"zero", zero},     {"context_comm", form}, {"order", order}};
   parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
+  if (count_ends) parallel["count_embedding_and_head"] = true;
   const json batch = batch_of(*this);
   const std::int64_t tokens = kSteps * kWindow * batch["sequences_per_step"].get<std::int64_t>();
   const std::int64_t documents = kSteps * batch.value("documents_per_step", std::int64_t{1});
@@ -123,6 +124,7 @@ std::vector<std::string> MatrixCase::covers() const {
                                    std::string(tied ? "tied" : "untied") + pp,
                                    "normalizer " + normalizer,
                                    "order " + order};
+  if (count_ends) seen.push_back("counted ends" + pp);
   if (context > 1) {
     seen.push_back("policy " + policy + " by " + form);
     seen.push_back("sharding " + shard + " by " + form);
@@ -140,8 +142,9 @@ namespace {
 // Collects cases; each has documents of its own.
 class Matrix {
  public:
+  explicit Matrix(std::uint64_t seed) : seed_(seed) {}
   void add(MatrixCase c) {
-    c.seed = cases_.size();
+    c.seed = cases_.size() + kMostCases * seed_;
     if (c.schedule.empty()) c.schedule = packing_policy(c.policy).schedule;
     if (c.schedule.empty()) c.schedule = "1f1b";
     cases_.push_back(std::move(c));
@@ -158,6 +161,8 @@ class Matrix {
   [[nodiscard]] std::size_t size() const { return cases_.size(); }
 
  private:
+  static constexpr std::uint64_t kMostCases = 100'000;
+  std::uint64_t seed_;
   std::vector<MatrixCase> cases_;
 };
 
@@ -202,6 +207,7 @@ void add_schedules(Matrix& matrix) {
           c.context = matrix.size() % 3 == 0 ? 2 : 1;
           c.form = kForms[c.context == 1 ? 0 : matrix.size() / 3 % 3];
           c.tied = matrix.size() % 2 == 0;
+          c.count_ends = matrix.size() % 4 >= 2;
           matrix.add(c);
         }
 }
@@ -292,8 +298,8 @@ void add_losses(Matrix& matrix) {
 
 }  // namespace
 
-std::vector<MatrixCase> equivalence_matrix() {
-  Matrix matrix;
+std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
+  Matrix matrix(seed);
   add_packing(matrix);
   add_sharding(matrix);
   add_schedules(matrix);

@@ -23,6 +23,7 @@ struct MatrixCase {
   int keep = 1;
   bool strict_keep = false;
   bool tied = false;
+  bool count_ends = false;  // embedding and head count as layers where stages get theirs
   int kv_heads = 2;
   std::uint64_t seed = 0;  // of the documents, and of what no axis fixes
 
@@ -32,8 +33,8 @@ struct MatrixCase {
   [[nodiscard]] nlohmann::json to_json() const;
 };
 
-// Every case, group by group.
-std::vector<MatrixCase> equivalence_matrix();
+// Every case, group by group. The same cases with other documents for every seed.
+std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed = 0);
 
 inline constexpr int kContexts[] = {1, 2, 4};
 
