@@ -14,18 +14,29 @@ usage() {
 packages=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-dev doctest-dev libboost-graph-dev zlib1g-dev
   libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy)
 
+is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+install() {
+  echo "installing: $*" >&2
+  as_root apt-get update -qq >&2
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >&2
+}
+
 install_missing() {
   command -v dpkg-query >/dev/null || return 0 # another system: CMake names what is missing
   local missing=()
-  for package in "${packages[@]}" "$@"; do
-    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'install ok installed' || missing+=("$package")
-  done
-  [ ${#missing[@]} -eq 0 ] && return 0
-  echo "installing: ${missing[*]}" >&2
-  local as_root=()
-  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
-  "${as_root[@]}" apt-get update -qq >&2
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >&2
+  for package in "${packages[@]}" "$@"; do is_installed "$package" || missing+=("$package"); done
+  [ ${#missing[@]} -eq 0 ] || install "${missing[@]}"
+}
+
+# For tests that are skipped without it, as not every system has it.
+install_if_there() {
+  command -v dpkg-query >/dev/null || return 0
+  is_installed "$1" || install "$1" || echo "no $1 here: its tests are skipped" >&2
 }
 
 # build PRESET TARGET...: configures once, then builds; quiet unless it fails.
@@ -62,6 +73,7 @@ case "${1:-}" in
   test)
     preset=${2:-release}
     [ "$preset" = clang ] && install_missing clang || install_missing
+    install_if_there python3-torch
     build "$preset"
     ctest --preset "$preset" --parallel 2
     ;;
