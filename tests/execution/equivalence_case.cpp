@@ -19,7 +19,7 @@ nlohmann::json tiny_study(const nlohmann::json& parallel, const nlohmann::json& 
       {"model",
        {{"name", "tiny"},
         {"layers", 4},
-        {"hidden", 64},
+        {"hidden", 48},
         {"heads", 4},
         {"kv_heads", 2},
         {"head_dim", 16},
@@ -63,7 +63,7 @@ PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& optio
   const std::vector<Step>& steps = ready.planned.plan.steps;
   prepared.step = make_step(ready.models->costs, run.rule(simulated.shard), run.step_options(),
                             steps.at(options.step % steps.size()), DocumentLengths(inputs.trace.lengths),
-                            options.normalizer);
+                            options.normalizer, options.fold_tp);
   prepared.model = study.model;
   prepared.layout = ready.models->layout;
   prepared.grid = ready.models->grid;

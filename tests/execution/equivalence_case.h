@@ -23,6 +23,7 @@ struct EquivalenceOptions {
   std::size_t step = 0;  // of the plan, modulo its steps
   execution::LossNormalizer normalizer = execution::LossNormalizer::token;
   std::uint64_t seed = 7;  // of weights and tokens
+  bool fold_tp = true;     // the program has one task for a TP group, or one for each of its ranks
   ChangeStep change;
   WrapBackend wrap;
 };

@@ -35,6 +35,7 @@ double seconds_since(Clock::time_point start) {
 EquivalenceResult run_case(const json& repeats) {
   EquivalenceOptions options;
   options.step = repeats.value("step", std::size_t{0});
+  options.fold_tp = repeats.value("fold_tp", true);
   options.normalizer = static_cast<execution::LossNormalizer>(
       choice_of(repeats.value("normalizer", "token"), "normalizer", execution::kLossNormalizerNames));
   return run_equivalence(repeats.at("study"), options);
@@ -127,6 +128,7 @@ class Report {
     all.seconds = seconds;
     line("all", all);
     for (const auto& [reason, count] : reasons_) std::printf("refused %4d: %s\n", count, reason.c_str());
+    std::printf("worst: %s\n", worst_.second.c_str());
     std::printf("%s, limit %.0e\n", failures_ == 0 ? "all equal" : "DIFFERENT", execution::kLimitF32);
   }
 
@@ -135,6 +137,8 @@ class Report {
  private:
   void check(const MatrixCase& c, const execution::Equivalence& e, Tally& tally) {
     tally.worst = std::max({tally.worst, e.worst_error, e.loss_error});
+    if (e.worst_error > worst_.first)
+      worst_ = {e.worst_error, e.worst_tensor + ", in --case '" + current_case + "'"};
     if (e.holds() && e.tokens > 0) return;
     char text[200];
     std::snprintf(text, sizeof text, "%s: loss %.7f, expected %.7f; worst error %.1e in %s",
@@ -154,6 +158,7 @@ class Report {
   std::map<std::string, Tally> groups_;
   std::map<std::pair<std::string, int>, Tally> policies_;
   std::map<std::string, int> reasons_;
+  std::pair<double, std::string> worst_{};  // of all: error, and where
   int failures_ = 0;
 };
 

@@ -17,6 +17,8 @@ using nlohmann::json;
 constexpr std::int64_t kWindow = 128;
 constexpr std::int64_t kChunk = 48;  // divides no window, and no document but by chance
 constexpr int kSteps = 2;
+constexpr int kHeads = 4;  // of tiny_study's model
+constexpr int kMostRanks = 16;
 constexpr const char* kForms[] = {"all-gather", "ring", "ulysses"};
 constexpr const char* kRecompute[] = {"none", "selective", "full", "layers"};
 constexpr const char* kOrders[] = {"tp-cp-ep-dp-pp", "cp-tp-ep-dp-pp", "dp-cp-ep-tp-pp", "pp-tp-cp-ep-dp"};
@@ -88,7 +90,8 @@ json batch_of(const MatrixCase& c) {
   const int per_lane = std::max(2, c.pipeline);
   json batch = {{"context_window", kWindow}, {"sequences_per_step", per_lane * c.data}, {"steps", kSteps}};
   if (takes_documents(c)) batch["documents_per_step"] = (per_lane + 3) * c.data;
-  if (packing_policy(c.policy).pads_documents) batch["micro_batch_size"] = 2;
+  const bool wide = c.seed % 5 == 0 && !interleaves(c) && per_lane % 2 == 0;
+  if (wide || packing_policy(c.policy).pads_documents) batch["micro_batch_size"] = 2;
   return batch;
 }
 
@@ -107,8 +110,11 @@ json MatrixCase::to_json() const {
                           random_lengths(seed, takes_documents(*this) ? 1 : tokens, documents));
   study["model"]["tied_embeddings"] = tied;
   study["model"]["kv_heads"] = kv_heads;
-  if (interleaves(*this) && pipeline == 4) study["model"]["layers"] = 8;
-  return {{"study", study}, {"step", seed / 2 % 4}, {"normalizer", normalizer}};
+  if (interleaves(*this) && pipeline == 4)
+    study["model"]["layers"] = 8;
+  else if (pipeline > 1 && seed % 4 == 1)
+    study["model"]["layers"] = 5;  // one stage has more than the others
+  return {{"study", study}, {"step", seed / 2 % 4}, {"normalizer", normalizer}, {"fold_tp", seed % 3 == 0}};
 }
 
 std::vector<std::string> MatrixCase::covers() const {
@@ -120,6 +126,7 @@ std::vector<std::string> MatrixCase::covers() const {
                                    "schedule " + schedule + pp,
                                    "recompute " + recompute + pp,
                                    "TP " + number(tensor) + " of " + number(kv_heads) + " KV heads",
+                                   "TP " + number(tensor) + cp + " by " + form,
                                    "DP " + number(data) + ", ZeRO " + number(zero),
                                    std::string(tied ? "tied" : "untied") + pp,
                                    "normalizer " + normalizer,
@@ -249,6 +256,10 @@ void add_layouts(Matrix& matrix) {
               c.tied = tied;
               c.recompute = recompute;
               c.pipeline = matrix.size() % 5 == 0 ? 2 : 1;
+              c.context = kContexts[matrix.size() % 3];
+              if (tensor * c.context * data * c.pipeline > kMostRanks) c.context = 1;
+              c.form = kForms[c.context == 1 ? 0 : matrix.size() / 3 % 3];
+              if (kHeads / tensor % c.context != 0) c.form = kForms[0];  // nothing for Ulysses to deal out
               matrix.add(c);
             }
 }

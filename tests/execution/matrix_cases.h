@@ -29,7 +29,7 @@ struct MatrixCase {
 
   // What a sample has seen once it has run this: "policy plain at CP 2" ...
   [[nodiscard]] std::vector<std::string> covers() const;
-  // {"study": {...}, "step": n, "normalizer": name}: all that repeats it.
+  // {"study": {...}, "step": n, "normalizer": name, "fold_tp": false}: all that repeats it.
   [[nodiscard]] nlohmann::json to_json() const;
 };
 
