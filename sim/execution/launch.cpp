@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <csignal>
 #include <cstdio>
@@ -12,6 +13,7 @@
 #include <exception>
 #include <filesystem>
 #include <system_error>
+#include <thread>
 
 #include "policies/base/error.h"
 #include "sim/execution/launch_command.h"
@@ -20,6 +22,9 @@
 
 namespace equipoise::execution {
 namespace {
+
+// In which mpirun ends all ranks when its parent, the supervisor, is gone.
+constexpr std::chrono::seconds kOrphansEnd{3};
 
 // Of the job's files; removed with all that is in it.
 class JobFolder {
@@ -34,7 +39,8 @@ class JobFolder {
     throw UserError(std::string("execute: no folder for the ranks' files in /dev/shm, TMPDIR or /tmp: ") +
                     std::strerror(errno));
   }
-  ~JobFolder() {
+  ~JobFolder() { remove(); }
+  void remove() const {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
@@ -81,6 +87,7 @@ int wait_for(pid_t supervisor, const sigset_t& signals) {
     if (ended == supervisor) {
       if (interrupted != 0) return 128 + interrupted;
       if (WIFEXITED(status)) return WEXITSTATUS(status);
+      std::this_thread::sleep_for(kOrphansEnd);
       std::fprintf(stderr, "error: the supervisor of the ranks died: %s\n", strsignal(WTERMSIG(status)));
       return kRankFailed;
     }
@@ -108,6 +115,7 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   host.folder = folder.path();
   const LaunchCommand command = launch_command(host, ranks, program, arguments);
 
+  std::signal(SIGCHLD, SIG_DFL);  // a shell may have had it ignored, and then nobody can be waited for
   std::fflush(nullptr);
   const pid_t caller = getpid();
   const pid_t supervisor = fork();
@@ -120,6 +128,7 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
   }
+  folder.remove();  // the caller may be gone
   _exit(status);
 }
 

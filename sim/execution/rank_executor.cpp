@@ -251,6 +251,7 @@ void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, R
   const MicroBatchRun& run = runs_[at(lane_)][at(scheduled.op.micro_batch)];
   const std::int64_t count = run.sequence_rows * setup_.model.hidden;
   hidden = rank_.elements(count);
+  begin_op(setup_.progress, OpName::pp_send);
   op.name = static_cast<std::int32_t>(OpName::pp_send);
   begin_op(setup_.progress, OpName::pp_send);
   op.begin_ns = now_ns();

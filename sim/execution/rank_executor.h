@@ -34,6 +34,7 @@ struct RankSetup {
   std::int64_t longest_slice = 1;  // of any step, and group of chunks: positions that can be rotated
   Progress* progress = nullptr;    // told of every op
   bool times_ops = true;           // waits for the device after every op
+  Progress* progress = nullptr;    // told of every op, if there is one
 };
 
 // What only whole-step checks need, gathered on rank 0 of the world; empty on the others.

@@ -105,13 +105,15 @@ std::optional<Finding> RankHealth::stuck() const {
     if (slot.pid == 0) return std::nullopt;
     const Seen& seen = seen_[static_cast<std::size_t>(i)];
     if (slot.left != 0 || slot.progress.waiting != 0) {
-      // Whoever waits goes on when the others do.
+      // It may only just have begun to wait, or be stopped, too.
       if (seen.same_op_seconds < kSuspiciousSeconds) return std::nullopt;
+      if (slot.left == 0 && seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;
       if (waiting == nullptr && slot.left == 0) waiting = &slot;
       if (slot.left == 0) shortest_wait = std::min(shortest_wait, seen.same_op_seconds);
       continue;
     }
     if (seen.same_op_seconds < limits_.same_op_seconds) return std::nullopt;
+    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // it does not compute: see silent()
     if (culprit == nullptr) culprit = &slot;
   }
   if (waiting == nullptr) return std::nullopt;

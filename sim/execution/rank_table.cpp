@@ -95,11 +95,11 @@ void join(RankSlot& slot, int rank) {
   slot.pid = static_cast<std::int32_t>(getpid());  // last: whoever sees it sees the rest
 }
 
-bool claim(RankFault& fault, std::string_view text, int culprit_pid) {
+bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid) {
   std::int32_t nobody = 0;
   if (!fault.claimed.compare_exchange_strong(nobody, 1)) return false;
   fault.culprit = culprit_pid;
-  fault.teller = static_cast<std::int32_t>(getpid());
+  fault.teller = teller_pid;
   fault.text.set(text);
   fault.told = 1;
   return true;

@@ -54,7 +54,7 @@ struct alignas(128) RankFault {
   std::atomic<std::int32_t> claimed;
   std::atomic<std::int32_t> told;     // the text is complete
   std::atomic<std::int32_t> culprit;  // pid, or 0
-  std::atomic<std::int32_t> teller;   // pid of who claimed it
+  std::atomic<std::int32_t> teller;   // pid of the rank that claimed it, or 0
   SharedText<512> text;
 };
 
@@ -85,7 +85,7 @@ class RankTable {
 
 void join(RankSlot& slot, int rank);
 // False where another was first.
-bool claim(RankFault& fault, std::string_view text, int culprit_pid);
+bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid);
 // "rank 3 (pid 4711)".
 std::string name_of(const RankSlot& slot);
 // ", in attention of step 2 of wlb", as far as it is known.

@@ -195,7 +195,7 @@ void Supervisor::look() {
   if (interrupts_ > 0) return;
   if (table_.fault().claimed != 0) return trouble();
   if (const auto found = health_.look(-1, elapsed)) {
-    claim(table_.fault(), found->text, found->culprit_pid);
+    claim(table_.fault(), found->text, found->culprit_pid, 0);
     return trouble();
   }
   look_at_launcher(elapsed);
@@ -216,7 +216,7 @@ void Supervisor::look_at_launcher(double elapsed_seconds) {
   }
   stopped_seconds_ = who.empty() ? 0 : stopped_seconds_ + std::min(elapsed_seconds, 1.0);
   if (stopped_seconds_ < supervision_.limits.silence_seconds) return;
-  claim(table_.fault(), who + " was stopped, before its first step", culprit);
+  claim(table_.fault(), who + " was stopped", culprit, 0);
   trouble();
 }
 
@@ -240,7 +240,7 @@ int Supervisor::finish(const LauncherNoise& noise) {
   if (interrupts_ > 0) return 128 + SIGTERM;
   std::string text = table_.fault().text.get();
   if (text.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
-      (WEXITSTATUS(status) == 0 || noise.rank_status()))
+      (WEXITSTATUS(status) == 0 || noise.rank_status() || noise.banners().empty()))
     return WEXITSTATUS(status);
   const auto& killed = noise.killed();
   if (!text.empty()) {

@@ -193,7 +193,7 @@ void Watchdog::terminated() {
 }
 
 void Watchdog::end(std::string_view text, int culprit_pid) {
-  if (claim(table_->fault(), text, culprit_pid) && !supervised_)
+  if (claim(table_->fault(), text, culprit_pid, getpid()) && !supervised_)
     std::fprintf(stderr, "error: %.*s\n", static_cast<int>(text.size()), text.data());
   std::fflush(stderr);
   kernels::end_mpi_job(kRankFailed);

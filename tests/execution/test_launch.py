@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""Kills, stops and starves random ranks at random times, under our own launch and under a plain mpirun.
+
+However a run ends: within 30 s, with one line that names the rank, and with no process and no file left. The program
+is in RANK_PROGRAM. `--rounds N` repeats the random cases, `--seed S` repeats a run. Exit status 77 (skipped) where
+mpirun is missing."""
+import argparse
+import concurrent.futures
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+
+PROGRAM = os.environ.get("RANK_PROGRAM", "")
+LIMIT_S = 30
+RANKS = 4
+SHARED_MEMORY = pathlib.Path("/dev/shm")
+
+
+def read_process(pid, name):
+    try:
+        return pathlib.Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def parent_of(pid):
+    return int(read_process(pid, "stat")[0].rsplit(")", 1)[1].split()[1])
+
+
+class Job:
+    """A run of the program in a folder for temporary files of its own."""
+
+    def __init__(self, launch, mode):
+        self.own_launch = launch == "own"
+        self.token = "token-" + uuid.uuid4().hex
+        self.scratch = tempfile.mkdtemp(prefix="launch.")
+        words = ["rank", *mode, self.token]
+        command = [PROGRAM, "launch", str(RANKS), *words[1:]] if self.own_launch else [
+            "mpirun", "-np", str(RANKS), "--oversubscribe", PROGRAM, *words]
+        environment = {**os.environ, "TMPDIR": self.scratch, "ASAN_OPTIONS": "detect_leaks=0"}
+        if not self.own_launch:
+            environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                            "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
+        self.output, self.errors, self.is_ready, self.names = [], [], threading.Event(), set()
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+        self.readers = [threading.Thread(target=self.read, args=pair) for pair in
+                        ((self.process.stdout, self.output), (self.process.stderr, self.errors))]
+        for reader in self.readers:
+            reader.start()
+
+    def read(self, stream, lines):
+        for line in stream:
+            lines.append(line.rstrip("\n"))
+            if line == "ready\n":
+                self.is_ready.set()
+
+    def processes(self):
+        return [int(p.name) for p in pathlib.Path("/proc").iterdir()
+                if p.name.isdigit() and self.token in read_process(p.name, "cmdline")]
+
+    def rank_pids(self):
+        """By rank; also learns what files of the job in shared memory are called."""
+        pids = {}
+        for pid in self.processes():
+            variables = dict(v.split("=", 1) for v in read_process(pid, "environ") if "=" in v)
+            if "OMPI_COMM_WORLD_RANK" in variables:
+                pids[int(variables["OMPI_COMM_WORLD_RANK"])] = pid
+                self.names.add(f".{int(variables['PMIX_NAMESPACE']):x}.")
+        return pids
+
+    def wait_for_ranks(self, ready=True):
+        if ready and not self.is_ready.wait(LIMIT_S):
+            raise AssertionError("the ranks do not start: " + "\n".join(self.errors))
+        until = time.monotonic() + LIMIT_S
+        while len(self.rank_pids()) < RANKS and time.monotonic() < until:
+            time.sleep(0.05)
+        return self.rank_pids()
+
+    def end(self):
+        """Exit status, and seconds from now."""
+        start = time.monotonic()
+        try:
+            status = self.process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            status = None
+        seconds = time.monotonic() - start
+        left = self.left_over()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        for reader in self.readers:
+            reader.join()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        assert status is not None, f"still there after {LIMIT_S} s\n" + self.text()
+        assert not left, f"left behind: {left}\n" + self.text()
+        return status, seconds
+
+    def left_over(self):
+        """What is still there three seconds after the end."""
+        self.names.add(f"equipoise.{self.process.pid}.")
+        until = time.monotonic() + 3
+        while True:
+            left = [f"process {pid}" for pid in self.processes()]
+            left += [str(p) for p in pathlib.Path(self.scratch).rglob("*")
+                     if not (p.is_dir() and p.name.startswith("ompi.") and not self.own_launch and not any(p.iterdir()))]
+            left += [str(p) for p in SHARED_MEMORY.iterdir() if any(name in p.name for name in self.names)]
+            if not left or time.monotonic() > until:
+                return left
+            time.sleep(0.1)
+
+    def text(self):
+        return "\n".join(["stdout:", *self.output, "stderr:", *self.errors])
+
+    def assert_named(self, rank, what, pid=None):
+        """One line names the rank; our own launch says it last and nothing else."""
+        name = f"error: rank {rank} (pid {pid or ''}"
+        lines = [line for line in self.errors if line.startswith("error: ")]
+        assert len(lines) == 1 and lines[0].startswith(name) and what in lines[0], (name, what, self.text())
+        if self.own_launch:
+            assert self.errors == lines, self.text()
+
+
+def check_status(job, status, expected=3):
+    # A plain mpirun gives its own status for a rank that a signal ended.
+    assert status == expected if job.own_launch else status != 0, (status, job.text())
+
+
+def kill_a_rank(launch, chance):
+    job = Job(launch, ["loop"])
+    pids = job.wait_for_ranks()
+    rank = chance.randrange(RANKS)
+    time.sleep(chance.random() * 2)
+    which = chance.choice([signal.SIGKILL, signal.SIGBUS])
+    os.kill(pids[rank], which)
+    status, _ = job.end()
+    check_status(job, status)
+    lines = [line for line in job.errors if line.startswith("error: ")]
+    assert len(lines) == 1 and f"rank {rank} (pid {pids[rank]}) died, in " in lines[0], job.text()
+    assert " of wlb" in lines[0] and " of step " in lines[0], job.text()
+    if job.own_launch:
+        assert job.errors[-1] == lines[0] and f"signal {int(which)} (" in lines[0], job.text()
+        assert which != signal.SIGKILL or "out of memory?" in lines[0], job.text()
+
+
+def stop_a_rank(launch, chance):
+    job = Job(launch, ["loop"])
+    pids = job.wait_for_ranks()
+    rank = chance.randrange(RANKS)
+    time.sleep(chance.random() * 2)
+    os.kill(pids[rank], signal.SIGSTOP)
+    status, seconds = job.end()
+    check_status(job, status)
+    assert seconds > 9, (seconds, job.text())  # not sooner: a machine may be slow
+    job.assert_named(rank, "was stopped: no sign of life for 1", pids[rank])
+
+
+def stop_a_rank_that_starts(launch, chance):
+    job = Job(launch, ["late"])
+    pids = job.wait_for_ranks(ready=False)
+    rank = chance.randrange(RANKS)
+    time.sleep(chance.random())
+    os.kill(pids[rank], signal.SIGSTOP)
+    status, _ = job.end()
+    check_status(job, status)
+    job.assert_named(rank, "was stopped", pids[rank])
+
+
+def stop_all_ranks(launch, chance):
+    job = Job(launch, ["loop"])
+    pids = job.wait_for_ranks()
+    for pid in chance.sample(list(pids.values()), RANKS):
+        os.kill(pid, signal.SIGSTOP)
+    status, _ = job.end()
+    check_status(job, status)
+    assert "was stopped" in job.errors[-1], job.text()
+
+
+def starve_a_rank(launch, chance):
+    rank = chance.randrange(RANKS)
+    job = Job(launch, ["memory", str(rank)])
+    status, _ = job.end()
+    check_status(job, status)
+    job.assert_named(rank, "ran out of memory, in attention of step 50 of wlb")
+
+
+def hang_a_rank(launch, chance):
+    rank = chance.randrange(RANKS)
+    job = Job(launch, ["hang", str(rank)])
+    status, _ = job.end()
+    check_status(job, status)
+    job.assert_named(rank, "hangs: the others wait")
+
+
+def kill_mpirun(launch, chance):
+    job = Job(launch, ["loop"])
+    pids = job.wait_for_ranks()
+    mpirun = parent_of(pids[0])
+    time.sleep(chance.random())
+    os.kill(mpirun, signal.SIGKILL)
+    status, _ = job.end()
+    check_status(job, status)
+    assert "mpirun died" in job.errors[-1], job.text()
+
+
+def stop_mpirun(launch, chance):
+    job = Job(launch, ["loop"])
+    pids = job.wait_for_ranks()
+    time.sleep(chance.random())
+    os.kill(parent_of(pids[0]), signal.SIGSTOP)
+    status, _ = job.end()
+    check_status(job, status)
+    assert "mpirun (pid" in job.errors[-1] and "was stopped" in job.errors[-1], job.text()
+
+
+def kill_the_supervisor(launch, chance):
+    job = Job(launch, ["loop"])
+    job.wait_for_ranks()
+    supervisor = next(pid for pid in job.processes() if parent_of(pid) == job.process.pid)
+    time.sleep(chance.random())
+    os.kill(supervisor, signal.SIGKILL)
+    status, _ = job.end()
+    check_status(job, status)
+    assert "the supervisor of the ranks died" in job.errors[-1], job.text()
+
+
+def kill_the_caller(launch, chance):
+    job = Job(launch, ["loop"])
+    job.wait_for_ranks()
+    time.sleep(chance.random())
+    job.process.kill()
+    job.process.wait()
+    time.sleep(2)  # its supervisor cleans up
+    job.end()
+
+
+def interrupt(launch, chance):
+    job = Job(launch, ["loop"])
+    job.wait_for_ranks()
+    time.sleep(chance.random())
+    which = chance.choice([signal.SIGINT, signal.SIGTERM])
+    job.process.send_signal(which)
+    status, seconds = job.end()
+    assert status == 128 + which and seconds < 10 and not job.errors, (status, seconds, job.text())
+
+
+def end_in_order(launch, _):
+    for status in (0, 1, 2):
+        job = Job(launch, [f"exit{status}"])
+        found, _ = job.end()
+        assert found == status and job.output == ["ready", "done"], (found, job.text())
+        assert not job.own_launch or not job.errors, job.text()
+
+
+def one_rank_ends(launch, chance):
+    job = Job(launch, ["user-error", str(chance.randrange(RANKS))])
+    status, _ = job.end()
+    assert status == 2 and "error: only this rank knows" in job.errors, (status, job.text())
+    assert not job.own_launch or len(job.errors) == 1, job.text()
+
+
+def without_mpirun():
+    done = subprocess.run([PROGRAM, "launch", "2", "loop", "token"], env={**os.environ, "PATH": "/nonexistent"},
+                          capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 2 and "openmpi-bin" in done.stderr and "--replay" in done.stderr, done
+
+
+EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
+ALWAYS = [("own", case) for case in (stop_all_ranks, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
+                                     kill_the_supervisor, kill_the_caller, interrupt,
+                                     one_rank_ends, end_in_order)] + [("plain", end_in_order), ("plain", one_rank_ends)]
+
+
+def run_case(launch, case, seed):
+    try:
+        case(launch, random.Random(seed))
+        return None
+    except (AssertionError, OSError, KeyError) as error:
+        return f"{case.__name__}, {launch} launch, seed {seed}: {type(error).__name__} {error}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--case", help="only this one")
+    options = parser.parse_args()
+    if shutil.which("mpirun") is None:
+        print("mpirun is missing")
+        return 77
+    without_mpirun()
+    cases = [(launch, case) for launch in ("own", "plain") for case in EITHER] * options.rounds + ALWAYS
+    cases = [(launch, case) for launch, case in cases if options.case in (None, case.__name__)]
+    print(f"{len(cases)} cases, --seed {options.seed}")
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:  # most of them wait
+        runs = [pool.submit(run_case, launch, case, options.seed + i) for i, (launch, case) in enumerate(cases)]
+        faults = [run.result() for run in runs if run.result()]
+    print("\n".join(faults) or "all well")
+    return 1 if faults else 0
+
+
+sys.exit(main())
