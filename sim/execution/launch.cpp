@@ -3,15 +3,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <climits>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <initializer_list>
 #include <system_error>
 #include <thread>
 
@@ -23,21 +26,30 @@
 namespace equipoise::execution {
 namespace {
 
+// What Open MPI takes, about twice: its book-keeping, and what ranks hand each other messages through.
+constexpr std::uintmax_t kFileBytes = 16 << 20;
+constexpr std::uintmax_t kSharedBytesOfRank = 8 << 20;
+
 // In which mpirun ends all ranks when its parent, the supervisor, is gone.
 constexpr std::chrono::seconds kOrphansEnd{3};
 
-// Of the job's files; removed with all that is in it.
+// A folder of the job's files, removed with all that is in it.
 class JobFolder {
  public:
-  JobFolder() {
-    const char* temporary = std::getenv("TMPDIR");
-    for (const char* base : {"/dev/shm", temporary, "/tmp"}) {
+  // In the first of these folders that has so much space.
+  JobFolder(std::initializer_list<const char*> bases, std::uintmax_t bytes) {
+    std::string tried;
+    for (const char* base : bases) {
       if (base == nullptr || *base == '\0') continue;
+      tried += (tried.empty() ? "" : ", ") + std::string(base);
+      std::error_code error;
+      const auto space = std::filesystem::space(base, error);
+      if (error || space.available < bytes) continue;
       path_ = std::string(base) + "/equipoise." + std::to_string(getpid()) + ".XXXXXX";
       if (mkdtemp(path_.data()) != nullptr) return;
     }
-    throw UserError(std::string("execute: no folder for the ranks' files in /dev/shm, TMPDIR or /tmp: ") +
-                    std::strerror(errno));
+    throw UserError("execute: files of the ranks need " + std::to_string(bytes >> 20) +
+                    " MiB in one of these, found less, or no right to write: " + tried);
   }
   ~JobFolder() { remove(); }
   void remove() const {
@@ -111,8 +123,13 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   LaunchHost host = this_host();
   const std::string program = own_program();
   const BlockedSignals signals;
-  const JobFolder folder;
-  host.folder = folder.path();
+  const char* temporary = std::getenv("TMPDIR");
+  const JobFolder files({temporary, "/tmp", "/dev/shm"}, kFileBytes);
+  // What lies on a disk would be written to it again and again.
+  const JobFolder memory({"/dev/shm", temporary, "/tmp"},
+                         static_cast<std::uintmax_t>(std::max(ranks, 1)) * kSharedBytesOfRank);
+  host.file_folder = files.path();
+  host.memory_folder = memory.path();
   const LaunchCommand command = launch_command(host, ranks, program, arguments);
 
   std::signal(SIGCHLD, SIG_DFL);  // a shell may have had it ignored, and then nobody can be waited for
@@ -128,7 +145,8 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
   }
-  folder.remove();  // the caller may be gone
+  files.remove();  // the caller may be gone
+  memory.remove();
   _exit(status);
 }
 

@@ -93,11 +93,12 @@ LaunchCommand launch_command(const LaunchHost& host, int ranks, const std::strin
   words.insert(words.end(), {"--bind-to", crowded ? "none" : "core", "--stdin", "none", program});
   words.insert(words.end(), arguments.begin(), arguments.end());
 
-  // One host: no network, no remote shell, no batch system; files in one folder, so that none stays behind.
+  // One host: no network, no remote shell, no batch system; files in folders of the job, so that none stays
+  // behind.
   command.variables = {{"OMPI_MCA_plm", "isolated"},
                        {"OMPI_MCA_btl", "vader,self"},
-                       {"OMPI_MCA_orte_tmpdir_base", host.folder},
-                       {"OMPI_MCA_btl_vader_backing_directory", host.folder}};
+                       {"OMPI_MCA_orte_tmpdir_base", host.file_folder},
+                       {"OMPI_MCA_btl_vader_backing_directory", host.memory_folder}};
   if (crowded) command.variables.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
   if (!host.reads_processes)
     command.variables.emplace_back("OMPI_MCA_btl_vader_single_copy_mechanism", "none");

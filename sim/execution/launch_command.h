@@ -13,10 +13,11 @@ struct LaunchHost {
   int cores = 1;         // that this process may use: not threads of a core, and not more than its quota
   bool root = false;
   bool reads_processes = true;  // memory of other processes: containers often forbid it
-  std::string folder;           // for files of the job, removed after it
+  std::string file_folder;      // for files of the job, and for memory that its ranks share
+  std::string memory_folder;
 };
 
-// The folder is the caller's to choose. Throws UserError where mpirun is missing.
+// The folders are the caller's to choose. Throws UserError where mpirun is missing.
 LaunchHost this_host();
 
 struct LaunchCommand {

@@ -21,6 +21,7 @@ bool is_banner_edge(std::string_view line) {
 bool is_log(std::string_view line) {
   constexpr std::array<std::string_view, 5> kLogs = {"ORTE_ERROR_LOG", "PMIX ERROR", "PMIX_ERROR",
                                                      "sent help message", "orte_base_help_aggregate"};
+  if (line.rfind("mpirun", 0) == 0 && contains(line, ": Forwarding signal ")) return true;
   if (line.empty() || line.front() != '[') return false;
   for (const std::string_view log : kLogs)
     if (contains(line, log)) return true;

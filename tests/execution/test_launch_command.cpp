@@ -15,7 +15,8 @@ LaunchHost four_cores() {
   LaunchHost host;
   host.launcher = "/usr/bin/mpirun";
   host.cores = 4;
-  host.folder = "/dev/shm/job";
+  host.file_folder = "/tmp/job";
+  host.memory_folder = "/dev/shm/job";
   return host;
 }
 
@@ -47,7 +48,7 @@ TEST_CASE("as many ranks as cores are bound to a core each, more share them and 
   CHECK(variable(crowded, "OMPI_MCA_mpi_yield_when_idle") == "1");
 }
 
-TEST_CASE("root and containers get what they need, and all files of a job are in its folder") {
+TEST_CASE("root and containers get what they need, and all files of a job are in its folders") {
   LaunchHost host = four_cores();
   CHECK(variable(launch_command(host, 2, "p", {}), "OMPI_MCA_btl_vader_single_copy_mechanism").empty());
   host.root = true;
@@ -55,7 +56,7 @@ TEST_CASE("root and containers get what they need, and all files of a job are in
   const LaunchCommand command = launch_command(host, 2, "p", {});
   CHECK(std::count(command.words.begin(), command.words.end(), "--allow-run-as-root") == 1);
   CHECK(variable(command, "OMPI_MCA_btl_vader_single_copy_mechanism") == "none");
-  CHECK(variable(command, "OMPI_MCA_orte_tmpdir_base") == "/dev/shm/job");
+  CHECK(variable(command, "OMPI_MCA_orte_tmpdir_base") == "/tmp/job");
   CHECK(variable(command, "OMPI_MCA_btl_vader_backing_directory") == "/dev/shm/job");
 }
 

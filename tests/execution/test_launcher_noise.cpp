@@ -31,6 +31,7 @@ TEST_CASE("of mpirun's stderr a user sees what ranks say, and neither banners no
       "[vm:19287] [[10153,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer in file x at line "
       "5",
       "[vm:1] 3 more processes have sent help message help-mpi-api.txt / mpi-abort",
+      "mpirun.openmpi: Forwarding signal 18 to job",
       "[vm:19479] Signal: Segmentation fault (11)",
       "--- a table of a rank ---",
       "",
