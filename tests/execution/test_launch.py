@@ -99,8 +99,7 @@ class Job:
             seconds, looked = seconds + min(now - looked, 1), now
         status = self.process.poll()
         left = self.left_over()
-        for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
+        self.clean_up()
         for reader in self.readers:
             reader.join()
         self.process.stdout.close()
@@ -109,6 +108,13 @@ class Job:
         assert status is not None, f"still there after {LIMIT_S} s\n" + self.text()
         assert not left, f"left behind: {left}\n" + self.text()
         return status, seconds
+
+    def clean_up(self):
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        for path in SHARED_MEMORY.iterdir():
+            if any(name in path.name for name in self.names):
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
     def left_over(self):
         """What is still there three seconds after the end."""
@@ -176,6 +182,17 @@ def stop_a_rank_that_starts(launch, chance):
     status, _ = job.end(stopped=[pids[rank]])
     check_status(job, status)
     job.assert_named(rank, "was stopped", pids[rank])
+
+
+def kill_a_rank_that_starts(launch, chance):
+    job = Job(launch, ["late"])
+    pids = job.wait_for_ranks(ready=False)
+    rank = chance.randrange(RANKS)
+    time.sleep(chance.random())
+    os.kill(pids[rank], signal.SIGKILL)
+    status, _ = job.end()
+    check_status(job, status)
+    assert job.errors == [f"error: rank {rank} died: signal 9 (Killed): out of memory?"], job.text()
 
 
 def stop_all_ranks(launch, chance):
@@ -275,9 +292,10 @@ def without_mpirun():
 
 
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
-ALWAYS = [("own", case) for case in (stop_all_ranks, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-                                     kill_the_supervisor, kill_the_caller, interrupt,
-                                     one_rank_ends, end_in_order)] + [("plain", end_in_order), ("plain", one_rank_ends)]
+ALWAYS = [("own", case) for case in
+          (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
+           kill_the_supervisor, kill_the_caller, interrupt, one_rank_ends, end_in_order)]
+ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 
 
 def run_case(launch, case, seed):
