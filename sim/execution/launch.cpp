@@ -64,12 +64,20 @@ class JobFolder {
   std::string path_;
 };
 
-// Signals are taken one by one with sigwait while it lives.
+// What nohup, or a shell for a job in the background, has had ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Signals are taken one by one with sigwait while it lives, other than those that are ignored.
 class BlockedSignals {
  public:
   BlockedSignals() {
     sigemptyset(&set_);
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&set_, signal);
+    std::signal(SIGCHLD, SIG_DFL);  // or nobody could be waited for
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
+      if (!is_ignored(signal)) sigaddset(&set_, signal);
     sigprocmask(SIG_BLOCK, &set_, &before_);
   }
   ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
@@ -132,7 +140,6 @@ int run_ranks(int ranks, const std::vector<std::string>& arguments, const Health
   host.memory_folder = memory.path();
   const LaunchCommand command = launch_command(host, ranks, program, arguments);
 
-  std::signal(SIGCHLD, SIG_DFL);  // a shell may have had it ignored, and then nobody can be waited for
   std::fflush(nullptr);
   const pid_t caller = getpid();
   const pid_t supervisor = fork();

@@ -35,10 +35,14 @@ def parent_of(pid):
     return int(read_process(pid, "stat")[0].rsplit(")", 1)[1].split()[1])
 
 
+def is_empty_folder(path):
+    return path.is_dir() and not any(path.iterdir())
+
+
 class Job:
     """A run of the program in a folder for temporary files of its own."""
 
-    def __init__(self, launch, mode):
+    def __init__(self, launch, mode, prepare=None):
         self.own_launch = launch == "own"
         self.token = "token-" + uuid.uuid4().hex
         self.scratch = tempfile.mkdtemp(prefix="launch.")
@@ -51,7 +55,8 @@ class Job:
                             "OMPI_MCA_mpi_yield_when_idle": "1", "OMP_NUM_THREADS": "1"}
         self.output, self.errors, self.is_ready, self.names = [], [], threading.Event(), set()
         self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+                                        preexec_fn=prepare)
         self.readers = [threading.Thread(target=self.read, args=pair) for pair in
                         ((self.process.stdout, self.output), (self.process.stderr, self.errors))]
         for reader in self.readers:
@@ -123,7 +128,7 @@ class Job:
         while True:
             left = [f"process {pid}" for pid in self.processes()]
             left += [str(p) for p in pathlib.Path(self.scratch).rglob("*")
-                     if not (p.is_dir() and p.name.startswith("ompi.") and not self.own_launch and not any(p.iterdir()))]
+                     if self.own_launch or not is_empty_folder(p)]  # a plain mpirun may leave one
             left += [str(p) for p in SHARED_MEMORY.iterdir() if any(name in p.name for name in self.names)]
             if not left or time.monotonic() > until:
                 return left
@@ -270,6 +275,17 @@ def interrupt(launch, chance):
     assert status == 128 + which and seconds < 10 and not job.errors, (status, seconds, job.text())
 
 
+def hang_up_under_nohup(launch, _):
+    job = Job(launch, ["loop"], prepare=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    job.wait_for_ranks()
+    job.process.send_signal(signal.SIGHUP)
+    time.sleep(2)
+    assert job.process.poll() is None, job.text()
+    job.process.send_signal(signal.SIGTERM)
+    status, _ = job.end()
+    assert status == 128 + signal.SIGTERM, (status, job.text())
+
+
 def end_in_order(launch, _):
     for status in (0, 1, 2):
         job = Job(launch, [f"exit{status}"])
@@ -294,7 +310,7 @@ def without_mpirun():
 EITHER = [kill_a_rank, stop_a_rank, starve_a_rank, hang_a_rank]
 ALWAYS = [("own", case) for case in
           (stop_all_ranks, kill_a_rank_that_starts, stop_a_rank_that_starts, kill_mpirun, stop_mpirun,
-           kill_the_supervisor, kill_the_caller, interrupt, one_rank_ends, end_in_order)]
+           kill_the_supervisor, kill_the_caller, interrupt, hang_up_under_nohup, one_rank_ends, end_in_order)]
 ALWAYS += [("plain", end_in_order), ("plain", one_rank_ends)]
 
 
