@@ -87,7 +87,7 @@ class LoneCalls {
   LoneCalls(Communicator& host, Communicator& data, kernels::Backend& backend, RandomPool& pool,
             const CollectivePoint& point, std::int64_t elements, double footprint)
       : host_(host), data_(data), backend_(backend), point_(point), elements_(elements) {
-    constexpr double kMostPairs = 16;
+    constexpr double kMostPairs = 64;
     const double pairs = footprint / (2.0 * static_cast<double>(point.bytes));
     for (int i = 0; i < static_cast<int>(std::clamp(pairs, 1.0, kMostPairs)); ++i)
       pairs_.push_back({pool.elements(elements), pool.elements(elements)});

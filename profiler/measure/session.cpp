@@ -48,7 +48,7 @@ constexpr std::size_t kRounds = 3;
 // Bytes of the buffer sets that a point's calls walk over: beyond the cache on a GPU; on a CPU beyond the
 // core's own caches, yet a small part of the last one, which other cores share and fill.
 constexpr double kGpuFootprint = 256e6;
-constexpr double kCpuFootprint = 8e6;
+constexpr double kCpuFootprint = 256e6;
 // Of a collective's calls: not everything that happens to one makes it slower.
 constexpr double kCollectiveQuantile = 0.5;
 constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace

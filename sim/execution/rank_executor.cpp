@@ -253,7 +253,6 @@ void RankExecutor::receive_input(const ScheduledOp& scheduled, Memory& hidden, R
   hidden = rank_.elements(count);
   begin_op(setup_.progress, OpName::pp_send);
   op.name = static_cast<std::int32_t>(OpName::pp_send);
-  begin_op(setup_.progress, OpName::pp_send);
   op.begin_ns = now_ns();
   if (count > 0)
     setup_.elements.receive(hidden.data(), count,

@@ -32,9 +32,8 @@ struct RankSetup {
   kernels::Communicator& floats;
   std::uint64_t seed = 0;
   std::int64_t longest_slice = 1;  // of any step, and group of chunks: positions that can be rotated
-  Progress* progress = nullptr;    // told of every op
-  bool times_ops = true;           // waits for the device after every op
   Progress* progress = nullptr;    // told of every op, if there is one
+  bool times_ops = true;           // waits for the device after every op
 };
 
 // What only whole-step checks need, gathered on rank 0 of the world; empty on the others.
