@@ -63,16 +63,13 @@ json policy_entry(const MatrixCase& c) {
   entry["remainder"] = kRemainderNames[c.seed / 3 % 3];
   entry["block"] = 16;
   const Policy& policy = packing_policy(c.policy);
-  const bool can_split = policy.hard_limit != nullptr;
-  if (can_split) entry["oversize"] = "split";
-  const bool by_rank = policy.derives == Derives::bucket_size || c.policy == "hybrid-cp" ||
-                       c.policy == "dynamic-cp" || c.policy == "flexsp";
-  if (by_rank)
+  const bool by_degree = c.policy == "hybrid-cp" || c.policy == "dynamic-cp" || c.policy == "flexsp";
+  if (policy.hard_limit != nullptr) entry["oversize"] = "split";
+  if (by_degree || policy.derives == Derives::bucket_size)
     entry["bucket_size"] = 72;
   else if (c.shard == "dacp")
     entry["bucket_size"] = 2 * kWindow / c.context;
-  if (c.policy == "hybrid-cp" || c.policy == "dynamic-cp" || c.policy == "flexsp")
-    entry["tokens_per_rank"] = 64;
+  if (by_degree) entry["tokens_per_rank"] = 64;
   if (c.policy == "chunkflow")
     entry.update({{"chunk_size", kChunk}, {"keep", c.keep}, {"strict_keep", c.strict_keep}});
   if (c.policy == "wlb" || c.policy == "varlen-solver")
