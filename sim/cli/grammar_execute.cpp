@@ -63,7 +63,8 @@ void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int&
   command->add_flag("--replay", options->replay, "All ranks on one device, one after the other");
   command
       ->add_option("--minutes", options->minutes,
-                   "Most minutes of profiling where the profile is of another device")
+                   "Most minutes of profiling where the profile is of another device; 0: take it as it is")
+      ->take_last()
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command->add_option(

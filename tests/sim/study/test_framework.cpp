@@ -46,7 +46,7 @@ json own_preset() {
 
 TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
   const std::vector<std::string> names = shipped_frameworks();
-  CHECK(names == std::vector<std::string>{"deepspeed", "fsdp", "megatron", "none", "torchtitan"});
+  CHECK(names == std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "none", "torchtitan"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const FrameworkPreset preset = FrameworkPreset::load(name);
