@@ -24,8 +24,9 @@ constexpr int kTerminated = 128 + SIGTERM;
 constexpr std::size_t kReserveBytes = 1 << 20;
 
 // --- SIGTERM: launchers send it to all ranks as soon as one has died. It wakes the thread, which says who.
-int wake_file = -1;
-volatile std::sig_atomic_t terminate_asked = 0;
+// Lock-free atomics: a handler may use them, and another thread may read.
+std::atomic<int> wake_file{-1};
+std::atomic<bool> terminate_asked{false};
 struct sigaction before {};
 
 void wake() {
@@ -35,14 +36,14 @@ void wake() {
 
 void on_terminate(int) {
   const int error = errno;
-  terminate_asked = 1;
+  terminate_asked = true;
   wake();
   errno = error;
 }
 
 void take_terminate() {
   wake_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  terminate_asked = 0;
+  terminate_asked = false;
   struct sigaction action {};
   action.sa_handler = on_terminate;
   action.sa_flags = SA_RESTART;
@@ -162,7 +163,7 @@ void Watchdog::watch() {
     wait_for_beat();
     if (stop_) return;
     own().beats.fetch_add(1);
-    if (terminate_asked != 0) terminated();
+    if (terminate_asked) terminated();
     const auto now = Clock::now();
     look(std::chrono::duration<double>(now - last).count());
     last = now;

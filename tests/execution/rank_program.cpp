@@ -39,7 +39,7 @@ void compute() {
 std::vector<std::unique_ptr<std::vector<char>>> hoard;
 
 [[noreturn]] void exhaust_memory() {
-#ifdef __SANITIZE_ADDRESS__
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   throw std::bad_alloc();  // its allocator ends the process instead
 #endif
   constexpr std::size_t kPiece = 8 << 20;
