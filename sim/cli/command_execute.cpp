@@ -64,15 +64,17 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
   if (!study.impossible.empty()) throw UserError(study.impossible);
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
+  execution::HealthLimits limits;
+  limits.same_op_seconds = options.op_timeout_seconds;
   RealRowOptions row_options{options.policy, options.steps, parse_normalizer(options.normalizer)};
   if (!options.dump.empty() && row_options.normalizer != execution::LossNormalizer::token)
     throw UserError("--dump: gradients of the token mean are written; leave out --loss-normalizer " +
                     options.normalizer);
-  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments);
+  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
 
   int status = 0;
   const StudyInputs inputs = load_inputs(study);
-  on_ranks(ranks, options.device, options.replay, [&](const RealRank& rank) {
+  on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
     const bool leads = rank.floats.rank() == 0;
     const std::vector<RealRow> rows = real_rows(study, inputs, row_options, rank.floats);
     RealRunOptions run;

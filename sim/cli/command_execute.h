@@ -19,8 +19,9 @@ struct ExecuteOptions {
   bool replay = false;  // one rank after the other on one device
   std::string normalizer = "token";
   std::uint64_t seed = 7;
-  std::string dump;  // folder; empty: none
-  std::string out;   // folder for execution.json
+  double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
+  std::string dump;                // folder; empty: none
+  std::string out;                 // folder for execution.json
   std::string format = "table";
   bool quiet = false;
 };

@@ -2,22 +2,19 @@
 
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <thread>
 
 #include "kernels/backend.h"
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
-#include "sim/cli/command_fit.h"
-#include "sim/cli/command_profile.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/own_profile.h"
 #include "sim/execution/launch.h"
 #include "sim/study/write_details.h"
 #include "sim/validation/compare_real.h"
@@ -64,49 +61,6 @@ int validate_log(const Study& study, const ValidateOptions& options, std::ostrea
   return conclude(validation, options, out, [](const std::filesystem::path&) {});
 }
 
-std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
-  for (const kernels::BackendKind& kind : kernels::kBackends) {
-    std::string reason;
-    if (kind.name == device)
-      if (auto backend = kind.make(reason)) return backend;
-  }
-  return nullptr;  // the ranks say why
-}
-
-bool covers(const Profile& profile, const kernels::Backend& backend) {
-  return profile.device().name == backend.describe().name;
-}
-
-// Measures this device, within the minutes allowed: kernels alone, then collectives between two ranks, as the
-// study has ranks to talk to each other. Returns the path of the fitted profile, in `folder`.
-std::string profile_here(const ValidateOptions& options, int ranks, const std::filesystem::path& folder,
-                         std::ostream& log) {
-  log << "the study's profile was measured on another device: measuring this one" << std::endl;
-  const bool talks = ranks > 1 && options.device == "cpu" && !execution::under_launcher();
-  FitCommandOptions fit;
-  ProfileOptions profile;
-  profile.session.device = options.device;
-  profile.session.minutes = options.minutes * (talks ? 0.7 : 1.0);
-  profile.session.out = (folder / "kernels.json").string();
-  profile.session.quiet = true;
-  const std::atomic<bool> stop{false};
-  std::ostringstream report;
-  if (run_profile(profile, report, log, stop) != 0)
-    throw UserError("validate: a kernel of this device gives wrong results");
-  fit.samples = {profile.session.out};
-  if (talks) {
-    fit.samples.push_back((folder / "collectives.json").string());
-    std::ostringstream minutes;
-    minutes << options.minutes * 0.3;
-    if (execution::run_ranks(2, {"profile", "--device", options.device, "--minutes", minutes.str(), "--quiet",
-                                 "--only", "collective", "--out", fit.samples.back()}) != 0)
-      throw UserError("validate: collectives between two ranks could not be measured");
-  }
-  fit.out = (folder / "profile.json").string();
-  fit_command(fit, report, report);
-  return fit.out;
-}
-
 // What the profile was not measured on is said, not hidden.
 std::string profile_note(const Profile& profile, const kernels::Backend& backend) {
   if (covers(profile, backend)) return {};
@@ -121,7 +75,7 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
   const std::filesystem::path folder =
       std::filesystem::temp_directory_path() / ("equipoise-profile-" + std::to_string(::getpid()));
   std::filesystem::create_directories(folder);
-  const std::string profile = profile_here(options, ranks, folder, log);
+  const std::string profile = profile_here(options.device, options.minutes, ranks, folder, log);
   ValidateOptions again = options;
   again.minutes = 0;
   again.set.push_back("cluster.profile=" + profile);
@@ -145,15 +99,17 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
   if (!options.measured.empty()) return validate_log(study, options, out);
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
+  execution::HealthLimits limits;
+  limits.same_op_seconds = options.op_timeout_seconds;
   if (options.minutes > 0 && !execution::under_launcher())
     if (const auto backend = backend_of(options.device);
         backend && !covers(Profile::load(study.cluster.profile), *backend))
       return validate_with_own_profile(options, arguments, ranks, out, log);
-  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments);
+  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
 
   int status = 0;
   const StudyInputs inputs = load_inputs(study);
-  on_ranks(ranks, options.device, options.replay, [&](const RealRank& rank) {
+  on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
     const bool leads = rank.floats.rank() == 0;
     const std::vector<RealRow> rows = real_rows(
         study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);

@@ -19,7 +19,8 @@ struct ValidateOptions {
   double minutes = 3;    // of profiling at most; 0: the study's profile as it is
   std::string measured;  // a log instead of a run
   std::uint64_t seed = 7;
-  std::string out;  // folder for validation.json, .txt, .svg and the timelines
+  double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
+  std::string out;                 // folder for validation.json, .txt, .svg and the timelines
   std::string format = "table";
   bool quiet = false;
 };

@@ -31,6 +31,12 @@ void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& 
                     "All ranks on one device, one after the other; the step is composed by the schedule");
   command->add_option("--loss-normalizer", options->normalizer, "token, sample, sum or stable")
       ->capture_default_str();
+  command
+      ->add_option(
+          "--op-timeout", options->op_timeout_seconds,
+          "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
+      ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Of weights and tokens")->capture_default_str();
   command->add_option("--dump", options->dump,
                       "Folder for the first step's weights, gradients and tokens (NumPy)");
@@ -70,6 +76,12 @@ void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int&
   command->add_option(
       "--measured", options->measured,
       "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
+  command
+      ->add_option(
+          "--op-timeout", options->op_timeout_seconds,
+          "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
+      ->check(CLI::Range(1.0, 1e9))
+      ->capture_default_str();
   command->add_option("--seed", options->seed, "Of weights and tokens")->capture_default_str();
   command->add_option("--out", options->out, "Folder for validation.json, .txt, .svg and timelines");
   command->add_option("--format", options->format, "table or json")->capture_default_str();

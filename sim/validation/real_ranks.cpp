@@ -82,13 +82,13 @@ bool needs_launcher(int ranks, bool turns) {
   return ranks > 1 && !turns && !execution::under_launcher();
 }
 
-void on_ranks(int ranks, const std::string& device, bool turns,
+void on_ranks(int ranks, const std::string& device, bool turns, const execution::HealthLimits& limits,
               const std::function<void(const RealRank&)>& body) {
   if (turns || !execution::under_launcher()) return as_threads(ranks, device, turns, body);
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: " + reason);
-  execution::Watchdog watchdog(*world);
+  execution::Watchdog watchdog(*world, {limits});
   try {
     as_process(ranks, device, *world, watchdog, body);
   } catch (const std::bad_alloc&) {

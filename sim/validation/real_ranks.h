@@ -12,7 +12,7 @@ namespace equipoise {
 // Calls `body` on every rank that lives in this process. `ranks`: how many the study has. Under a launcher
 // that started another number, and for a device that is not here: UserError. `turns`: as threads, one at a
 // time.
-void on_ranks(int ranks, const std::string& device, bool turns,
+void on_ranks(int ranks, const std::string& device, bool turns, const execution::HealthLimits& limits,
               const std::function<void(const RealRank&)>& body);
 
 // Whether the body runs in processes that are yet to be started.

@@ -1,0 +1,55 @@
+#include "sim/cli/own_profile.h"
+
+#include <atomic>
+#include <iostream>
+#include <sstream>
+
+#include "policies/base/error.h"
+#include "sim/cli/command_fit.h"
+#include "sim/cli/command_profile.h"
+#include "sim/execution/launch.h"
+
+namespace equipoise {
+
+std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    std::string reason;
+    if (kind.name == device)
+      if (auto backend = kind.make(reason)) return backend;
+  }
+  return nullptr;  // the ranks say why
+}
+
+bool covers(const Profile& profile, const kernels::Backend& backend) {
+  return profile.device().name == backend.describe().name;
+}
+
+std::string profile_here(const std::string& device, double minutes, int ranks,
+                         const std::filesystem::path& folder, std::ostream& log) {
+  log << "the study's profile was measured on another device: measuring this one" << std::endl;
+  const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
+  FitCommandOptions fit;
+  ProfileOptions profile;
+  profile.session.device = device;
+  profile.session.minutes = minutes * (talks ? 0.7 : 1.0);
+  profile.session.out = (folder / "kernels.json").string();
+  profile.session.quiet = true;
+  const std::atomic<bool> stop{false};
+  std::ostringstream report;
+  if (run_profile(profile, report, log, stop) != 0)
+    throw UserError("validate: a kernel of this device gives wrong results");
+  fit.samples = {profile.session.out};
+  if (talks) {
+    fit.samples.push_back((folder / "collectives.json").string());
+    std::ostringstream share;
+    share << minutes * 0.3;
+    if (execution::run_ranks(2, {"profile", "--device", device, "--minutes", share.str(), "--quiet", "--only",
+                                 "collective", "--out", fit.samples.back()}) != 0)
+      throw UserError("validate: collectives between two ranks could not be measured");
+  }
+  fit.out = (folder / "profile.json").string();
+  fit_command(fit, report, report);
+  return fit.out;
+}
+
+}  // namespace equipoise
