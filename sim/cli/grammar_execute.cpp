@@ -15,7 +15,7 @@ void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& 
   CLI::App* command = app.add_subcommand(
       "execute",
       "Run a study's plans for real, on ranks of this machine, and check them against every slice alone");
-  command->footer("Example: equipoise execute traces/studies/execute-cp2.json --steps 3");
+  command->footer("Example: equipoise execute traces/studies/execute-small.json --steps 3 --policy plain");
   const auto options = std::make_shared<ExecuteOptions>();
   command->add_option("file", options->file, "Study file (JSON)")->required();
   command->add_option("--set", options->set, "Override a key: parallel.context=2, policies.0.queues=3");
@@ -53,8 +53,8 @@ void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int&
       "validate",
       "Run a study for real and simulated, and compare both op by op; or compare a log of your own run");
   command->footer(
-      "Examples: equipoise validate traces/studies/execute-cp2.json --out report\n"
-      "          equipoise validate study.json --measured train.log");
+      "Example: equipoise validate traces/studies/execute-small.json --steps 5 --out report\n"
+      "         equipoise validate study.json --measured train.log");
   const auto options = std::make_shared<ValidateOptions>();
   command->add_option("file", options->file, "Study file (JSON)")->required();
   command->add_option("--set", options->set, "Override a key: parallel.context=2, policies.0.queues=3");

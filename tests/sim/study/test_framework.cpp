@@ -52,9 +52,9 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     const FrameworkPreset preset = FrameworkPreset::load(name);
     CHECK(preset.name == name);
     CHECK(!preset.summary.empty());
-    CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none"));
+    CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none" || name == "execution"));
     CHECK((preset.kernels == KernelTimes::borrowed) == (name == "deepspeed"));
-    CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none"));
+    CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none" && name != "execution"));
     CHECK(!preset.fitted_on(shipped("cpu")));
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));

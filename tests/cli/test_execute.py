@@ -1,0 +1,138 @@
+"""`equipoise execute` and `validate` as a user meets them: real ranks, JSON, exit codes, dumps, logs.
+
+EQUIPOISE names the program; ctest sets it. Without mpirun only what needs no processes is run.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.path.abspath(os.environ.get("EQUIPOISE", "build/release/bin/equipoise"))
+TORCH_CHECK = pathlib.Path(__file__).resolve().parent.parent / "execution" / "torch_check.py"
+TORCH_PYTHON = os.environ.get("TORCH_PYTHON", sys.executable)
+STUDY = {
+    "name": "tiny",
+    "trace": {"file": "lengths.txt"},
+    "model": {"name": "tiny", "layers": 2, "hidden": 32, "heads": 2, "kv_heads": 1, "head_dim": 16, "ffn": 48, "vocab": 67,
+              "gated_ffn": True, "tied_embeddings": False},
+    "cluster": {"profile": "cpu"},
+    "parallel": {"tensor": 1, "context": 2, "pipeline": 1, "data": 1},
+    "batch": {"context_window": 64, "sequences_per_step": 2, "micro_batch_size": 1, "steps": 3},
+    "policies": [{"name": "plain"}, {"name": "chunkflow", "chunk_size": 32, "keep": 1, "schedule": "state-aware-1f1b"}],
+    "baseline": "plain",
+}
+LENGTHS = [1, 30, 70, 5, 22, 64, 3, 90, 17, 41, 1, 8, 33, 100, 12, 64, 7, 55, 21, 9]
+needs_mpi = unittest.skipUnless(shutil.which("mpirun"), "no mpirun: Debian's openmpi-bin has it")
+
+
+def run(*arguments, cwd=None):
+    environment = dict(os.environ, NO_COLOR="1")
+    return subprocess.run(
+        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, env=environment, check=False
+    )
+
+
+class WithStudy(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.study = self.folder / "study.json"
+        self.study.write_text(json.dumps(STUDY))
+        (self.folder / "lengths.txt").write_text("".join(f"{n}\n" for n in LENGTHS))
+
+    def ok(self, *arguments):
+        done = run(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+
+class Execute(WithStudy):
+    def check_report(self, text, steps):
+        report = json.loads(text)
+        self.assertEqual(report["schema"], "equipoise.execution/1")
+        self.assertEqual([p["label"] for p in report["policies"]], ["plain", "chunkflow"])
+        for policy in report["policies"]:
+            self.assertIs(policy["equivalent"], True)
+            self.assertAlmostEqual(policy["loss"], policy["reference_loss"], places=4)
+            self.assertLess(policy["worst_error"], 1e-4)
+            self.assertGreater(policy["tokens"], 0)
+            self.assertEqual(len(policy["measured"]["step_seconds"]), steps)
+            biases = {row["normalizer"]: row["bias"] for row in policy["loss_normalizers"]}
+            self.assertEqual(set(biases), {"token", "sample", "sum", "stable", "micro-batch"})
+            self.assertEqual(biases["token"], 0)
+
+    @needs_mpi
+    def test_two_processes_run_every_plan_and_agree_with_the_reference(self):
+        self.check_report(self.ok("execute", self.study, "--steps", 2, "--format", "json"), 2)
+
+    def test_a_replay_runs_all_ranks_in_one_process(self):
+        layout = '{"tensor":2,"context":2,"pipeline":2,"data":2}'
+        study = ["--set", f"parallel={layout}", "--set", "cluster.gpus_per_node=16", "--set", "batch.sequences_per_step=8", "--set", "model.kv_heads=2", "--set", "trace.repeat=true"]
+        self.check_report(self.ok("execute", self.study, "--replay", "--format", "json", *study), 1)
+
+    def test_the_table_says_what_ran(self):
+        text = self.ok("execute", self.study, "--replay", "--policy", "plain", "--loss-normalizer", "stable")
+        self.assertIn("2 ranks, one after the other", text)
+        self.assertIn("Loss by normaliser", text)
+        self.assertNotIn("chunkflow", text)
+
+    def test_a_dump_is_what_pytorch_computes(self):
+        self.ok("execute", self.study, "--replay", "--repetitions", 0, "--dump", self.folder / "dump")
+        self.assertTrue((self.folder / "dump" / "plain" / "gradients" / "lm_head.weight.npy").exists())
+        done = subprocess.run([TORCH_PYTHON, TORCH_CHECK, self.folder / "dump"], capture_output=True, text=True, check=False)
+        if done.returncode == 77:
+            self.skipTest("no PyTorch")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_what_ranks_cannot_run_is_one_line(self):
+        for key, word in [("parallel.zero=3", "zero"), ("model.qkv_bias=true", "qkv_bias"), ("model.head_dim=24", "head dim")]:
+            done = run("execute", self.study, "--replay", "--set", key)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn(word, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        done = run("execute", self.study, "--replay", "--policy", "plan")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn('did you mean "plain"', done.stderr)
+
+    @needs_mpi
+    def test_an_error_that_all_ranks_see_is_told_once(self):
+        done = run("execute", self.study, "--policy", "nobody")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+
+
+class Validate(WithStudy):
+    @needs_mpi
+    def test_a_run_is_compared_op_by_op_and_written(self):
+        out = self.folder / "out"
+        done = run("validate", self.study, "--minutes", 0, "--steps", 2, "--repetitions", 1, "--format", "json", "--out", out)
+        self.assertIn(done.returncode, (0, 1), done.stderr)  # how near it is hangs on the machine
+        report = json.loads(done.stdout)
+        self.assertEqual(report["schema"], "equipoise.validation/1")
+        self.assertEqual(done.returncode == 0, report["passed"])
+        self.assertEqual(len(report["policies"]), 2)
+        self.assertLessEqual({"attention", "qkv_gemm", "cp_all_gather", "optimizer"}, {op["op"] for op in report["ops"]})
+        self.assertEqual(sorted(report["ranking"]["predicted"]), ["chunkflow", "plain"])
+        for name in ("validation.json", "validation.txt", "validation.svg", "timeline/plain.pftrace"):
+            self.assertTrue((out / name).exists(), name)
+
+    def test_a_log_is_compared_with_the_simulation(self):
+        log = self.folder / "log.csv"
+        simulated = json.loads(self.ok("study", self.study, "--format", "json"))
+        seconds = next(p for p in simulated["policies"] if p["label"] == "plain")["metrics"]["step_seconds"]
+        log.write_text("step,step_seconds\n" + "".join(f"{i},{seconds}\n" for i in range(3)))
+        done = run("validate", self.study, "--measured", log, "--set", 'policies=[{"name":"plain"}]', "--format", "json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        log.write_text("step,step_seconds\n" + "".join(f"{i},{2 * seconds}\n" for i in range(3)))
+        done = run("validate", self.study, "--measured", log, "--set", 'policies=[{"name":"plain"}]')
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
