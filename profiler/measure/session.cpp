@@ -45,10 +45,9 @@ struct Family {
 // that nothing disturbed (of collectives another: sample_file.cpp).
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
-// Bytes of the buffer sets that a point's calls walk over: beyond the cache on a GPU; on a CPU beyond the
-// core's own caches, yet a small part of the last one, which other cores share and fill.
-constexpr double kGpuFootprint = 256e6;
-constexpr double kCpuFootprint = 256e6;
+// Bytes of the buffer sets that a point's calls walk over: beyond every cache, as in a training step, where
+// all other layers pass between two uses of an activation.
+constexpr double kFootprint = 256e6;
 // Of a collective's calls: not everything that happens to one makes it slower.
 constexpr double kCollectiveQuantile = 0.5;
 constexpr double kLongestWait = 0.5;  // seconds a visit may wait for the core's usual pace
@@ -307,7 +306,7 @@ class Session {
   std::string failure_to_measure(const Point& point, Measurement& measured) {
     std::string reason;
     try {
-      const Workload workload = make_workload(*backend_, pool_, point, gpu_ ? kGpuFootprint : kCpuFootprint);
+      const Workload workload = make_workload(*backend_, pool_, point, kFootprint);
       be_patient();
       measured = measure_call(
           time_batch_of(*backend_, workload), [this] { return backend_->pace(); }, ruler_);
@@ -343,7 +342,7 @@ class Session {
       ruler.answer_quantile = kCollectiveQuantile;
       const bool one_clock = !gpu_ && point.ranks <= context_.ranks_per_node;
       measured = measure_collective(*host, data != nullptr ? *data : *host, *backend_, pool_, point, ruler,
-                                    one_clock, kCpuFootprint);
+                                    one_clock, kFootprint);
     }
     world_->barrier();
     return member;
