@@ -175,6 +175,10 @@ void compare_row(const RealRow& row, const RealResult& result, Validation& valid
     else
       by_step[timed.step].push_back(&timed);
   }
+  if (policy.runs > 0 && policy.dropped_runs == policy.runs)
+    validation.notes.push_back(
+        row.label + ": all " + std::to_string(policy.runs) +
+        " runs were dropped, for others had the processor: measure on a quieter machine");
   const RankGrid& grid = row.ready.models->grid;
   for (const auto& [number, runs] : by_step) {
     const ExecutableStep& step = row.steps[at(number)];

@@ -71,7 +71,7 @@ void as_process(int ranks, const std::string& device, kernels::Communicator& wor
 
 // An error that all ranks see is told by rank 0, whose end ends all. If this rank alone has it, it speaks.
 [[noreturn]] void end_unless_rank_0_does(execution::Watchdog& watchdog, const UserError& error) {
-  std::this_thread::sleep_for(std::chrono::seconds(2));
+  std::this_thread::sleep_for(std::chrono::seconds(15));
   std::fprintf(stderr, "error: %s\n", error.what());
   watchdog.end_all(2);
 }
