@@ -214,67 +214,6 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
   }
 }
 
-// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all. Each expert's rows are
-// padded to the kernel's tile.
-void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
-  constexpr std::int64_t kTile = 128;
-  const MoeShape& moe = *model_.moe;
-  const std::int64_t local = moe.experts / layout_.expert;
-  const auto busiest =
-      static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
-  const std::int64_t each = (busiest + local - 1) / local;
-  const std::int64_t rows = local * ((each + kTile - 1) / kTile) * kTile;
-  const std::int64_t f = moe.expert_ffn / layout_.tensor;
-  const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
-  const std::int64_t h = model_.hidden;
-  const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    ops.push(gemm(OpName::expert_gemm, m, n, k, use));
-  };
-  if (backward) {
-    push(rows, f, h);
-    push(f, h, rows);
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(2 * up + f) * element_bytes_, use,
-                   ElementwisePass::backward));
-    push(rows, h, up);
-    push(h, up, rows);
-  } else {
-    push(rows, up, h);
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(up + f) * element_bytes_, use));
-    push(rows, h, f);
-  }
-}
-
-// Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Expert tensor parallelism
-// equals TP (Megatron's default): tokens travel sequence-parallel and are gathered over TP where they arrive.
-void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
-  const MoeShape& moe = *model_.moe;
-  const std::int64_t t = layout_.tensor;
-  const std::int64_t rows = (n + t - 1) / t;
-  const std::int64_t h = model_.hidden;
-  const auto exchange = [&] {
-    if (layout_.expert == 1) return;
-    Op op{OpName::ep_all_to_all, Stream::ep};
-    op.bytes = element_bytes_ * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
-    op.duration = to_picoseconds(
-        collectives_.seconds(Collective::all_to_all, op.bytes, grid_.shape(Axis::expert), use));
-    ops.push(op);
-  };
-  if (backward) {
-    ops.push(gemm(OpName::router, rows, h, moe.experts, use));
-    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
-  } else {
-    ops.push(gemm(OpName::router, rows, moe.experts, h, use));
-  }
-  exchange();
-  if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, n * moe.active, h, use));
-  push_experts(n * moe.active, backward, ops, use);
-  if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
-  exchange();
-  if (moe.shared_width() > 0) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
-}
-
 void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
                              RangeUse& use) const {
   before.clear();

@@ -2,10 +2,32 @@
 // much slower its kernels run in long training than alone. A study gets these from a preset (preset.h).
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace equipoise {
+
+// What hides the exchanges of expert parallelism.
+// none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
+// moe_shared_expert_overlap); deepep: nothing, but the exchange is DeepEP's, which forwards inside a node
+// while the network still carries; dualpipe: the forward of one micro-batch runs under the exchanges of
+// another's backward and the other way round (DualPipe, arXiv 2412.19437 section 3.2.1; Megatron-LM's
+// overlap_moe_expert_parallel_comm).
+enum class ExpertOverlap : std::uint8_t { none, shared_expert, deepep, dualpipe };
+inline constexpr std::string_view kExpertOverlapNames[] = {"none", "shared-expert", "deepep", "dualpipe"};
+constexpr std::string_view name_of(ExpertOverlap overlap) {
+  return kExpertOverlapNames[static_cast<std::size_t>(overlap)];
+}
+
+// What moves token copies to their experts and back.
+enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
+inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
+constexpr std::string_view name_of(ExpertDispatcher dispatcher) {
+  return kExpertDispatcherNames[static_cast<std::size_t>(dispatcher)];
+}
 
 // Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
 // no framework is meant: kernels run at their benchmark speed.
@@ -20,6 +42,11 @@ struct FrameworkOptions {
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
+  ExpertOverlap expert_overlap = ExpertOverlap::none;
+  // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
+  ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
+  int expert_nodes = 0;  // most nodes that a token's experts lie on; 0: any (node-limited routing)
+  double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
   // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
   std::optional<double> seconds_per_op;
   // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "sim/study/json_object.h"
 #include "traces/json_text.h"
@@ -42,6 +43,15 @@ void read_differences(JsonObject& object, FrameworkOptions& options) {
       object.number("elementwise_slowdown", options.elementwise_slowdown, 0.1, 100);
   options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
   options.expert_imbalance = object.number("expert_imbalance", options.expert_imbalance, 1, 1000);
+  const auto choice = [&]<class Enum>(const char* key, Enum value, std::span<const std::string_view> names) {
+    return static_cast<Enum>(object.choice(key, static_cast<std::size_t>(value), names));
+  };
+  options.expert_overlap = choice("expert_overlap", options.expert_overlap, kExpertOverlapNames);
+  // What hides nothing but is named after a dispatcher is that dispatcher.
+  if (options.expert_overlap == ExpertOverlap::deepep) options.expert_dispatcher = ExpertDispatcher::deepep;
+  options.expert_dispatcher = choice("expert_dispatcher", options.expert_dispatcher, kExpertDispatcherNames);
+  options.expert_nodes = static_cast<int>(object.integer("expert_nodes", options.expert_nodes, 0, 1 << 20));
+  options.dispatch_bytes = object.number("dispatch_bytes", options.dispatch_bytes, 0, 8);
 }
 
 }  // namespace
