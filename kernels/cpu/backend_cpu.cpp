@@ -55,8 +55,11 @@ class CpuBackend : public Backend {
 
   [[nodiscard]] DeviceDescription describe() const override {
     DeviceDescription description;
-    const std::string model = cpu_info("model name");
-    description.name = (model.empty() ? "CPU" : model) + " (" + kernels_.isa + ", one thread)";
+    // Under a hypervisor the name alone is that of several generations of cores.
+    const std::string model = cpu_info("model name"), family = cpu_info("cpu family"), number = cpu_info("model");
+    description.name = (model.empty() ? "CPU" : model) +
+                       (family.empty() ? "" : ", family " + family + " model " + number) + " (" + kernels_.isa +
+                       ", one thread)";
     description.libraries["isa"] = kernels_.isa;
     description.libraries["gemm"] = gemm_library();
     std::ifstream file("/proc/meminfo");

@@ -17,6 +17,7 @@
 #include "sim/cli/own_profile.h"
 #include "sim/execution/launch.h"
 #include "sim/study/write_details.h"
+#include "sim/validation/calibrate.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/compose.h"
 #include "sim/validation/figures.h"
@@ -113,6 +114,19 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     const bool leads = rank.floats.rank() == 0;
     const std::vector<RealRow> rows = real_rows(
         study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
+    CalibrationOptions calibrating;
+    calibrating.policy = options.policy;
+    calibrating.steps = options.calibration_steps;
+    calibrating.replay = options.replay;
+    calibrating.seed = options.seed;
+    if (leads && !options.quiet) calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
+    const Calibration calibration = calibrate(
+        [&](std::int64_t window) {
+          std::vector<std::string> set = options.set;
+          set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
+          return read_study(options.file, set);
+        },
+        study.batch.context_window, inputs.trace, rank, calibrating);
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
@@ -135,13 +149,15 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     }
     if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
       validation.notes.push_back(note);
-    compare_real(rows, results, validation);
+    const InStepTimes* times = calibration.times.empty() ? nullptr : &calibration.times;
+    validation.notes.insert(validation.notes.end(), calibration.notes.begin(), calibration.notes.end());
+    compare_real(rows, results, times, validation);
     if (options.replay) keep_kernels(validation);
     status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {
       std::filesystem::create_directories(folder / "timeline");
       for (std::size_t i = 0; i < rows.size(); ++i)
         write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
-                            results[i]);
+                            results[i], times);
     });
   });
   return status;

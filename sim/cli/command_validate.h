@@ -17,6 +17,7 @@ struct ValidateOptions {
   std::string device = "cpu";
   bool replay = false;
   double minutes = 3;    // of profiling at most; 0: the study's profile as it is
+  int calibration_steps = 4;  // of each plan on other documents, for how long ops take inside a step
   std::string measured;  // a log instead of a run
   std::uint64_t seed = 7;
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs

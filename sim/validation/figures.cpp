@@ -17,11 +17,12 @@ constexpr std::size_t kWorstShown = 5;
 // Collects single errors; `at` is how the caller finds one again.
 class ErrorSum {
  public:
-  void add(double predicted, double measured, std::size_t at) {
+  void add(double predicted, double measured, std::size_t at, double alone = 0) {
     const double error = predicted / measured - 1;
     ++errors_.count;
     errors_.predicted_seconds += predicted;
     errors_.measured_seconds += measured;
+    errors_.alone_seconds += alone;
     abs_ += std::abs(error);
     signed_ += error;
     if (errors_.count == 1 || std::abs(error) > std::abs(errors_.worst)) {
@@ -58,7 +59,7 @@ PolicyFigures policy_figures(const PolicyPairs& pairs, double limit) {
     const double measured = median(step.measured_seconds);
     if (!is_time(measured)) continue;
     const std::optional<double> own = median_noise(step.measured_seconds);
-    errors.add(step.predicted_seconds, measured, figures.steps.size());
+    errors.add(step.predicted_seconds, measured, figures.steps.size(), step.alone_seconds);
     figures.steps.push_back({step.step, step.predicted_seconds, measured, own, step.measured_seconds.size()});
     noise += own.value_or(0);
     repeated = repeated || own;
@@ -118,7 +119,7 @@ std::vector<OpFigures> op_figures(const std::vector<OpPair>& ops, double limit, 
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const double measured = median(ops[i].measured_seconds);
     if (is_time(measured))
-      sums[ops[i].op].add(ops[i].predicted_seconds, measured, i);
+      sums[ops[i].op].add(ops[i].predicted_seconds, measured, i, ops[i].alone_seconds);
     else
       ++unmeasured;
   }

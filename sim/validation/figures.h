@@ -22,11 +22,15 @@ struct Errors {
   std::int64_t count = 0;
   double predicted_seconds = 0, measured_seconds = 0;  // sums
   double mean_abs = 0, mean = 0;                       // of single errors, unweighted
+  double alone_seconds = 0;  // sum of what the profile alone says; 0: predicted_seconds is that
   double worst = 0;                                    // the single error farthest from 0, signed
   std::size_t worst_at = 0;                            // which of them
 
   // By time.
   [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
+  [[nodiscard]] std::optional<double> error_alone() const {
+    return alone_seconds > 0 ? std::optional(alone_seconds / measured_seconds - 1) : std::nullopt;
+  }
 };
 
 struct StepFigures {

@@ -13,6 +13,7 @@ struct StepPair {
   double predicted_seconds = 0;
   std::vector<double> measured_seconds;  // one a repetition that was kept; empty: not measured
   std::int64_t tokens = 0;               // 0: unknown
+  double alone_seconds = 0;  // predicted from the profile alone; 0: predicted_seconds is that
 };
 
 struct PolicyPairs {
@@ -33,6 +34,7 @@ struct OpPair {
   int rank = -1;
   double predicted_seconds = 0;
   std::vector<double> measured_seconds;  // repetitions
+  double alone_seconds = 0;              // as a step's
 };
 
 // Largest errors that pass, as shares of the measured time.

@@ -47,6 +47,7 @@ ordered_json policy_json(const PolicyFigures& p) {
           {"predicted_seconds", number(p.predicted_seconds)},
           {"measured_seconds", number(p.measured_seconds)},
           {"error", number(p.errors.error())},
+          {"error_of_profile_alone", number(p.errors.error_alone())},
           {"noise_seconds", number(p.noise_seconds)},
           {"within_limit", p.within_limit},
           {"mean_abs_step_error", number(p.errors.mean_abs)},
@@ -65,6 +66,7 @@ ordered_json op_json(const OpFigures& op) {
           {"worst", number(op.errors.worst)},
           {"worst_at", place_json(op.worst)},
           {"error", number(op.errors.error())},
+          {"error_of_profile_alone", number(op.errors.error_alone())},
           {"predicted_seconds", number(op.errors.predicted_seconds)},
           {"measured_seconds", number(op.errors.measured_seconds)},
           {"within_limit", op.within_limit}};

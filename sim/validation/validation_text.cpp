@@ -20,14 +20,18 @@ std::string mark(bool within_limit) {
   return within_limit ? "" : "  BEYOND";
 }
 
+std::string alone(const Errors& errors) {
+  return errors.error_alone() ? percent(*errors.error_alone()) : "-";
+}
+
 std::string steps_table(const ValidationFigures& figures) {
-  TextTable table({"policy", "steps", "simulated", "measured", "noise +-", "error", "mean |step error|",
-                   "worst step", "runs dropped"});
+  TextTable table({"policy", "steps", "simulated", "measured", "noise +-", "error", "profile alone",
+                   "mean |step error|", "worst step", "runs dropped"});
   for (const PolicyFigures& p : figures.policies)
     table.add({p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
                time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
-               percent(p.errors.error()) + mark(p.within_limit), percent(p.errors.mean_abs).substr(1),
-               percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
+               percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
+               percent(p.errors.mean_abs).substr(1), percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
                std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
   return table.text();
 }
@@ -45,13 +49,13 @@ std::string place_text(const OpPair& op) {
 }
 
 std::string ops_table(const ValidationFigures& figures) {
-  TextTable table({"op", "count", "simulated", "measured", "error by time", "mean |error|", "mean error",
-                   "worst", "where"});
-  table.align_left(8);
+  TextTable table({"op", "count", "simulated", "measured", "error by time", "profile alone",
+                   "mean |error|", "mean error", "worst", "where"});
+  table.align_left(9);
   for (const OpFigures& op : figures.ops)
     table.add({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
                time_text(op.errors.measured_seconds), percent(op.errors.error()) + mark(op.within_limit),
-               percent(op.errors.mean_abs).substr(1), percent(op.errors.mean), percent(op.errors.worst),
+               alone(op.errors), percent(op.errors.mean_abs).substr(1), percent(op.errors.mean), percent(op.errors.worst),
                place_text(op.worst)});
   return table.text();
 }
