@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Two commands on a fresh Debian or Ubuntu machine; each does all its own set-up:
+# For a fresh Debian or Ubuntu machine; each does all its own set-up:
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
+#   ./run.sh papers [--paper NAME] [--out FILE.md]               the four papers' tables and figures beside ours
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,4s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -69,6 +70,12 @@ case "${1:-}" in
     out=out/$(basename "$study" .json)
     build/release/bin/equipoise study "$study" --out "$out" "$@"
     echo "results: $out/summary.json, steps.csv, plan.json" >&2
+    ;;
+  papers)
+    shift
+    install_missing
+    build release equipoise
+    PYTHONPATH=sim/python python3 -m papers "$@"
     ;;
   test)
     preset=${2:-release}

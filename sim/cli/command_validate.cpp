@@ -120,13 +120,14 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     calibrating.replay = options.replay;
     calibrating.seed = options.seed;
     if (leads && !options.quiet) calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
-    const Calibration calibration = calibrate(
+    Calibration calibration(
         [&](std::int64_t window) {
           std::vector<std::string> set = options.set;
           set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
           return read_study(options.file, set);
         },
         study.batch.context_window, inputs.trace, rank, calibrating);
+    calibration.run();
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
@@ -134,6 +135,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     run.seed = options.seed;
     if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
     std::vector<RealResult> results = run_real(study, rows, rank, run);
+    calibration.run();
     if (!leads) return;
     Validation validation;
     validation.study = study.name;
@@ -149,8 +151,9 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     }
     if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
       validation.notes.push_back(note);
-    const InStepTimes* times = calibration.times.empty() ? nullptr : &calibration.times;
-    validation.notes.insert(validation.notes.end(), calibration.notes.begin(), calibration.notes.end());
+    const InStepTimes in_step = calibration.times();
+    const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
+    for (const std::string& note : calibration.notes()) validation.notes.push_back(note);
     compare_real(rows, results, times, validation);
     if (options.replay) keep_kernels(validation);
     status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {

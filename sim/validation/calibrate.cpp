@@ -1,6 +1,7 @@
 #include "sim/validation/calibrate.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "policies/base/error.h"
 #include "sim/validation/compare_real.h"
@@ -29,52 +30,72 @@ StudyInputs other_documents(Study& study, const Trace& trace) {
   return {Profile::load(study.cluster.profile), std::move(reversed), std::move(documents), {}};
 }
 
-void run_window(const StudyOfWindow& study_of, std::int64_t window, const Trace& trace, const RealRank& rank,
-                const CalibrationOptions& options, Validation& found) {
-  Study study = study_of(window);
-  use_own_ranks(study);
-  study.steps = std::min<std::int64_t>(study.steps, options.steps + 1);  // one more: a policy may carry
-  const StudyInputs inputs = other_documents(study, trace);
-  if (study.policies.empty()) return;
-  const std::vector<RealRow> rows = real_rows(
-      study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
-  RealRunOptions run;
-  run.check = false;
-  run.warm_up = true;
-  run.repetitions = 1;
-  run.seed = options.seed;
-  std::vector<RealResult> results = run_real(study, rows, rank, run);
-  if (rank.floats.rank() != 0) return;
-  if (options.replay)
-    for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
-  compare_real(rows, results, nullptr, found);
-}
-
 }  // namespace
 
-Calibration calibrate(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
-                      const RealRank& rank, const CalibrationOptions& options) {
-  Calibration calibration;
-  if (options.steps == 0) return calibration;
-  Validation found;
-  std::string windows;
+Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
+                         const RealRank& rank, CalibrationOptions options)
+    : rank_(rank), options_(std::move(options)) {
+  if (options_.steps == 0) return;
   for (const double by : kWindows) {
-    const std::int64_t window = window_of_share(context_window, by);
-    if (options.progress) options.progress("calibration: windows of " + std::to_string(window));
+    const std::int64_t tokens = window_of_share(context_window, by);
     try {
-      run_window(study_of, window, trace, rank, options, found);
-      windows += (windows.empty() ? "" : " and ") + std::to_string(window);
+      Study study = study_of(tokens);
+      use_own_ranks(study);
+      study.steps = std::min<std::int64_t>(study.steps, options_.steps + 1);  // one more: a policy may carry
+      StudyInputs inputs = other_documents(study, trace);
+      if (study.policies.empty()) continue;
+      auto window = std::make_unique<Window>(Window{tokens, std::move(study), std::move(inputs), {}, {}});
+      window->rows = real_rows(window->study, window->inputs,
+                               {options_.policy, options_.steps, execution::LossNormalizer::token},
+                               rank.floats);
+      windows_.push_back(std::move(window));
     } catch (const UserError& e) {
-      calibration.notes.push_back("no calibration in windows of " + std::to_string(window) + ": " + e.what());
+      left_out_.push_back("no calibration in windows of " + std::to_string(tokens) + ": " + e.what());
     }
   }
-  if (options.replay) keep_kernels(found);
-  calibration.times = InStepTimes(found.ops);
-  if (!calibration.times.empty())
-    calibration.notes.push_back(
-        "simulated: the profile's times, changed as kinds of ops did inside steps of other documents in windows of " +
-        windows + " (fitted there, predicted here); \"profile alone\" is without that");
-  return calibration;
+}
+
+void Calibration::run() {
+  for (const auto& window : windows_) {
+    if (options_.progress)
+      options_.progress("calibration: windows of " + std::to_string(window->tokens) + " tokens");
+    RealRunOptions run;
+    run.check = false;
+    run.warm_up = true;
+    run.repetitions = 1;
+    run.seed = options_.seed;
+    std::vector<RealResult> results = run_real(window->study, window->rows, rank_, run);
+    if (rank_.floats.rank() != 0) continue;
+    if (options_.replay)
+      for (std::size_t i = 0; i < results.size(); ++i) compose_steps(window->rows[i], results[i]);
+    if (runs_ == 0) {
+      window->results = std::move(results);
+      continue;
+    }
+    for (std::size_t i = 0; i < results.size(); ++i)
+      std::move(results[i].timed.begin(), results[i].timed.end(),
+                std::back_inserter(window->results[i].timed));
+  }
+  ++runs_;
+}
+
+InStepTimes Calibration::times() const {
+  Validation found;
+  if (runs_ > 0)
+    for (const auto& window : windows_) compare_real(window->rows, window->results, nullptr, found);
+  if (options_.replay) keep_kernels(found);
+  return InStepTimes(found.ops);
+}
+
+std::vector<std::string> Calibration::notes() const {
+  std::vector<std::string> notes = left_out_;
+  std::string windows;
+  for (const auto& window : windows_)
+    windows.append(windows.empty() ? "" : " and ").append(std::to_string(window->tokens));
+  if (!windows.empty())
+    notes.push_back("simulated: the profile's times, changed as kinds of ops did inside steps of other documents in "
+                    "windows of " + windows + " (fitted there, predicted here); \"profile alone\" is without that");
+  return notes;
 }
 
 }  // namespace equipoise

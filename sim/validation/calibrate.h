@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -19,17 +20,38 @@ struct CalibrationOptions {
   std::function<void(const std::string&)> progress;
 };
 
-struct Calibration {
-  InStepTimes times;
-  std::vector<std::string> notes;  // on what it was done, and what could not be
-};
-
 // The study with this context window. May throw UserError: such a window is left out.
 using StudyOfWindow = std::function<Study(std::int64_t context_window)>;
 
-// All ranks call it; only rank 0 gets times. `trace`: that of the study, whose documents are taken from its
-// end on.
-Calibration calibrate(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
-                      const RealRank& rank, const CalibrationOptions& options);
+// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run once before
+// what is validated and once after it.
+class Calibration {
+ public:
+  // `trace`: that of the study, whose documents are taken from its end on.
+  Calibration(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
+              const RealRank& rank, CalibrationOptions options);
+
+  void run();  // the steps, once
+
+  // On rank 0: of all runs so far; no times where nothing was run.
+  [[nodiscard]] InStepTimes times() const;
+  // On what it was done, and what could not be.
+  [[nodiscard]] std::vector<std::string> notes() const;
+
+ private:
+  struct Window {
+    std::int64_t tokens = 0;
+    Study study;
+    StudyInputs inputs;
+    std::vector<RealRow> rows;
+    std::vector<RealResult> results;
+  };
+
+  const RealRank& rank_;
+  CalibrationOptions options_;
+  std::vector<std::unique_ptr<Window>> windows_;  // rows refer to their window's study
+  std::vector<std::string> left_out_;
+  int runs_ = 0;
+};
 
 }  // namespace equipoise

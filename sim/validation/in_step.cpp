@@ -1,7 +1,5 @@
 #include "sim/validation/in_step.h"
 
-#include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "sim/validation/noise.h"
@@ -10,27 +8,21 @@
 namespace equipoise {
 namespace {
 
-constexpr double kHeldUp = 2;  // times its line
-constexpr int kFits = 3;
-
 struct Point {
   double alone = 0, measured = 0;
 };
 
-InStepTimes::Line fit_line(std::span<const Point> points, double held_up_beyond,
-                           const InStepTimes::Line& before) {
-  double n = 0, x = 0, y = 0, xx = 0, xy = 0;
+InStepTimes::Line fit_line(std::span<const Point> points) {
+  const auto n = static_cast<double>(points.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
   for (const Point& p : points) {
-    if (p.measured > held_up_beyond * (before.extra_seconds + before.factor * p.alone)) continue;
-    n += 1;
     x += p.alone;
     y += p.measured;
     xx += p.alone * p.alone;
     xy += p.alone * p.measured;
   }
   InStepTimes::Line line;
-  line.ops = static_cast<std::int64_t>(n);
-  if (n == 0) return before;
+  line.ops = static_cast<std::int64_t>(points.size());
   const double spread = n * xx - x * x;
   // Ops of one size know no slope of their own: the line then goes through the origin, as it does where a
   // free one would cut below it.
@@ -52,12 +44,8 @@ InStepTimes::InStepTimes(std::span<const OpPair> ops) {
   for (const OpPair& op : ops)
     if (const double measured = median(op.measured_seconds); measured > 0 && op.predicted_seconds > 0)
       kinds[op.op].push_back({op.predicted_seconds, measured});
-  for (const auto& [kind, points] : kinds) {
-    if (static_cast<std::int64_t>(points.size()) < kLeastOps) continue;
-    Line line = fit_line(points, std::numeric_limits<double>::infinity(), {});
-    for (int i = 1; i < kFits; ++i) line = fit_line(points, kHeldUp, line);
-    lines_[kind] = line;
-  }
+  for (const auto& [kind, points] : kinds)
+    if (static_cast<std::int64_t>(points.size()) >= kLeastOps) lines_[kind] = fit_line(points);
 }
 
 double InStepTimes::seconds(const std::string& kind, double alone) const {

@@ -6,6 +6,7 @@
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/preset.h"
+#include "sim/study/expectation.h"
 #include "sim/study/study.h"
 #include "sim/workload/model.h"
 #include "tests/fuzz/law.h"
@@ -69,6 +70,18 @@ TEST_CASE("Studies are read or refused") {
                        (void)parse_study(parse_json(text, "study.json"),
                                          kRoot + "/traces/studies/study.json");
                      });
+}
+
+TEST_CASE("Expectations are read or refused, and compared") {
+  test::check_reader(
+      {R"({"schema": "equipoise.expectation/1", "study": "s", "baseline": "plain", "documents": 3, "tokens": 9,
+           "policies": [{"label": "plain", "status": "ok", "speedup": 1.0, "step_seconds": 2.5},
+                        {"label": "wlb", "status": "oom", "speedup": null, "speedup_low": 1.1}]})"},
+      [](const std::string& text) {
+        const Expectation read = read_expectation(parse_json(text, "e.json"), "e.json");
+        for (const PolicyChange& change : changes_between(read, read, 0, 0)) REQUIRE(!change.moved());
+        (void)to_json(read).dump();
+      });
 }
 
 TEST_CASE("Profiles are read and used, or refused") {

@@ -48,12 +48,16 @@ TEST_CASE("a kind's line goes through what was measured of it") {
   CHECK(times.seconds("rope", 4e-3) == 4e-3);  // not measured: its price
 }
 
-TEST_CASE("an op that was held up does not bend the line, and sums agree") {
+TEST_CASE("the fitted ops take as long in sum as measured") {
   std::vector<OpPair> ops = ten("attention");
-  ops[2].measured_seconds = {1.0};
+  ops[2].measured_seconds = {0.1};  // others had the processor, or a cache was cold: part of what a step costs
   const InStepTimes times(ops);
-  CHECK(times.lines().at("attention").ops == 9);
-  CHECK(times.seconds("attention", 4e-3) == doctest::Approx(8e-3));
+  double measured = 0, simulated = 0;
+  for (const OpPair& pair : ops) {
+    measured += pair.measured_seconds[0];
+    simulated += times.seconds("attention", pair.predicted_seconds);
+  }
+  CHECK(simulated == doctest::Approx(measured));
 }
 
 TEST_CASE("neither number of a line is negative") {

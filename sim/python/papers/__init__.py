@@ -1,0 +1,1 @@
+"""The four papers' tables and figures beside ours: `./run.sh papers`."""

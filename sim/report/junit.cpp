@@ -1,0 +1,51 @@
+#include "sim/report/junit.h"
+
+#include <algorithm>
+
+#include "policies/base/utf8.h"
+
+namespace equipoise {
+namespace {
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : printable(text)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string junit_xml(const std::string& suite, const std::vector<JunitCase>& cases) {
+  const auto failures =
+      std::count_if(cases.begin(), cases.end(), [](const JunitCase& c) { return !c.failure.empty(); });
+  std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"" + escaped(suite) +
+                    "\" tests=\"" + std::to_string(cases.size()) + "\" failures=\"" +
+                    std::to_string(failures) + "\">\n";
+  for (const JunitCase& c : cases) {
+    xml += "  <testcase classname=\"" + escaped(suite) + "\" name=\"" + escaped(c.name) + "\"";
+    if (c.failure.empty())
+      xml += "/>\n";
+    else
+      xml += "><failure message=\"" + escaped(c.failure) + "\"/></testcase>\n";
+  }
+  return xml + "</testsuite>\n";
+}
+
+}  // namespace equipoise
