@@ -2,7 +2,8 @@
 
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
 
-Exit 1 where a headline has another sign than published. What is printed is Markdown.
+Exit 1 where a headline has another sign than published, or --check FILE holds something else. What is printed is
+Markdown.
 """
 import argparse
 import sys
@@ -35,6 +36,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--paper", choices=PAPERS, help="only this one")
     parser.add_argument("--out", help="also write it to this file")
+    parser.add_argument("--check", help="a file that has to hold exactly this")
     args = parser.parse_args()
     run = Runner(args.program)
     tables = []
@@ -49,7 +51,10 @@ def main():
     wrong = [f.what for table in tables for f in table.figures if f.headline and not f.agrees_in_sign]
     for what in wrong:
         print(f"wrong sign: {what}", file=sys.stderr)
-    return 1 if wrong else 0
+    stale = bool(args.check) and Path(args.check).read_text() != text
+    if stale:
+        print(f"{args.check}: not what comes out today; write it anew with --out", file=sys.stderr)
+    return 1 if wrong or stale else 0
 
 
 if __name__ == "__main__":

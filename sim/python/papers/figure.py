@@ -1,5 +1,6 @@
 """A published figure beside ours."""
 from dataclasses import dataclass, field
+from statistics import mean
 
 AIM = 0.15  # of the published figure
 
@@ -47,6 +48,12 @@ class Table:
         self.figures.append(Figure(*arguments, **keywords))
 
 
+def mean_of(values):
+    """The mean; None where one of them is missing."""
+    values = list(values)
+    return None if None in values else mean(values)
+
+
 def number(value, unit=""):
     if value is None:
         return "-"
@@ -63,7 +70,7 @@ def markdown(table):
     lines += ["| | paper | ours | deviation | |", "| --- | --- | --- | --- | --- |"]
     for f in table.figures:
         ours = number(f.ours, f.unit)
-        if f.band:
+        if f.band and None not in f.band:
             ours += f" ({number(min(f.band), f.unit)} to {number(max(f.band), f.unit)})"
         deviation = "-" if f.deviation is None else f"{100 * f.deviation:+.0f} %"
         remark = f.how + (f"; {f.cause}" if f.cause and f.beyond() else "")

@@ -3,6 +3,7 @@ from .figure import Table
 from .runner import metric, speedup
 
 PAPER = "HBP"
+OPEN = "cause not shown: ours gains more from short packs without CP"
 # Model and its published gain, ISF -> HBP, in GPU days.
 MODELS = (("llama3.1-8b", 5.22 / 3.73), ("qwen2.5-32b", 21.33 / 16.00), ("llama3.1-70b", 44.4 / 31.1), ("qwen2.5-72b", 47.1 / 33.7))
 
@@ -17,18 +18,17 @@ def components(run):
                   cause="an absolute difference of a few thousandths")
         table.add(f"{label}: cr", cr, metric(summary, label, "cr"), "by construction")
         if days != 5.22:
-            table.add(f"{label}: speed-up", 5.22 / days, metric(summary, label, "speedup"), headline=label.startswith("+ balance"))
+            table.add(f"{label}: speed-up", 5.22 / days, metric(summary, label, "speedup"), headline=label.startswith("+ balance"), cause=OPEN)
     return table
 
 
 def models(run):
-    table = Table(PAPER, "Gain by model, ISF -> HBP (GPU days)", "Groups are selected by the policy; recompute by memory.")
+    table = Table(PAPER, "Gain by model, ISF -> HBP (GPU days)", "Groups are selected by the policy; recompute by memory. ISF of 70B and 72B needs 85 to 90 GiB by our memory "
+                  "model, where the paper ran it in 80 GB: its row is simulated all the same.")
     rows = [{"name": "isf", "shard": "per-sequence", "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
     for model, published in MODELS:
-        context = 16 if model != "llama3.1-8b" else 8
-        summary = run.summary("hbp-8b", rows, model=model, parallel__context=context, parallel__data=32 // context,
-                              batch__steps=100)
-        table.add(model, published, speedup(summary, "hbp", "isf"), headline=True)
+        summary = run.summary("hbp-8b", rows, model=model, batch__steps=100)
+        table.add(model, published, speedup(summary, "hbp", "isf"), headline=True, cause=OPEN)
     return table
 
 

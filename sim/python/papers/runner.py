@@ -43,7 +43,10 @@ class Runner:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{ran.stderr}")
-        return json.loads(ran.stdout)
+        summary = json.loads(ran.stdout)
+        for line in reasons(summary):
+            print(f"    {line}", file=self.log)
+        return summary
 
 
 def label_of(policy):
@@ -63,10 +66,17 @@ def metric(summary, label, name):
 
 
 def seconds_per_token(summary, label):
+    """None where the row did not run."""
     found = row(summary, label)["metrics"]
-    return found["total_seconds"] / found["total_tokens"]
+    return found["total_seconds"] / found["total_tokens"] if found["total_tokens"] else None
 
 
 def speedup(summary, label, against):
-    """Of a row over another one of the same study."""
-    return seconds_per_token(summary, against) / seconds_per_token(summary, label)
+    """Of a row over another one of the same study; None where one of them did not run."""
+    own, other = seconds_per_token(summary, label), seconds_per_token(summary, against)
+    return other / own if own and other else None
+
+
+def reasons(summary):
+    """Why rows did not run, a line each."""
+    return [f"{p['label']}: {p['status']}: {p['reason']}" for p in summary["policies"] if p["status"] != "ok"]
