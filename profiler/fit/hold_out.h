@@ -8,6 +8,8 @@
 // A quarter of a small group is few samples, and which ones hangs on the deal. `crossed` does not: it leaves
 // out one shape after the other, fits the rest anew, and collects every sample's error from the fit that did
 // not see its shape. Beyond 64 shapes those of equal rank modulo 64 are left out together.
+// A group of fewer than four shapes has no fold to spare: all of it is fitted, and `crossed` alone says how
+// wrong the fit is.
 #pragma once
 
 #include <cstddef>

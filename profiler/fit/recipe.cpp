@@ -201,7 +201,29 @@ class Maker {
       });
       profile_["tables"]["collective"]["node"][item.key()] = std::move(made_table);
     }
-    if (!section.contains("networks")) return;
+    if (section.contains("exchange")) make_exchange(section["exchange"], where + ".exchange");
+    if (section.contains("networks")) make_networks(section, where);
+  }
+
+  void make_exchange(const json& section, const std::string& where) {
+    for (const auto& item : section.items()) {
+      const std::string here = where + "." + item.key();
+      json entry = item.value();
+      const LinkRates links{entry.value("nvlink_GBps", 0.0), entry.value("nic_GBps", 0.0)};
+      entry.erase("nvlink_GBps");
+      entry.erase("nic_GBps");
+      profile_["tables"]["collective"]["exchange"][item.key()] = made(entry, here, [&] {
+        if (!(links.nic > 0))
+          throw UserError(here + ".nic_GBps: expected the rate of the samples' NICs, found nothing");
+        const auto found = selected(samples_.exchange, entry, here);
+        if (!found.front()->streams && !(links.nvlink > 0))
+          throw UserError(here + ".nvlink_GBps: expected the rate of the samples' NVLink, found nothing");
+        return fit_exchange(found, links, kind_of(entry));
+      });
+    }
+  }
+
+  void make_networks(const json& section, const std::string& where) {
     std::array<NodeParameters, kCollectiveNames.size()> node;
     for (std::size_t i = 0; i < node.size(); ++i) {
       const std::string name(kCollectiveNames[i]);
@@ -216,11 +238,14 @@ class Maker {
       const std::string matches = entry.value("matches", std::string());
       entry.erase("nic_GBps");
       entry.erase("matches");
+      const json way = entry.value("all_to_all", json());
+      entry.erase("all_to_all");
       json made_table = made(entry, here, [&] {
         return fit_network(collectives(entry, here, true, ""), node, nic, kind_of(entry));
       });
       made_table["fitted_at_nic_GBps"] = nic;
       if (!matches.empty()) made_table["matches"] = matches;
+      if (way.is_string()) made_table["all_to_all"] = way;
       profile_["tables"]["collective"]["networks"][item.key()] = std::move(made_table);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
+#include "profiler/fit/exchange_rows.h"
 #include "profiler/profile/collective_form.h"
 
 namespace equipoise {
@@ -152,6 +153,9 @@ std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, 
       const auto sample = elementwise_row(table, row, reason);
       used = sample && sample->seconds > 0;
       if (used) set.elementwise.push_back(*sample);
+    } else if (const auto exchange = exchange_row(table, row, reason)) {
+      used = exchange->seconds > 0;
+      if (used) set.exchange.push_back(*exchange);
     } else {
       const auto sample = collective_row(table, row, reason);
       used = sample && sample->seconds > 0;

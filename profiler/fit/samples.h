@@ -14,6 +14,7 @@
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
+#include "profiler/profile/expert_routing.h"
 
 namespace equipoise {
 
@@ -65,11 +66,22 @@ struct CollectiveSample {
   double seconds = 0;
 };
 
+// An exchange of tokens between experts, or messages as one is made of.
+struct ExchangeSample {
+  Labels labels;
+  bool streams = false;  // messages one after the other, no beginning and no end: the time of one
+  ExchangeLoad load;
+  GroupShape group;
+  double seconds = 0;
+  std::vector<double> shape;  // what a fit leaves out together
+};
+
 struct SampleSet {
   std::vector<AttentionSample> attention;
   std::vector<GemmSample> gemm;
   std::vector<ElementwiseSample> elementwise;
   std::vector<CollectiveSample> collective;
+  std::vector<ExchangeSample> exchange;  // rows of collectives, too
 };
 
 // Numbers of documents by length: what a row's packed documents were drawn from.

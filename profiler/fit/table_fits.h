@@ -10,6 +10,7 @@
 #include "profiler/fit/samples.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/collective_form.h"
+#include "profiler/profile/exchange_form.h"
 #include "profiler/profile/gemm_form.h"
 
 namespace equipoise {
@@ -34,6 +35,8 @@ nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples);
 // `node`: the node parameters by kind, fitted before.
 nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                            std::span<const NodeParameters> node, double nic_GBps, Provenance kind);
+// Of one kind: messages, or DeepEP's kernels. `links`: the rates of the board that the samples are of.
+nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links, Provenance kind);
 
 // Shared by the fits.
 double significant(double value);               // 6 digits: what a fit can mean, and what a person can read

@@ -4,10 +4,12 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "profiler/fit/exchange_rows.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/exchange_form.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
@@ -118,8 +120,33 @@ class Predictor {
     return made;
   }
 
+  // By the table fitted to rows like this one, on the links that those had, unless a NIC's rate is given.
+  RowPrediction exchange(const ExchangeSample& sample) {
+    RowPrediction made;
+    made.measured = sample.seconds;
+    const json tables = profile_.table("collective").value("exchange", json::object());
+    for (const auto& item : tables.items()) {
+      const json& fitted = item.value();
+      if (!fitted_to(fitted, sample.labels)) continue;
+      const double nic = choices_.nic_GBps > 0 ? choices_.nic_GBps : fitted.value("fitted_at_nic_GBps", 0.0);
+      const double nvlink = fitted.value("fitted_at_nvlink_GBps", profile_.device().nvlink_GBps);
+      made.seconds =
+          has_form(fitted, kMessagesNic)
+              ? messages_seconds(message_parameters(fitted, profile_.origin()), sample.load, nvlink, nic)
+              : forwarding_seconds(forwarding_parameters(fitted, profile_.origin()), sample.load,
+                                   {nvlink, nic});
+      const double bytes = sample.load.node_bytes + sample.load.network_bytes;
+      made.group = label(sample.labels, "op") + ", " + std::to_string(sample.group.ranks) + " GPUs" +
+                   (bytes > 1024 * 1024 ? ", above 1 MiB" : ", up to 1 MiB") + " [" + item.key() + "]";
+    }
+    if (made.group.empty()) made.unable = "no table of this exchange: " + label(sample.labels, "op");
+    return made;
+  }
+
   RowPrediction collective(const CsvTable& table, std::size_t index) {
     RowPrediction made;
+    if (const auto moved = exchange_row(table, index, made.unable)) return exchange(*moved);
+    if (!made.unable.empty()) return made;
     const auto sample = collective_row(table, index, made.unable);
     if (!sample) return made;
     const std::string wire = label(sample->labels, "inter_node_network");

@@ -17,12 +17,6 @@ double ramped(double bytes, double half_MB) {
   return std::sqrt(bytes / (bytes + half_MB * kBytesPerMB));
 }
 
-double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
-  const bool by_switch =
-      kind == Collective::all_reduce && fit.switch_bus_GBps > 0 && ranks >= fit.switch_from_ranks;
-  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
-}
-
 constexpr FormParameter<NodeParameters> kNodeParameters[] = {
     {"launch_us", &NodeParameters::launch_us},
     {"rank_us", &NodeParameters::rank_us},
@@ -47,6 +41,12 @@ constexpr FormParameter<NetworkParameters> kNetworkParameters[] = {
 };
 
 }  // namespace
+
+double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
+  const bool by_switch =
+      kind == Collective::all_reduce && fit.switch_bus_GBps > 0 && ranks >= fit.switch_from_ranks;
+  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
+}
 
 double bus_factor(Collective kind, double ranks) {
   switch (kind) {

@@ -13,6 +13,8 @@
 //   all_reduce 2 S (N-1)/N / p (trees: the node reduces first) · all_gather, reduce_scatter S (n-1)/n / p
 //   (rings cross each node border once) · all_to_all S (n-p)/n · send_recv S, one NIC with its own
 //   efficiency.
+// An all-to-all between nodes is priced so only where the network says nothing of its own about it
+// (profile/exchange_form.h).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -50,6 +52,9 @@ double bus_factor(Collective kind, double ranks);
 
 // Bytes that one NIC carries.
 double nic_bytes(Collective kind, double bytes, GroupShape group);
+
+// Of the links inside a node, over so many ranks.
+double bus_GBps(const NodeParameters& fit, Collective kind, double ranks);
 
 double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks);
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,

@@ -1,11 +1,14 @@
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
+#include "profiler/profile/exchange_form.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/size_table.h"
@@ -31,7 +34,68 @@ struct CollectiveModel::Fit {
   NetworkParameters network;
   Validity network_bytes;
   Validity nodes;
+  // Exchanges between experts: NCCL's messages on this network, and DeepEP.
+  struct Messages {
+    MessageParameters fit;
+    bool by_rail = false;  // over NVLink to the GPU of the receiver's rail first
+    Validity bytes;        // of a message
+    Validity nodes;
+  };
+  struct Forwarding {
+    ForwardingParameters fit;
+    Validity bytes;  // that a rank puts into NVLink and the network
+    Validity nodes;
+  };
+  std::optional<Messages> messages;
+  std::optional<Forwarding> forwarding;
+  double nvlink_GBps = 0;
+
+  void read_messages(const nlohmann::json& table, const nlohmann::json& wire, const std::string& where);
+  void read_forwarding(const nlohmann::json& table, const std::string& where);
+  [[nodiscard]] double rate_of_nic() const {
+    if (!(nic_GBps > 0))
+      throw UserError("profile " + profile + " has no NIC rate; give the network's nic_GBps");
+    return nic_GBps;
+  }
+  [[nodiscard]] double by_messages(double bytes, GroupShape group, RangeUse& use) const;
 };
+
+namespace {
+
+constexpr const char* kByRail = "rail-aligned";
+constexpr const char* kDeepEp = "deepep";
+
+double nodes_of(GroupShape group) {
+  return std::ceil(static_cast<double>(group.ranks) / group.ranks_per_node);
+}
+
+}  // namespace
+
+// A network names the way that its all-to-all takes, a table of `exchange`.
+void CollectiveModel::Fit::read_messages(const nlohmann::json& table, const nlohmann::json& wire,
+                                         const std::string& where) {
+  if (!wire.contains("all_to_all")) return;
+  const std::string way = text_field(wire, "all_to_all", where);
+  const nlohmann::json& ways = object_field(table, "exchange", where);
+  if (!ways.contains(way) || !has_form(ways[way], kMessagesNic)) {
+    std::vector<std::string> known;
+    for (const auto& item : ways.items())
+      if (has_form(item.value(), kMessagesNic)) known.push_back(item.key());
+    throw UserError(where + ".all_to_all: expected one of the profile's (" + joined(known) + "), found \"" +
+                    way + "\"");
+  }
+  const std::string here = "exchange." + way;
+  messages = Messages{message_parameters(ways[way], here), way == kByRail,
+                      validity_of(ways[way], "bytes", here), validity_of(ways[way], "nodes", here)};
+}
+
+void CollectiveModel::Fit::read_forwarding(const nlohmann::json& table, const std::string& where) {
+  if (!table.contains("exchange") || !table["exchange"].contains(kDeepEp)) return;
+  const nlohmann::json& row = table["exchange"][kDeepEp];
+  const std::string here = where + ".exchange." + kDeepEp;
+  forwarding = Forwarding{forwarding_parameters(row, here), validity_of(row, "bytes", here),
+                          validity_of(row, "nodes", here)};
+}
 
 CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& network)
     : fit_(std::make_unique<Fit>()) {
@@ -50,6 +114,8 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
     if (has_form(row, kSizeTable)) fit_->by_size[kind] = size_table(row, where + ".node." + name);
     fit_->node_bytes[kind] = validity_of(row, "bytes", where + ".node." + name);
   }
+  fit_->nvlink_GBps = profile.device().nvlink_GBps;
+  fit_->read_forwarding(table, where);
   fit_->one_node = network.name.empty() && !table.contains("networks");
   if (fit_->one_node) return;
   const nlohmann::json& networks = object_field(table, "networks", where);
@@ -65,6 +131,7 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   fit_->network = network_parameters(networks.at(wanted), here);
   fit_->network_bytes = validity_of(networks.at(wanted), "bytes", here);
   fit_->nodes = validity_of(networks.at(wanted), "nodes", here);
+  fit_->read_messages(table, networks.at(wanted), here);
   fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
 }
 
@@ -87,6 +154,8 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   const std::string_view name = name_of(kind);
   if (bytes > sizes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
+  if (!one_node && kind == Collective::all_to_all && fit_->messages)
+    return fit_->by_messages(bytes, group, use);
   use.calls += 1;
   // Between nodes, too, the links inside them are those of the kind's own table.
   const bool derived = fit_->node_bytes[index].derived || sizes.derived;
@@ -95,17 +164,61 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
   if (one_node) {
     seconds = fit_->inside_node(kind, bytes, group.ranks);
   } else {
-    if (!(fit_->nic_GBps > 0))
-      throw UserError("profile " + fit_->profile + " has no NIC rate; give the network's nic_GBps");
+    const double nic = fit_->rate_of_nic();
     const double nodes = static_cast<double>(group.ranks) / group.ranks_per_node;
     if (nodes > fit_->nodes.allowed.high)
       refuse_out_of_range(fit_->profile, std::string(name), "nodes", nodes, fit_->nodes.allowed);
     beyond = beyond || !fit_->nodes.samples.holds(nodes);
-    seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, fit_->nic_GBps);
+    seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, nic);
   }
   use.beyond_samples += beyond ? 1 : 0;
   use.derived += derived ? 1 : 0;
   return seconds;
+}
+
+// `bytes`: a rank's whole buffer, of which each rank of the group gets an equal part.
+double CollectiveModel::Fit::by_messages(double bytes, GroupShape group, RangeUse& use) const {
+  const auto index = static_cast<std::size_t>(Collective::all_to_all);
+  const double node_count = nodes_of(group);
+  if (node_count > messages->nodes.allowed.high)
+    refuse_out_of_range(profile, "all_to_all", "nodes", node_count, messages->nodes.allowed);
+  ExchangeLoad load = direct_load({1, 1, 1}, group, bytes);
+  const double in_node = group.ranks_per_node;
+  if (messages->by_rail) load.node_bytes += load.network_bytes * (in_node - 1) / in_node;
+  use.calls += 1;
+  const bool derived = messages->bytes.derived;
+  const bool seen =
+      messages->bytes.samples.holds(bytes / group.ranks) && messages->nodes.samples.holds(node_count);
+  use.beyond_samples += derived || !seen ? 1 : 0;
+  use.derived += derived ? 1 : 0;
+  const double latency_us = network.launch_us + network.step_us * std::log2(node_count);
+  const double bus = bus_GBps(node[index], Collective::all_to_all, group.ranks_per_node);
+  return 1e-6 * latency_us + messages_seconds(messages->fit, load, bus, rate_of_nic());
+}
+
+double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape group, RangeUse& use) const {
+  const double bytes = load.node_bytes + load.network_bytes;
+  if (group.ranks <= 1 || !(bytes > 0)) return 0;
+  const std::optional<Fit::Forwarding>& forwarding = fit_->forwarding;
+  if (!forwarding)
+    throw UserError("profile " + fit_->profile + " has no times of DeepEP (tables.collective.exchange." +
+                    kDeepEp + "); framework.expert_dispatcher=alltoall or another profile would do");
+  const double nodes = nodes_of(group);
+  if (nodes > forwarding->nodes.allowed.high)
+    refuse_out_of_range(fit_->profile, kDeepEp, "nodes", nodes, forwarding->nodes.allowed);
+  if (bytes > forwarding->bytes.allowed.high)
+    refuse_out_of_range(fit_->profile, kDeepEp, "bytes", bytes, forwarding->bytes.allowed);
+  if (load.node_bytes > 0 && !(fit_->nvlink_GBps > 0))
+    throw UserError("profile " + fit_->profile +
+                    ": device.nvlink_GBps: expected a rate > 0, since DeepEP's "
+                    "exchange lies within a node, found 0");
+  use.calls += 1;
+  const bool derived = forwarding->bytes.derived;
+  const bool seen = forwarding->bytes.samples.holds(bytes) && forwarding->nodes.samples.holds(nodes);
+  use.beyond_samples += derived || !seen ? 1 : 0;
+  use.derived += derived ? 1 : 0;
+  return forwarding_seconds(forwarding->fit, load,
+                            {fit_->nvlink_GBps, load.network_bytes > 0 ? fit_->rate_of_nic() : 0});
 }
 
 }  // namespace equipoise

@@ -15,7 +15,8 @@
 
 namespace equipoise {
 
-class Profile;  // profiler/profile/profile.h: the parsed file
+struct ExchangeLoad;  // profiler/profile/expert_routing.h: what a GPU's links carry
+class Profile;        // profiler/profile/profile.h: the parsed file
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
 // validity range that the profile declares). A call outside the validity range throws UserError. Calls to a
@@ -129,6 +130,10 @@ class CollectiveModel {
   // reduce_scatter and all_to_all (one rank's whole send buffer), the buffer for all_reduce and send_recv.
   // 0 for one rank or no bytes, so that one GPU needs no table of collectives.
   [[nodiscard]] double seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const;
+
+  // Seconds of an exchange of tokens by DeepEP's normal kernels. 0 for one rank or no bytes. Throws UserError
+  // where the profile has no times of them.
+  [[nodiscard]] double forwarded_seconds(const ExchangeLoad& load, GroupShape group, RangeUse& use) const;
 
  private:
   struct Fit;
