@@ -245,7 +245,24 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe) {
   if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
 }
 
-void read_moe(Config& config, ModelShape& m) {
+// Routing to some groups of experts only: who gets a token, which changes no product, but what its exchange
+// sends over the network where each group has nodes of its own.
+void note_limited_routing(Config& config, const MoeShape& moe, std::vector<std::string>& notes) {
+  const std::int64_t groups = config.count_or("n_group", 0);
+  const std::int64_t chosen = config.count_or("topk_group", 0);
+  if (groups == 0 || chosen == 0) return;
+  if (moe.experts % groups != 0)
+    config.fail("n_group", "a divisor of the " + std::to_string(moe.experts) + " routed experts");
+  if (chosen > groups) config.fail("topk_group", "at most n_group (" + std::to_string(groups) + ")");
+  if (chosen == groups) return;
+  notes.push_back("model: its router takes a token's experts from " + std::to_string(chosen) + " of " +
+                  std::to_string(groups) +
+                  " groups (topk_group, n_group); that no token goes to more nodes is said by "
+                  "framework.expert_nodes=" +
+                  std::to_string(chosen) + ", where a group has nodes of its own");
+}
+
+void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
   const std::string key = config.one_of({"n_routed_experts", "num_local_experts", "num_experts"});
   const std::string active = config.one_of({"num_experts_per_tok", "experts_per_token"});
   const json* node = config.find(key);
@@ -271,6 +288,7 @@ void read_moe(Config& config, ModelShape& m) {
   if (moe.active > moe.experts)
     throw UserError(config.path() + ": " + active + ": expected at most " + std::to_string(moe.experts) +
                     " (" + key + "), found " + std::to_string(moe.active));
+  note_limited_routing(config, moe, notes);
   m.moe = moe;
 }
 
@@ -372,7 +390,7 @@ ModelShape read_hf_config(const std::string& path, const HfOptions& options,
   if (config.text_or("mlp_type", "default") != "default") config.fail("mlp_type", "default");
   m.qkv_bias = config.flag_or(bias, type.qkv_bias);
   read_windows(config, type, known != nullptr, m);
-  read_moe(config, m);
+  read_moe(config, m, found);
   read_mla(config, m);
   for (const char* key :
        {"num_experts_per_tok", "experts_per_token", "moe_intermediate_size", "n_shared_experts",

@@ -252,8 +252,58 @@ TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed
   CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
   CHECK(static_cast<double>(m.parameters()) == doctest::Approx(671e9).epsilon(0.001));  // as published
   CHECK(m.layer_counts() == LayerCounts{3, 58, 0, 0});
-  REQUIRE(notes.size() == 1);
+  REQUIRE(notes.size() == 2);
   CHECK(notes[0] == "model: num_nextn_predict_layers of the config is passed over, as the study asks");
+  CHECK(notes[1] ==
+        "model: its router takes a token's experts from 4 of 8 groups (topk_group, n_group); that no token "
+        "goes to "
+        "more nodes is said by framework.expert_nodes=4, where a group has nodes of its own");
+}
+
+TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
+  json v2 = with(deepseek_v3(), json::parse(R"({
+    "model_type": "deepseek_v2", "first_k_dense_replace": 1, "hidden_size": 5120, "intermediate_size": 12288,
+    "moe_intermediate_size": 1536, "n_routed_experts": 160, "n_shared_experts": 2, "norm_topk_prob": false,
+    "num_experts_per_tok": 6, "num_hidden_layers": 60, "routed_scaling_factor": 16.0, "scoring_func": "softmax",
+    "topk_group": 3, "topk_method": "group_limited_greedy", "vocab_size": 102400,
+    "auto_map": {"AutoConfig": "configuration_deepseek.DeepseekV2Config"}})"));
+  v2.erase("num_nextn_predict_layers");
+  v2.erase("quantization_config");
+  std::vector<std::string> notes;
+  const ModelShape m = read(v2, {}, &notes);
+  CHECK(m.parameters() == builtin_model("deepseek-v2").parameters());
+  CHECK(m.layer_counts() == LayerCounts{1, 59, 0, 0});
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].find("3 of 8 groups") != std::string::npos);
+  CHECK(notes[0].find("framework.expert_nodes=3") != std::string::npos);
+  // All groups, or one group: no limit to tell of.
+  notes.clear();
+  (void)read(with(v2, {{"topk_group", 8}}), {}, &notes);
+  (void)read(with(v2, {{"n_group", nullptr}, {"topk_group", nullptr}}), {}, &notes);
+  CHECK(notes.empty());
+  CHECK(refusal(with(v2, {{"topk_group", 9}})) == "topk_group: expected at most n_group (8), found 9");
+  CHECK(refusal(with(v2, {{"n_group", 7}})) ==
+        "n_group: expected a divisor of the 160 routed experts, found 7");
+  CHECK(refusal(with(v2, {{"n_group", "8"}})).rfind("n_group: expected an integer", 0) == 0);
+  CHECK(refusal(with(v2, {{"moe_layer_freq", {0, 1}}})).rfind("moe_layer_freq: expected an integer", 0) == 0);
+}
+
+TEST_CASE("Qwen3-MoE: heads of their own width, experts in every layer, none shared") {
+  const json qwen3 = with(kUsual, json::parse(R"({
+    "model_type": "qwen3_moe", "attention_bias": false, "decoder_sparse_step": 1, "head_dim": 128,
+    "hidden_act": "silu", "hidden_size": 2048, "intermediate_size": 6144, "max_window_layers": 48,
+    "mlp_only_layers": [], "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,
+    "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+    "output_router_logits": false, "router_aux_loss_coef": 0.001, "sliding_window": null,
+    "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936})"));
+  const ModelShape m = read(qwen3);
+  CHECK(m.query_width() == 4096);
+  CHECK(m.moe->shared_width() == 0);
+  CHECK(m.layer_counts() == LayerCounts{0, 48, 0, 0});
+  // Published: 30.5 billion, 3.3 of them active (with the embedding row that is looked up).
+  CHECK(static_cast<double>(m.parameters()) == doctest::Approx(30.5e9).epsilon(0.002));
+  CHECK(static_cast<double>(m.active_matmul_parameters() + m.embedding_parameters()) ==
+        doctest::Approx(3.3e9).epsilon(0.02));
 }
 
 TEST_CASE("Mixtral: every layer has eight experts as wide as the FFN") {
