@@ -1,6 +1,7 @@
 // What a rank executes in the FFN of a mixture-of-experts layer.
 #include <cmath>
 
+#include "sim/cost/expert_exchange.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
@@ -51,13 +52,9 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   const std::int64_t t = layout_.tensor;
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
-  const auto exchange = [&] {
-    if (layout_.expert == 1) return;
-    Op op{OpName::ep_all_to_all, Stream::ep};
-    op.bytes = element_bytes_ * as_double(rows * moe.active) * as_double(h) * framework_.expert_imbalance;
-    op.duration = to_picoseconds(
-        collectives_.seconds(Collective::all_to_all, op.bytes, grid_.shape(Axis::expert), use));
-    ops.push(op);
+  const ExpertExchange experts(model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_);
+  const auto exchange = [&](ExchangeWay way) {
+    if (layout_.expert > 1) ops.push(experts.op(rows, way, use));
   };
   if (backward) {
     ops.push(gemm(OpName::router, rows, h, moe.experts, use));
@@ -65,11 +62,11 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   } else {
     ops.push(gemm(OpName::router, rows, moe.experts, h, use));
   }
-  exchange();
+  exchange(ExchangeWay::to_experts);
   if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, n * moe.active, h, use));
   push_experts(n * moe.active, backward, ops, use);
   if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
-  exchange();
+  exchange(ExchangeWay::back);
   if (moe.shared_width() > 0) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
 }
 

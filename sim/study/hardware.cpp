@@ -21,6 +21,12 @@ void check_communication(const Study& study, const Layout& layout, const Profile
   if (!profile.has_table("collective"))
     throw UserError("parallel: expected one GPU with profile " + profile.name() +
                     ", which has no collectives (" + profile.origin() + ": tables.collective), found " + all);
+  const bool deepep = study.framework.on(profile).expert_dispatcher == ExpertDispatcher::deepep;
+  if (layout.expert > 1 && deepep &&
+      !profile.table("collective").value("exchange", nlohmann::json::object()).contains("deepep"))
+    throw UserError("framework.expert_dispatcher: expected alltoall with profile " + profile.name() +
+                    ", which has no times of DeepEP (" + profile.origin() +
+                    ": tables.collective.exchange.deepep), found deepep");
   const int in_node = gpus_per_node(study.cluster, profile);
   if (gpus <= in_node) return;
   if (!profile.table("collective").contains("networks"))

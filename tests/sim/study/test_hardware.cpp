@@ -103,3 +103,21 @@ TEST_CASE("Contention needs the rate of the links inside a node") {
   CHECK(Case(profile).refused(true) == "");
   CHECK(Case(h100(), 2).refused(true) == "");
 }
+
+TEST_CASE("DeepEP is refused with a profile that has no times of it, and only where experts are exchanged") {
+  json profile = h100();
+  profile["tables"]["collective"]["exchange"].erase("deepep");
+  Case experts(profile, 2);
+  experts.file["model"] = "deepseek-v2";
+  experts.file["parallel"]["expert"] = 2;
+  experts.file["framework"] = {{"expert_dispatcher", "deepep"}};
+  CHECK(experts.refused() ==
+        "study.json: framework.expert_dispatcher: expected alltoall with profile h100-sxm, which has no "
+        "times of "
+        "DeepEP (mine.json: tables.collective.exchange.deepep), found deepep");
+  experts.file["parallel"]["expert"] = 1;
+  CHECK(experts.refused() == "");
+  experts.file["parallel"]["expert"] = 2;
+  experts.file["framework"] = {{"expert_dispatcher", "alltoall"}};
+  CHECK(experts.refused() == "");
+}

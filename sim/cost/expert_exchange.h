@@ -1,0 +1,53 @@
+// How tokens get to their experts on other ranks and back, in a mixture-of-experts layer.
+//
+// Each pass of a layer has two exchanges. The first takes tokens to their experts: forward the dispatch,
+// backward the gradients of what came back (the transpose of the combine, which is a dispatch). The second
+// brings back one vector for each copy, to be summed where the token lives: forward the combine, backward the
+// transpose of the dispatch. Both move the same copies; what goes to the experts may be in FP8
+// (`dispatch_bytes`), what is summed stays in the activations' type (DeepSeek-V3, arXiv 2412.19437 section
+// 3.3.2).
+//
+// What goes over which link is the expectation under uniform routing (profiler/profile/expert_routing.h):
+// with n ranks of an expert-parallel group on N nodes, k experts a token and T tokens a rank,
+//   alltoall  every copy is sent: T k / n of them to each rank, 1 / n of all stay at home
+//   deepep    a token goes over the network once for each other node that has experts of it (at most
+//             `expert_nodes` nodes, its own included where it is one of them), and over NVLink once for each
+//             rank there
+// `expert_imbalance` scales both: the rank that gets the most sets the time.
+#pragma once
+
+#include "profiler/profile/cost_models.h"
+#include "sim/framework/framework_options.h"
+#include "sim/workload/model.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+enum class ExchangeWay { to_experts, back };
+
+class ExpertExchange {
+ public:
+  // `group`: the expert-parallel ranks; `element_bytes`: of an activation. What is passed must outlive it.
+  ExpertExchange(const ModelShape& model, const FrameworkOptions& framework, GroupShape group,
+                 double element_bytes, const CollectiveModel& collectives)
+      : model_(model),
+        framework_(framework),
+        group_(group),
+        element_bytes_(element_bytes),
+        collectives_(collectives) {}
+
+  // The exchange of `tokens` tokens of each rank. Its bytes are the buffer of an all-to-all: each copy once,
+  // those that stay included. DeepEP's are those of an all-to-all that would put as much on the slower kind
+  // of link (the network, if there is one), for contention and traces. Throws UserError where the profile
+  // cannot price it.
+  [[nodiscard]] Op op(std::int64_t tokens, ExchangeWay way, RangeUse& use) const;
+
+ private:
+  const ModelShape& model_;
+  const FrameworkOptions& framework_;
+  GroupShape group_;
+  double element_bytes_;
+  const CollectiveModel& collectives_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,109 @@
+// What an exchange between experts puts on the wires, for each way and dispatcher.
+#include <doctest/doctest.h>
+
+#include "policies/base/error.h"
+#include "profiler/profile/expert_routing.h"
+#include "sim/cost/expert_exchange.h"
+#include "tests/sim/models.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+Layout experts_on(int ranks) {
+  Layout layout;
+  layout.data = ranks;
+  layout.expert = ranks;
+  layout.recompute = Recompute::none;
+  return layout;
+}
+
+FrameworkOptions deepep() {
+  FrameworkOptions framework;
+  framework.expert_dispatcher = ExpertDispatcher::deepep;
+  return framework;
+}
+
+Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay way,
+            std::int64_t tokens = 4096) {
+  RangeUse use;
+  const LayerCosts& costs = models.costs;
+  return ExpertExchange(costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives())
+      .op(tokens, way, use);
+}
+
+}  // namespace
+
+TEST_CASE("All-to-all: every copy is in the buffer, FP8 halves the way to the experts and not the way back") {
+  const Models models(builtin_model("deepseek-v3"), experts_on(64));
+  const double copies = 4096.0 * 8 * 7168;
+  FrameworkOptions framework;
+  CHECK(exchange(models, framework, ExchangeWay::to_experts).bytes == copies * 2);
+  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 2);
+  framework.dispatch_bytes = 1;
+  CHECK(exchange(models, framework, ExchangeWay::to_experts).bytes == copies);
+  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 2);
+  framework.expert_imbalance = 1.5;
+  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 3);
+  // Every copy is sent wherever its expert is: a limit of nodes changes nothing here.
+  framework.expert_nodes = 4;
+  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 3);
+}
+
+TEST_CASE("DeepEP crosses the network once a node: 4 of 8 nodes, 7 of 8 of them not at home") {
+  const Models models(builtin_model("deepseek-v3"), experts_on(64));
+  FrameworkOptions framework = deepep();
+  framework.expert_nodes = 4;
+  const Op op = exchange(models, framework, ExchangeWay::back);
+  // 3.5 crossings a token, as an all-to-all of 4 copies of which 56 / 64 leave the node.
+  CHECK(op.bytes == doctest::Approx(4096.0 * 7168 * 2 * 4));
+  RangeUse use;
+  const GroupShape group = models.grid.shape(Axis::expert);
+  const ExchangeLoad load = forwarded_load(routed_token({256, 8, group, 4}), group, 4096.0 * 7168 * 2);
+  CHECK(load.network_bytes == doctest::Approx(4096.0 * 7168 * 2 * 3.5));
+  CHECK(op.duration == to_picoseconds(models.costs.collectives().forwarded_seconds(load, group, use)));
+  CHECK(use.calls == 1);
+  // Twice the tokens, FP8: the same bytes.
+  framework.dispatch_bytes = 1;
+  CHECK(exchange(models, framework, ExchangeWay::to_experts, 8192).bytes == doctest::Approx(op.bytes));
+  // Without the limit there are more nodes to reach; all-to-all sends eight copies, 7 of 8 off the node.
+  framework.expert_nodes = 0;
+  const Op any = exchange(models, framework, ExchangeWay::back);
+  CHECK(any.bytes > op.bytes);
+  const Op every_copy = exchange(models, FrameworkOptions{}, ExchangeWay::back);
+  CHECK(any.bytes < every_copy.bytes);
+  CHECK(op.duration < any.duration);
+  CHECK(any.duration < every_copy.duration);
+}
+
+TEST_CASE("A layer exchanges there and back in both passes, FP8 on the first way of each") {
+  FrameworkOptions framework;
+  framework.dispatch_bytes = 1;
+  const Models models(builtin_model("deepseek-v2"), experts_on(8), framework);
+  for (const bool backward : {false, true}) {
+    OpList before, after;
+    RangeUse use;
+    if (backward)
+      models.costs.backward_ops(LayerKind::moe, 4096, before, after, use);
+    else
+      models.costs.forward_ops(LayerKind::moe, 4096, before, after, use);
+    std::vector<double> bytes;
+    for (const OpList* list : {&before, &after})
+      for (const Op& op : list->ops())
+        if (op.name == OpName::ep_all_to_all) bytes.push_back(op.bytes);
+    CHECK(bytes == std::vector<double>{4096.0 * 6 * 5120, 4096.0 * 6 * 5120 * 2});
+  }
+}
+
+TEST_CASE("A profile without DeepEP's times says so") {
+  // Two processes on CPUs: no such kernels.
+  const Profile profile = Profile::load(std::string(EQUIPOISE_SOURCE_DIR) + "/profiler/profiles/cpu.json");
+  const Models models(builtin_model("deepseek-v2"), experts_on(8));
+  const CollectiveModel none(profile, NetworkRates{});
+  RangeUse use;
+  const FrameworkOptions framework = deepep();
+  const ExpertExchange exchange(models.costs.model(), framework, {8, 8}, 2, none);
+  CHECK_THROWS_WITH_AS((void)exchange.op(16, ExchangeWay::back, use),
+                       doctest::Contains("has no times of DeepEP"), UserError);
+}
