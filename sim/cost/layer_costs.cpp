@@ -196,22 +196,36 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   push_column(OpName::qkv_gemm, n, kv_width, a.kv_lora, ops, use);
 }
 
-void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
-                                RangeUse& use) const {
+void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                             RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
-  const double in_and_out = as_double(n) * as_double(up + f) * element_bytes_;
   if (backward) {
-    push_gradients(n, model_.hidden, f, false, ops, use);
     // Reads the output's gradient and the kept input, writes the input's gradient.
     ops.push(moves(OpName::activation, Elementwise::swiglu,
                    as_double(n) * as_double(2 * up + f) * element_bytes_, use, ElementwisePass::backward));
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
-    ops.push(moves(OpName::activation, Elementwise::swiglu, in_and_out, use));
-    push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(n) * as_double(up + f) * element_bytes_, use));
   }
+}
+
+void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                               RangeUse& use) const {
+  const std::int64_t f = width / layout_.tensor;
+  if (backward)
+    push_gradients(n, model_.hidden, f, false, ops, use);
+  else
+    push_row(OpName::down_gemm, n, model_.hidden, f, ops, use);
+}
+
+void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
+                                RangeUse& use) const {
+  if (backward) push_ffn_down(n, width, backward, ops, use);
+  push_ffn_up(n, width, backward, ops, use);
+  if (!backward) push_ffn_down(n, width, backward, ops, use);
 }
 
 void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,

@@ -104,6 +104,10 @@ class LayerCosts {
   void push_projections(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_dense_ffn(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
                       RangeUse& use) const;
+  // Its halves: gate/up with the activation, and down.
+  void push_ffn_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
+  void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
+                     RangeUse& use) const;
   void push_moe(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
 

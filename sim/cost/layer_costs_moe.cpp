@@ -47,27 +47,48 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
 
 // Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Expert tensor parallelism
 // equals TP (Megatron's default): tokens travel sequence-parallel and are gathered over TP where they arrive.
+// A backward sends the output's gradients to the experts and their inputs' gradients back; the router's
+// gradients follow.
+//
+// Where the shared experts run (framework.expert_overlap):
+// - none, deepep: behind the exchanges, as they hide nothing.
+// - shared-expert: the first product and its activation under the exchange there, the second under the one
+//   back (Megatron-LM's moe_shared_expert_overlap: linear_fc1 behind token_dispatch, linear_fc2 behind
+//   token_combine); backward the second's gradients under the first exchange, the first's under the second.
+// - dualpipe: with the routed ones, since the exchanges run under another micro-batch.
 void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *model_.moe;
   const std::int64_t t = layout_.tensor;
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
+  const bool exchanges = layout_.expert > 1;
+  const bool shared = moe.shared_width() > 0;
+  const ExpertOverlap overlap = framework_.expert_overlap;
   const ExpertExchange experts(model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_);
-  const auto exchange = [&](ExchangeWay way) {
-    if (layout_.expert > 1) ops.push(experts.op(rows, way, use));
+  const auto exchange_over_shared = [&](ExchangeWay way, bool up) {
+    const std::size_t first = ops.size();
+    if (exchanges) ops.push(experts.op(rows, way, use));
+    if (!shared || !exchanges || overlap != ExpertOverlap::shared_expert) return;
+    if (up)
+      push_ffn_up(n, moe.shared_width(), backward, ops, use);
+    else
+      push_ffn_down(n, moe.shared_width(), backward, ops, use);
+    ops.put_under(first);
   };
-  if (backward) {
-    ops.push(gemm(OpName::router, rows, h, moe.experts, use));
-    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
-  } else {
-    ops.push(gemm(OpName::router, rows, moe.experts, h, use));
-  }
-  exchange(ExchangeWay::to_experts);
+  if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
+  exchange_over_shared(ExchangeWay::to_experts, !backward);
   if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, n * moe.active, h, use));
   push_experts(n * moe.active, backward, ops, use);
   if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
-  exchange(ExchangeWay::back);
-  if (moe.shared_width() > 0) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
+  const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
+  if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
+  exchange_over_shared(ExchangeWay::back, backward);
+  const bool behind = !exchanges || overlap == ExpertOverlap::none || overlap == ExpertOverlap::deepep;
+  if (shared && behind) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
+  if (backward) {
+    ops.push(gemm(OpName::router, rows, h, moe.experts, use));
+    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
+  }
 }
 
 }  // namespace equipoise

@@ -21,7 +21,7 @@ void LayerTimeline::add_sync(Picoseconds duration) {
 Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const {
   Picoseconds sum = 0;
   for (const Exchange& exchange : exchanges)
-    if (exchange.run == run) sum += exchange.lead[rank] + exchange.duration[rank];
+    if (exchange.run == run) sum += exchange.lead[rank] + exchange.alone(rank);
   return sum;
 }
 

@@ -7,6 +7,7 @@
 // clocks.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,8 +27,10 @@ struct LayerTimeline {
   // (advance_part).
   struct Exchange {
     std::size_t run = 0;  // the run of local work that it lies in
-    std::vector<Picoseconds> lead,
-        duration;  // by rank; lead: from the exchange before it, or the run's begin
+    // By rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the rank
+    // computes meanwhile; it goes on when both have ended.
+    std::vector<Picoseconds> lead, duration, under;
+    [[nodiscard]] Picoseconds alone(std::size_t rank) const { return std::max(duration[rank], under[rank]); }
     friend bool operator==(const Exchange&, const Exchange&) = default;
   };
   std::vector<Exchange> exchanges;  // in order; only with expert parallelism
@@ -57,7 +60,7 @@ struct LayerTimeline {
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock);
 
 // Moves the clocks over one layer from behind exchange part - 1 (part 0: from its begin) to exchange `part`
-// (the last part: to its end). The exchanges themselves are the caller's.
+// (the last part: to its end). The exchanges themselves, with what is under them, are the caller's.
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock);
 
 }  // namespace equipoise

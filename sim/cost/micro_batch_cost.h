@@ -71,10 +71,11 @@ struct MicroBatchCost {
 };
 
 // Where the expert-parallel exchanges of a list of local ops lie: what runs before the first and between the
-// two, and how long they take. All zero on a rank without tokens, which takes part nevertheless.
+// two, how long they take, and what runs under them. All zero on a rank without tokens, which takes part
+// nevertheless.
 inline constexpr std::size_t kExchanges = 2;
 struct ExchangeSplit {
-  std::array<Picoseconds, kExchanges> lead{}, duration{};
+  std::array<Picoseconds, kExchanges> lead{}, duration{}, under{};
 };
 
 // Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.

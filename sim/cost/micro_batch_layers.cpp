@@ -23,6 +23,10 @@ Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weigh
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (ops[i].name == OpName::weight_gradient) {
       weight += ops[i].duration;
+    } else if (ops[i].over > 0) {
+      const Picoseconds under = without_weight_gradients(ops.subspan(i + 1, ops[i].over), weight);
+      total += std::max(ops[i].duration, under);
+      i += ops[i].over;
     } else if (ops[i].with_next && ops[i + 1].name != OpName::weight_gradient) {
       total += std::max(ops[i].duration, ops[i + 1].duration);
       ++i;
@@ -40,8 +44,9 @@ ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of)
   for (std::size_t i = 0; i < ops.size() && found < kExchanges; ++i) {
     if (ops[i].name != OpName::ep_all_to_all) continue;
     split.lead[found] = time_of(ops.subspan(begin, i - begin));
+    split.under[found] = time_of(ops.subspan(i + 1, ops[i].over));
     split.duration[found++] = ops[i].duration;
-    begin = i + 1;
+    begin = i + 1 + ops[i].over;
   }
   return split;
 }
@@ -55,6 +60,7 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::span<const Exc
     for (std::size_t r = 0; r < of_ranks.size(); ++r) {
       exchange.lead.push_back(of_ranks[r].lead[e] + (e == 0 && !lead.empty() ? lead[r] : 0));
       exchange.duration.push_back(of_ranks[r].duration[e]);
+      exchange.under.push_back(of_ranks[r].under[e]);
     }
   }
 }

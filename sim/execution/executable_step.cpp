@@ -54,7 +54,10 @@ Samples samples_of(const Lane& lane) {
 OpProgram sequential(OpProgram program) {
   for (OpLane& lane : program.lanes) {
     for (OpBlock& block : lane.blocks)
-      for (OpStep& step : block.steps) step.with_next = false;
+      for (OpStep& step : block.steps) {
+        step.with_next = false;
+        step.over = 0;
+      }
     for (BlockRun& run : lane.runs) run.bucket = kNoBucket;
   }
   for (StageEnd& end : program.ends) reduce_at_the_end(end);

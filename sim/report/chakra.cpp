@@ -251,21 +251,35 @@ class RankWalk {
       const BlockRun& run = lane_->runs[cell.first_run + k];
       const OpBlock& block = lane_->blocks[run.block];
       for (std::uint32_t i = 0; i < run.repeat; ++i) {
-        for (std::size_t s = 0; s < block.steps.size(); ++s) {
-          const bool pair = block.steps[s].with_next;
-          Ids next = step(block, s, tail_);
-          if (pair) {
-            const Ids beside = step(block, ++s, tail_);
-            next.insert(next.end(), beside.begin(), beside.end());
-          }
-          if (!next.empty()) tail_ = next;
-        }
+        steps(block);
         if (run.bucket != kNoBucket) bucket(at(run.bucket) + i);
       }
     }
     if (const Receiver& to = receivers_[index]; to.cell != nullptr)
       trace_.transfer(true, gpu(stage_, replica_, t_), gpu(to.stage, replica_, t_), bytes_of(*to.cell),
                       tag(stage_, static_cast<int>(index)), tail_);
+  }
+
+  void steps(const OpBlock& block) {
+    Ids exchange;  // of experts, with what runs under it up to `under_end`
+    std::size_t under_end = 0;
+    for (std::size_t s = 0; s < block.steps.size(); ++s) {
+      const OpStep& first = block.steps[s];
+      Ids next = step(block, s, tail_);
+      if (first.over > 0) {
+        exchange = next;
+        under_end = s + 1 + first.over;
+        continue;
+      }
+      if (first.with_next) {
+        const Ids beside = step(block, ++s, tail_);
+        next.insert(next.end(), beside.begin(), beside.end());
+      }
+      if (!next.empty()) tail_ = next;
+      if (s + 1 != under_end) continue;
+      tail_.insert(tail_.end(), exchange.begin(), exchange.end());
+      under_end = 0;
+    }
   }
 
   // The nodes of one op; none where it takes no time here and meets nobody.

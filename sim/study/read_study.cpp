@@ -232,11 +232,28 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
 
 namespace {
 
+// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are no
+// exchanges that is only worth a word if the study asks for it.
+void note_expert_overlap(bool says, Study& study) {
+  const ExpertOverlap overlap = study.framework.on_fitted_gpus.expert_overlap;
+  const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
+  const auto note = [&](const std::string& text) { study.notes.push_back(key + text); };
+  if (overlap == ExpertOverlap::none) return;
+  if (!study.model.moe || study.layout.expert == 1) {
+    if (says) note(study.model.moe ? " matters only with parallel.expert above 1"
+                                   : " has no effect: the model has no experts");
+    return;
+  }
+  if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
+    note(": the model has no shared expert, so nothing runs under the exchanges");
+}
+
 // Keys of the framework and the layout that cannot do here what they are known for.
 void note_layout(const json* framework, bool says_zero, Study& study) {
   const auto says = [&](const char* key) { return framework != nullptr && framework->contains(key); };
   if (says("recompute_ahead") && study.layout.pipeline > 1)
     study.notes.emplace_back("framework.recompute_ahead matters only without a pipeline");
+  note_expert_overlap(says("expert_overlap"), study);
   if (says("reduce_each_micro_batch") && study.layout.zero != 2)
     study.notes.emplace_back(
         "framework.reduce_each_micro_batch matters only with zero 2; zero " +

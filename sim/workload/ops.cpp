@@ -92,6 +92,14 @@ RunTime run_time(std::span<const Op> ops) {
     const Op& op = ops[i];
     const auto stream = static_cast<std::size_t>(op.stream);
     sum.busy[stream] += op.duration;
+    if (op.over > 0) {
+      RunTime slot = run_time(ops.subspan(i + 1, op.over));
+      slot.exposed[stream] += std::max<Picoseconds>(0, op.duration - slot.total);
+      slot.total = std::max(slot.total, op.duration);
+      sum += slot;
+      i += op.over;
+      continue;
+    }
     if (!op.with_next) {
       sum.total += op.duration;
       if (op.stream != Stream::compute) sum.exposed[stream] += op.duration;

@@ -56,6 +56,8 @@ struct Op {
   OpName name{};
   Stream stream = Stream::compute;
   bool with_next = false;  // runs concurrently with the next op; what follows waits for both
+  std::uint8_t over = 0;   // an exchange of experts: how many of the next ops run under it; what follows
+                           // waits for it and them. They may be such pairs
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;  // moved or sent by this rank
@@ -67,6 +69,9 @@ class OpList {
  public:
   void clear() { size_ = 0; }
   void push(const Op& op) { ops_.at(size_++) = op; }
+  [[nodiscard]] std::size_t size() const { return size_; }
+  // What was pushed since the list had `first` + 1 ops runs under op number `first`.
+  void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 
  private:
@@ -76,9 +81,9 @@ class OpList {
 
 // Time of a run on one rank, and where it goes.
 struct RunTime {
-  Picoseconds total = 0;                        // with concurrent pairs counted once
+  Picoseconds total = 0;                        // with what runs concurrently counted once
   std::array<Picoseconds, kStreams> busy{};     // by stream
-  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides
+  std::array<Picoseconds, kStreams> exposed{};  // communication that no compute hides, each moment once
 
   void operator+=(const RunTime& o) {
     total += o.total;

@@ -143,6 +143,15 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
                 const OpStep& step = steps[i];
                 if (step.waits) count(Stream::dp, std::max<Picoseconds>(0, end - free[r]));
                 const bool second = i > 0 && steps[i - 1].with_next;
+                if (step.over > 0) {  // what is exposed of it begins when nothing runs under it any more
+                  Picoseconds from = times.start[lowered_.op_tasks[row + r]];
+                  for (std::size_t u = 1; u <= step.over; ++u)
+                    from = std::max(from, times.end[lowered_.op_tasks[row + u * ranks + r]]);
+                  const Picoseconds exposed = std::max<Picoseconds>(0, end - from);
+                  count(step.stream, exposed);
+                  inside += exposed;
+                  continue;  // the ops under it begin when the rank came here
+                }
                 if (step.stream != Stream::compute && !step.background && !step.waits) {
                   const Picoseconds under = step.with_next ? lasts(row + ranks)
                                             : second       ? lasts(row - ranks)

@@ -171,7 +171,8 @@ class PathWalk {
       const auto& ops = record.of_rank[at(rank_)];
       const OpRecord::Entry* found = nullptr;
       for (const OpRecord::Entry& e : ops)
-        if (e.end == time_ && e.arrived < time_ && !step_of(e, scheduled).background) {
+        if (e.end == time_ && e.arrived < time_ && !step_of(e, scheduled).background &&
+            ends_its_exchange(e, scheduled)) {
           // Of a pair, the kernel before the communication: the rank's own work.
           const bool own = step_of(e, scheduled).stream == Stream::compute;
           if (found == nullptr || own) found = &e;
@@ -193,6 +194,15 @@ class PathWalk {
   [[nodiscard]] const OpStep& step_of(const OpRecord::Entry& e, const ScheduledOp& scheduled) const {
     const OpLane& lane = program_.lanes[at(lane_)];
     return lane.blocks[lane.runs[scheduled.first_run + e.run].block].steps[e.step];
+  }
+
+  // Whether the rank's next op waits for this one: an exchange of experts does not hold up what runs under
+  // it, so of it and them the last to end counts. Entries of a rank are in the order of the steps.
+  [[nodiscard]] bool ends_its_exchange(const OpRecord::Entry& e, const ScheduledOp& scheduled) const {
+    const OpRecord::Entry* const under = &e + 1;
+    for (std::uint32_t i = 0; i < step_of(e, scheduled).over; ++i)
+      if (under[i].end > e.end) return false;
+    return true;
   }
 
   // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
@@ -336,7 +346,10 @@ namespace {
 OpBlock emptied(const OpLane& lane, const OpBlock& block) {
   OpBlock empty;
   for (const OpStep& step : block.steps)
-    if (step.waits || spans_lanes(step.sync)) empty.steps.push_back(step);
+    if (step.waits || spans_lanes(step.sync)) {
+      empty.steps.push_back(step);
+      empty.steps.back().over = 0;  // nothing is left under it
+    }
   empty.durations.assign(empty.steps.size() * at(lane.context), 0);
   return empty;
 }

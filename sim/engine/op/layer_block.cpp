@@ -51,6 +51,7 @@ void append_ops(RankOps lists, OpBlock& block) {
                 : op.stream == Stream::ep ? SyncGroup::expert
                                           : SyncGroup::none;
     step.with_next = op.with_next;
+    step.over = op.over;
     step.bytes = op.bytes;
     step.flops = op.flops;
     push_step(block, step, durations);
@@ -112,9 +113,17 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
 
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {
   std::vector<Op> kept;
+  std::size_t exchange = 0, under_end = 0;  // of the exchange at hand: its place in `kept`; what is under it
   for (std::size_t i = 0; i < ops.size(); ++i) {
-    if (ops[i].name == OpName::weight_gradient) continue;
+    if (ops[i].name == OpName::weight_gradient) {
+      if (i < under_end) --kept[exchange].over;
+      continue;
+    }
     kept.push_back(ops[i]);
+    if (ops[i].over > 0) {
+      exchange = kept.size() - 1;
+      under_end = i + 1 + ops[i].over;
+    }
     if (ops[i].with_next && ops[i + 1].name == OpName::weight_gradient) kept.back().with_next = false;
   }
   return kept;

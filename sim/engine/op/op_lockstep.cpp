@@ -115,9 +115,9 @@ class GroupRun {
     }
     for (std::size_t l = 0; l < cursors.size(); ++l) {
       const OpLane& lane = lanes_[l].lane();
-      for (std::size_t r = 0; !step.background && r < at(lane.context) * at(program_.tensor); ++r)
-        cursors[l].clock()[r] = of_group[sync_index(lane, r, step.sync, program_.tensor)].end;
-      cursors[l].pass();
+      cursors[l].pass([&](std::size_t r) {
+        return of_group[sync_index(lane, r, step.sync, program_.tensor)].end;
+      });
     }
   }
 
@@ -142,18 +142,17 @@ void replay(const OpContext& context, const ScheduledOp& scheduled, std::vector<
   std::size_t first = 0;
   while (const OpStep* step = cursor.next()) {
     const Place& place = cursor.place();
+    const auto group_of = [&](std::size_t r) {
+      return first + sync_index(context.lane, r, step->sync, context.tensor);
+    };
     for (std::size_t r = 0; r < context.ranks; ++r) {
-      const std::size_t group = sync_index(context.lane, r, step->sync, context.tensor);
-      const OpResult::Synchronization& m = synchronizations[first + group];
+      const OpResult::Synchronization& m = synchronizations[group_of(r)];
       observer.on_op({place.run, place.repetition, place.step, static_cast<int>(r), clock[r], m.start, m.end,
-                      m.rank, m.lane, static_cast<int>(first + group)});
-      if (step->background)
-        network[r % at(context.tensor)] = m.end;
-      else
-        clock[r] = m.end;
+                      m.rank, m.lane, static_cast<int>(group_of(r))});
+      if (step->background) network[r % at(context.tensor)] = m.end;
     }
+    cursor.pass([&](std::size_t r) { return synchronizations[group_of(r)].end; });
     first += at(lockstep.groups);
-    cursor.pass();
   }
 }
 

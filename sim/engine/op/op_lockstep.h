@@ -34,7 +34,9 @@ class OpCursor {
       if (place_.repetition == 0 && place_.step == 0)
         rows_ = enter_run<kJitter>(at_, run, compute_, scratch_);
       while (place_.repetition < run.repeat) {
-        while (place_.step < block.steps.size()) {
+        for (;;) {
+          if (under_end_ > 0 && place_.step == under_end_) await_exchange();
+          if (place_.step == block.steps.size()) break;
           const OpStep& step = block.steps[place_.step];
           if (spans_lanes(step.sync)) return &step;
           if (step.waits)
@@ -53,9 +55,27 @@ class OpCursor {
   [[nodiscard]] const Picoseconds* durations() const { return rows_ + place_.step * at_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }
-  void pass() { ++place_.step; }
+  // Goes behind the op that next() returned, which ends at end_of(rank). In the background the rank goes on
+  // at once; else then, after what runs under the op.
+  template <class EndOf>
+  void pass(const EndOf& end_of) {
+    const OpStep& step = at_.lane.blocks[at_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
+    ++place_.step;
+    if (step.background) return;
+    if (step.over == 0) {
+      for (std::size_t r = 0; r < at_.ranks; ++r) clock_[r] = end_of(r);
+      return;
+    }
+    under_end_ = place_.step + step.over;
+    exchange_end_.resize(at_.ranks);
+    for (std::size_t r = 0; r < at_.ranks; ++r) exchange_end_[r] = end_of(r);
+  }
 
  private:
+  void await_exchange() {
+    for (std::size_t r = 0; r < at_.ranks; ++r) clock_[r] = std::max(clock_[r], exchange_end_[r]);
+    under_end_ = 0;
+  }
   void wait() {
     for (std::size_t r = 0; r < at_.ranks; ++r) {
       const Picoseconds arrived = clock_[r];
@@ -78,6 +98,8 @@ class OpCursor {
   Place place_;
   const Picoseconds* rows_ = nullptr;
   std::uint64_t key_ = 0;
+  std::uint32_t under_end_ = 0;            // of the block's steps: the first behind those under an exchange
+  std::vector<Picoseconds> exchange_end_;  // by rank
 };
 
 // The group of a rank at an op that meets lanes, as an index into OpResult::Lockstep.

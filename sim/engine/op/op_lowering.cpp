@@ -15,9 +15,16 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// What a rank's next op waits for: its latest op, or the two of a pair.
+// What a rank's next op waits for: its latest op, or the two of a pair; and an exchange that they ran under.
 struct Tail {
-  std::array<TaskId, 2> tasks{kNoTask, kNoTask};
+  std::array<TaskId, 3> tasks;
+  explicit Tail(TaskId latest = kNoTask) : tasks{latest, kNoTask, kNoTask} {}
+};
+
+// An exchange of experts and how many steps are still to run under it.
+struct OpenExchange {
+  TaskId task = kNoTask;
+  std::uint32_t under = 0;
 };
 
 class Lowering final : public OpSink {
@@ -99,7 +106,7 @@ class Lowering final : public OpSink {
   TaskId marker(std::size_t rank) {
     const TaskId task = builder_.add_task(stream(rank, Stream::compute), 0);
     depend(tail_[rank], task);
-    tail_[rank] = {{task, kNoTask}};
+    tail_[rank] = Tail(task);
     return add(task, OpName::host_stall, Stream::compute, rank, true);
   }
 
@@ -125,8 +132,17 @@ class Lowering final : public OpSink {
     depend(tail_[at(op.rank)], known->second);
     if (step.background)
       latest = known->second;
+    else if (step.over > 0)
+      exchange_[at(op.rank)] = {known->second, step.over};
     else
-      tail_[at(op.rank)] = {{known->second, kNoTask}};
+      tail_[at(op.rank)] = Tail(known->second);
+  }
+  // A rank has run so many steps, which may be the last under an exchange.
+  void ran_under(std::size_t rank, std::uint32_t steps) {
+    OpenExchange& exchange = exchange_[rank];
+    if (exchange.under == 0) return;
+    exchange.under -= steps;
+    if (exchange.under == 0) tail_[rank].tasks[2] = exchange.task;
   }
   void wait(const OpEvent& op) {
     const std::size_t rank = at(op.rank);
@@ -151,6 +167,7 @@ class Lowering final : public OpSink {
       for (std::size_t r = 0; r < ranks_ * kStreams; ++r)
         streams_[stage_].push_back(builder_.add_stream(static_cast<int>(r / kStreams)));
       tail_.assign(ranks_, Tail{});
+      exchange_.assign(ranks_, OpenExchange{});
       background_.assign(at(program_.tensor), kNoTask);
       if (!program_.ends.empty()) filled_[number][stage_].assign(program_.ends[stage_].buckets.size(), tail_);
       for (scheduled_number_ = 0; scheduled_number_ < lane.stages[stage_].size(); ++scheduled_number_) {
@@ -198,7 +215,7 @@ class Lowering final : public OpSink {
       if (alone) add(task_of[r], step, r);
       depend(tail_[r], task_of[r]);
       note(op, s, r, task_of[r]);
-      Tail next{{task_of[r], kNoTask}};
+      Tail next(task_of[r]);
       if (pair) {
         next.tasks[1] = builder_.add_task(stream(r, block.steps[s + 1].stream), beside_[r]);
         add(next.tasks[1], block.steps[s + 1], r);
@@ -206,6 +223,7 @@ class Lowering final : public OpSink {
         note(op, s + 1, r, next.tasks[1]);
       }
       tail_[r] = next;
+      ran_under(r, pair ? 2 : 1);
     }
   }
 
@@ -322,6 +340,7 @@ class Lowering final : public OpSink {
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]
   std::vector<Tail> tail_;                      // by rank
+  std::vector<OpenExchange> exchange_;          // by rank
   std::vector<TaskId> background_;              // by TP coordinate: the stage's latest background op
   std::map<std::array<int, 4>, TaskId>
       synchronizations_;                   // by lockstep group, stage, scheduled op and number in it

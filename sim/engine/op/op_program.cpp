@@ -10,6 +10,16 @@ namespace {
   throw EngineError("lane " + std::to_string(lane) + ": " + what);
 }
 
+// Whether what runs under exchange number `first` is inside the block and meets no other lane.
+bool can_run_under(const OpBlock& block, std::size_t first) {
+  const OpStep& exchange = block.steps[first];
+  const std::size_t end = first + 1 + exchange.over;
+  if (exchange.sync != SyncGroup::expert || exchange.with_next || end > block.steps.size()) return false;
+  for (std::size_t s = first + 1; s < end; ++s)
+    if (spans_lanes(block.steps[s].sync) || block.steps[s].waits) return false;
+  return !block.steps[end - 1].with_next;
+}
+
 void check_blocks(std::size_t number, const OpLane& lane) {
   const auto context = static_cast<std::size_t>(lane.context);
   for (const OpBlock& block : lane.blocks) {
@@ -24,6 +34,8 @@ void check_blocks(std::size_t number, const OpLane& lane) {
         broken(number, "an op meets other lanes, but the lane is in no lockstep group");
       if (block.steps[s].background && block.steps[s].sync != SyncGroup::replicas)
         broken(number, "a background op must meet all replicas");
+      if (block.steps[s].over > 0 && !can_run_under(block, s))
+        broken(number, "only local ops of its block can run under an exchange of experts");
       if (block.steps[s].with_next && (s + 1 == block.steps.size() || block.steps[s + 1].with_next ||
                                        block.steps[s + 1].sync != SyncGroup::none))
         broken(number, "an op that runs beside the next one needs a kernel there");

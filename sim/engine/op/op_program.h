@@ -36,6 +36,9 @@ struct OpStep {
   Stream stream = Stream::compute;
   SyncGroup sync = SyncGroup::none;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
+  // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
+  // none of them meets other lanes.
+  std::uint32_t over = 0;
   // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
   // are under way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so
   // far have ended.

@@ -21,7 +21,8 @@ RecordedSink::RecordedSink(const OpProgram& program, const OpResult& result, int
       rows_(lane_, scheduled_),
       first_(times_.lanes[at(lane)][at(stage)].first[at(scheduled)]),
       ranks_(at(lane_.context) * at(program.tensor)),
-      pair_(ranks_, 0) {
+      pair_(ranks_, 0),
+      exchange_(ranks_) {
   const Picoseconds* const begins = result.lanes[at(lane)].start[at(stage)].data() + at(scheduled) * ranks_;
   clock_.assign(begins, begins + ranks_);
 }
@@ -35,10 +36,15 @@ void RecordedSink::on_op(const OpEvent& event) {
   told.arrived = clock_[rank];
   told.start = times_.start[index];
   told.end = times_.end[index];
-  if (step.with_next)
+  Exchange& exchange = exchange_[rank];
+  if (step.over > 0)
+    exchange = {step.over, told.end};
+  else if (step.with_next)
     pair_[rank] = told.end;
   else if (!step.background)
     clock_[rank] = std::max(told.end, std::exchange(pair_[rank], 0));
+  if (step.over == 0 && exchange.under > 0 && --exchange.under == 0)
+    clock_[rank] = std::max(clock_[rank], exchange.end);
   sink_.on_op(told);
 }
 

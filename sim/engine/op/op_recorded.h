@@ -26,6 +26,11 @@ class RecordedSink final : public OpSink {
   RowNumber rows_;
   std::size_t first_, ranks_;
   std::vector<Picoseconds> clock_, pair_;  // by rank: ready for its next op; the first of a pair ends
+  struct Exchange {
+    std::uint32_t under = 0;  // steps that are still to run under it
+    Picoseconds end = 0;
+  };
+  std::vector<Exchange> exchange_;  // by rank
 };
 
 }  // namespace equipoise

@@ -88,7 +88,7 @@ LockstepRun::LockstepRun(const LockstepGroup& lockstep, std::span<const RunningL
   for (const RunningLane& lane : lanes)
     runs_.push_back({lane.plan->schedule, lane.plan->micro_batches, lane.costs, options.blocking_sends,
                      lane.plan->lane, *lane.accounts, ops, lane.plan->expert_group.size(), lane.plan->real});
-  latest_.resize(at(lockstep.expert_groups));
+  exchange_end_.resize(at(lockstep.expert_groups));
   longest_.resize(at(lockstep.expert_groups));
 }
 
@@ -172,22 +172,38 @@ void LockstepRun::walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_
     for (At& lane : lanes)
       if (const LayerTimeline* t = timeline_of(lane)) advance_part(*t, part, lane.clock);
     if (part == exchanges) return;
-    std::fill(latest_.begin(), latest_.end(), 0);
-    std::fill(longest_.begin(), longest_.end(), 0);
-    for (const At& lane : lanes) {
+    begin_exchange(lanes, [&](const At& lane) {
       const LayerTimeline* const t = timeline_of(lane);
-      for (std::size_t r = 0; r < lane.clock.size(); ++r) {
-        const std::size_t g = at(lane.plan.expert_group[r]);
-        latest_[g] = std::max(latest_[g], lane.clock[r]);
-        if (t != nullptr) longest_[g] = std::max(longest_[g], t->exchanges[part].duration[r]);
-      }
-    }
+      return t == nullptr ? nullptr : &t->exchanges[part];
+    });
     for (At& lane : lanes)
-      for (std::size_t r = 0; r < lane.clock.size(); ++r) {
-        const std::size_t g = at(lane.plan.expert_group[r]);
-        lane.clock[r] = latest_[g] + longest_[g];
-      }
+      if (const LayerTimeline* t = timeline_of(lane)) add(lane.clock, t->exchanges[part].under);
+    await_exchange(lanes);
   }
+}
+
+// The exchange starts in each expert group when its last member is here, and takes as long as its longest
+// member says. A lane whose exchange is null takes part for no time of its own.
+template <class ExchangeOf>
+void LockstepRun::begin_exchange(const std::vector<At>& lanes, const ExchangeOf& exchange_of) {
+  std::fill(exchange_end_.begin(), exchange_end_.end(), 0);
+  std::fill(longest_.begin(), longest_.end(), 0);
+  for (const At& lane : lanes) {
+    const LayerTimeline::Exchange* const exchange = exchange_of(lane);
+    for (std::size_t r = 0; r < lane.clock.size(); ++r) {
+      const std::size_t g = at(lane.plan.expert_group[r]);
+      exchange_end_[g] = std::max(exchange_end_[g], lane.clock[r]);
+      if (exchange != nullptr) longest_[g] = std::max(longest_[g], exchange->duration[r]);
+    }
+  }
+  for (std::size_t g = 0; g < longest_.size(); ++g) exchange_end_[g] += longest_[g];
+}
+
+// A rank goes on when the exchange has ended and what it ran meanwhile, too.
+void LockstepRun::await_exchange(std::vector<At>& lanes) {
+  for (At& lane : lanes)
+    for (std::size_t r = 0; r < lane.clock.size(); ++r)
+      lane.clock[r] = std::max(lane.clock[r], exchange_end_[at(lane.plan.expert_group[r])]);
 }
 
 // One of ZeRO's collectives: it starts when the last rank asks for it and the one before is done.

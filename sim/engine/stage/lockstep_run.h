@@ -52,6 +52,9 @@ class LockstepRun {
   void run_op(int stage, std::vector<ScheduleOp>& ops);
   template <class TimelineOf>
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
+  template <class ExchangeOf>
+  void begin_exchange(const std::vector<At>& lanes, const ExchangeOf& exchange_of);
+  void await_exchange(std::vector<At>& lanes);
   void issue(const std::vector<At>& lanes, const Op& collective);
   void await(std::vector<At>& lanes);
 
@@ -59,8 +62,8 @@ class LockstepRun {
   std::span<const RunningLane> lanes_;
   const GradientSync& gradients_;
   std::vector<LaneEngine::Run> runs_;
-  std::vector<std::size_t> position_;          // by stage
-  std::vector<Picoseconds> latest_, longest_;  // by expert group
+  std::vector<std::size_t> position_;                // by stage
+  std::vector<Picoseconds> exchange_end_, longest_;  // by expert group: of the exchange under way
   // Of the stage at hand: the last of ZeRO's collectives ends, and the time of those not yet awaited.
   struct Network {
     Picoseconds end = 0, issued = 0;

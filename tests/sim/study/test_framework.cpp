@@ -301,6 +301,20 @@ TEST_CASE("What cannot matter or frees nothing is noted: the reduction without Z
   CHECK(parse(file).notes[0].find("frees no memory") != std::string::npos);
 }
 
+TEST_CASE("What hides exchanges of experts is noted where it cannot: no experts, no exchanges, no shared expert") {
+  json file = small_study();
+  file["framework"] = {{"expert_overlap", "shared-expert"}};
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("the model has no experts") != std::string::npos);
+  file["model"] = "deepseek-v2";
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("matters only with parallel.expert above 1") != std::string::npos);
+  file["parallel"] = {{"tensor", 1}, {"data", 8}, {"expert", 8}};
+  CHECK(parse(file).notes.empty());
+  file["framework"]["expert_overlap"] = "none";
+  CHECK(parse(file).notes.empty());
+}
+
 TEST_CASE("A bad preset file is refused in one line with file, key, what was found and what is allowed") {
   const struct {
     const char* pointer;

@@ -1,6 +1,7 @@
 // Random training jobs on a shipped profile: models, layouts, schedules and plans of very unequal documents.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,6 +51,13 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   job.text += ", window " + std::to_string(job.model.sliding_window);
 }
 
+// What hides the exchanges of experts: each in turn.
+inline void vary_overlap(std::uint64_t seed, Job& job) {
+  constexpr std::array kOverlaps = {ExpertOverlap::none, ExpertOverlap::shared_expert};
+  job.framework.expert_overlap = kOverlaps[seed % kOverlaps.size()];
+  job.text += ", overlap " + std::string(name_of(job.framework.expert_overlap));
+}
+
 inline Job random_job(std::uint64_t seed) {
   SplitMix64 random(seed);
   Job job;
@@ -90,6 +98,7 @@ inline Job random_job(std::uint64_t seed) {
              ", pp " + std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) +
              ", recompute " + std::string(name_of(job.layout.recompute));
   vary_layers(seed, job);
+  vary_overlap(seed, job);
   return job;
 }
 

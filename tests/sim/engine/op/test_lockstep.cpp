@@ -79,6 +79,7 @@ Job coupled_job(std::uint64_t seed) {
              std::to_string(job.layout.tensor) + ", cp " + std::to_string(job.layout.context) + ", pp " +
              std::to_string(job.layout.pipeline) + ", dp " + std::to_string(job.layout.data) + ", ep " +
              std::to_string(job.layout.expert) + ", zero " + std::to_string(job.layout.zero);
+  vary_overlap(seed / 3, job);  // other seeds than those that the tests choose by
   return job;
 }
 
