@@ -87,7 +87,7 @@ TimedSchedule run_schedule(const Schedule& schedule, const MicroBatches& batches
   }
   TimedSchedule timed = time_schedule(schedule, durations, hops);
   for (auto& stage : timed.stages)
-    for (TimedOp& op : stage) op = {op.op, op.start / ticks, op.end / ticks};
+    for (TimedOp& op : stage) op = {op.op, op.start / ticks, op.end / ticks, op.alone / ticks};
   for (std::vector<double>* values : {&timed.busy, &timed.recompute})
     for (double& value : *values) value /= ticks;
   timed.makespan /= ticks;
@@ -114,12 +114,14 @@ void print_json(const TimedSchedule& timed, std::ostream& out) {
   json["stages"] = nlohmann::ordered_json::array();
   for (const auto& stage : timed.stages) {
     nlohmann::ordered_json ops = nlohmann::ordered_json::array();
-    for (const TimedOp& op : stage)
+    for (const TimedOp& op : stage) {
       ops.push_back({{"op", letter_of(op.op.kind)},
                      {"micro_batch", op.op.micro_batch},
                      {"virtual_stage", op.op.virtual_stage},
                      {"start", number(op.start)},
                      {"end", number(op.end)}});
+      if (op.op.with_next) ops.back()["with_next"] = true;
+    }
     json["stages"].push_back(std::move(ops));
   }
   out << json.dump() << '\n';
@@ -238,6 +240,8 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
     notes << "note: --strict-keep changes nothing, no group of dependent chunks is scheduled\n";
   else if (options.strict_keep && options.stages == 1)
     notes << "note: --strict-keep changes nothing, one stage never holds more than K chunks\n";
+  if (options.pairs && !schedule_policy(options.schedule).pairs)
+    notes << "note: --pairs changes nothing, " << options.schedule << " has none\n";
   if (!options.profile.empty() && (options.p2p > 0 || options.backward_ratio != 2))
     notes << "note: --p2p and --backward-ratio change nothing, the profile says both\n";
   else if (options.p2p > 0 && options.stages == 1)
@@ -251,8 +255,8 @@ void schedule_command(const ScheduleOptions& options, std::ostream& out, std::os
   check_memory(options);
   const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
   const std::vector<std::int32_t> group_sizes = group_sizes_of(batches);
-  const ScheduleInput input{options.stages, options.virtual_stages, group_sizes, options.keep,
-                            options.strict_keep};
+  const ScheduleInput input{options.stages, options.virtual_stages, group_sizes,
+                            options.keep,   options.strict_keep,    options.pairs};
   const Schedule schedule = schedule_policy(options.schedule).make(input);
   if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
     throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
@@ -260,7 +264,7 @@ void schedule_command(const ScheduleOptions& options, std::ostream& out, std::os
   const TimedSchedule timed = options.profile.empty()
                                   ? run_schedule(schedule, batches, options)
                                   : time_by_profile({options.profile, options.model, options.tensor,
-                                                     options.keep, options.strict_keep},
+                                                     options.keep, options.strict_keep, options.pairs},
                                                     options.schedule, schedule, batches);
   switch (options.format) {
     case Format::table:

@@ -18,6 +18,7 @@ struct ScheduleOptions {
   int keep = 1;
   bool strict_keep = false;
   int virtual_stages = 1;
+  bool pairs = false;  // forward and backward of a turn issued together
   double backward_ratio = 2;
   double p2p = 0;  // time of a hop between two ranks
   // A profile's name or file: times in seconds of this model on `tensor` GPUs a stage, not lengths.

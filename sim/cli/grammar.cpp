@@ -62,6 +62,9 @@ void add_schedule(CLI::App& app) {
   command
       ->add_option("--virtual-stages", options.virtual_stages, "Model chunks of a stage (interleaved-1f1b)")
       ->capture_default_str();
+  command->add_flag(
+      "--pairs", options.pairs,
+      "Issue a forward and the backward of another micro-batch together (expert_overlap dualpipe)");
   command->add_option("--backward-ratio", options.backward_ratio, "Backward time / forward time")
       ->capture_default_str();
   command->add_option("--p2p", options.p2p, "Time of a hop between two stages")->capture_default_str();

@@ -27,8 +27,9 @@ TimedSchedule from_ops(const std::vector<StageOp>& ops, const Schedule& schedule
   timed.peak_kept = peak_kept(schedule);
   for (const StageOp& op : ops) {
     const auto s = static_cast<std::size_t>(op.stage);
+    const bool ends_pair = !timed.stages[s].empty() && timed.stages[s].back().op.with_next;
     timed.stages[s].push_back({op.op, to_seconds(op.start), to_seconds(op.end)});
-    const double duration = to_seconds(op.end - op.start);
+    const double duration = ends_pair ? 0 : to_seconds(op.end - op.start);
     timed.busy[s] += duration;
     if (op.op.kind == OpKind::R) timed.recompute[s] += duration;
     timed.makespan = std::max(timed.makespan, to_seconds(op.end));
@@ -53,6 +54,7 @@ TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, con
   options.schedule = &schedule_policy(name);
   options.keep = run.keep;
   options.strict_keep = run.strict_keep;
+  options.pairs = run.pairs;
   options.record_ops = true;
 
   Step step;

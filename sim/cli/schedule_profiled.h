@@ -15,6 +15,7 @@ struct ProfiledRun {
   int tensor = 1;
   int keep = 1;
   bool strict_keep = false;
+  bool pairs = false;
 };
 
 // Times in seconds; embedding, head and pipeline hops included. `name` is the schedule that `schedule` was

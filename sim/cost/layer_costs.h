@@ -71,6 +71,14 @@ class LayerCosts {
   // takes `busy` on the GPU runs dry by the returned time.
   [[nodiscard]] Picoseconds host_stall(std::size_t ops, Picoseconds busy) const;
 
+  // Whether the forward of one micro-batch and the backward of another are issued together: where each hides
+  // the other's exchanges of experts, or where that is `asked` for. Not with ZeRO-3, whose gathers go part by
+  // part of a single op.
+  [[nodiscard]] bool pairs_micro_batches(bool asked = false) const {
+    const bool hides = framework_.expert_overlap == ExpertOverlap::dualpipe && layout_.expert > 1;
+    return (hides || asked) && layout_.zero < 3;
+  }
+
   [[nodiscard]] const ModelShape& model() const { return model_; }
   [[nodiscard]] const Layout& layout() const { return layout_; }
   [[nodiscard]] const Profile& profile() const { return profile_; }

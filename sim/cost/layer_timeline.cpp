@@ -106,4 +106,40 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
   for (std::size_t r = 0; r < c; ++r) clock[r] += (layers - 1) * period;
 }
 
+namespace {
+
+struct PairAlone {
+  const LayerTimeline& forward;
+  const LayerTimeline& backward;
+  std::span<Picoseconds> clock, exposed;
+  std::vector<Picoseconds>& exchange_end;
+
+  [[nodiscard]] const LayerTimeline& of(PairSide side) const {
+    return side == PairSide::forward ? forward : backward;
+  }
+  void advance(PairSide side, std::size_t part) const { advance_part(of(side), part, clock); }
+  void begin(PairSide side, std::size_t exchange) const {
+    for (std::size_t r = 0; r < clock.size(); ++r) {
+      const auto& begun = of(side).exchanges[exchange];
+      exchange_end[r] = clock[r] + begun.duration[r];
+      clock[r] += begun.under[r];
+    }
+  }
+  void await() const {
+    for (std::size_t r = 0; r < clock.size(); ++r) {
+      exposed[r] += std::max<Picoseconds>(0, exchange_end[r] - clock[r]);
+      clock[r] = std::max(clock[r], exchange_end[r]);
+    }
+  }
+};
+
+}  // namespace
+
+void advance_pair(const LayerTimeline& forward, const LayerTimeline& backward, std::span<Picoseconds> clock,
+                  std::span<Picoseconds> exposed) {
+  thread_local std::vector<Picoseconds> exchange_end;
+  exchange_end.resize(clock.size());
+  walk_layer_pair(forward.exchanges.size(), PairAlone{forward, backward, clock, exposed, exchange_end});
+}
+
 }  // namespace equipoise

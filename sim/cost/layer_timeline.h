@@ -63,4 +63,33 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
 // (the last part: to its end). The exchanges themselves, with what is under them, are the caller's.
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock);
 
+// A layer of one micro-batch's forward beside a layer of another's backward, on the same ranks (DualPipe,
+// arXiv 2412.19437, section 3.2.1 and Fig. 4). The exchanges of each run under what the other computes
+// between its own:
+//   exchange 1 of B over F up to its first | dispatch of F over B up to its second |
+//   exchange 2 of B over F up to its second | combine of F over the rest of B | the rest of F
+// What B has before its first exchange comes first; what a layer has under its own exchanges stays there. A
+// slot ends when its exchange and its compute have ended. `on`: advance(forward or backward, part) moves the
+// clocks as advance_part does; begin(forward or backward, exchange) begins an exchange and await() waits for
+// it.
+enum class PairSide : std::uint8_t { forward, backward };
+template <class On>
+void walk_layer_pair(std::size_t exchanges, On&& on) {
+  on.advance(PairSide::backward, 0);
+  for (std::size_t e = 0; e < exchanges; ++e) {
+    on.begin(PairSide::backward, e);
+    on.advance(PairSide::forward, e);
+    on.await();
+    on.begin(PairSide::forward, e);
+    on.advance(PairSide::backward, e + 1);
+    on.await();
+  }
+  on.advance(PairSide::forward, exchanges);
+}
+
+// The same for ranks that wait for no others than their own lane's. Adds to exposed[r] what is left of rank
+// r's exchanges when what ran under them has ended.
+void advance_pair(const LayerTimeline& forward, const LayerTimeline& backward, std::span<Picoseconds> clock,
+                  std::span<Picoseconds> exposed);
+
 }  // namespace equipoise

@@ -25,12 +25,15 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
 
 }  // namespace
 
-Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches) {
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches,
+                       bool pairs) {
   const std::int64_t round = layout.virtual_pipeline > 1 ? layout.pipeline : 1;
   const std::int64_t wanted = (std::max<std::int64_t>(1, micro_batches) + round - 1) / round * round;
   const auto of = [&](std::int64_t count) {
     const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
-    return policy.make({layout.pipeline, layout.virtual_pipeline, groups});
+    ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};
+    input.pairs = pairs;
+    return policy.make(input);
   };
   std::int64_t count = std::min<std::int64_t>(wanted, std::int64_t{2} * layout.pipeline);
   Schedule schedule = of(count);

@@ -16,7 +16,9 @@ namespace equipoise {
 
 // The schedule of a lane of `micro_batches` standalone micro-batches, as many more as the schedule asks for
 // where it takes whole rounds only; fewer where more would keep no more in flight.
-Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches);
+// `pairs`: as in ScheduleInput.
+Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches,
+                       bool pairs = false);
 
 // Tokens of a micro-batch on the fullest of `context` ranks: two chunks a rank, the last ones padded.
 std::int64_t tokens_of_rank(std::int64_t tokens, int context);

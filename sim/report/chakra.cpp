@@ -244,9 +244,9 @@ class RankWalk {
 
   void cell(std::size_t index) {
     const ScheduledOp& cell = lane_->stages[at(stage_)][index];
-    if (cell.input_stage != kNoInput && cell.input_stage != stage_)
-      tail_ = {trace_.transfer(false, gpu(cell.input_stage, replica_, t_), gpu(stage_, replica_, t_),
-                               bytes_of(cell), tag(cell.input_stage, cell.input_op), tail_)};
+    if (!ends_pair(lane_->stages[at(stage_)], index))
+      receive(cell);  // a pair begins when both have their input
+    if (cell.op.with_next) receive(lane_->stages[at(stage_)][index + 1]);
     for (std::uint32_t k = 0; k < cell.run_count; ++k) {
       const BlockRun& run = lane_->runs[cell.first_run + k];
       const OpBlock& block = lane_->blocks[run.block];
@@ -258,6 +258,12 @@ class RankWalk {
     if (const Receiver& to = receivers_[index]; to.cell != nullptr)
       trace_.transfer(true, gpu(stage_, replica_, t_), gpu(to.stage, replica_, t_), bytes_of(*to.cell),
                       tag(stage_, static_cast<int>(index)), tail_);
+  }
+
+  void receive(const ScheduledOp& cell) {
+    if (cell.input_stage == kNoInput || cell.input_stage == stage_) return;
+    tail_ = {trace_.transfer(false, gpu(cell.input_stage, replica_, t_), gpu(stage_, replica_, t_),
+                             bytes_of(cell), tag(cell.input_stage, cell.input_op), tail_)};
   }
 
   void steps(const OpBlock& block) {

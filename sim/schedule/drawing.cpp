@@ -78,16 +78,26 @@ class Scale {
   double columns_per_time_ = 0;
 };
 
+// Where the first op of a pair is drawn to end.
+double border(const TimedOp& first, const TimedOp& second) {
+  const double both = first.alone + second.alone;
+  return first.start + (first.end - first.start) * (both > 0 ? first.alone / both : 0.5);
+}
+
 std::string draw_stage(const std::vector<TimedOp>& ops, int virtual_stages, const Scale& scale,
                        std::size_t width, bool color) {
   std::string row;
   std::size_t drawn = 0;  // columns, without escape codes
-  for (const TimedOp& timed : ops) {
-    const std::size_t begin = scale.column(timed.start);
-    const std::size_t end = scale.column(timed.end);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const TimedOp& timed = ops[i];
+    const bool first = timed.op.with_next && i + 1 < ops.size();
+    const bool second = i > 0 && ops[i - 1].op.with_next;
+    const std::size_t begin = scale.column(second ? border(ops[i - 1], timed) : timed.start);
+    const std::size_t end = scale.column(first ? border(timed, ops[i + 1]) : timed.end);
     if (end == begin) continue;
     const Look& look = look_of(timed.op.kind);
     std::string cell = label_of(timed.op, virtual_stages);
+    if (second && cell.size() < end - begin) cell.insert(0, 1, '&');
     cell.resize(cell.size() > end - begin ? 1 : cell.size());
     cell.resize(end - begin, color ? ' ' : look.fill);
     row.append(begin - drawn, color ? ' ' : '.');
@@ -114,6 +124,10 @@ std::string legend(const TimedSchedule& timed, int virtual_stages, bool color) {
     text += ' ';
     text += kLooks[i].meaning;
   }
+  const bool pairs = std::any_of(timed.stages.begin(), timed.stages.end(), [](const auto& stage) {
+    return std::any_of(stage.begin(), stage.end(), [](const TimedOp& op) { return op.op.with_next; });
+  });
+  if (pairs) text += ", & issued together";
   if (!text.empty()) text += "; the number is the micro-batch, from 1";
   if (virtual_stages > 1)
     text += virtual_stages > 26 ? ", then the virtual stage" : ", then the virtual stage, from a";

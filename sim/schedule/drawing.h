@@ -16,6 +16,8 @@ struct DrawingStyle {
 // letter for the virtual stage where there are several; the fill shows how long it runs, dots are idle.
 //   stage 0  F1--F2--........B1======....B2======
 //   stage 1  ....F1--B1======F2--B2======........
+// The two ops of a pair share its time, by their lengths where those are known, with & between them:
+//   stage 1  ....F1--F2--&B1=====
 // Where an op is too short for its name only its letter is drawn; what is shorter than a column is left out.
 std::string draw_schedule(const TimedSchedule&, int virtual_stages, DrawingStyle);
 

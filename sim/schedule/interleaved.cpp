@@ -9,6 +9,10 @@
 // ran all of them when m = P), then one forward and one backward in turn. With equal micro-batches
 // T = (m + (P-1)/V)(f + b), where f and b are those of a whole rank. O(P m V).
 //
+// In pairs (expert_overlap: dualpipe) the forward and the backward of a turn are issued together. The warm-up
+// is then one forward longer, as in Megatron-LM with overlap_moe_expert_parallel_comm: on the last rank the
+// forward of a turn would else be what its backward waits for.
+//
 // An activation counted in kept_bound is that of one chunk: 1/V of a rank's layers.
 #include <algorithm>
 #include <string>
@@ -61,13 +65,17 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
   for (int s = 0; s < stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
     ops.reserve(2 * static_cast<std::size_t>(total));
-    const std::int64_t lead = 2 * std::int64_t{stages - 1 - s} + std::int64_t{chunks - 1} * stages;
+    const std::int64_t lead =
+        2 * std::int64_t{stages - 1 - s} + std::int64_t{chunks - 1} * stages + (input.pairs ? 1 : 0);
     const int warm_up = static_cast<int>(std::min<std::int64_t>(total, lead));
     Round forward(stages, chunks, false);
     Round backward(stages, chunks, true);
     for (int k = 0; k < warm_up; ++k) ops.push_back(forward.next());
     for (int k = 0; k < total; ++k) {
-      if (warm_up + k < total) ops.push_back(forward.next());
+      if (warm_up + k < total) {
+        ops.push_back(forward.next());
+        ops.back().with_next = input.pairs;
+      }
       ops.push_back(backward.next());
     }
     out.kept_bound[static_cast<std::size_t>(s)] = std::min(total, warm_up + 1);

@@ -17,16 +17,19 @@ Schedule make(const ScheduleInput& input) {
 }
 
 template <void (*MakeInto)(const ScheduleInput&, Schedule&)>
-constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std::string_view summary) {
-  return {name, paper, summary, make<MakeInto>, MakeInto};
+constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std::string_view summary,
+                             bool pairs = false) {
+  return {name, paper, summary, make<MakeInto>, MakeInto, pairs};
 }
+constexpr bool kPairs = true;
 
 constexpr std::array kSchedules = {
     row<make_gpipe>("gpipe", "arXiv 1811.06965", "All forwards, then all backwards in reverse order"),
     row<make_1f1b>("1f1b", "arXiv 2006.09503",
-                   "P-1-s forwards on stage s, then one forward and one backward in turn"),
+                   "P-1-s forwards on stage s, then one forward and one backward in turn", kPairs),
     row<make_interleaved_1f1b>("interleaved-1f1b", "arXiv 2104.04473",
-                               "1F1B over V model chunks a rank, as in Megatron-LM: the bubble shrinks by V"),
+                               "1F1B over V model chunks a rank, as in Megatron-LM: the bubble shrinks by V",
+                               kPairs),
     row<make_state_aware_1f1b>("state-aware-1f1b", "arXiv 2503.02356",
                                "ChunkFlow: 1F1B over dependent chunks, of which K keep activations"),
     row<make_zb_h1>("zb-h1", "arXiv 2401.10241",

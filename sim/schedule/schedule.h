@@ -23,6 +23,10 @@ struct ScheduleOp {
   OpKind kind = OpKind::F;
   std::int32_t micro_batch = 0;    // position in the lane
   std::int32_t virtual_stage = 0;  // model chunk of this pipeline rank, 0 .. V-1
+  // The first of a pair: an F that is issued together with the next op of its stage, the B of another
+  // micro-batch. The pair starts when the inputs of both are there, runs layer by layer of one beside a layer
+  // of the other, so that each hides what the other communicates, and both end with it.
+  bool with_next = false;
   friend constexpr bool operator==(const ScheduleOp&, const ScheduleOp&) = default;
 };
 
@@ -34,6 +38,7 @@ struct ScheduleInput {
   std::span<const std::int32_t> group_sizes;
   int keep = 1;  // K of state-aware 1F1B
   bool strict_keep = false;
+  bool pairs = false;  // F and B of the steady state as pairs, where the schedule has such
 };
 
 struct Schedule {
@@ -46,6 +51,11 @@ struct Schedule {
   std::vector<int> kept_bound;
 };
 
+// The same op, whether issued alone or in a pair.
+constexpr bool same_work(const ScheduleOp& a, const ScheduleOp& b) {
+  return a.kind == b.kind && a.micro_batch == b.micro_batch && a.virtual_stage == b.virtual_stage;
+}
+
 struct SchedulePolicy {
   std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, state-aware-1f1b, zb-h1
   std::string_view paper;
@@ -53,6 +63,7 @@ struct SchedulePolicy {
   Schedule (*make)(const ScheduleInput&);  // throws UserError where the input does not suit the schedule
   // The same into the buffers of an earlier schedule: allocates nothing once they have grown.
   void (*make_into)(const ScheduleInput&, Schedule& out);
+  bool pairs = false;  // makes pairs of its steady state if asked to (ScheduleInput::pairs)
 };
 
 std::span<const SchedulePolicy> schedule_policies();

@@ -105,24 +105,35 @@ class Executor {
   bool advance(std::size_t stage) {
     const std::vector<ScheduleOp>& ops = schedule_.ops[stage];
     const std::size_t before = next_[stage];
-    for (std::size_t& i = next_[stage]; i < ops.size(); ++i) {
-      const Input input = input_of(stage, ops[i]);
-      if (input.missing()) break;
-      const double duration = durations_[stage][i];
-      const double start = std::max(free_at_[stage], input.ready + (input.hop ? hops_.seconds : 0));
+    for (std::size_t& i = next_[stage]; i < ops.size();) {
+      const std::size_t count = ops[i].with_next && i + 1 < ops.size() ? 2 : 1;  // ops issued together
+      double start = free_at_[stage], duration = 0;
+      for (std::size_t o = i; o < i + count; ++o) {
+        const Input input = input_of(stage, ops[o]);
+        if (input.missing()) return i > before;
+        start = std::max(start, input.ready + (input.hop ? hops_.seconds : 0));
+        duration += durations_[stage][o];
+      }
       const double end = start + duration;
-      finish(stage, ops[i], end);
-      result_.stages[stage].push_back({ops[i], start, end});
       result_.busy[stage] += duration;
-      if (ops[i].kind == OpKind::R) result_.recompute[stage] += duration;
       result_.makespan = std::max(result_.makespan, end);
-      free_at_[stage] = hops_.blocking && sends(stage, ops[i]) ? end + hops_.seconds : end;
+      free_at_[stage] = end;
+      for (std::size_t o = i; o < i + count; ++o) {
+        finish(stage, ops[o], end);
+        result_.stages[stage].push_back({ops[o], start, end, count > 1 ? durations_[stage][o] : 0});
+        if (ops[o].kind == OpKind::R) result_.recompute[stage] += duration;
+        if (hops_.blocking && sends(stage, ops[o])) free_at_[stage] = end + hops_.seconds;
+      }
+      i += count;
     }
     return next_[stage] > before;
   }
 
   [[nodiscard]] std::string explain(std::size_t stage) const {
-    const ScheduleOp& op = schedule_.ops[stage][next_[stage]];
+    const std::size_t first = next_[stage];
+    const bool second =
+        schedule_.ops[stage][first].with_next && !input_of(stage, schedule_.ops[stage][first]).missing();
+    const ScheduleOp& op = schedule_.ops[stage][first + (second ? 1 : 0)];
     const std::size_t place = position(stage, op);
     std::string what = "its own forward";
     std::size_t where = stage;

@@ -1,5 +1,7 @@
 // The reference executor: exact start and end of every op of a schedule, for the `schedule` command and as
-// the yardstick for the engine. One op at a time a stage, transfers of one fixed duration, nothing else.
+// the yardstick for the engine. One op at a time a stage, transfers of one fixed duration, nothing else. A
+// pair (ScheduleOp::with_next) takes as long as its two ops, which start and end together: what they would
+// hide is not known here.
 #pragma once
 
 #include <span>
@@ -28,6 +30,7 @@ struct TimedOp {
   ScheduleOp op;
   double start = 0;
   double end = 0;
+  double alone = 0;  // of a pair: what the op takes by itself; 0: not known
 };
 
 struct TimedSchedule {

@@ -68,12 +68,27 @@ class Validator {
                " kept activations, promised were at most " + std::to_string(schedule_.kept_bound[stage]));
       if (op.kind == (split_ ? OpKind::W : OpKind::B)) --kept;
     }
+    check_pairs(stage);
     for (int v = 0; v < schedule_.virtual_stages; ++v) {
       int first = 0;
       for (const int size : input_.group_sizes) {
         check_group(stage, v, first, size);
         first += size;
       }
+    }
+  }
+
+  void check_pairs(std::size_t stage) {
+    const std::vector<ScheduleOp>& ops = schedule_.ops[stage];
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      if (!ops[i].with_next) continue;
+      if (i + 1 == ops.size())
+        report(where(stage, ops[i]) + " is the first of a pair without a second");
+      else if (ops[i].kind != OpKind::F || ops[i + 1].kind != OpKind::B || ops[i + 1].with_next)
+        report(where(stage, ops[i]) + " makes a pair with " +
+               describe_op(ops[i + 1], schedule_.virtual_stages) + "; a pair is an F and then a B");
+      else if (ops[i].micro_batch == ops[i + 1].micro_batch)
+        report(where(stage, ops[i]) + " makes a pair with its own micro-batch's B, which waits for it");
     }
   }
 

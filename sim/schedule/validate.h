@@ -14,6 +14,9 @@ namespace equipoise {
 //   ordered: R after D, B after F or R, W after B; inside a group of dependent chunks the first forwards
 //     ascending (a chunk reads the KV of earlier ones), the backwards descending (it needs the KV gradients
 //     of later ones);
+//   pairs: an F and, next on its stage, the B of another micro-batch; they do not wait for each other, not
+//   even
+//     over other stages (no deadlock, below);
 //   memory: activations held never exceed kept_bound: an F or R holds one until its B (its W, where the
 //     schedule splits backwards), a D holds none;
 //   no deadlock: run with all stages in this order, every op runs; else what each stuck stage waits for.

@@ -19,7 +19,7 @@ namespace {
 Schedule schedule_of(const Study& study, const RunModels& models, const PolicyRun& run,
                      std::int64_t micro_batches) {
   return lane_schedule(schedule_policy(run.schedule.empty() ? study.schedule : run.schedule), models.layout,
-                       micro_batches);
+                       micro_batches, models.costs.pairs_micro_batches());
 }
 
 std::int64_t micro_batches_of_lane(const PackOptions& pack) {

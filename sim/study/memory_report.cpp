@@ -40,7 +40,7 @@ PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& pla
   const StepTimes again = StepRunner(run, rule, recorded).run(plan.steps[number], number).times;
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
-    return o.lane == peak.lane && o.stage == peak.stage && o.op == op;
+    return o.lane == peak.lane && o.stage == peak.stage && same_work(o.op, op);
   });
   if (found == again.ops.end()) return moment;
   moment.op = TimeSpan{found->start, found->end};

@@ -232,20 +232,31 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
 
 namespace {
 
-// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are no
-// exchanges that is only worth a word if the study asks for it.
+// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
+// no exchanges that is only worth a word if the study asks for it.
 void note_expert_overlap(bool says, Study& study) {
   const ExpertOverlap overlap = study.framework.on_fitted_gpus.expert_overlap;
   const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
   const auto note = [&](const std::string& text) { study.notes.push_back(key + text); };
   if (overlap == ExpertOverlap::none) return;
   if (!study.model.moe || study.layout.expert == 1) {
-    if (says) note(study.model.moe ? " matters only with parallel.expert above 1"
-                                   : " has no effect: the model has no experts");
+    if (says)
+      note(study.model.moe ? " matters only with parallel.expert above 1"
+                           : " has no effect: the model has no experts");
     return;
   }
   if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
     note(": the model has no shared expert, so nothing runs under the exchanges");
+  if (overlap != ExpertOverlap::dualpipe) return;
+  if (study.layout.zero == 3)
+    note(" pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed");
+  for (const PolicyRun& run : study.policies) {
+    const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
+    if (study.layout.zero < 3 && !schedule_policy(schedule).pairs)
+      study.notes.push_back(run.label + ": " + key + ": schedule " + schedule +
+                            " pairs no forward with a backward, so exchanges are exposed (1f1b and "
+                            "interleaved-1f1b do)");
+  }
 }
 
 // Keys of the framework and the layout that cannot do here what they are known for.

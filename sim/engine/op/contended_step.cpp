@@ -19,6 +19,22 @@ std::vector<Picoseconds> times_of(const std::vector<TaskId>& tasks, const std::v
   return times;
 }
 
+// What a rank that was free waited for inputs on their way: of a scheduled op, or of the two of a pair, whose
+// common time counts once.
+Picoseconds waited_for_inputs(const EngineResult& times, const LoweredProgram::Stage& stage, std::size_t one,
+                              std::size_t other, Picoseconds free) {
+  TaskId first = stage.input[one], second = one == other ? kNoTask : stage.input[other];
+  if (first == kNoTask || (second != kNoTask && times.start[second] < times.start[first]))
+    std::swap(first, second);
+  Picoseconds waited = 0;
+  for (const TaskId input : {first, second}) {
+    if (input == kNoTask) continue;
+    waited += std::max<Picoseconds>(0, times.end[input] - std::max(times.start[input], free));
+    free = std::max(free, times.end[input]);
+  }
+  return waited;
+}
+
 }  // namespace
 
 ContendedStep::ContendedStep(const OpProgram& program, const OpOptions& options, const OpResult& alone,
@@ -43,6 +59,13 @@ void ContendedStep::make_result(const OpResult& alone) {
       const LoweredProgram::Stage& stage = lowered_.lanes[l][s];
       result_.lanes[l].start[s] = times_of(stage.begin, shared_.end);
       result_.lanes[l].end[s] = times_of(stage.end, shared_.end);
+      const std::vector<ScheduledOp>& ops = program_.lanes[l].stages[s];
+      const std::size_t ranks = at(program_.lanes[l].context) * at(program_.tensor);
+      for (std::size_t c = 0; c < ops.size(); ++c)
+        if (ends_pair(ops, c)) {
+          const auto first = result_.lanes[l].start[s].begin() + static_cast<std::ptrdiff_t>((c - 1) * ranks);
+          std::copy_n(first, ranks, first + static_cast<std::ptrdiff_t>(ranks));
+        }
       for (const Picoseconds end : result_.lanes[l].end[s])
         result_.pipeline_end = std::max(result_.pipeline_end, end);
       recorded.lanes[l].push_back({stage.first, times_of(stage.input, shared_.end)});
@@ -87,7 +110,8 @@ std::vector<PathSegment> ContendedStep::critical_path() const {
     segment.stage = what.stage;
     segment.rank = what.rank;
     if (what.lane < 0) continue;
-    const ScheduleOp& op = program_.lanes[at(what.lane)].stages[at(what.stage)][at(what.scheduled)].op;
+    const std::vector<ScheduledOp>& ops = program_.lanes[at(what.lane)].stages[at(what.stage)];
+    const ScheduleOp& op = ops[at(what.scheduled) + (what.of_second ? 1 : 0)].op;
     segment.micro_batch = op.micro_batch;
     segment.kind = op.kind;
   }
@@ -123,9 +147,10 @@ ExposedTime ContendedStep::exposed(const EngineResult& times) const {
         const ScheduledOp& scheduled = lane.stages[s][c];
         Picoseconds inside = 0;
         for (std::size_t r = 0; r < ranks; ++r) {
-          if (const TaskId input = stage.input[c * ranks + r]; input != kNoTask)
-            count(Stream::pp,
-                  std::max<Picoseconds>(0, times.end[input] - std::max(times.start[input], free[r])));
+          if (ends_pair(lane.stages[s], c)) continue;  // counted with the first
+          count(Stream::pp,
+                waited_for_inputs(times, stage, c * ranks + r,
+                                  scheduled.op.with_next ? (c + 1) * ranks + r : c * ranks + r, free[r]));
           free[r] = times.end[stage.begin[c * ranks + r]];
         }
         std::size_t row = stage.first[c];

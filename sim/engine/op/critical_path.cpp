@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <optional>
 #include <string>
 
 namespace equipoise {
@@ -158,6 +159,7 @@ class PathWalk {
   // for.
   void walk_scheduled_op() {
     const OpLane& lane = program_.lanes[at(lane_)];
+    scheduled_ = issued_with(scheduled_);
     const ScheduledOp& scheduled = lane.stages[at(stage_)][at(scheduled_)];
     OpRecord record(ranks_);
     replay_scheduled_op(program_, options_, result_, lane_, stage_, scheduled_, record);
@@ -183,12 +185,26 @@ class PathWalk {
         found = walk_background(ops, found, scheduled);
         if (found == nullptr) return walk_background_before();
       } else {
-        push(found->start, step.name, step.stream, scheduled.op.micro_batch, scheduled.op.kind);
+        push_op(*found, scheduled, step);
       }
       rank_ = found->last_rank;
       if (found->last_lane >= 0 && found->last_lane != lane_) return enter_lane(found->last_lane);
     }
     leave_scheduled_op(lane, scheduled);
+  }
+
+  // The first of the pair that a scheduled op of this lane and stage is the second of; else itself.
+  [[nodiscard]] int issued_with(int scheduled) const {
+    return ends_pair(program_.lanes[at(lane_)].stages[at(stage_)], at(scheduled)) ? scheduled - 1 : scheduled;
+  }
+
+  // An op of scheduled op number scheduled_; a pair's may be the second's.
+  void push_op(const OpRecord::Entry& e, const ScheduledOp& scheduled, const OpStep& step) {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    const OpBlock& block = lane.blocks[lane.runs[scheduled.first_run + e.run].block];
+    const bool of_second = step.of_second || block_of_second(scheduled, block);
+    const ScheduleOp& op = of_second ? lane.stages[at(stage_)][at(scheduled_ + 1)].op : scheduled.op;
+    push(e.start, step.name, step.stream, op.micro_batch, op.kind);
   }
 
   [[nodiscard]] const OpStep& step_of(const OpRecord::Entry& e, const ScheduledOp& scheduled) const {
@@ -215,7 +231,7 @@ class PathWalk {
     for (const OpRecord::Entry* e = wait; e-- > ops.data();) {
       const OpStep& step = step_of(*e, scheduled);
       if (!step.background || e->end != time_) continue;
-      push(e->start, step.name, step.stream, scheduled.op.micro_batch, scheduled.op.kind);
+      push_op(*e, scheduled, step);
       first = e;
       if (synchronizations[at(e->synchronization)].arrived == e->start) break;
     }
@@ -226,7 +242,8 @@ class PathWalk {
   // the background.
   void walk_background_before() {
     if (scheduled_ == 0) lost();
-    const ScheduledOp& scheduled = program_.lanes[at(lane_)].stages[at(stage_)][at(--scheduled_)];
+    scheduled_ = issued_with(scheduled_ - 1);
+    const ScheduledOp& scheduled = program_.lanes[at(lane_)].stages[at(stage_)][at(scheduled_)];
     OpRecord record(ranks_);
     replay_scheduled_op(program_, options_, result_, lane_, stage_, scheduled_, record);
     const auto& ops = record.of_rank[at(rank_)];
@@ -244,38 +261,45 @@ class PathWalk {
 
   void leave_scheduled_op(const OpLane& lane, const ScheduledOp& scheduled) {
     const auto& ends = result_.lanes[at(lane_)].end[at(stage_)];
+    const std::vector<ScheduledOp>& ops = lane.stages[at(stage_)];
     if (scheduled_ > 0) {
-      const ScheduledOp& previous = lane.stages[at(stage_)][at(scheduled_ - 1)];
       const Picoseconds free = ends[at(scheduled_ - 1) * ranks_ + at(rank_)];
       if (free == time_) {
         --scheduled_;
         return;
       }
-      if (previous.blocking_send != kNoTransfer &&
-          free + lane.transfers[at(static_cast<int>(previous.blocking_send)) +
-                                at(rank_) / at(program_.tensor)] ==
-              time_) {
+      for (int before = issued_with(scheduled_ - 1); before < scheduled_; ++before) {
+        const ScheduledOp& previous = ops[at(before)];
+        if (previous.blocking_send == kNoTransfer ||
+            free + lane.transfers[at(static_cast<int>(previous.blocking_send)) +
+                                  at(rank_) / at(program_.tensor)] !=
+                time_)
+          continue;
         push(free, OpName::pp_send, Stream::pp, previous.op.micro_batch, previous.op.kind);
         --scheduled_;
         return;
       }
     }
-    if (scheduled.input_stage != kNoInput && scheduled.input_stage != stage_) {
-      const Picoseconds sent =
-          result_.lanes[at(lane_)]
-              .end[at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + at(rank_)];
-      if (sent + lane.transfers[static_cast<std::size_t>(scheduled.transfer) +
-                                at(rank_) / at(program_.tensor)] ==
-          time_) {
-        push(sent, OpName::pp_send, Stream::pp, scheduled.op.micro_batch, scheduled.op.kind);
-        stage_ = scheduled.input_stage;
-        scheduled_ = scheduled.input_op;
-        return;
-      }
-    }
+    if (follow_input(lane, scheduled)) return;
+    if (scheduled.op.with_next && follow_input(lane, ops[at(scheduled_ + 1)])) return;
     // The begin of the step, or of a barrier group: the group before ended now.
     lane_ = -1;
     if (time_ > 0) enter_last_op(time_);
+  }
+
+  // Goes to the sender of the op's input if that arrived now.
+  bool follow_input(const OpLane& lane, const ScheduledOp& scheduled) {
+    if (scheduled.input_stage == kNoInput || scheduled.input_stage == stage_) return false;
+    const Picoseconds sent =
+        result_.lanes[at(lane_)].end[at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + at(rank_)];
+    if (sent +
+            lane.transfers[static_cast<std::size_t>(scheduled.transfer) + at(rank_) / at(program_.tensor)] !=
+        time_)
+      return false;
+    push(sent, OpName::pp_send, Stream::pp, scheduled.op.micro_batch, scheduled.op.kind);
+    stage_ = scheduled.input_stage;
+    scheduled_ = scheduled.input_op;
+    return true;
   }
 
   const OpProgram& program_;
@@ -343,15 +367,49 @@ std::vector<DocumentShare> share_by_document(const Step& step, const std::vector
 
 namespace {
 
-OpBlock emptied(const OpLane& lane, const OpBlock& block) {
-  OpBlock empty;
-  for (const OpStep& step : block.steps)
-    if (step.waits || spans_lanes(step.sync)) {
-      empty.steps.push_back(step);
-      empty.steps.back().over = 0;  // nothing is left under it
+// Whose ops of a block are dropped.
+enum class Drop : std::uint8_t { all, firsts, seconds };
+
+// The block without those ops, but for their part in what meets other lanes.
+OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
+  OpBlock left;
+  left.micro_batch = block.micro_batch;
+  const std::size_t c = at(lane.context);
+  std::size_t exchange = 0, under_end = 0;  // of the exchange at hand: its place in `left`, what is under it
+  for (std::size_t s = 0; s < block.steps.size(); ++s) {
+    const OpStep& step = block.steps[s];
+    const bool dropped = drop == Drop::all || (drop == Drop::seconds) == step.of_second;
+    if (dropped && !step.waits && !spans_lanes(step.sync)) {
+      if (s < under_end) --left.steps[exchange].over;
+      continue;
     }
-  empty.durations.assign(empty.steps.size() * at(lane.context), 0);
-  return empty;
+    if (step.over > 0) {
+      exchange = left.steps.size();
+      under_end = s + 1 + step.over;
+    }
+    left.steps.push_back(step);
+    for (std::size_t r = 0; r < c; ++r) left.durations.push_back(dropped ? 0 : block.durations[s * c + r]);
+  }
+  return left;
+}
+
+// Whose ops of a scheduled op (of the pair that it begins) are free; nothing where none are.
+std::optional<Drop> dropped_of(const Free& free, std::size_t lane, std::size_t stage,
+                               std::span<const ScheduledOp> ops, std::size_t index) {
+  if (free.stage == static_cast<std::int32_t>(stage)) return Drop::all;
+  if (free.lane != static_cast<std::int32_t>(lane)) return std::nullopt;
+  const ScheduleOp& op = ops[index].op;
+  if (op.micro_batch == free.micro_batch) return op.with_next ? Drop::firsts : Drop::all;
+  if (op.with_next && ops[index + 1].op.micro_batch == free.micro_batch) return Drop::seconds;
+  return std::nullopt;
+}
+
+// Whose ops of one of its blocks, then; nothing where none are.
+std::optional<Drop> dropped_of_block(Drop drop, const ScheduledOp& scheduled, const OpBlock& block) {
+  if (drop == Drop::all || !scheduled.op.with_next) return Drop::all;
+  if (block.micro_batch == kNoMicroBatch) return drop;
+  return block_of_second(scheduled, block) == (drop == Drop::seconds) ? std::optional(Drop::all)
+                                                                      : std::nullopt;
 }
 
 }  // namespace
@@ -369,15 +427,18 @@ Picoseconds makespan_without(const OpProgram& program, const OpOptions& options,
     if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), Picoseconds{0});
     // A scheduled op that is free runs its blocks emptied of all but their part in what meets other lanes;
     // buckets are still filled, at once.
-    const auto empty_blocks = static_cast<std::uint32_t>(lane.blocks.size());
-    for (std::uint32_t b = 0; b < empty_blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b]));
+    const auto blocks = static_cast<std::uint32_t>(lane.blocks.size());
+    for (const Drop drop : {Drop::all, Drop::firsts, Drop::seconds})
+      for (std::uint32_t b = 0; b < blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b], drop));
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
-      for (const ScheduledOp& scheduled : lane.stages[s]) {
-        const bool freed =
-            free.stage == static_cast<std::int32_t>(s) ||
-            (free.lane == static_cast<std::int32_t>(l) && free.micro_batch == scheduled.op.micro_batch);
-        for (std::uint32_t r = 0; freed && r < scheduled.run_count; ++r)
-          lane.runs[scheduled.first_run + r].block += empty_blocks;
+      for (std::size_t i = 0; i < lane.stages[s].size(); ++i) {
+        const ScheduledOp& scheduled = lane.stages[s][i];
+        const std::optional<Drop> drop = dropped_of(free, l, s, lane.stages[s], i);
+        for (std::uint32_t r = 0; drop && r < scheduled.run_count; ++r) {
+          std::uint32_t& block = lane.runs[scheduled.first_run + r].block;
+          const std::optional<Drop> of_block = dropped_of_block(*drop, scheduled, lane.blocks[block]);
+          if (of_block) block += blocks * (1 + static_cast<std::uint32_t>(*of_block));
+        }
       }
   }
   for (std::size_t s = 0; s < changed.ends.size(); ++s) {

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "sim/engine/op/layer_block.h"
+#include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {
@@ -86,6 +87,7 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
       coster_(costs, shard),
       walks_(costs.model(), costs.layout()),
       gradients_(costs) {
+  options_.pairs = costs.pairs_micro_batches(options.pairs);
   for (auto& memo : memo_) memo.resize(kMemoSlots);
   const std::size_t pipeline = at(costs.layout().pipeline);
   for (std::size_t v = 0; v < at(walks_.virtual_stages()); ++v) {
@@ -384,12 +386,49 @@ struct StepExpander::BackwardRuns : Runs {
     push(backward, part, plain, 0, last_of(part));
     for (int i = plain; i < part.layers; ++i) {
       const int local = last_of(part) - i;
-      if (local < recomputed)
-        push_run(out, block_of(micro_batch, kForward + k), 1, kNoBucket, layer(local));
-      else if (is_moe(kind_of(part.part)) && expander.costs_.layout().expert > 1)
-        expander.push_shared(out, kExchange);
+      recompute(part, local);
       push(backward, part, 1, i, local);
     }
+  }
+  // The forward of a layer that this lane, or another that it is synchronized with, recomputes.
+  void recompute(const WalkPart& part, int local) const {
+    if (local < recomputed)
+      push_run(out, block_of(micro_batch, kForward + index_of(part.part)), 1, kNoBucket, layer(local));
+    else if (is_moe(kind_of(part.part)) && expander.costs_.layout().expert > 1)
+      expander.push_shared(out, kExchange);
+  }
+};
+
+// A forward and a backward side by side. Layers in a row that run alike are one run.
+struct StepExpander::PairRuns {
+  ForwardRuns forward_runs;
+  BackwardRuns backward_runs;
+  std::array<std::array<std::int64_t, kLayerKinds>, kLayerKinds>&
+      blocks;  // of layers side by side; -1: none yet
+
+  void forward(const WalkPart& part) const { forward_runs.work(part); }
+  void backward(const WalkPart& part) const { backward_runs.work(part); }
+  void done(const WalkPart& part) const { backward_runs.done(part); }
+  void both(const WalkPart& f, const WalkPart& b) const {
+    OpLane& out = forward_runs.out;
+    if (b.first < backward_runs.most_recomputed) backward_runs.recompute(b, b.first);
+    const std::size_t of_forward = index_of(f.part), of_backward = index_of(b.part);
+    std::int64_t& block = blocks[of_forward][of_backward];
+    if (block < 0) {
+      block = static_cast<std::int64_t>(out.blocks.size());
+      out.blocks.push_back(
+          pair_of_layers(out.blocks[block_of(forward_runs.micro_batch, kForward + of_forward)],
+                         out.blocks[block_of(backward_runs.micro_batch, kBackward + of_backward)]));
+    }
+    const std::int32_t bucket =
+        backward_runs.bucket == kNoBucket ? kNoBucket : backward_runs.bucket + b.bucket;
+    // Buckets in a row: the next repetition fills the next one.
+    const bool again = !out.runs.empty() && out.runs.back().block == static_cast<std::uint32_t>(block);
+    if (again && (bucket == kNoBucket ||
+                  out.runs.back().bucket + static_cast<std::int32_t>(out.runs.back().repeat) == bucket))
+      ++out.runs.back().repeat;
+    else
+      push_run(out, static_cast<std::uint32_t>(block), 1, bucket, kNoLayer);
   }
 };
 
@@ -400,6 +439,40 @@ struct StepExpander::WeightRuns : Runs {
     if (bucket != kNoBucket) push(kNothing, part);
   }
 };
+
+void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t position, std::int32_t bucket,
+                            bool reducing) {
+  const std::vector<ScheduleOp>& ops = lane.schedule.ops[at(stage)];
+  const auto virtual_stage = [&](const ScheduleOp& op) {
+    return op.virtual_stage * costs_.layout().pipeline + stage;
+  };
+  const auto runs_of = [&](const ScheduleOp& op, std::int32_t fills, bool reduces) {
+    return Runs{*this, lane.out, at(op.micro_batch), first_layer_[at(virtual_stage(op))], fills, reduces};
+  };
+  const auto backward_runs = [&](std::size_t index) {
+    const ScheduleOp& op = ops[index];
+    const int recomputed =
+        walks_.recomputed_layers(virtual_stage(op), lane.micro_batches[at(op.micro_batch)]);
+    const int most =
+        lane.lockstep == nullptr ? recomputed : most_recomputed(*lane.lockstep, walks_, stage, index);
+    return BackwardRuns{runs_of(op, bucket, reducing), recomputed, most, lane.split};
+  };
+  const ScheduleOp& op = ops[position];
+  const int v = virtual_stage(op);
+  const bool each = gradients_.shards_parameters() || reducing;
+  if (op.with_next) {
+    std::array<std::array<std::int64_t, kLayerKinds>, kLayerKinds> blocks{};
+    for (auto& of_forward : blocks) of_forward.fill(-1);
+    walk_pair(walks_.forward(v), walks_.backward(virtual_stage(ops[position + 1])),
+              PairRuns{ForwardRuns{runs_of(op, kNoBucket, false)}, backward_runs(position + 1), blocks});
+  } else if (op.kind == OpKind::W) {
+    walk_stage(walks_.weights(v), each, WeightRuns{runs_of(op, bucket, reducing)});
+  } else if (op.kind == OpKind::B) {
+    walk_stage(walks_.backward(v), each, backward_runs(position));
+  } else {
+    walk_stage(walks_.forward(v), each, ForwardRuns{runs_of(op, bucket, reducing)});
+  }
+}
 
 void StepExpander::add_scheduled_ops(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
                                      const LockstepGroup* lockstep, OpLane& out) {
@@ -414,10 +487,8 @@ void StepExpander::add_scheduled_ops(std::span<const MicroBatch> micro_batches, 
     return kind == OpKind::B ? kBack : kind == OpKind::R ? kAgain : kFirst;
   };
 
-  bool split = false;
-  for (const auto& ops : schedule.ops)
-    for (const ScheduleOp& op : ops) split = split || op.kind == OpKind::W;
-  const OpKind gradient_op = split ? OpKind::W : OpKind::B;
+  const Expanding lane{micro_batches, schedule, lockstep, splits_backward(schedule), out};
+  const OpKind gradient_op = lane.split ? OpKind::W : OpKind::B;
   std::vector<std::int32_t> last_gradient(at(virtual_stages), -1);
   for (int s = 0; s < pipeline; ++s)
     for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
@@ -431,30 +502,26 @@ void StepExpander::add_scheduled_ops(std::span<const MicroBatch> micro_batches, 
   for (int s = 0; s < pipeline; ++s) {
     bool reducing = false;  // the op before has left reductions in the background
     for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
-      const ScheduleOp& op = schedule.ops[at(s)][i];
+      const std::vector<ScheduleOp>& ops = schedule.ops[at(s)];
+      const ScheduleOp& op = ops[i];
       const int v = op.virtual_stage * pipeline + s;
       const std::size_t j = at(op.micro_batch);
       ScheduledOp scheduled;
       scheduled.op = op;
       scheduled.first_run = static_cast<std::uint32_t>(out.runs.size());
-      const bool releases =
-          op.kind == gradient_op && last_gradient[at(v)] == op.micro_batch && gradients_.fills_buckets(v) &&
-          (lockstep == nullptr || lockstep->ends_step || !gradients_.reduces_each_micro_batch());
-      const std::int32_t bucket = releases ? first_bucket_[at(v)] : kNoBucket;
-      if (reducing) push_shared(out, kWait);
-      reducing = op.kind == gradient_op && reduces_at_once(bucket);
-      const Runs runs{*this, out, j, first_layer_[at(v)], bucket, reducing};
-      const bool each = gradients_.shards_parameters() || reducing;
-      if (op.kind == OpKind::W) {
-        walk_stage(walks_.weights(v), each, WeightRuns{runs});
-      } else if (op.kind == OpKind::B) {
-        const int recomputed = walks_.recomputed_layers(v, micro_batches[j]);
-        const int most = lockstep == nullptr ? recomputed : most_recomputed(*lockstep, walks_, s, i);
-        walk_stage(walks_.backward(v), each, BackwardRuns{runs, recomputed, most, split});
-      } else {
-        walk_stage(walks_.forward(v), each, ForwardRuns{runs});
+      if (const bool ends_pair = i > 0 && ops[i - 1].with_next; !ends_pair) {  // the first ran both
+        const ScheduleOp& gradient = op.with_next ? ops[i + 1] : op;  // the one that may make gradients
+        const int of = gradient.virtual_stage * pipeline + s;
+        const bool releases =
+            gradient.kind == gradient_op && last_gradient[at(of)] == gradient.micro_batch &&
+            gradients_.fills_buckets(of) &&
+            (lockstep == nullptr || lockstep->ends_step || !gradients_.reduces_each_micro_batch());
+        const std::int32_t bucket = releases ? first_bucket_[at(of)] : kNoBucket;
+        if (reducing) push_shared(out, kWait);
+        reducing = gradient.kind == gradient_op && reduces_at_once(bucket);
+        add_runs(lane, s, i, bucket, reducing);
+        if (reducing && i + (op.with_next ? 2 : 1) == ops.size()) push_shared(out, kWait);
       }
-      if (reducing && i + 1 == schedule.ops[at(s)].size()) push_shared(out, kWait);
       scheduled.run_count = static_cast<std::uint32_t>(out.runs.size()) - scheduled.first_run;
 
       // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual

@@ -59,10 +59,21 @@ class StepExpander {
   struct ForwardRuns;
   struct BackwardRuns;
   struct WeightRuns;
+  struct PairRuns;
   // Whether a gradient op's reductions run in the background: it has no buckets to fill.
   [[nodiscard]] bool reduces_at_once(std::int32_t bucket) const {
     return gradients_.reduces_each_micro_batch() && bucket == kNoBucket;
   }
+  // A lane at hand.
+  struct Expanding {
+    std::span<const MicroBatch> micro_batches;
+    const Schedule& schedule;
+    const LockstepGroup* lockstep;  // null if the lane meets no other
+    bool split;                     // the schedule splits backwards
+    OpLane& out;
+  };
+  // The runs of one op of the schedule, or of a pair. `bucket`: the first that it fills.
+  void add_runs(const Expanding& lane, int stage, std::size_t position, std::int32_t bucket, bool reducing);
   void push_shared(OpLane& out, std::uint32_t shared) const { out.runs.push_back({shared_block_ + shared}); }
 
   const LayerCosts& costs_;

@@ -1,8 +1,10 @@
 #include "sim/engine/op/layer_block.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <iterator>
+#include <utility>
 
 namespace equipoise {
 namespace {
@@ -109,6 +111,56 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     assert(kernel[r] >= 0 && stall[r] >= 0);
   }
   push_kernel(block, OpName::host_stall, stall);
+}
+
+namespace {
+
+// Issues two blocks side by side. A part of a block is what lies between its exchanges.
+class PairedBlock {
+ public:
+  PairedBlock(const OpBlock& forward, const OpBlock& backward) : sides_{{{forward}, {backward}}} {}
+
+  void advance(PairSide side, std::size_t) {
+    Side& of = at(side);
+    while (of.next < of.block.steps.size() && of.block.steps[of.next].sync != SyncGroup::expert) push(side);
+  }
+  void begin(PairSide side, std::size_t) {
+    exchange_ = pair_.steps.size();
+    const std::uint32_t own = at(side).block.steps[at(side).next].over;
+    for (std::uint32_t i = 0; i <= own; ++i) push(side);  // what ran under it anyway comes first
+  }
+  void await() {
+    pair_.steps[exchange_].over = static_cast<std::uint32_t>(pair_.steps.size() - exchange_ - 1);
+  }
+  [[nodiscard]] OpBlock& block() { return pair_; }
+
+ private:
+  struct Side {
+    const OpBlock& block;
+    std::size_t next = 0;
+  };
+  [[nodiscard]] Side& at(PairSide side) { return sides_[static_cast<std::size_t>(side)]; }
+  void push(PairSide side) {
+    Side& of = at(side);
+    const std::size_t ranks = of.block.durations.size() / of.block.steps.size();
+    push_step(pair_, of.block.steps[of.next], std::span(of.block.durations).subspan(of.next * ranks, ranks));
+    pair_.steps.back().of_second = side == PairSide::backward;
+    ++of.next;
+  }
+
+  std::array<Side, 2> sides_;
+  OpBlock pair_;
+  std::size_t exchange_ = 0;
+};
+
+}  // namespace
+
+OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
+  const auto exchanges = std::count_if(forward.steps.begin(), forward.steps.end(),
+                                       [](const OpStep& s) { return s.sync == SyncGroup::expert; });
+  PairedBlock pair(forward, backward);
+  walk_layer_pair(static_cast<std::size_t>(exchanges), pair);
+  return std::move(pair.block());
 }
 
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops) {

@@ -29,6 +29,11 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, double attention_flops,
                   std::span<const SyncOp> syncs, OpBlock& block);
 
+// A layer of a forward beside a layer of a backward, on the same ranks (walk_layer_pair in
+// sim/cost/layer_timeline.h): their ops in the order in which they are issued, the exchanges of each over
+// what the other computes.
+OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward);
+
 // The list without weight gradients: a communication that hid under one stands alone. And those gradients
 // alone.
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops);

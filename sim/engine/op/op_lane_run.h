@@ -54,22 +54,25 @@ class LaneRun {
   // Whether the stage's next scheduled op has its input; false at the end, too.
   [[nodiscard]] bool ready(std::size_t stage) const {
     if (next_[stage] == lane_.stages[stage].size()) return false;
-    const ScheduledOp& next = scheduled(stage);
-    return next.input_stage == kNoInput ||
-           next_[static_cast<std::size_t>(next.input_stage)] > static_cast<std::size_t>(next.input_op);
+    if (ends_pair(lane_.stages[stage], next_[stage])) return true;
+    return has_input(scheduled(stage)) && (!scheduled(stage).op.with_next || has_input(second(stage)));
   }
   // Sets the clocks of the stage's next scheduled op to when each rank can begin, and returns them.
   Picoseconds* open(std::size_t stage) {
     const std::size_t index = next_[stage];
     Picoseconds* const start = result_.start[stage].data() + index * ranks_;
     Picoseconds* const end = result_.end[stage].data() + index * ranks_;
+    if (ends_pair(lane_.stages[stage], index)) {
+      std::copy_n(start - ranks_, ranks_, start);
+      std::copy_n(end - ranks_, ranks_, end);
+      return end;
+    }
     if (index == 0)
       std::fill_n(start, ranks_, begin_);
     else
-      leave_previous(lane_.stages[stage][index - 1], end - ranks_, start);
-    const ScheduledOp& next = scheduled(stage);
-    if (next.input_stage != kNoInput && static_cast<std::size_t>(next.input_stage) != stage)
-      await_input(next, start);
+      leave_previous(stage, index - 1, end - ranks_, start);
+    await_input(stage, scheduled(stage), start);
+    if (scheduled(stage).op.with_next) await_input(stage, second(stage), start);
     std::copy_n(start, ranks_, end);
     return end;
   }
@@ -86,13 +89,23 @@ class LaneRun {
   }
 
  private:
-  // When each rank is free again.
-  void leave_previous(const ScheduledOp& previous, const Picoseconds* end, Picoseconds* free) const {
-    std::copy_n(end, ranks_, free);
-    if (previous.blocking_send == kNoTransfer) return;
-    for (std::size_t r = 0; r < ranks_; ++r) free[r] += transfer(previous.blocking_send, r);
+  [[nodiscard]] const ScheduledOp& second(std::size_t stage) const {
+    return lane_.stages[stage][next_[stage] + 1];
   }
-  void await_input(const ScheduledOp& next, Picoseconds* start) const {
+  [[nodiscard]] bool has_input(const ScheduledOp& op) const {
+    return op.input_stage == kNoInput ||
+           next_[static_cast<std::size_t>(op.input_stage)] > static_cast<std::size_t>(op.input_op);
+  }
+  // When each rank is free again after a scheduled op, or the pair that it is the second of.
+  void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
+    std::copy_n(end, ranks_, free);
+    const std::vector<ScheduledOp>& ops = lane_.stages[stage];
+    for (std::size_t i = ends_pair(ops, index) ? index - 1 : index; i <= index; ++i)
+      for (std::size_t r = 0; r < ranks_ && ops[i].blocking_send != kNoTransfer; ++r)
+        free[r] = std::max(free[r], end[r] + transfer(ops[i].blocking_send, r));
+  }
+  void await_input(std::size_t stage, const ScheduledOp& next, Picoseconds* start) const {
+    if (next.input_stage == kNoInput || static_cast<std::size_t>(next.input_stage) == stage) return;
     const Picoseconds* const sent = result_.end[static_cast<std::size_t>(next.input_stage)].data() +
                                     static_cast<std::size_t>(next.input_op) * ranks_;
     for (std::size_t r = 0; r < ranks_; ++r)

@@ -59,6 +59,7 @@ class Lowering final : public OpSink {
   void on_op(const OpEvent& op) override {
     const OpLane& lane = program_.lanes[lane_];
     const OpBlock& block = lane.blocks[lane.runs[scheduled_->first_run + op.run].block];
+    of_second_ = block_of_second(*scheduled_, block);
     const std::uint32_t step = op.step;
     if (block.steps[step].waits) return wait(op);
     if (op.synchronization >= 0) return synchronize(block.steps[step], op);
@@ -86,6 +87,7 @@ class Lowering final : public OpSink {
                      static_cast<std::int32_t>(scheduled_number_),
                      static_cast<std::int32_t>(rank),
                      marker,
+                     false,
                      SyncGroup::none,
                      0,
                      -1};
@@ -95,6 +97,7 @@ class Lowering final : public OpSink {
     add(task, step.name, step.stream, rank);
     origin_[task].sync = step.sync;
     origin_[task].bytes = step.bytes;
+    origin_[task].of_second = of_second_ || step.of_second;
   }
   StreamId stream(std::size_t rank, Stream which) {
     return streams_[stage_][rank * kStreams + static_cast<std::size_t>(which)];
@@ -236,7 +239,10 @@ class Lowering final : public OpSink {
         if (scheduled.input_stage == kNoInput || at(scheduled.input_stage) == stage_) continue;
         for (std::size_t r = 0; r < ranks_; ++r) {
           const TaskId from = end_of_[lane_][at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + r];
-          const TaskId to = begin_of_[lane_][stage_][scheduled_number_ * ranks_ + r];
+          // A pair begins when both have their input.
+          const std::size_t issued =
+              ends_pair(lane.stages[stage_], scheduled_number_) ? scheduled_number_ - 1 : scheduled_number_;
+          const TaskId to = begin_of_[lane_][stage_][issued * ranks_ + r];
           const Picoseconds duration =
               lane.transfers[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
@@ -247,10 +253,10 @@ class Lowering final : public OpSink {
             origin_[transfer].bytes =
                 lane.transfer_bytes[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
           // A blocking sender goes on when its transfer has arrived.
-          const auto next = (at(scheduled.input_op) + 1) * ranks_ + r;
           const std::vector<TaskId>& begins = begin_of_[lane_][at(scheduled.input_stage)];
-          if (lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)].blocking_send != kNoTransfer &&
-              next < begins.size())
+          const ScheduledOp& sender = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];
+          const auto next = (at(scheduled.input_op) + (sender.op.with_next ? 2 : 1)) * ranks_ + r;
+          if (sender.blocking_send != kNoTransfer && next < begins.size())
             builder_.add_dependency(transfer, begins[next]);
         }
       }
@@ -336,6 +342,7 @@ class Lowering final : public OpSink {
   std::size_t stage_ = 0;
   std::size_t scheduled_number_ = 0;
   const ScheduledOp* scheduled_ = nullptr;
+  bool of_second_ = false;         // the block at hand is the second's of a pair
   std::optional<RowNumber> rows_;  // of the scheduled op
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]

@@ -20,6 +20,7 @@ struct LoweredTask {
   std::int32_t scheduled = -1;
   std::int32_t rank = -1;  // in its lane (a collective: its first member)
   bool marker = false;     // takes no time: begin or end of a scheduled op
+  bool of_second = false;  // of a pair: belongs to the scheduled op behind
   SyncGroup sync = SyncGroup::none;
   double bytes = 0;              // as in OpStep
   std::int32_t from_stage = -1;  // of a transfer; `stage` is the receiver

@@ -72,6 +72,10 @@ void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) 
 std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage,
                                      std::size_t buckets) {
   std::vector<int> filled(buckets, 0);
+  const std::vector<ScheduledOp>& ops = lane.stages[stage];
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (ops[i].op.with_next && (i + 1 == ops.size() || ops[i + 1].op.with_next || ops[i + 1].run_count > 0))
+      broken(number, "the first op of a pair needs a second behind it that runs nothing of its own");
   for (const ScheduledOp& scheduled : lane.stages[stage]) {
     if (std::size_t{scheduled.first_run} + scheduled.run_count > lane.runs.size())
       broken(number, "a scheduled op runs blocks that do not exist");

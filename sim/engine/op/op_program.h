@@ -39,6 +39,7 @@ struct OpStep {
   // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
   // none of them meets other lanes.
   std::uint32_t over = 0;
+  bool of_second = false;  // in a block of a pair: belongs to the second op, the backward
   // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
   // are under way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so
   // far have ended.
@@ -89,7 +90,8 @@ struct BlockRun {
   std::int32_t layer = kNoLayer;
 };
 
-// One op of the schedule on one stage.
+// One op of the schedule on one stage. The first of a pair (ScheduleOp::with_next) holds the runs of both;
+// the second, behind it, has none of its own, and starts and ends with it.
 struct ScheduledOp {
   ScheduleOp op;
   std::uint32_t first_run = 0;  // in OpLane::runs
@@ -100,6 +102,17 @@ struct ScheduledOp {
   // Blocking sends only: the transfer of this scheduled op's result, which its stage waits for.
   std::int64_t blocking_send = kNoTransfer;
 };
+
+// Whether a block that the first of a pair runs is the second's: it is of another micro-batch.
+inline bool block_of_second(const ScheduledOp& first, const OpBlock& block) {
+  return first.op.with_next && block.micro_batch != kNoMicroBatch &&
+         block.micro_batch != first.op.micro_batch;
+}
+
+// Whether scheduled op number `index` of a stage is the second of a pair.
+inline bool ends_pair(std::span<const ScheduledOp> stage, std::size_t index) {
+  return index > 0 && stage[index - 1].op.with_next;
+}
 
 // One data-parallel replica.
 struct OpLane {

@@ -162,7 +162,7 @@ std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) co
   const auto& scheduled_ops = program_.lanes[at(peak.lane)].stages[at(peak.stage)];
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto scheduled = std::find_if(scheduled_ops.begin(), scheduled_ops.end(),
-                                      [&](const ScheduledOp& c) { return c.op == op; });
+                                      [&](const ScheduledOp& c) { return same_work(c.op, op); });
   if (scheduled == scheduled_ops.end()) return std::nullopt;
   return span_of(at(peak.lane), peak.stage, static_cast<std::size_t>(scheduled - scheduled_ops.begin()));
 }

@@ -78,14 +78,15 @@ void LaneEngine::wake(int stage) {
   queue_.push_back(stage);
 }
 
-// Sends the result of an op that has just ended at clock_ to the stage that needs it.
-void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v) {
+void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picoseconds> free) {
   const int s = stage_of(v);
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
   const auto deliver = [&](std::vector<Picoseconds>& inbox, int to, const std::vector<Picoseconds>& send) {
     Picoseconds* const arrival = inbox.data() + slot(op.micro_batch, to, run.ranks);
-    for (std::size_t r = 0; r < run.ranks; ++r) arrival[r] = clock_[r] + send[r];
-    if (run.blocking_sends) std::copy_n(arrival, run.ranks, clock_.begin());
+    for (std::size_t r = 0; r < run.ranks; ++r) {
+      arrival[r] = clock_[r] + send[r];
+      if (run.blocking_sends) free[r] = std::max(free[r], arrival[r]);
+    }
     wake(stage_of(to));
   };
   if (op.kind == OpKind::W) return;
@@ -99,38 +100,64 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v) {
   }
 }
 
-bool LaneEngine::ready(const Run& run, int s) const {
-  const auto& stage_ops = run.schedule.ops[at(s)];
-  if (next_[at(s)] == stage_ops.size()) return false;
-  const ScheduleOp& op = stage_ops[next_[at(s)]];
+const ScheduleOp* LaneEngine::partner(const Run& run, int s) const {
+  const std::vector<ScheduleOp>& ops = run.schedule.ops[at(s)];
+  return ops[next_[at(s)]].with_next ? &ops[next_[at(s)] + 1] : nullptr;
+}
+
+bool LaneEngine::has_input(const Run& run, const ScheduleOp& op, int s) const {
   const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
   return arrived == nullptr || arrived[0] != kNotYet;
 }
 
+bool LaneEngine::ready(const Run& run, int s) const {
+  const auto& stage_ops = run.schedule.ops[at(s)];
+  if (next_[at(s)] == stage_ops.size()) return false;
+  const ScheduleOp* const second = partner(run, s);
+  return has_input(run, stage_ops[next_[at(s)]], s) && (second == nullptr || has_input(run, *second, s));
+}
+
 ScheduleOp LaneEngine::open(Run& run, int s) {
   const ScheduleOp op = run.schedule.ops[at(s)][next_[at(s)]];
-  const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
-  const Picoseconds* const free = free_.data() + at(s) * run.ranks;
-  for (std::size_t r = 0; r < run.ranks; ++r)
-    clock_[r] = arrived == nullptr ? free[r] : std::max(free[r], arrived[r]);
+  const ScheduleOp* const second = partner(run, s);
+  std::copy_n(free_.begin() + static_cast<std::ptrdiff_t>(at(s) * run.ranks), run.ranks, clock_.begin());
+  for (const ScheduleOp* const issued : {&op, second}) {
+    if (issued == nullptr) continue;
+    const Picoseconds* const arrived =
+        input_of(issued->kind, slot(issued->micro_batch, virtual_stage(*issued, s), run.ranks));
+    for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
+      clock_[r] = std::max(clock_[r], arrived[r]);
+  }
   run.opened = *std::min_element(clock_.begin(), clock_.end());
-  if (arrived != nullptr) account_transfer(run, op, s, arrived);
+  account_transfers(run, s, op, second);
   return op;
 }
 
-void LaneEngine::account_transfer(Run& run, const ScheduleOp& op, int s, const Picoseconds* arrived) const {
+LaneEngine::Travel LaneEngine::travel(const Run& run, int s, const ScheduleOp& op, std::size_t rank) const {
   const int v = virtual_stage(op, s);
   const bool from_next = op.kind == OpKind::B;
-  if (from_next ? v == last_virtual() : v == 0) return;  // its own forward, or the step's input
+  // W, the last stage's backward after its own forward, or the step's input.
+  if (op.kind == OpKind::W || v == (from_next ? last_virtual() : 0)) return {};
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
   const bool wraps = from_next ? s + 1 == stages_ : s == 0;
   const std::vector<Picoseconds>& sent = wraps       ? cost.send_wrap
                                          : from_next ? cost.send_previous
                                                      : cost.send_next;
+  const Picoseconds arrived = input_of(op.kind, slot(op.micro_batch, v, run.ranks))[rank];
+  return {arrived - sent[rank], arrived};
+}
+
+void LaneEngine::account_transfers(Run& run, int s, const ScheduleOp& op, const ScheduleOp* second) const {
   const Picoseconds* const free = free_.data() + at(s) * run.ranks;
   Picoseconds waited = 0;
-  for (std::size_t r = 0; r < run.ranks; ++r)
-    waited += std::clamp<Picoseconds>(arrived[r] - free[r], 0, sent[r]);
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    Travel first = travel(run, s, op, r);
+    Travel later = second == nullptr ? Travel{} : travel(run, s, *second, r);
+    if (later.left < first.left) std::swap(first, later);
+    // Where both travel at once the time counts once.
+    waited += std::max<Picoseconds>(0, first.arrived - std::max(first.left, free[r]));
+    waited += std::max<Picoseconds>(0, later.arrived - std::max({later.left, first.arrived, free[r]}));
+  }
   run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
@@ -140,21 +167,34 @@ std::vector<Picoseconds>* LaneEngine::fills(const Run& run, const ScheduleOp& op
 }
 
 void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
-  const int v = virtual_stage(op, s);
-  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
-  const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
+  const ScheduleOp* const second = partner(run, s);
+  const auto batch_of = [&](const ScheduleOp& o) -> const MicroBatch& {
+    return run.micro_batches[at(o.micro_batch)];
+  };
   const Picoseconds end = *std::max_element(clock_.begin(), clock_.end());
-  const Picoseconds own = alone(op.kind, v, micro_batch, cost);
+  const std::span<Picoseconds> free(free_.data() + at(s) * run.ranks, run.ranks);
+  std::copy(clock_.begin(), clock_.end(), free.begin());
+  for (const ScheduleOp* const issued : {&op, second}) {
+    if (issued == nullptr) continue;
+    const int v = virtual_stage(*issued, s);
+    account(issued->kind, v, batch_of(*issued), run.costs[at(issued->micro_batch)], s, run.accounts);
+    if (run.ops != nullptr && at(issued->micro_batch) < run.real)
+      run.ops->push_back({run.lane, s, *issued, run.opened, end});
+    hand_on(run, *issued, v, free);
+    ++next_[at(s)];
+    ++run.executed;
+  }
+  Picoseconds own = 0;
+  if (second == nullptr) {
+    own = alone(op.kind, virtual_stage(op, s), batch_of(op), run.costs[at(op.micro_batch)]);
+  } else {
+    const Pair pair = pair_of(run, op, *second, s);
+    own = pair_alone(pair);
+    account_pair(pair, run.accounts);
+  }
   run.result.useful += own;
-  account(op.kind, v, micro_batch, cost, s, run.accounts);
   if (op.kind == OpKind::R) run.accounts.recompute[at(s)] += own;
-  if (run.ops != nullptr && at(op.micro_batch) < run.real)
-    run.ops->push_back({run.lane, s, op, run.opened, end});
   end_ = std::max(end_, end);
-  hand_on(run, op, v);
-  std::copy(clock_.begin(), clock_.end(), free_.begin() + static_cast<std::ptrdiff_t>(at(s) * run.ranks));
-  ++next_[at(s)];
-  ++run.executed;
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {
@@ -188,8 +228,11 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     queued_[at(s)] = 0;
     while (ready(run, s)) {
       const ScheduleOp op = open(run, s);
-      apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
-            clock_, fills(run, op, s));
+      if (const ScheduleOp* const second = partner(run, s))
+        apply_pair(pair_of(run, op, *second, s), clock_, fills(run, *second, s));
+      else
+        apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
+              clock_, fills(run, op, s));
       close(run, op, s);
     }
   }

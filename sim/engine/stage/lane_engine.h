@@ -62,11 +62,14 @@ class LaneEngine {
   void begin(Run& run, Picoseconds start);
   // Whether the stage's next op can run; false at the end, too.
   [[nodiscard]] bool ready(const Run& run, int stage) const;
-  // Sets clock() to when each rank can begin the stage's next op, and says which it is.
+  // Sets clock() to when each rank can begin the stage's next op, and says which it is. The first of a pair
+  // stands for both (partner): they begin when both have their input.
   ScheduleOp open(Run& run, int stage);
+  // The second op of the pair that is next on the stage; null if a single op is.
+  [[nodiscard]] const ScheduleOp* partner(const Run& run, int stage) const;
   // Whether the op fills gradient buckets; if so, where their times go, one each.
   std::vector<Picoseconds>* fills(const Run& run, const ScheduleOp& op, int stage);
-  // Ends the op at clock().
+  // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
@@ -83,9 +86,18 @@ class LaneEngine {
   [[nodiscard]] const StageWalks& walks() const { return *walks_; }
 
  private:
-  void hand_on(Run& run, const ScheduleOp& op, int virtual_stage);
-  // Transfers between stages that nothing hid: what ranks waited for an input that was on its way.
-  void account_transfer(Run& run, const ScheduleOp& op, int stage, const Picoseconds* arrived) const;
+  // Sends the result of an op that has ended at clock() to the stage that needs it. `free`: when each rank
+  // can go on; later where sends block.
+  void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<Picoseconds> free);
+  // Transfers between stages that nothing hid: what ranks waited for inputs that were on their way. `second`:
+  // of a pair, or null.
+  void account_transfers(Run& run, int stage, const ScheduleOp& op, const ScheduleOp* second) const;
+  // When the op's input left and arrived on a rank; equal where it needs none, or none that travels.
+  struct Travel {
+    Picoseconds left = 0, arrived = 0;
+  };
+  [[nodiscard]] Travel travel(const Run& run, int stage, const ScheduleOp& op, std::size_t rank) const;
+  [[nodiscard]] bool has_input(const Run& run, const ScheduleOp& op, int stage) const;
   void wake(int stage);
   [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.
@@ -96,6 +108,16 @@ class LaneEngine {
   }
   void apply(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
              std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
+  // A forward and the backward beside it.
+  struct Pair {
+    int forward_stage, backward_stage;  // virtual
+    const MicroBatch& backward_batch;
+    const MicroBatchCost &forward, &backward;
+  };
+  [[nodiscard]] Pair pair_of(const Run& run, const ScheduleOp& op, const ScheduleOp& second, int stage) const;
+  void apply_pair(const Pair& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
+  Picoseconds pair_alone(const Pair& pair);
+  void account_pair(const Pair& pair, LaneAccounts& accounts);
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                int stage, LaneAccounts& accounts);
   void account_backward(int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
@@ -109,7 +131,7 @@ class LaneEngine {
   // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
   // gradients arrived (see slot).
   std::vector<Picoseconds> forward_in_, again_in_, backward_in_;
-  std::vector<Picoseconds> free_, clock_, zero_;
+  std::vector<Picoseconds> free_, clock_, zero_, exposed_;
   std::vector<std::int32_t> last_gradient_;  // by virtual stage: whose op releases the gradient buckets
   std::vector<std::size_t> next_;
   std::vector<char> queued_;

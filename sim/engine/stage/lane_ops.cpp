@@ -98,6 +98,52 @@ void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const 
   std::abort();
 }
 
+namespace {
+
+// A forward and the backward beside it.
+struct BothWays {
+  Forward forward_walk;
+  Backward backward_walk;
+  std::span<Picoseconds> exposed;  // of the exchanges of layers that run side by side, by rank
+
+  void forward(const WalkPart& part) const { forward_walk.work(part); }
+  void backward(const WalkPart& part) const { backward_walk.work(part); }
+  void done(const WalkPart& part) const { backward_walk.done(part); }
+  void both(const WalkPart& f, const WalkPart& b) const {
+    const MicroBatchCost& forward_cost = forward_walk.cost;
+    const MicroBatchCost& backward_cost = backward_walk.cost;
+    const std::size_t k = index_of(b.part);
+    advance(backward_cost.forward[k], b.recomputed_of(backward_walk.recomputed), backward_walk.clock);
+    advance_pair(forward_cost.forward[index_of(f.part)], backward_cost.backward[k], backward_walk.clock,
+                 exposed);
+  }
+};
+
+}  // namespace
+
+LaneEngine::Pair LaneEngine::pair_of(const Run& run, const ScheduleOp& op, const ScheduleOp& second,
+                                     int stage) const {
+  return {virtual_stage(op, stage), virtual_stage(second, stage), run.micro_batches[at(second.micro_batch)],
+          run.costs[at(op.micro_batch)], run.costs[at(second.micro_batch)]};
+}
+
+void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
+                            std::vector<Picoseconds>* filled) {
+  if (filled != nullptr) filled->resize(walks_->buckets(pair.backward_stage).size());
+  exposed_.assign(clock.size(), 0);
+  const int recomputed = walks_->recomputed_layers(pair.backward_stage, pair.backward_batch);
+  walk_pair(walks_->forward(pair.forward_stage), walks_->backward(pair.backward_stage),
+            BothWays{Forward{{pair.forward, clock}}, Backward{{pair.backward, clock, filled}, recomputed},
+                     exposed_});
+}
+
+// With all ranks starting together; leaves in exposed_ what is exposed of its exchanges.
+Picoseconds LaneEngine::pair_alone(const Pair& pair) {
+  zero_.assign(at(pair.forward.ranks), 0);
+  apply_pair(pair, zero_, nullptr);
+  return *std::max_element(zero_.begin(), zero_.end());
+}
+
 Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
   zero_.assign(at(cost.ranks), 0);
   apply(kind, v, micro_batch, cost, zero_, nullptr);
@@ -165,6 +211,27 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
       own.end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
   }
   if (kind == OpKind::R) accounts.recompute_exposed += own.exposed() - before;
+}
+
+// Layers that run side by side expose what is left of their exchanges together, not what each would alone.
+// Follows pair_alone, which found that.
+void LaneEngine::account_pair(const Pair& pair, LaneAccounts& accounts) {
+  struct Sides {
+    const Pair& pair;
+    Picoseconds& exposed;
+    void forward(const WalkPart&) const {}
+    void backward(const WalkPart&) const {}
+    void done(const WalkPart&) const {}
+    void both(const WalkPart& f, const WalkPart& b) const {
+      constexpr auto kExpert = static_cast<std::size_t>(Stream::ep);
+      exposed -= pair.forward.exposed_forward[index_of(f.part)][kExpert] +
+                 pair.backward.exposed_backward[index_of(b.part)][kExpert];
+    }
+  };
+  Picoseconds& exposed = accounts.exposed[static_cast<std::size_t>(Stream::ep)];
+  walk_pair(walks_->forward(pair.forward_stage), walks_->backward(pair.backward_stage), Sides{pair, exposed});
+  exposed += std::accumulate(exposed_.begin(), exposed_.end(), Picoseconds{0}) /
+             static_cast<Picoseconds>(exposed_.size());
 }
 
 void LaneEngine::account_backward(int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,

@@ -60,7 +60,8 @@ bool same_order(const Schedule& a, const Schedule& b) {
     if (a.ops[s].size() != b.ops[s].size()) return false;
     for (std::size_t i = 0; i < a.ops[s].size(); ++i)
       if (class_of(a.ops[s][i].kind) != class_of(b.ops[s][i].kind) ||
-          a.ops[s][i].virtual_stage != b.ops[s][i].virtual_stage)
+          a.ops[s][i].virtual_stage != b.ops[s][i].virtual_stage ||
+          a.ops[s][i].with_next != b.ops[s][i].with_next)
         return false;
   }
   return true;
@@ -143,7 +144,7 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
   sizes.clear();
   for (std::size_t j = 0; j < micro_batches.size(); j += at(sizes.back()))
     sizes.push_back(micro_batches[j].chunk.count);
-  return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep};
+  return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep, options.pairs};
 }
 
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
@@ -165,11 +166,13 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
     if (members.empty()) continue;
     std::size_t most = 0;
     for (const LockstepLane* lane : members) most = std::max(most, lane->real);
+    // Pairs cannot be merged op by op: lanes get as many micro-batches, as with a pipeline.
+    const bool merges = layout.pipeline == 1 && !(options.pairs && options.schedule->pairs);
     for (LockstepLane* lane : members) {
-      if (layout.pipeline > 1) lane->micro_batches.resize(most, empty_micro_batch());
+      if (!merges) lane->micro_batches.resize(most, empty_micro_batch());
       lane->schedule = schedule_of(lane->micro_batches, layout, options);
     }
-    if (layout.pipeline == 1) merge_orders(members);
+    if (merges) merge_orders(members);
     const std::size_t before = lockstep_groups.size();
     for (LockstepLane* lane : members) {
       auto lockstep = std::find_if(

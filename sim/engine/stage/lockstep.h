@@ -12,7 +12,8 @@
 //   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is
 //   of another kind, or that has none left, runs an empty one. The result never deadlocks, and no lane's own
 //   order changes.
-// - With a pipeline: a lane with fewer micro-batches gets empty ones behind its own, up to the longest lane's
+// - With a pipeline, or in pairs of a forward and a backward: a lane with fewer micro-batches gets empty ones
+// behind its own, up to the longest lane's
 //   number, and the schedule for that number. Lanes whose orders differ even then (dependent chunks in groups
 //   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in
 //   lockstep groups of their own and do not wait for each other.

@@ -64,14 +64,56 @@ struct LockstepRun::Backward : Inside {
       add(lane.clock,
           (part.part == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
   }
-  void layer(std::size_t kind, int number) const {
+  void recompute(std::size_t kind, int number) const {
     if (number < most_recomputed)
       run.walk_layer(lanes, [kind, number](const At& lane) -> const LayerTimeline* {
         return number < lane.recomputed ? &lane.cost.forward[kind] : nullptr;
       });
+  }
+  void layer(std::size_t kind, int number) const {
+    recompute(kind, number);
     run.walk_layer(lanes, [kind, half = split](const At& lane) {
       return half ? &lane.cost.input_gradient[kind] : &lane.cost.backward[kind];
     });
+  }
+};
+
+// A layer of a forward beside a layer of a backward, of every lane.
+struct LockstepRun::LayerPair {
+  LockstepRun& run;
+  std::vector<At>&forward_lanes, &backward_lanes;
+  std::size_t forward_kind, backward_kind;
+
+  [[nodiscard]] const LayerTimeline& timeline(PairSide side, const At& lane) const {
+    return side == PairSide::forward ? lane.cost.forward[forward_kind] : lane.cost.backward[backward_kind];
+  }
+  [[nodiscard]] std::vector<At>& lanes(PairSide side) const {
+    return side == PairSide::forward ? forward_lanes : backward_lanes;
+  }
+  void advance(PairSide side, std::size_t part) const {
+    for (At& lane : lanes(side)) advance_part(timeline(side, lane), part, lane.clock);
+  }
+  void begin(PairSide side, std::size_t exchange) const {
+    run.begin_exchange(lanes(side),
+                       [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
+    for (At& lane : lanes(side)) add(lane.clock, timeline(side, lane).exchanges[exchange].under);
+  }
+  void await() const { run.await_exchange(forward_lanes); }
+};
+
+struct LockstepRun::BothWays {
+  Forward forward_walk;
+  Backward backward_walk;
+
+  void forward(const WalkPart& part) const { forward_walk.work(part); }
+  void backward(const WalkPart& part) const { backward_walk.work(part); }
+  void done(const WalkPart& part) const { backward_walk.done(part); }
+  void both(const WalkPart& f, const WalkPart& b) const {
+    const std::size_t of_forward = index_of(f.part), of_backward = index_of(b.part);
+    backward_walk.recompute(of_backward, b.first);
+    const std::size_t exchanges = forward_walk.lanes.front().cost.forward[of_forward].exchanges.size();
+    walk_layer_pair(exchanges, LayerPair{forward_walk.run, forward_walk.lanes, backward_walk.lanes,
+                                         of_forward, of_backward});
   }
 };
 
@@ -126,13 +168,13 @@ bool LockstepRun::run_ready(int stage) {
     for (std::size_t l = 0; l < lanes_.size(); ++l) ops[l] = lanes_[l].engine->open(runs_[l], stage);
     run_op(stage, ops);
     for (std::size_t l = 0; l < lanes_.size(); ++l) lanes_[l].engine->close(runs_[l], ops[l], stage);
-    ++position_[at(stage)];
+    position_[at(stage)] += ops.front().with_next ? 2 : 1;
     moved = true;
   }
 }
 
-void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
-  network_ = &networks_[at(stage)];
+// What each lane's op at hand works on. Clocks are those of the lanes' engines.
+std::vector<LockstepRun::At> LockstepRun::inside(int stage, const std::vector<ScheduleOp>& ops) {
   std::vector<At> inside;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     LaneEngine& engine = *lanes_[l].engine;
@@ -145,21 +187,45 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
                       engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
     if (inside.back().filled != nullptr) inside.back().filled->resize(engine.walks().buckets(v).size());
   }
+  return inside;
+}
+
+void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
+  network_ = &networks_[at(stage)];
+  if (ops.front().with_next) return run_pair(stage, ops);
+  std::vector<At> lanes = inside(stage, ops);
   const int v = lanes_.front().engine->virtual_stage(ops.front(), stage);
-  await(inside);
+  await(lanes);
   const StageWalks& walks = lanes_.front().engine->walks();
   const bool reduces = gradients_.reduces_each_micro_batch();
   const bool split = runs_.front().gradient_op == OpKind::W;
   if (ops.front().kind == OpKind::W)
-    walk_stage(walks.weights(v), true, Weights{{*this, inside, reduces}});
+    walk_stage(walks.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)
     walk_stage(walks.backward(v), true,
-               Backward{{*this, inside, reduces && !split},
+               Backward{{*this, lanes, reduces && !split},
                         most_recomputed(lockstep_, walks, stage, position_[at(stage)]),
                         split});
   else
-    walk_stage(walks.forward(v), true, Forward{{*this, inside}});
-  if (position_[at(stage)] + 1 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(inside);
+    walk_stage(walks.forward(v), true, Forward{{*this, lanes}});
+  if (position_[at(stage)] + 1 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(lanes);
+}
+
+void LockstepRun::run_pair(int stage, const std::vector<ScheduleOp>& ops) {
+  std::vector<ScheduleOp> seconds;
+  for (std::size_t l = 0; l < lanes_.size(); ++l)
+    seconds.push_back(*lanes_[l].engine->partner(runs_[l], stage));
+  std::vector<At> forward = inside(stage, ops), backward = inside(stage, seconds);
+  const LaneEngine& engine = *lanes_.front().engine;
+  const StageWalks& walks = engine.walks();
+  await(forward);
+  walk_pair(walks.forward(engine.virtual_stage(ops.front(), stage)),
+            walks.backward(engine.virtual_stage(seconds.front(), stage)),
+            BothWays{Forward{{*this, forward}},
+                     Backward{{*this, backward, gradients_.reduces_each_micro_batch()},
+                              most_recomputed(lockstep_, walks, stage, position_[at(stage)] + 1),
+                              false}});
+  if (position_[at(stage)] + 2 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(forward);
 }
 
 // One layer of every lane; a lane whose timeline is null only takes part in the exchanges.

@@ -48,8 +48,12 @@ class LockstepRun {
   struct Forward;
   struct Backward;
   struct Weights;
+  struct BothWays;
+  struct LayerPair;
   bool run_ready(int stage);
   void run_op(int stage, std::vector<ScheduleOp>& ops);
+  std::vector<At> inside(int stage, const std::vector<ScheduleOp>& ops);
+  void run_pair(int stage, const std::vector<ScheduleOp>& ops);
   template <class TimelineOf>
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);
   template <class ExchangeOf>

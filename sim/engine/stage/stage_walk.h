@@ -11,6 +11,10 @@
 // before the next begins. Where gradients are reduced with every micro-batch, a part's are as soon as they
 // are there.
 //
+// A pair (ScheduleOp::with_next) walks its forward and its backward side by side. Layers with experts go in
+// twos, one of each: they hide each other's exchanges. Everything else runs alone: what comes before the next
+// layer with experts, first of the forward, then of the backward.
+//
 // Example, ZeRO-3, embedding E, layers L, head H, forward: gather E, wait; gather L, run E, wait; gather L,
 // run L, wait; gather H, run L, wait; run H.
 #pragma once
@@ -104,6 +108,31 @@ void walk_stage(const StageWalk& walk, bool layer_by_layer, On&& on) {
     if (part.waits) on.wait();
     on.done(part);
   }
+}
+
+// Tells `on` what happens in a pair, in order: forward(const WalkPart&), backward(const WalkPart&), and
+// both(forward, backward) of two layers side by side; done(const WalkPart&) when a part of the backward is
+// through.
+template <class On>
+void walk_pair(const StageWalk& forward, const StageWalk& backward, On&& on) {
+  const auto exchanges = [](const WalkPart& part) {
+    return is_layer(part.part) && is_moe(kind_of(part.part));
+  };
+  auto f = forward.parts.begin();
+  auto b = backward.parts.begin();
+  const auto run_backward = [&] {
+    on.backward(*b);
+    on.done(*b++);
+  };
+  for (;;) {
+    while (f != forward.parts.end() && !exchanges(*f)) on.forward(*f++);
+    while (b != backward.parts.end() && !exchanges(*b)) run_backward();
+    if (f == forward.parts.end() || b == backward.parts.end()) break;
+    on.both(*f++, *b);
+    on.done(*b++);
+  }
+  while (f != forward.parts.end()) on.forward(*f++);
+  while (b != backward.parts.end()) run_backward();
 }
 
 }  // namespace equipoise

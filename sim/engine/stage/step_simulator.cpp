@@ -59,7 +59,9 @@ StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, co
       coster_(costs, shard),
       walks_(std::make_shared<StageWalks>(costs.model(), costs.layout())),
       engine_(walks_, costs.layout()),
-      gradients_(costs) {}
+      gradients_(costs) {
+  options_.pairs = costs.pairs_micro_batches(options.pairs);
+}
 
 void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches, int context) {
   micro_batch_count_ = micro_batches.size();

@@ -60,6 +60,27 @@ TEST_CASE("Communication in what is recomputed is not blamed twice: experts, rec
   CHECK(*m.recompute_ratio - *m.losses.recompute < 0.4 * ep);
 }
 
+TEST_CASE("Exchanges that compute hides are not blamed, and what is left of them once") {
+  double exposed_before = 1;
+  for (const char* overlap : {"none", "shared-expert", "dualpipe"})
+    for (const Fidelity fidelity : {Fidelity::stage, Fidelity::op}) {
+      CAPTURE(overlap);
+      json file = study_with_experts();
+      file["parallel"]["recompute"] = "none";
+      file["framework"] = {{"preset", "megatron"}, {"expert_overlap", overlap}};
+      file["batch"]["sequences_per_step"] = 96;
+      RunStudyOptions options;
+      options.steps.fidelity = fidelity;
+      const StudyResult result = run_study(parse(file), options);
+      REQUIRE(result.policies.front().simulated());
+      const Metrics& m = result.policies.front().metrics;
+      CHECK(sum_of(losses_of(m, 4)) <= 1 + 1e-9);
+      const double exposed = *m.exposed_comm_ratio[static_cast<std::size_t>(Stream::ep)];
+      if (fidelity == Fidelity::stage) CHECK(exposed < exposed_before);
+      exposed_before = exposed;
+    }
+}
+
 TEST_CASE("The blame line adds up to a step or less, whatever runs") {
   SplitMix64 random(21);
   const auto pick = [&random](const std::vector<json>& values) {

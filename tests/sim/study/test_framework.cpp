@@ -46,7 +46,8 @@ json own_preset() {
 
 TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
   const std::vector<std::string> names = shipped_frameworks();
-  CHECK(names == std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "none", "torchtitan"});
+  CHECK(names ==
+        std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "none", "torchtitan"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const FrameworkPreset preset = FrameworkPreset::load(name);
@@ -301,7 +302,8 @@ TEST_CASE("What cannot matter or frees nothing is noted: the reduction without Z
   CHECK(parse(file).notes[0].find("frees no memory") != std::string::npos);
 }
 
-TEST_CASE("What hides exchanges of experts is noted where it cannot: no experts, no exchanges, no shared expert") {
+TEST_CASE(
+    "What hides exchanges of experts is noted where it cannot: no experts, no exchanges, no shared expert") {
   json file = small_study();
   file["framework"] = {{"expert_overlap", "shared-expert"}};
   REQUIRE(parse(file).notes.size() == 1);
@@ -313,6 +315,15 @@ TEST_CASE("What hides exchanges of experts is noted where it cannot: no experts,
   CHECK(parse(file).notes.empty());
   file["framework"]["expert_overlap"] = "none";
   CHECK(parse(file).notes.empty());
+  file["framework"]["expert_overlap"] = "dualpipe";
+  CHECK(parse(file).notes.empty());
+  file["policies"][1]["schedule"] = "gpipe";
+  REQUIRE(parse(file).notes.size() == 1);
+  CHECK(parse(file).notes[0].find("schedule gpipe pairs no forward with a backward") != std::string::npos);
+  file["policies"][1].erase("schedule");
+  file["parallel"]["zero"] = 3;
+  REQUIRE_FALSE(parse(file).notes.empty());
+  CHECK(parse(file).notes[0].find("pairs nothing with zero 3") != std::string::npos);
 }
 
 TEST_CASE("A bad preset file is refused in one line with file, key, what was found and what is allowed") {

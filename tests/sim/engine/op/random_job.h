@@ -53,8 +53,10 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
 
 // What hides the exchanges of experts: each in turn.
 inline void vary_overlap(std::uint64_t seed, Job& job) {
-  constexpr std::array kOverlaps = {ExpertOverlap::none, ExpertOverlap::shared_expert};
+  constexpr std::array kOverlaps = {ExpertOverlap::none, ExpertOverlap::shared_expert, ExpertOverlap::deepep,
+                                    ExpertOverlap::dualpipe};
   job.framework.expert_overlap = kOverlaps[seed % kOverlaps.size()];
+  job.options.pairs = seed % 7 == 0;  // pairs without experts, too
   job.text += ", overlap " + std::string(name_of(job.framework.expert_overlap));
 }
 
