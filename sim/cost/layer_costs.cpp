@@ -75,10 +75,15 @@ Op LayerCosts::moves(OpName name, Elementwise kind, double bytes, RangeUse& use,
 }
 
 Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const {
+  return tp_collective(name, tokens, width, tp_group_, use);
+}
+
+Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
+                             RangeUse& use) const {
   const Collective kind = name == OpName::tp_all_gather ? Collective::all_gather : Collective::reduce_scatter;
   Op op{name, Stream::tp};
   op.bytes = element_bytes_ * as_double(tokens) * as_double(width);
-  op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, tp_group_, use));
+  op.duration = to_picoseconds(collectives_.seconds(kind, op.bytes, group, use));
   return op;
 }
 

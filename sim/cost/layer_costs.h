@@ -95,6 +95,9 @@ class LayerCosts {
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
                          ElementwisePass pass = ElementwisePass::forward) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
+  [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
+                                 RangeUse& use) const;
+  [[nodiscard]] Op expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const;
   // Elements that a row op moves: what its own kernel does, or `usual` elsewhere.
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;

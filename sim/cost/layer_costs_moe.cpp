@@ -23,7 +23,7 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
       static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
   const std::int64_t each = (busiest + local - 1) / local;
   const std::int64_t rows = local * ((each + kTile - 1) / kTile) * kTile;
-  const std::int64_t f = moe.expert_ffn / layout_.tensor;
+  const std::int64_t f = moe.expert_ffn / layout_.expert_tensor_size();
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
   const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
@@ -45,8 +45,13 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
   }
 }
 
-// Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Expert tensor parallelism
-// equals TP (Megatron's default): tokens travel sequence-parallel and are gathered over TP where they arrive.
+Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {
+  return tp_collective(name, token_copies, model_.hidden, grid_.expert_tensor_shape(), use);
+}
+
+// Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Tokens travel
+// sequence-parallel and are gathered over the expert's tensor-parallel ranks where they arrive: over TP, or over
+// fewer (arXiv 2504.14960), or over none.
 // A backward sends the output's gradients to the experts and their inputs' gradients back; the router's
 // gradients follow.
 //
@@ -61,6 +66,8 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   const std::int64_t t = layout_.tensor;
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
+  const std::int64_t e = layout_.expert_tensor_size();
+  const std::int64_t arriving = (e == t ? n : rows * e) * moe.active;
   const bool exchanges = layout_.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = framework_.expert_overlap;
@@ -77,9 +84,9 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   };
   if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
   exchange_over_shared(ExchangeWay::to_experts, !backward);
-  if (t > 1) ops.push(tp_collective(OpName::tp_all_gather, n * moe.active, h, use));
-  push_experts(n * moe.active, backward, ops, use);
-  if (t > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, n * moe.active, h, use));
+  if (e > 1) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
+  push_experts(arriving, backward, ops, use);
+  if (e > 1) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
   const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
   if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   exchange_over_shared(ExchangeWay::back, backward);

@@ -19,7 +19,8 @@ std::size_t at(int index) {
 
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
-double kept_bytes(const ModelShape& m, int tensor, bool sparse) {
+double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
+  const int tensor = layout.tensor;
   const double t = tensor;
   const double h = static_cast<double>(m.hidden);
   const double kv_local =
@@ -28,9 +29,9 @@ double kept_bytes(const ModelShape& m, int tensor, bool sparse) {
   const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
   double ffn = static_cast<double>(m.ffn);
   double routed_inputs = 0;
-  if (sparse) {  // the active experts, and the copies of the inputs sent to them
+  if (sparse) {  // the active experts, and the copies of the inputs sent to them, gathered where they arrive
     ffn = static_cast<double>(m.moe->expert_ffn * m.moe->active + m.moe->shared_width());
-    routed_inputs = h * m.moe->active / t;
+    routed_inputs = h * m.moe->active * layout.expert_tensor_size() / t;
   }
   const double ffn_tensors = m.gated_ffn ? 3 : 2;
   return kBf16 * (4 * h / t + q_local + kv_local + out_local + ffn_tensors * ffn / t + routed_inputs) +
@@ -60,8 +61,8 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
   for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
   // The mean: stages have layers of each kind.
   if (sparse < model.layers)
-    kept_per_token_ += (model.layers - sparse) * kept_bytes(model, layout.tensor, false);
-  if (sparse > 0) kept_per_token_ += sparse * kept_bytes(model, layout.tensor, true);
+    kept_per_token_ += (model.layers - sparse) * kept_bytes(model, layout, false);
+  if (sparse > 0) kept_per_token_ += sparse * kept_bytes(model, layout, true);
   kept_per_token_ /= model.layers;
 }
 
@@ -73,11 +74,11 @@ MemoryParts MemoryModel::fixed(int stage) const {
       dense += static_cast<double>(size.dense);
       experts += static_cast<double>(size.routed);
     }
-  const double held = dense / layout_.tensor + experts / layout_.tensor / layout_.expert;
+  const double held = dense / layout_.tensor + experts / layout_.expert_tensor_size() / layout_.expert;
   const double replicas = static_cast<double>(layout_.data) * layout_.context;
-  const double expert_replicas = replicas / layout_.expert;
-  const double shard =
-      dense / layout_.tensor / replicas + experts / layout_.tensor / layout_.expert / expert_replicas;
+  const auto expert_replicas = static_cast<double>(layout_.expert_replicas());
+  const double shard = dense / layout_.tensor / replicas +
+                       experts / layout_.expert_tensor_size() / layout_.expert / expert_replicas;
   MemoryParts parts;
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
@@ -93,14 +94,15 @@ double MemoryModel::most_gathered() const {
   double most = 0, before = 0;
   const auto gather = [&](ModelPart part) {
     const PartParameters& size = part_sizes_[static_cast<std::size_t>(part)];
-    const double held = static_cast<double>(size.dense) + static_cast<double>(size.routed) / layout_.expert;
+    const double held = static_cast<double>(size.dense) / layout_.tensor +
+                        static_cast<double>(size.routed) / layout_.expert_tensor_size() / layout_.expert;
     most = std::max(most, before + held);
     before = held;
   };
   gather(ModelPart::embedding);
   for (int layer = 0; layer < model_.layers; ++layer) gather(part_of(model_.kind(layer)));
   gather(ModelPart::head);
-  return most / layout_.tensor;
+  return most;
 }
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {

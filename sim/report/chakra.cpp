@@ -227,7 +227,10 @@ class RankWalk {
     for (const OpLane& other : program_.lanes)
       for (int c = 0; spans_lanes(sync) && other.lockstep == lane_->lockstep && c < other.context; ++c)
         if (sync == SyncGroup::replicas || other.expert_group[at(c)] == lane_->expert_group[at(c_)])
-          list.push_back(gpu(stage_, other.first_replica + c, t_));
+          for (int t = 0; t < tensor_; ++t)
+            if (t == t_ || (sync == SyncGroup::expert &&
+                            expert_coordinate(*lane_, at(t)) == expert_coordinate(*lane_, at(t_))))
+              list.push_back(gpu(stage_, other.first_replica + c, t));
     return list;
   }
 

@@ -66,7 +66,7 @@ bool chooses_groups(const PolicyRun& run) {
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
     : layout(l),
-      grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline},
+      grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor},
            gpus_per_node(study.cluster, profile)),
       costs(study.model, layout, profile, grid, study.cluster.network, study.framework.on(profile)),
       memory(study.model, layout, profile, study.framework.on(profile)) {

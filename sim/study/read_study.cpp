@@ -11,8 +11,8 @@
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
 #include "sim/study/policy_run.h"
+#include "sim/study/read_model.h"
 #include "sim/study/study.h"
-#include "sim/workload/model_size.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -62,56 +62,6 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
     throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " +
                     std::to_string(kinds));
   return source;
-}
-
-// A dense shape written out in the study.
-ModelShape read_shape(JsonObject& object) {
-  ModelShape m;
-  m.name = object.text("name", "custom");
-  m.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
-  m.hidden = object.integer("hidden", 0, 1, 1 << 24);
-  m.heads = static_cast<int>(object.integer("heads", 0, 1, 1 << 20));
-  m.kv_heads = static_cast<int>(object.integer("kv_heads", m.heads, 1, 1 << 20));
-  m.head_dim = static_cast<int>(object.integer("head_dim", m.heads > 0 ? m.hidden / m.heads : 0, 1, 1 << 16));
-  m.ffn = object.integer("ffn", 0, 1, 1 << 26);
-  m.vocab = object.integer("vocab", 0, 1, 1 << 26);
-  m.gated_ffn = object.flag("gated_ffn", true);
-  m.tied_embeddings = object.flag("tied_embeddings", false);
-  m.sliding_window = object.integer("sliding_window", 0, 1, kLongest);
-  const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
-  if (every > 0 && m.sliding_window == 0)
-    object.fail("sliding_window", "the window of sliding_window_pattern");
-  for (int i = 0; every > 0 && i < m.layers; ++i) m.sliding_layers.push_back((i + 1) % every != 0);
-  object.finish();
-  for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab"})
-    if (!object.has(key)) object.fail(key, "a size");
-  if (m.head_dim < 1) object.fail("heads", "at most hidden heads, or a head_dim");
-  if (m.heads % m.kv_heads != 0) object.fail("kv_heads", "a divisor of heads");
-  check_model_size(m, object.where());
-  return m;
-}
-
-ModelShape read_model(const json& node, const std::string& where, const std::string& study,
-                      std::vector<std::string>& notes) {
-  if (node.is_string())
-    return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
-  JsonObject object(node, where);
-  if (object.has("hidden")) return read_shape(object);
-  const std::string path = object.text("hf_config", "");
-  if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
-  HfOptions options;
-  options.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
-  if (object.has("gated_ffn")) options.gated_ffn = object.flag("gated_ffn", true);
-  if (const json* keys = object.find("ignore")) {
-    if (!keys->is_array()) object.fail("ignore", "a list of keys of the config");
-    for (const json& key : *keys) {
-      if (!key.is_string()) object.fail("ignore", "a list of keys of the config");
-      options.ignore.push_back(key.get<std::string>());
-    }
-  }
-  (void)object.find("gated_ffn");
-  object.finish();
-  return read_hf_config((std::filesystem::path(study).parent_path() / path).string(), options, &notes);
 }
 
 Cluster read_cluster(const json& node, const std::string& where, std::vector<std::string>& notes) {
@@ -170,6 +120,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
   layout.data = size("data");
   layout.virtual_pipeline = size("virtual_pipeline");
   layout.expert = size("expert");
+  layout.expert_tensor = static_cast<int>(object.integer("expert_tensor", 0, 1, kMostGpus));
   layout.count_embedding_and_head = object.flag("count_embedding_and_head", false);
   layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kContextCommNames));
   layout.zero = static_cast<int>(object.integer("zero", default_zero(framework, layout), 0, 3));

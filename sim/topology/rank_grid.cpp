@@ -66,12 +66,21 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   }
   gpus_ = static_cast<int>(product);
   const int merged = sizes.context * sizes.data;
-  if (merged % sizes.expert != 0)
-    throw UserError("parallel.expert: expected a divisor of context * data = " + std::to_string(merged) +
-                    ", found " + std::to_string(sizes.expert));
+  if (sizes_.expert_tensor == 0) sizes_.expert_tensor = sizes.tensor;
+  const int expert_tensor = sizes_.expert_tensor;
+  require_positive(expert_tensor, "parallel.expert_tensor");
+  if (sizes.tensor % expert_tensor != 0)
+    throw UserError("parallel.expert_tensor: expected a divisor of tensor = " + std::to_string(sizes.tensor) +
+                    ", found " + std::to_string(expert_tensor));
+  const int expert_ranks = sizes.tensor / expert_tensor * merged;
+  if (expert_ranks % sizes.expert != 0)
+    throw UserError("parallel.expert: expected a divisor of tensor * context * data / expert_tensor = " +
+                    std::to_string(expert_ranks) + ", found " + std::to_string(sizes.expert));
+  // Without experts the merged grid is plain CP x DP, whatever the order.
+  own_expert_grid_ = sizes.expert > 1 || expert_tensor < sizes.tensor;
 
   const std::array<int, kAxes> dense = {sizes.tensor, sizes.context, 1, sizes.data, sizes.pipeline};
-  const std::array<int, kAxes> expert = {sizes.tensor, 1, sizes.expert, merged / sizes.expert,
+  const std::array<int, kAxes> expert = {expert_tensor, 1, sizes.expert, expert_ranks / sizes.expert,
                                          sizes.pipeline};
   std::array<Digit, kAxes> expert_digits;
   int dense_stride = 1;
@@ -87,12 +96,10 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   expert_data_ = expert_digits[static_cast<std::size_t>(Axis::data)];
   for (const Axis axis : {Axis::tensor, Axis::pipeline}) {
     const auto a = static_cast<std::size_t>(axis);
-    if (sizes.expert > 1 && dense[a] > 1 && digits_[a].stride != expert_digits[a].stride)
+    if (own_expert_grid_ && expert[a] > 1 && digits_[a].stride != expert_digits[a].stride)
       bad_order(order, "expert layers would move ranks between " + std::string(kAxisNames[a]) + " groups");
   }
-  if (sizes.expert == 1) {  // without experts the merged grid is plain CP x DP, whatever the order
-    expert_ = {1, 1};
-  }
+  if (!own_expert_grid_) expert_ = {1, 1};
 
   for (int a = 0; a < kAxes; ++a)
     shapes_[static_cast<std::size_t>(a)] =
@@ -102,7 +109,8 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   for (int stage = 0; stage < sizes.pipeline; ++stage)
     next_hops_.push_back(hop_between(stage, (stage + 1) % sizes.pipeline));
   data_context_shape_ = context_shapes_.at(merged);
-  expert_data_shape_ = sizes.expert == 1 ? data_context_shape_ : shape_along(expert_data_);
+  expert_data_shape_ = own_expert_grid_ ? shape_along(expert_data_) : data_context_shape_;
+  expert_tensor_shape_ = shape_along({expert_tensor, digits_[0].stride});
 }
 
 int RankGrid::gpu(const RankCoordinates& at) const {
@@ -143,7 +151,7 @@ std::vector<int> RankGrid::data_context_group(int gpu) const {
 }
 
 std::vector<int> RankGrid::expert_data_group(int gpu) const {
-  if (sizes_.expert == 1) return data_context_group(gpu);
+  if (!own_expert_grid_) return data_context_group(gpu);
   const int first = gpu - expert_data_.of(gpu) * expert_data_.stride;
   std::vector<int> members;
   for (int i = 0; i < expert_data_.size; ++i) members.push_back(first + i * expert_data_.stride);

@@ -8,7 +8,9 @@
 // Expert parallelism takes no GPUs of its own: the experts of a pipeline stage are spread over the ranks that
 // CP and DP already span. As in Megatron the expert layers read the same GPU numbers with CP folded into DP,
 // sizes (tp, ep, dp*cp/ep, pp) in the same order, so ep must divide cp*dp; an order in which that would move
-// a rank to another pipeline stage or TP group is refused.
+// a rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their
+// own, a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep,
+// tp*cp*dp/(etp*ep), pp), and an expert-parallel group spans TP ranks, too.
 #pragma once
 
 #include <array>
@@ -30,6 +32,7 @@ struct ParallelSizes {
   int expert = 1;
   int data = 1;
   int pipeline = 1;
+  int expert_tensor = 0;  // 0: tensor
 };
 
 // Place of one GPU in the dense layers' grid. (Its place among the experts follows from its GPU number.)
@@ -44,7 +47,7 @@ struct RankCoordinates {
 class RankGrid {
  public:
   // Throws UserError where the order is no permutation of the axes ("ep" may be left out if expert is 1),
-  // a size is below 1, or expert does not fit as said above.
+  // a size is below 1, or expert or expert_tensor do not fit as said above.
   RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node);
 
   [[nodiscard]] const ParallelSizes& sizes() const { return sizes_; }
@@ -68,6 +71,7 @@ class RankGrid {
   [[nodiscard]] GroupShape shape(Axis axis) const { return shapes_[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] GroupShape data_context_shape() const { return data_context_shape_; }
   [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
+  [[nodiscard]] GroupShape expert_tensor_shape() const { return expert_tensor_shape_; }
   // A CP group of another degree than the layout's (lanes of HBP, FlexSP, dynamic CP): `degree` consecutive
   // ranks of the grid that CP and DP span together. Throws UserError unless degree divides cp * dp.
   // Looked up: all degrees are worked out at the start.
@@ -95,11 +99,13 @@ class RankGrid {
   std::array<Digit, kAxes> digits_;  // dense grid; expert has size 1 here
   Digit expert_;                     // expert grid
   Digit expert_data_;
+  bool own_expert_grid_ = false;  // expert layers read GPU numbers otherwise than dense ones
   std::array<GroupShape, kAxes> shapes_;
   std::map<int, GroupShape> context_shapes_;  // by degree
   std::vector<GroupShape> next_hops_;         // from each stage to the next, the last one's to the first
   GroupShape data_context_shape_;
   GroupShape expert_data_shape_;
+  GroupShape expert_tensor_shape_;
 };
 
 }  // namespace equipoise

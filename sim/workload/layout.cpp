@@ -46,20 +46,28 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
             ".context: Ulysses needs a divisor of the " + num(m.heads / t) +
                 " query heads of a TP rank, found " + num(p.context));
   if (m.moe) {
-    require(
-        m.moe->expert_ffn % t == 0, where,
-        ".tensor: expected a divisor of the expert FFN size " + num(m.moe->expert_ffn) + ", found " + num(t));
+    const int e = p.expert_tensor_size();
+    require(t % e == 0, where,
+            ".expert_tensor: expected a divisor of tensor = " + num(t) + ", found " + num(e));
+    require(m.moe->expert_ffn % e == 0, where,
+            (p.expert_tensor > 0 ? ".expert_tensor" : ".tensor") +
+                (": expected a divisor of the expert FFN size " + num(m.moe->expert_ffn)) + ", found " +
+                num(e));
     require(m.moe->shared_width() % t == 0, where,
             ".tensor: expected a divisor of the shared experts' FFN size " + num(m.moe->shared_width()) +
                 ", found " + num(t));
     require(m.moe->experts % p.expert == 0, where,
             ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
                 num(p.expert));
-    require((std::int64_t{p.data} * p.context) % p.expert == 0, where,
-            ".expert: expected a divisor of data x context = " + num(std::int64_t{p.data} * p.context) +
+    const std::int64_t ranks = std::int64_t{t} / e * p.data * p.context;
+    require(ranks % p.expert == 0, where,
+            std::string(".expert: expected a divisor of ") +
+                (e == t ? "data x context = " : "tensor x data x context / expert_tensor = ") + num(ranks) +
                 ", found " + num(p.expert));
   } else {
     require(p.expert == 1, where, ".expert: expected 1 for a model without experts, found " + num(p.expert));
+    require(p.expert_tensor_size() == t, where,
+            ".expert_tensor: expected none for a model without experts, found " + num(p.expert_tensor));
   }
 }
 

@@ -25,6 +25,9 @@ struct Layout {
   int data = 1;
   int virtual_pipeline = 1;
   int expert = 1;
+  // Tensor parallelism inside an expert, a divisor of `tensor`; 0: `tensor`, Megatron-LM's default. Below it
+  // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
+  int expert_tensor = 0;
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
@@ -40,6 +43,11 @@ struct Layout {
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
+  [[nodiscard]] int expert_tensor_size() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  // Ranks of a pipeline stage that hold the same experts.
+  [[nodiscard]] std::int64_t expert_replicas() const {
+    return std::int64_t{tensor} * context * data / (std::int64_t{expert_tensor_size()} * expert);
+  }
   [[nodiscard]] bool reduces_each_micro_batch() const {
     return zero == 3 || (zero == 2 && reduce_each_micro_batch);
   }

@@ -48,7 +48,10 @@ class Mapper {
     for (const OpLane& other : program_.lanes)
       for (int i = 0; other.lockstep == lane.lockstep && i < other.context; ++i)
         if (task.sync == SyncGroup::replicas || other.expert_group[at(i)] == group)
-          members.push_back(gpu(task.stage, other.first_replica + i, t));
+          for (int tensor = 0; tensor < program_.tensor; ++tensor)
+            if (tensor == t || (task.sync == SyncGroup::expert &&
+                                expert_coordinate(lane, at(tensor)) == expert_coordinate(lane, at(t))))
+              members.push_back(gpu(task.stage, other.first_replica + i, tensor));
     return members;
   }
 

@@ -166,6 +166,7 @@ void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) 
         OpLane& out = program.lanes[at(lane.lane)];
         out.lockstep = program.lockstep_groups;
         out.expert_group = lane.expert_group;
+        out.expert_tensor = costs_.layout().expert_tensor_size();
         expand_lane(lane.micro_batches, out.context, lane.schedule, &lockstep, out);
       }
       ++program.lockstep_groups;

@@ -107,7 +107,7 @@ inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sy
   const auto t = static_cast<std::size_t>(tensor);
   const std::size_t group =
       sync == SyncGroup::expert ? static_cast<std::size_t>(lane.expert_group[rank / t]) : std::size_t{0};
-  return group * t + rank % t;
+  return group * t + (sync == SyncGroup::expert ? expert_coordinate(lane, rank % t) : rank % t);
 }
 
 // Runs the lanes to their end.

@@ -24,7 +24,7 @@ enum class SyncGroup : std::uint8_t {
   tensor,   // the ranks of the TP group (of no effect while TP is folded)
   context,  // the lane's CP ranks of equal TP coordinate
   // Members on several lanes of a lockstep group:
-  expert,    // the expert-parallel group, at equal TP coordinate
+  expert,    // the expert-parallel group, at equal TP coordinate modulo OpLane::expert_tensor
   replicas,  // all of the lockstep group's ranks of equal TP coordinate
 };
 inline bool spans_lanes(SyncGroup sync) {
@@ -124,12 +124,18 @@ struct OpLane {
   int lockstep = kNoLockstep;
   std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
                                   // the lockstep group
+  int expert_tensor = 0;  // expert groups span the TP ranks that are equal modulo this; 0: none but equals
   std::vector<OpBlock> blocks;
   std::vector<BlockRun> runs;
   std::vector<Picoseconds> transfers;
   std::vector<double> transfer_bytes;            // parallel, or empty: unknown
   std::vector<std::vector<ScheduledOp>> stages;  // in issue order
 };
+
+// What TP ranks of one expert-parallel group have in common.
+inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank) {
+  return lane.expert_tensor > 0 ? tensor_rank % static_cast<std::size_t>(lane.expert_tensor) : tensor_rank;
+}
 
 // The end of a step on one stage. A bucket is a collective over all data x context ranks that overlaps the
 // backward: it starts when the last rank has filled it and the one before it is done; buckets go in the order

@@ -44,11 +44,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
   for (std::size_t s = 0; s < parts_.size(); ++s) {
     // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
     const double shards = layout.zero >= 1 ? replicas_ : 1;
-    const double expert_shards = layout.zero >= 1 ? replicas_ / layout.expert : 1;
+    const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
     const double updated = held[s].dense / shards + held[s].experts / expert_shards;
     parts_[s].optimizer = to_picoseconds(
         costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
-    if (layout.zero >= 1 && layout.zero < 3 && replicas_ > 1 && !costs.framework().overlap_param_gather) {
+    if (layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather) {
       const Op gathered = gather(held[s]);
       parts_[s].gather_bytes = gathered.bytes;
       parts_[s].gather = gathered.duration;
@@ -72,7 +72,7 @@ void GradientSync::price_parts(const PartSizes& sizes) {
 
 GradientSync::Held GradientSync::held_by_rank(const PartParameters& size, const Layout& layout) {
   return {static_cast<double>(size.dense) / layout.tensor,
-          static_cast<double>(size.routed) / layout.tensor / layout.expert};
+          static_cast<double>(size.routed) / layout.expert_tensor_size() / layout.expert};
 }
 
 GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {
@@ -131,7 +131,7 @@ GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
     std::sort(order_.begin(), order_.end());
     for (const auto& [ready, duration] : order_) {
       last_backward = std::max(last_backward, ready);
-      clock = std::max(clock, ready) + (replicas_ > 1 ? duration : 0);
+      clock = std::max(clock, ready) + duration;  // 0 where nobody else holds the same
     }
     clock = std::max(clock, last_backward) + parts_[s].optimizer + parts_[s].gather;
     end.optimizer = std::max(end.optimizer, parts_[s].optimizer);

@@ -20,19 +20,27 @@ OpClass class_of(OpKind kind) {
 constexpr std::array<OpKind, kClasses> kEmptyOp = {OpKind::F, OpKind::B, OpKind::W};
 
 // The expert-parallel group of each data x context rank of a stage: the lowest rank in it. (The same for
-// every stage and TP coordinate.)
+// every stage.) Where experts have less tensor parallelism than the rest, a group holds several TP ranks of a
+// replica, which arrive together: replicas that any of their TP ranks link are one group.
 std::vector<int> expert_groups(const RankGrid& grid) {
   const std::vector<int> replicas = grid.data_context_group(grid.gpu({0, 0, 0, 0}));
-  std::map<int, int> replica_of;
-  for (std::size_t i = 0; i < replicas.size(); ++i) replica_of[replicas[i]] = static_cast<int>(i);
-  std::vector<int> group(replicas.size());
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    group[i] = static_cast<int>(i);
-    for (const int gpu : grid.group(Axis::expert, replicas[i])) {
-      const auto member = replica_of.find(gpu);
-      if (member != replica_of.end()) group[i] = std::min(group[i], member->second);
-    }
+  std::map<int, int> replica_of;  // by GPU, of all TP ranks
+  for (int t = 0; t < grid.sizes().tensor; ++t) {
+    const std::vector<int> of_tensor = grid.data_context_group(grid.gpu({t, 0, 0, 0}));
+    for (std::size_t i = 0; i < of_tensor.size(); ++i) replica_of[of_tensor[i]] = static_cast<int>(i);
   }
+  std::vector<int> group(replicas.size());
+  std::iota(group.begin(), group.end(), 0);
+  const auto root = [&](int i) {
+    while (group[at(i)] != i) i = group[at(i)];
+    return i;
+  };
+  for (const auto& [gpu, replica] : replica_of)
+    for (const int member : grid.group(Axis::expert, gpu)) {
+      const int a = root(replica), b = root(replica_of.at(member));
+      group[at(std::max(a, b))] = std::min(a, b);
+    }
+  for (std::size_t i = 0; i < group.size(); ++i) group[i] = root(group[i]);
   return group;
 }
 

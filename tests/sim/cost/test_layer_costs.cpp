@@ -158,6 +158,31 @@ TEST_CASE("A sparse layer routes, exchanges twice, and runs its active and share
   CHECK(expert_flops == doctest::Approx(2.0 * 20 * 1280 * 3 * 5120 * 1536));
 }
 
+TEST_CASE("Experts of their own tensor parallelism: whole experts, fewer tokens, nothing gathered") {
+  // TP 4, 4096 tokens: with etp 4 a rank computes a quarter of each expert for all 4096 x 6 copies, with etp 1
+  // whole experts for the 1024 x 6 copies of its own rows. 20 local experts: 307.2 -> 384 rows each.
+  Layout layout = tensor_parallel(4);
+  layout.data = 8;
+  layout.expert = 8;
+  layout.expert_tensor = 1;
+  const Models models(builtin_model("deepseek-v2"), layout);
+  const Lists lists = forward(models.costs, 4096, LayerKind::moe);
+  double expert_flops = 0;
+  bool before_exchange = true;
+  for (const Op& op : lists.after.ops()) {
+    if (op.name == OpName::ep_all_to_all) {
+      CHECK(op.bytes == 1024.0 * 6 * 5120 * 2);
+      before_exchange = false;
+    }
+    if (op.name == OpName::expert_gemm) {
+      expert_flops += op.flops;
+      CHECK(!before_exchange);
+    }
+    if (expert_flops == 0 && !before_exchange) CHECK(op.stream != Stream::tp);
+  }
+  CHECK(expert_flops == doctest::Approx(2.0 * 20 * 384 * 3 * 5120 * 1536));
+}
+
 TEST_CASE("The last stage's logits are n x V/t x h, its embedding's neighbours are small") {
   const ModelShape& model = builtin_model("llama3.1-8b");
   const Models models(model, tensor_parallel(8));

@@ -101,6 +101,29 @@ TEST_CASE("Tensor parallelism divides states, tied embeddings are held once") {
   CHECK(once.memory.fixed(0).parameters == 2.0 * static_cast<double>(tied.parameters()));
 }
 
+TEST_CASE("Experts of their own tensor parallelism are held whole, and shared with fewer or more replicas") {
+  // 8 experts of 3 x 64 x 64 = 98,304 parameters a layer, 4 layers, TP 2 x DP 4.
+  ModelShape model = small_model();
+  model.moe = MoeShape{8, 2, 0, 64};
+  constexpr double kExperts = 4 * 98304;
+  Layout layout = layout_of(1, 4, 1);
+  layout.tensor = 2;
+  layout.expert = 4;
+  const auto states = [&] {
+    const MemoryParts parts = Models(model, layout).memory.fixed(0);
+    return std::pair{parts.parameters, parts.optimizer};
+  };
+  const auto [split, split_states] = states();  // etp 2, ep 4: an eighth, on one replica each
+  layout.expert_tensor = 1;
+  const auto [folded, folded_states] = states();  // etp 1, ep 4: a quarter, on two replicas each
+  CHECK(folded - split == 2 * kExperts * (1.0 / 4 - 1.0 / 8));
+  CHECK(folded_states == split_states);  // ZeRO leaves each of the 8 GPUs an eighth
+  layout.expert = 8;
+  const auto [spread, spread_states] = states();
+  CHECK(spread == split);
+  CHECK(spread_states == split_states);
+}
+
 TEST_CASE("1f1b: the first stage holds P micro-batches, the last one and its logits") {
   const Models models(small_model(), layout_of(2, 1, 0));
   CHECK(models.memory.kept_per_token() == kKept);

@@ -34,7 +34,9 @@ Layout moe_layout(int data, int context, int pipeline, int expert) {
 std::vector<LockstepGroup> lanes_by_group(const Step& step, const Layout& layout, const char* schedule,
                                           int keep = 1) {
   const RankGrid grid(layout.order,
-                      {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline}, 8);
+                      {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline,
+                       layout.expert_tensor},
+                      8);
   StepOptions options;
   options.schedule = &schedule_policy(schedule);
   options.keep = keep;
@@ -151,6 +153,23 @@ TEST_CASE("A lockstep group is the lanes that share an expert group, directly or
   CHECK(chain[0].expert_groups == 3);
   CHECK(chain[0].lanes[0].expert_group == std::vector<int>{0, 0, 1});
   CHECK(chain[0].lanes[1].expert_group == std::vector<int>{1, 2, 2});
+}
+
+TEST_CASE("Experts of less tensor parallelism join fewer lanes: their groups fill TP ranks first") {
+  // TP 2 x DP 4, experts whole on a GPU each (etp 1): groups of 2 are a lane's two TP ranks, of 4 two lanes'.
+  const Step step = step_of({1, 1, 1, 1}, 1);
+  Layout layout = moe_layout(4, 1, 1, 2);
+  layout.tensor = 2;
+  CHECK(lanes_by_group(step, layout, "1f1b").size() == 2);  // etp 2: lanes {0, 1} and {2, 3}
+  layout.expert_tensor = 1;
+  CHECK(lanes_by_group(step, layout, "1f1b").size() == 4);
+  layout.expert = 4;
+  const std::vector<LockstepGroup> two = lanes_by_group(step, layout, "1f1b");
+  REQUIRE(two.size() == 2);
+  CHECK(two[1].lanes[0].lane == 2);
+  CHECK(two[1].expert_groups == 1);
+  layout.expert = 8;
+  CHECK(lanes_by_group(step, layout, "1f1b").size() == 1);
 }
 
 TEST_CASE("With experts over both lanes the short lane's layers wait for the long lane's") {

@@ -135,6 +135,19 @@ TEST_CASE("Every impossible layout is refused, naming the key, what was found an
   narrow.moe->expert_ffn = 1500;
   CHECK(refusal(narrow, layout) ==
         "study.json: parallel.tensor: expected a divisor of the expert FFN size 1500, found 64");
+  layout.expert_tensor = 3;
+  CHECK(refusal(narrow, layout) ==
+        "study.json: parallel.expert_tensor: expected a divisor of tensor = 64, found 3");
+  layout.expert_tensor = 1;
+  layout.expert = 128;
+  CHECK(refusal(sparse, layout) ==
+        "study.json: parallel.expert: expected a divisor of the model's 160 experts, found 128");
+  layout.expert = 40;
+  CHECK(refusal(sparse, layout) ==
+        "study.json: parallel.expert: expected a divisor of tensor x data x context / expert_tensor = 64, "
+        "found 40");
+  layout.expert = 32;
+  CHECK(refusal(sparse, layout) == "");
 }
 
 TEST_CASE("Shares of recomputed layers do not overflow: 60,000 of 60,000 layers are all of each stage's") {

@@ -113,7 +113,8 @@ inline const Profile& profile() {
 struct Prices {
   explicit Prices(const Job& job, int gpus_per_node = 8)
       : grid(job.layout.order,
-             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data, job.layout.pipeline},
+             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data,
+              job.layout.pipeline, job.layout.expert_tensor},
              gpus_per_node),
         costs(job.model, job.layout, profile(), grid, {}, job.framework) {}
   Prices(const Prices&) = delete;

@@ -36,7 +36,10 @@ Job coupled_job(std::uint64_t seed) {
   if (experts) {
     job.layout.context_comm = ContextComm::all_gather;
     job.layout.expert = 1 << below(random, 5);
-    while ((job.layout.data * job.layout.context) % job.layout.expert != 0) job.layout.expert /= 2;
+    if (below(random, 2) == 0) job.layout.expert_tensor = 1;
+    const int ranks =
+        job.layout.tensor / job.layout.expert_tensor_size() * job.layout.data * job.layout.context;
+    while (ranks % job.layout.expert != 0) job.layout.expert /= 2;
   }
   job.layout.zero = zero;
   job.layout.reduce_each_micro_batch = true;

@@ -66,7 +66,7 @@ struct Times {
 
 Times run_on(const Hardware& hardware, const Job& job) {
   const Layout& l = job.layout;
-  const RankGrid grid(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline}, 4);
+  const RankGrid grid(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor}, 4);
   FrameworkOptions framework = job.framework;
   framework.gemm_slowdown = hardware.gemm;
   framework.attention_slowdown = hardware.attention;
