@@ -6,6 +6,8 @@
 //               "ranges": {…}, "rule": "why"}}                                marked derived, with the rule
 //   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, with its
 //                                                                             provenance
+// An "exchange" of the collectives is fitted to rows of a board whose "nvlink_GBps" and "nic_GBps" stand beside
+// "fit"; "all_to_all" at a network names the exchange that its all-to-alls are.
 // "document_mask" at a fitted attention table: how its kernel keeps packed documents apart
 // (profile/attention_work.h). "measured": true at a fitted table (or at the whole recipe) says that its
 // samples are this program's own. "measured_facts": ["launch_seconds", …] takes facts of the device from the

@@ -50,7 +50,7 @@ struct CollectiveModel::Fit {
   std::optional<Forwarding> forwarding;
   double nvlink_GBps = 0;
 
-  void read_messages(const nlohmann::json& table, const nlohmann::json& wire, const std::string& where);
+  void read_messages(const nlohmann::json& table, const std::string& name, const std::string& where);
   void read_forwarding(const nlohmann::json& table, const std::string& where);
   [[nodiscard]] double rate_of_nic() const {
     if (!(nic_GBps > 0))
@@ -72,19 +72,21 @@ double nodes_of(GroupShape group) {
 }  // namespace
 
 // A network names the way that its all-to-all takes, a table of `exchange`.
-void CollectiveModel::Fit::read_messages(const nlohmann::json& table, const nlohmann::json& wire,
+void CollectiveModel::Fit::read_messages(const nlohmann::json& table, const std::string& name,
                                          const std::string& where) {
+  const nlohmann::json& wire = table["networks"][name];
   if (!wire.contains("all_to_all")) return;
-  const std::string way = text_field(wire, "all_to_all", where);
+  const std::string of_network = where + ".networks." + name;
+  const std::string way = text_field(wire, "all_to_all", of_network);
   const nlohmann::json& ways = object_field(table, "exchange", where);
   if (!ways.contains(way) || !has_form(ways[way], kMessagesNic)) {
     std::vector<std::string> known;
     for (const auto& item : ways.items())
       if (has_form(item.value(), kMessagesNic)) known.push_back(item.key());
-    throw UserError(where + ".all_to_all: expected one of the profile's (" + joined(known) + "), found \"" +
-                    way + "\"");
+    throw UserError(of_network + ".all_to_all: expected one of the profile's (" + joined(known) +
+                    "), found \"" + way + "\"");
   }
-  const std::string here = "exchange." + way;
+  const std::string here = where + ".exchange." + way;
   messages = Messages{message_parameters(ways[way], here), way == kByRail,
                       validity_of(ways[way], "bytes", here), validity_of(ways[way], "nodes", here)};
 }
@@ -131,7 +133,7 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   fit_->network = network_parameters(networks.at(wanted), here);
   fit_->network_bytes = validity_of(networks.at(wanted), "bytes", here);
   fit_->nodes = validity_of(networks.at(wanted), "nodes", here);
-  fit_->read_messages(table, networks.at(wanted), here);
+  fit_->read_messages(table, wanted, where);
   fit_->nic_GBps = network.nic_GBps > 0 ? network.nic_GBps : profile.device().nic_GBps;
 }
 

@@ -93,7 +93,7 @@ void add_predict(CLI::App& app) {
       "  gemm         M, N, K; dtype; time_ms or tflops\n"
       "  elementwise  rows, cols, op; pass; gbytes_per_s; time_ms\n"
       "  collective   op, size_bytes, n_gpus; n_nodes, gpus_per_node, inter_node_network; time_us or "
-      "busbw_GBps\n"
+      "busbw_GBps; exchanges of DeepEP and of NICs: algbw_GBps, software\n"
       "What can be missing stands after the semicolon. Added: predicted_ms, and error where a time is "
       "given.");
   const auto options = std::make_shared<PredictOptions>();

@@ -389,6 +389,26 @@ class PredictCommand(Case):
         marked = self.write("marked.csv", "\ufeffM,N,K\n1024,4096,4096\n")
         self.assertIn("1024,4096,4096,", self.ok("predict", "--profile", "h100-sxm", "--rows", marked))
 
+    def test_exchanges_of_tokens_are_predicted_by_the_table_of_their_transport(self):
+        head = "op,gpu,n_gpus,n_nodes,gpus_per_node,inter_node_network,size_bytes,time_us,algbw_GBps,busbw_GBps,software\n"
+        normal = "alltoall (EP dispatch),H800,{},{},8,IB,,,{},,DeepEP V1 normal kernels\n"
+        rows = self.write("ep.csv", head + normal.format(8, 1, 150) + normal.format(64, 8, 50) +
+                          "alltoall point-to-point RDMA (rail-aligned),H100,16,2,8,EFA,1048576,,40,,\n"
+                          "alltoall,H100,16,2,8,IB,1073741824,,,80,NCCL\n")
+        made = json.loads(self.ok("predict", "--profile", "h100-sxm", "--rows", rows, "--format", "json"))
+        for row in made["rows"]:
+            self.assertLess(abs(row["error"]), 0.5, row)
+        names = " ".join(group["group"] for group in made["groups"])
+        self.assertIn("[deepep]", names)
+        self.assertIn("[rail-aligned]", names)
+        # The board is the rows', not the profile's.
+        narrow = json.loads(self.ok("predict", "--profile", "h800-sxm", "--rows", rows, "--format", "json"))
+        self.assertEqual([r["predicted_ms"] for r in narrow["rows"][:3]], [r["predicted_ms"] for r in made["rows"][:3]])
+        self.refused("predict", "--profile", "cpu", "--rows", self.write("one.csv", head + normal.format(8, 1, 150)),
+                     says=["one.csv:2:", "no table of this exchange"])
+        self.refused("predict", "--profile", "h100-sxm", "--rows", self.write("two.csv", head + normal.format(8.5, 1, 150)),
+                     says=["two.csv:2: n_gpus", "8.5"])
+
     def test_a_profile_with_other_types_is_not_our_fault(self):
         profile = json.loads(self.ok("profiles", "show", "h100-sxm", "--format", "json"))
         profile["tables"]["gemm"]["bf16"]["ranges"]["m"] = 7

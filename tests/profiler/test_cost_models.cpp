@@ -409,6 +409,38 @@ TEST_CASE("a profile that is wrong says where") {
   bad = good;
   bad["tables"]["gemm"]["bf16"]["ranges"]["m"]["allowed"] = {10, 1};
   CHECK(says(error_of(bad), "low <= high"));
+  bad = good;
+  bad["tables"]["collective"]["networks"]["rail-400"]["all_to_all"] = "deepep";  // no way of NCCL's
+  CHECK(says(error_of(bad),
+             "mine.json: tables.collective.networks.rail-400.all_to_all: expected one of the "
+             "profile's (cross-rail, rail-aligned), found \"deepep\""));
+  bad = good;
+  bad["tables"]["collective"]["exchange"]["deepep"]["parameters"].erase("nvlink_efficiency");
+  CHECK(says(error_of(bad), "tables.collective.exchange.deepep.parameters.nvlink_efficiency"));
+}
+
+TEST_CASE("all-to-all between nodes takes the way that its network names") {
+  nlohmann::json file = Profile::load("h100-sxm").json();
+  nlohmann::json& table = file["tables"]["collective"];
+  table["networks"]["rail-400"]["parameters"]["launch_us"] = 50;
+  table["networks"]["rail-400"]["parameters"]["step_us"] = 10;
+  table["exchange"]["rail-aligned"]["parameters"] = {{"message_us", 1}, {"network_efficiency", 0.8}};
+  table["exchange"]["cross-rail"]["parameters"] = {{"message_us", 2}, {"network_efficiency", 0.4}};
+  table["node"]["all_to_all"]["parameters"]["bus_GBps"] = 1e9;  // nothing to see of the links inside
+  const auto seconds = [&](const char* way, double bytes, GroupShape group) {
+    table["networks"]["rail-400"]["all_to_all"] = way;
+    RangeUse use;
+    return CollectiveModel(Profile(file, "mine.json"), {}).seconds(Collective::all_to_all, bytes, group, use);
+  };
+  // 32 ranks on 4 nodes: 50 + 2 steps of 10 us, 24 messages; 24 / 32 of 64 MB at 40 and 20 GB/s.
+  CHECK(seconds("rail-aligned", 64e6, {32, 8}) == doctest::Approx(70e-6 + 24e-6 + 48e6 / 40e9).epsilon(1e-6));
+  CHECK(seconds("cross-rail", 64e6, {32, 8}) == doctest::Approx(70e-6 + 48e-6 + 48e6 / 20e9).epsilon(1e-6));
+  // Of 32 parts 7 go to the node's other ranks; along the rails 7 of 8 of the other 24 pass NVLink, too.
+  table["node"]["all_to_all"]["parameters"]["bus_GBps"] = 0.01;
+  table["node"]["all_to_all"]["parameters"]["pair_loss"] = 0;
+  const double slow = 64e6 / 0.01e9;  // the whole buffer
+  CHECK(seconds("rail-aligned", 64e6, {32, 8}) == doctest::Approx(slow * (7 + 21) / 32).epsilon(1e-3));
+  CHECK(seconds("cross-rail", 64e6, {32, 8}) == doctest::Approx(slow * 7 / 32).epsilon(1e-3));
 }
 
 }  // namespace
