@@ -152,7 +152,10 @@ std::string decimals(double value, int places) {
 void print_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
   out << options.schedule << ": " << plural(schedule.stages, "stage") << ", "
       << plural(schedule.micro_batches, "micro-batch");
-  if (schedule.virtual_stages > 1) out << ", " << schedule.virtual_stages << " virtual stages a stage";
+  if (schedule.bidirectional)
+    out << ", from both ends";
+  else if (schedule.virtual_stages > 1)
+    out << ", " << schedule.virtual_stages << " virtual stages a stage";
   if (!options.profile.empty()) {
     out << "; " << printable(options.model) << ", tensor " << options.tensor << ", times in ms by profile "
         << printable(options.profile);
@@ -214,9 +217,8 @@ void check_memory(const ScheduleOptions& options) {
   double micro_batches = 0;
   for (const std::int64_t length : options.lengths)
     micro_batches += chunk > 0 ? std::ceil(static_cast<double>(length) / chunk) : 1;
-  const double stages = options.stages, passes = options.chunk_size > 0        ? 4
-                                                 : options.schedule == "zb-h1" ? 3
-                                                                               : 2;
+  const bool splits = options.schedule == "zb-h1" || options.schedule == "dualpipe";
+  const double stages = options.stages, passes = options.chunk_size > 0 ? 4 : splits ? 3 : 2;
   const double slots = micro_batches * stages * options.virtual_stages;
   const double ops = passes * slots;
   constexpr double kMade = sizeof(MicroBatch) + 2 * sizeof(Slice) + 2 * sizeof(double);

@@ -41,6 +41,8 @@ TimedSchedule from_ops(const std::vector<StageOp>& ops, const Schedule& schedule
 
 TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, const Schedule& schedule,
                               std::span<const MicroBatch> micro_batches) {
+  StepOptions options;
+  options.schedule = &runnable_schedule(name);
   const ModelShape& model = builtin_model(run.model);
   const Layout layout = layout_for(run, schedule);
   check_layout(model, layout, "schedule");
@@ -50,8 +52,6 @@ TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, con
   const LayerCosts costs(model, layout, profile, grid, NetworkRates{}, FrameworkOptions{});
   ShardRule rule;  // one CP rank: every rule gives it everything
   rule.fixed = &sharding_policy("per-document");
-  StepOptions options;
-  options.schedule = &schedule_policy(name);
   options.keep = run.keep;
   options.strict_keep = run.strict_keep;
   options.pairs = run.pairs;

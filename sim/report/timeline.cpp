@@ -79,18 +79,25 @@ class LayerStarts {
   std::vector<Rank> ranks_;
 };
 
-// Writes the ops of one cell, of the ranks selected. Kernels and collectives that work on tokens name them.
+// What the ops of a cell work on.
+struct CellLoad {
+  std::string documents;
+  std::span<const std::int64_t> rank_tokens;  // by CP rank; empty: unknown
+};
+
+// Writes the ops of one cell, of the ranks selected. A cell that begins a pair has the ops of both. Kernels
+// and collectives that work on tokens name them.
 class CellSlices final : public OpSink {
  public:
   CellSlices(Timeline& timeline, const OpProgram& program, int lane, int stage, const ScheduledOp& cell,
-             const MicroBatch& micro_batch, std::span<const std::int64_t> rank_tokens, LayerStarts& layers)
+             CellLoad own, CellLoad second, LayerStarts& layers)
       : timeline_(timeline),
         program_(program),
         lane_(lane),
         stage_(stage),
         cell_(cell),
-        rank_tokens_(rank_tokens),
-        documents_text_(documents_text(micro_batch)),
+        own_(std::move(own)),
+        second_(std::move(second)),
         layers_(layers),
         documents_(timeline.writer_.argument_name("documents")),
         tokens_(timeline.writer_.argument_name("tokens")),
@@ -111,10 +118,11 @@ class CellSlices final : public OpSink {
     const TrackId track = timeline_.stream_track(lane_, stage_, c, t, what.stream);
     arguments_.clear();
     if (start > op.arrived) arguments_.push_back({waited_, (start - op.arrived) / 1000});
+    const CellLoad& load = what.of_second || block_of_second(cell_, block_of(op.run)) ? second_ : own_;
     const bool of_tokens = what.flops > 0 || (what.stream != Stream::compute && what.stream != Stream::dp);
-    if (of_tokens && !rank_tokens_.empty()) arguments_.push_back({tokens_, rank_tokens_[at(c)]});
-    if ((what.name == OpName::attention || what.stream == Stream::cp) && !documents_text_.empty())
-      arguments_.push_back({documents_, std::string_view(documents_text_)});
+    if (of_tokens && !load.rank_tokens.empty()) arguments_.push_back({tokens_, load.rank_tokens[at(c)]});
+    if ((what.name == OpName::attention || what.stream == Stream::cp) && !load.documents.empty())
+      arguments_.push_back({documents_, std::string_view(load.documents)});
     if (what.bytes > 0) arguments_.push_back({bytes_, static_cast<std::int64_t>(what.bytes)});
     if (what.flops > 0) arguments_.push_back({flops_, what.flops});
     timeline_.writer_.begin(track, timeline_.offset_ + start,
@@ -124,17 +132,19 @@ class CellSlices final : public OpSink {
   void on_repetition(std::uint32_t, std::uint32_t) override {}
 
  private:
-  [[nodiscard]] const OpStep& step_of(std::uint32_t run, std::uint32_t step) const {
+  [[nodiscard]] const OpBlock& block_of(std::uint32_t run) const {
     const OpLane& lane = program_.lanes[at(lane_)];
-    return lane.blocks[lane.runs[cell_.first_run + run].block].steps[step];
+    return lane.blocks[lane.runs[cell_.first_run + run].block];
+  }
+  [[nodiscard]] const OpStep& step_of(std::uint32_t run, std::uint32_t step) const {
+    return block_of(run).steps[step];
   }
 
   Timeline& timeline_;
   const OpProgram& program_;
   int lane_, stage_;
   const ScheduledOp& cell_;
-  std::span<const std::int64_t> rank_tokens_;  // by CP rank; empty: unknown
-  std::string documents_text_;
+  CellLoad own_, second_;
   LayerStarts& layers_;
   NameId documents_, tokens_;
   NameId waited_, bytes_, flops_;
@@ -225,13 +235,16 @@ void Timeline::write_cell(const Step& step, const OpProgram& program, const OpOp
     begin_op(track, result.lanes[at(lane)].start[at(stage)][at(cell) * ranks + r], step, lane, what.op,
              leaving, arriving);
   });
-  std::span<const std::int64_t> rank_tokens;
-  const auto first = at(what.op.micro_batch) * at(l.context);
-  if (loads.lanes != nullptr && at(lane) < loads.lanes->size() &&
-      first + at(l.context) <= (*loads.lanes)[at(lane)].rank_tokens.size())
-    rank_tokens = std::span((*loads.lanes)[at(lane)].rank_tokens).subspan(first, at(l.context));
-  CellSlices slices(*this, program, lane, stage, what, micro_batch_of(step, lane, what.op.micro_batch),
-                    rank_tokens, layers);
+  const auto load_of = [&](const ScheduleOp& op) {
+    CellLoad load{documents_text(micro_batch_of(step, lane, op.micro_batch)), {}};
+    const auto first = at(op.micro_batch) * at(l.context);
+    if (loads.lanes != nullptr && at(lane) < loads.lanes->size() &&
+        first + at(l.context) <= (*loads.lanes)[at(lane)].rank_tokens.size())
+      load.rank_tokens = std::span((*loads.lanes)[at(lane)].rank_tokens).subspan(first, at(l.context));
+    return load;
+  };
+  CellSlices slices(*this, program, lane, stage, what, load_of(what.op),
+                    what.op.with_next ? load_of(l.stages[at(stage)][at(cell + 1)].op) : CellLoad{}, layers);
   replay_scheduled_op(program, options, result, lane, stage, cell, slices);
   each_rank([&](std::size_t r, TrackId track) {
     end_slice(track, result.lanes[at(lane)].end[at(stage)][at(cell) * ranks + r]);

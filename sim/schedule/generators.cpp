@@ -45,6 +45,7 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   out.micro_batches = count_micro_batches(input, name, takes.groups);
   out.stages = input.stages;
   out.virtual_stages = input.virtual_stages;
+  out.bidirectional = false;
   out.ops.resize(static_cast<std::size_t>(input.stages));
   out.kept_bound.assign(static_cast<std::size_t>(input.stages), 0);
   for (std::vector<ScheduleOp>& ops : out.ops) ops.clear();

@@ -13,6 +13,7 @@ void make_1f1b(const ScheduleInput&, Schedule& out);
 void make_interleaved_1f1b(const ScheduleInput&, Schedule& out);
 void make_state_aware_1f1b(const ScheduleInput&, Schedule& out);
 void make_zb_h1(const ScheduleInput&, Schedule& out);
+void make_dualpipe(const ScheduleInput&, Schedule& out);
 // ChunkFlow without a pipeline: what state-aware-1f1b is on one stage.
 void make_chunkflow_serial(const ScheduleInput&, Schedule& out);
 

@@ -18,10 +18,10 @@ Schedule make(const ScheduleInput& input) {
 
 template <void (*MakeInto)(const ScheduleInput&, Schedule&)>
 constexpr SchedulePolicy row(std::string_view name, std::string_view paper, std::string_view summary,
-                             bool pairs = false) {
-  return {name, paper, summary, make<MakeInto>, MakeInto, pairs};
+                             bool pairs = false, bool bidirectional = false) {
+  return {name, paper, summary, make<MakeInto>, MakeInto, pairs, bidirectional};
 }
-constexpr bool kPairs = true;
+constexpr bool kPairs = true, kBidirectional = true;
 
 constexpr std::array kSchedules = {
     row<make_gpipe>("gpipe", "arXiv 1811.06965", "All forwards, then all backwards in reverse order"),
@@ -34,6 +34,9 @@ constexpr std::array kSchedules = {
                                "ChunkFlow: 1F1B over dependent chunks, of which K keep activations"),
     row<make_zb_h1>("zb-h1", "arXiv 2401.10241",
                     "Zero bubble H1: weight gradients fill bubbles within 1F1B's peak memory"),
+    row<make_dualpipe>("dualpipe", "arXiv 2412.19437",
+                       "DeepSeek's DualPipe: from both ends, a forward and a backward issued together", false,
+                       kBidirectional),
 };
 
 }  // namespace
@@ -44,6 +47,17 @@ std::span<const SchedulePolicy> schedule_policies() {
 
 const SchedulePolicy& schedule_policy(std::string_view name) {
   return find_named(kSchedules, name, "schedule");
+}
+
+const SchedulePolicy& runnable_schedule(std::string_view name) {
+  const SchedulePolicy& policy = schedule_policy(name);
+  if (policy.bidirectional)
+    throw UserError(
+        "schedule " + std::string(name) +
+        ": can be drawn (equipoise schedule), not timed with a model: ranks would hold two copies of "
+        "their layers; 1f1b and interleaved-1f1b under framework.expert_overlap dualpipe pair forwards "
+        "with backwards, too");
+  return policy;
 }
 
 }  // namespace equipoise

@@ -27,6 +27,7 @@ struct ScheduleOp {
   // micro-batch. The pair starts when the inputs of both are there, runs layer by layer of one beside a layer
   // of the other, so that each hides what the other communicates, and both end with it.
   bool with_next = false;
+  bool whole = false;  // a B that makes the weight gradients, too, in a schedule that splits others
   friend constexpr bool operator==(const ScheduleOp&, const ScheduleOp&) = default;
 };
 
@@ -44,6 +45,11 @@ struct ScheduleInput {
 struct Schedule {
   int stages = 1;
   int virtual_stages = 1;
+  // Micro-batches enter at both ends (DualPipe). Layers are cut into P blocks, and rank s holds two of them:
+  // block s as virtual stage 0, and block P-1-s as virtual stage 1, a copy of what rank P-1-s has.
+  // Micro-batches 0, 2, ... go through virtual stages 0 from the first rank to the last, 1, 3, ... through
+  // virtual stages 1 the other way.
+  bool bidirectional = false;
   int micro_batches = 0;
   std::vector<std::vector<ScheduleOp>> ops;  // by stage, in issue order
   // By stage: most activations it promises to hold at once. An F or R holds one, that of one micro-batch on
@@ -51,22 +57,30 @@ struct Schedule {
   std::vector<int> kept_bound;
 };
 
+// Which way a micro-batch of a bidirectional schedule goes: its virtual stage.
+constexpr int direction_of(std::int32_t micro_batch) {
+  return micro_batch % 2;
+}
+
 // The same op, whether issued alone or in a pair.
 constexpr bool same_work(const ScheduleOp& a, const ScheduleOp& b) {
   return a.kind == b.kind && a.micro_batch == b.micro_batch && a.virtual_stage == b.virtual_stage;
 }
 
 struct SchedulePolicy {
-  std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, state-aware-1f1b, zb-h1
+  std::string_view name;  // gpipe, 1f1b, interleaved-1f1b, state-aware-1f1b, zb-h1, dualpipe
   std::string_view paper;
   std::string_view summary;
   Schedule (*make)(const ScheduleInput&);  // throws UserError where the input does not suit the schedule
   // The same into the buffers of an earlier schedule: allocates nothing once they have grown.
   void (*make_into)(const ScheduleInput&, Schedule& out);
-  bool pairs = false;  // makes pairs of its steady state if asked to (ScheduleInput::pairs)
+  bool pairs = false;          // makes pairs of its steady state if asked to (ScheduleInput::pairs)
+  bool bidirectional = false;  // makes bidirectional schedules, which the engines do not run
 };
 
 std::span<const SchedulePolicy> schedule_policies();
 const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserError with the nearest name
+// The same, of those that the engines run: throws UserError for the others.
+const SchedulePolicy& runnable_schedule(std::string_view name);
 
 }  // namespace equipoise

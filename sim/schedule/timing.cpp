@@ -18,7 +18,8 @@ class Executor {
         durations_(durations),
         hops_(hops),
         stages_(static_cast<std::size_t>(schedule.stages)),
-        positions_(stages_ * static_cast<std::size_t>(schedule.virtual_stages)),
+        positions_(schedule.bidirectional ? stages_
+                                          : stages_ * static_cast<std::size_t>(schedule.virtual_stages)),
         next_(stages_, 0),
         free_at_(stages_, 0) {
     const std::size_t slots = positions_ * static_cast<std::size_t>(schedule.micro_batches);
@@ -61,7 +62,11 @@ class Executor {
 
   // Place of an op in the chain of positions_ layer blocks that a micro-batch goes through.
   [[nodiscard]] std::size_t position(std::size_t stage, const ScheduleOp& op) const {
+    if (schedule_.bidirectional) return op.virtual_stage == 0 ? stage : stages_ - 1 - stage;
     return static_cast<std::size_t>(op.virtual_stage) * stages_ + stage;
+  }
+  [[nodiscard]] std::size_t stage_at(std::size_t place, const ScheduleOp& op) const {
+    return schedule_.bidirectional && op.virtual_stage == 1 ? stages_ - 1 - place : place % stages_;
   }
   [[nodiscard]] std::size_t slot(const ScheduleOp& op, std::size_t place) const {
     return static_cast<std::size_t>(op.micro_batch) * positions_ + place;
@@ -140,10 +145,10 @@ class Executor {
     if (op.kind == OpKind::W) what = "its own backward";
     if (op.kind == OpKind::B && kept_end_[slot(op, place)] != kNotYet) {
       what = "the backward";
-      where = (place + 1) % stages_;
+      where = stage_at(place + 1, op);
     } else if (op.kind != OpKind::B && op.kind != OpKind::W && place > 0) {
       what = op.kind == OpKind::R ? "the recomputing forward" : "the forward";
-      where = (place - 1) % stages_;
+      where = stage_at(place - 1, op);
     }
     return "stage " + std::to_string(stage) + ": " + describe_op(op, schedule_.virtual_stages) +
            " waits for " + what + " on stage " + std::to_string(where);
@@ -174,14 +179,14 @@ bool splits_backward(const Schedule& schedule) {
 }
 
 std::vector<int> peak_kept(const Schedule& schedule) {
-  const OpKind releases = splits_backward(schedule) ? OpKind::W : OpKind::B;
+  const bool splits = splits_backward(schedule);
   std::vector<int> peaks;
   for (const std::vector<ScheduleOp>& ops : schedule.ops) {
     int kept = 0;
     int peak = 0;
     for (const ScheduleOp& op : ops) {
       if (op.kind == OpKind::F || op.kind == OpKind::R) peak = std::max(peak, ++kept);
-      if (op.kind == releases) --kept;
+      if (releases(op, splits)) --kept;
     }
     peaks.push_back(peak);
   }
@@ -202,9 +207,10 @@ OpDurations op_durations(const Schedule& schedule, std::span<const double> forwa
   for (std::size_t s = 0; s < schedule.ops.size(); ++s) {
     durations[s].reserve(schedule.ops[s].size());
     for (const ScheduleOp& op : schedule.ops[s]) {
-      const double one = forward[static_cast<std::size_t>(op.micro_batch)] / schedule.virtual_stages;
+      const int parts = schedule.bidirectional ? 1 : schedule.virtual_stages;  // of a rank's layers
+      const double one = forward[static_cast<std::size_t>(op.micro_batch)] / parts;
       const bool backward = op.kind == OpKind::B || op.kind == OpKind::W;
-      durations[s].push_back(backward ? one * backward_ratio * half : one);
+      durations[s].push_back(backward ? one * backward_ratio * (op.whole ? 1.0 : half) : one);
     }
   }
   return durations;

@@ -17,7 +17,8 @@ namespace equipoise {
 using OpDurations = std::vector<std::vector<double>>;
 
 // What `schedule` assumes: F, D and R take forward[micro-batch] / V, B takes backward_ratio times that. Where
-// the schedule has Ws, B and W take half of it each.
+// the schedule has Ws, B and W take half of it each, a whole B all of it. In a bidirectional schedule an op
+// runs as many layers as without virtual stages.
 OpDurations op_durations(const Schedule&, std::span<const double> forward, double backward_ratio);
 
 // A hop goes from one rank to another, the wrap-around of interleaved schedules included.
@@ -54,7 +55,12 @@ std::string describe_op(const ScheduleOp&, int virtual_stages);
 // By stage: the most activations its order holds at once, whatever the times (see Schedule::kept_bound).
 std::vector<int> peak_kept(const Schedule&);
 
-// Whether the schedule splits backwards: then an activation is held until its W, not its B.
+// Whether the schedule splits backwards: then an activation is held until its W, not its B (but for whole
+// Bs).
 bool splits_backward(const Schedule&);
+// Whether the op ends what is held of its micro-batch on its virtual stage.
+constexpr bool releases(const ScheduleOp& op, bool splits) {
+  return op.kind == (splits ? OpKind::W : OpKind::B) || op.whole;
+}
 
 }  // namespace equipoise

@@ -33,7 +33,8 @@ class Validator {
     std::int64_t expected = 0;
     for (const std::int32_t size : input_.group_sizes) expected += size;
     const auto stages = static_cast<std::size_t>(input_.stages);
-    if (schedule_.stages != input_.stages || schedule_.virtual_stages != input_.virtual_stages)
+    if (schedule_.stages != input_.stages ||
+        schedule_.virtual_stages != (schedule_.bidirectional ? 2 : input_.virtual_stages))
       report("stages or virtual stages differ from the input's");
     if (schedule_.micro_batches != expected)
       report("holds " + std::to_string(schedule_.micro_batches) + " micro-batches, the input has " +
@@ -56,6 +57,7 @@ class Validator {
   void check_stage(std::size_t stage) {
     const std::size_t slots = slot(schedule_.micro_batches, 0);
     for (std::vector<int>& at : at_) at.assign(slots, -1);
+    whole_.assign(slots, 0);
     int index = 0;
     int kept = 0;
     for (const ScheduleOp& op : schedule_.ops[stage]) {
@@ -66,7 +68,10 @@ class Validator {
       if (kept > schedule_.kept_bound[stage])
         report(where(stage, op) + " makes " + std::to_string(kept) +
                " kept activations, promised were at most " + std::to_string(schedule_.kept_bound[stage]));
-      if (op.kind == (split_ ? OpKind::W : OpKind::B)) --kept;
+      if (releases(op, split_)) --kept;
+      if (op.whole && op.kind == OpKind::B) whole_[slot(op.micro_batch, op.virtual_stage)] = 1;
+      if (schedule_.bidirectional && op.virtual_stage != direction_of(op.micro_batch))
+        report(where(stage, op) + " runs in the other direction");
     }
     check_pairs(stage);
     for (int v = 0; v < schedule_.virtual_stages; ++v) {
@@ -102,6 +107,7 @@ class Validator {
   }
 
   void check_group(std::size_t stage, int v, int first, int size) {
+    if (schedule_.bidirectional && v != direction_of(first)) return;
     for (int i = first; i < first + size; ++i) {
       check_micro_batch(stage, v, i);
       if (i == first) continue;
@@ -134,7 +140,9 @@ class Validator {
     else if (backward < std::max(forward, recompute))
       report(where(stage, {OpKind::B, i, v}) + " runs before its F or R");
     if (!split_) return;
-    if (weight < 0)
+    if (whole_[slot(i, v)] != 0) {
+      if (weight >= 0) report(where(stage, {OpKind::W, i, v}) + " runs although its B is whole");
+    } else if (weight < 0)
       report(where(stage, {OpKind::W, i, v}) + " is missing");
     else if (weight < backward)
       report(where(stage, {OpKind::W, i, v}) + " runs before its B");
@@ -150,6 +158,7 @@ class Validator {
   const Schedule& schedule_;
   bool split_ = false;
   std::array<std::vector<int>, kKinds> at_;  // by kind, then slot: position on the stage under check
+  std::vector<char> whole_;                  // by slot: its B is whole
   std::vector<std::string> problems_;
 };
 

@@ -9,8 +9,9 @@
 namespace equipoise {
 
 // What is wrong with a schedule of this input; empty means it is right. Checked on every stage:
+//   bidirectional: each micro-batch runs on the virtual stage of its direction only;
 //   complete: each micro-batch, on each virtual stage, has one F, or one D and one R; one B; one W where the
-//     schedule splits backwards; nothing else;
+//     schedule splits backwards and the B is not whole; nothing else;
 //   ordered: R after D, B after F or R, W after B; inside a group of dependent chunks the first forwards
 //     ascending (a chunk reads the KV of earlier ones), the backwards descending (it needs the KV gradients
 //     of later ones);

@@ -50,6 +50,7 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
 struct StepShape {
   double lanes = 1, context = 1, stages = 1, virtual_stages = 1, layers = 1, tensor = 1;
   double micro_batches = 1;  // of a lane
+  bool pairs = false;        // forwards and backwards are issued together
   [[nodiscard]] double ranks() const { return lanes * context * stages * tensor; }
 };
 
@@ -63,6 +64,7 @@ StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudy
   shape.layers = static_cast<double>(models.costs.model().layers) / layout.pipeline;
   const bool folded = options.steps.op.fold_tp && !options.steps.op.contention;
   shape.tensor = options.steps.fidelity == Fidelity::op && !folded ? layout.tensor : 1;
+  shape.pairs = models.costs.pairs_micro_batches();
   shape.micro_batches =
       std::max(1.0, size.micro_batches / std::max(1.0, size.steps) / static_cast<double>(layout.data));
   return shape;
@@ -87,8 +89,14 @@ double op_bytes(const StepShape& s, const Passes& p) {
                          (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
                           ops * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
+  // A pair has blocks of its own: its layers of one kind, beside those of one kind.
+  const double pairs = s.pairs ? s.lanes * s.micro_batches * s.stages * s.virtual_stages : 0;
+  const double of_pairs =
+      pairs * (sizeof(OpBlock) + 2 * kAllocation +
+               (p.forward_ops + p.backward_ops) * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double times = 2 * sizeof(Picoseconds) * cells * s.ranks();
-  return program + times + s.lanes * s.stages * cells * (sizeof(ScheduledOp) + 2 * sizeof(BlockRun));
+  return program + of_pairs + times +
+         s.lanes * s.stages * cells * (sizeof(ScheduledOp) + 2 * sizeof(BlockRun));
 }
 
 double layer_ops(const StepShape& s, const Passes& p) {

@@ -269,7 +269,7 @@ Study parse_case(const json& file, const std::string& path) {
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
-  naming(path, [&] { return schedule_policy(study.schedule); });
+  naming(path, [&] { return runnable_schedule(study.schedule); });
   try {
     check_layout(study.model, study.layout, path);
   } catch (const UserError& e) {

@@ -76,7 +76,7 @@ int main(int argc, char** argv) {
     benchmark::RegisterBenchmark(("make/" + name).c_str(),
                                  [&policy](benchmark::State& state) { make(state, policy); })
         ->RangeMultiplier(8)
-        ->Range(16, 8192)
+        ->Range(32, 8192)
         ->Complexity(benchmark::oN);
     benchmark::RegisterBenchmark(("validate/" + name).c_str(), [&policy](benchmark::State& state) {
       validate(state, policy);

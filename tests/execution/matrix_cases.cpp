@@ -197,8 +197,15 @@ void add_sharding(Matrix& matrix) {
       }
 }
 
-void add_schedules(Matrix& matrix) {
+std::vector<SchedulePolicy> runnable_schedules() {
+  std::vector<SchedulePolicy> runnable;
   for (const SchedulePolicy& schedule : schedule_policies())
+    if (!schedule.bidirectional) runnable.push_back(schedule);
+  return runnable;
+}
+
+void add_schedules(Matrix& matrix) {
+  for (const SchedulePolicy& schedule : runnable_schedules())
     for (const int pipeline : {1, 2, 4})
       for (const char* recompute : kRecompute)
         for (const char* policy : {"plain", "fixed-greedy", "ffd", "padded", "lpt"}) {
@@ -276,7 +283,7 @@ void add_all_four(Matrix& matrix) {
     c.order = kOrders[matrix.size() % std::size(kOrders)];
     matrix.add_forms(c);
   }
-  for (const SchedulePolicy& schedule : schedule_policies())
+  for (const SchedulePolicy& schedule : runnable_schedules())
     for (const char* recompute : kRecompute)
       for (const bool tied : {false, true}) {
         MatrixCase c = four_dimensions("4D");

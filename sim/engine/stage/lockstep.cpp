@@ -149,6 +149,7 @@ bool lanes_synchronize(const Layout& layout) {
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
                              const StepOptions& options, std::vector<std::int32_t>& sizes) {
+  (void)runnable_schedule(options.schedule->name);
   sizes.clear();
   for (std::size_t j = 0; j < micro_batches.size(); j += at(sizes.back()))
     sizes.push_back(micro_batches[j].chunk.count);

@@ -101,6 +101,7 @@ TEST_CASE("With a chunk size lengths are documents, chunked by ChunkFlow") {
 TEST_CASE("With a profile the stage engine agrees with the reference executor, op by op") {
   // Equal micro-batches, so that all hops take the same time: that of the first one.
   for (const SchedulePolicy& policy : schedule_policies()) {
+    if (policy.bidirectional) continue;
     CAPTURE(policy.name);
     const std::vector<std::int32_t> groups(4, 1);
     const int virtual_stages = policy.name == "interleaved-1f1b" ? 2 : 1;

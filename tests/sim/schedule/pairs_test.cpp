@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "sim/schedule/drawing.h"
 #include "tests/sim/schedule/schedule_case.h"
@@ -136,4 +137,66 @@ TEST_CASE("The validator knows what can be a pair") {
   wrong.ops[0] = {{OpKind::F, 0, 0},       {OpKind::F, 1, 0, true}, {OpKind::B, 0, 0},
                   {OpKind::F, 2, 0, true}, {OpKind::B, 1, 0},       {OpKind::B, 2, 0}};
   CHECK(finds(input, wrong, "deadlock"));
+}
+
+TEST_CASE("DualPipe on two ranks, by hand") {
+  // P = 2, m = 4: both ranks are middle ones, r = 0 and h = 1. Near and far each have n = 2 micro-batches:
+  // rank 0 is entered by 1 and 3, rank 1 by 2 and 4. Step 2: F near, F far. Step 4, once (n - P + r + 1): F
+  // near and B far apart, then F far with B near. Step 6: B far whole, B near its input half. Step 8: its W.
+  const Lane lane = equal(4, 2);
+  const Schedule schedule = schedule_policy("dualpipe").make({.stages = 2, .group_sizes = lane.groups});
+  CHECK(text(schedule.ops[0]) == "F1 F2 F3 B2 F4&B1 B4 B3 W3");
+  CHECK(text(schedule.ops[1]) == "F2 F1 F4 B1 F3&B2 B3 B4 W4");
+  CHECK(schedule.bidirectional);
+  CHECK(schedule.ops[0][3].whole);
+  CHECK_FALSE(schedule.ops[0][7].whole);
+  // F takes 2, a whole B 4, halves 2. Both ranks run alike: F 0..2, F 2..4, F 4..6, B 6..10 (rank 0's far one
+  // is 2, whose F on rank 0, its last, ended at 4), the pair 10..16 (B1 left rank 1 at 10), B 16..20 (B4
+  // needs its own F of the pair), then B3's half when rank 1's B3 has ended at 20: 20..22, W 22..24.
+  const TimedSchedule run = timed("dualpipe", lane, 2);
+  CHECK(run.makespan == 24);
+  CHECK(bubble_ratio(run) == 0);
+  CHECK(run.peak_kept == std::vector<int>{3, 3});
+}
+
+TEST_CASE("DualPipe's bubble is (P/2 - 1)(F&B + B - 3W), and P + 1 activations are held") {
+  // F, the input half of B and W take equally long, as the paper draws them; F&B is F + B here, as nothing is
+  // hidden.
+  for (int stages = 2; stages <= 12; stages += 2)
+    for (int count = 2 * stages; count <= 2 * stages + 12; count += 2) {
+      CAPTURE(stages);
+      CAPTURE(count);
+      const double f = 4, b = 2 * f, w = f;
+      const TimedSchedule timed_run =
+          equipoise::testing::run("dualpipe", equal(count, f), {.stages = stages});
+      CHECK(timed_run.makespan == count * (f + b) + (stages / 2 - 1) * (f + b + b - 3 * w));
+      for (const int kept : timed_run.peak_kept) CHECK(kept == stages + 1);
+    }
+}
+
+TEST_CASE("DualPipe refuses what it cannot order, and the validator a micro-batch in the other direction") {
+  const auto make = [](int stages, int count) {
+    const Lane lane = equal(count, 1);
+    return schedule_policy("dualpipe").make({.stages = stages, .group_sizes = lane.groups});
+  };
+  CHECK_THROWS_AS(make(3, 8), UserError);
+  CHECK_THROWS_AS(make(4, 7), UserError);
+  CHECK_THROWS_AS(make(4, 6), UserError);
+  CHECK_THROWS_AS(runnable_schedule("dualpipe"), UserError);
+  CHECK(runnable_schedule("1f1b").name == "1f1b");
+  const Lane lane = equal(8, 1);
+  const ScheduleInput input{.stages = 4, .group_sizes = lane.groups};
+  Schedule wrong = make(4, 8);
+  wrong.ops[0][0].virtual_stage = 1;
+  CHECK(finds(input, wrong, "runs in the other direction"));
+  wrong = make(4, 8);
+  std::swap(wrong.ops[0].back().micro_batch, wrong.ops[0][9].micro_batch);
+  CHECK_FALSE(schedule_problems(input, wrong).empty());
+  wrong = make(4, 8);
+  for (ScheduleOp& op : wrong.ops[2])
+    if (op.kind == OpKind::B && !op.whole) {
+      op.whole = true;  // its W is one too many
+      break;
+    }
+  CHECK(finds(input, wrong, "although its B is whole"));
 }

@@ -18,7 +18,9 @@ Lane random_lane(SplitMix64& random, const std::string_view name, const Setting&
   const bool groups = name == "gpipe" || name == "state-aware-1f1b";
   Lane lane;
   int count = 0;
-  const int wanted = name == "interleaved-1f1b" ? setting.stages * pick(random, 0, 4) : pick(random, 0, 20);
+  const int wanted = name == "interleaved-1f1b" ? setting.stages * pick(random, 0, 4)
+                     : name == "dualpipe"       ? 2 * setting.stages + 2 * pick(random, 0, 6)
+                                                : pick(random, 0, 20);
   while (count < wanted) {
     const int size = groups && random.next() % 3 == 0 ? pick(random, 2, 12) : 1;
     lane.groups.push_back(size);
@@ -48,6 +50,7 @@ TEST_CASE("10,000 random inputs a schedule: valid, no deadlock, bounds held, no 
       Setting setting{
           .stages = pick(random, 1, 8), .keep = pick(random, 1, 6), .strict_keep = random.next() % 2 == 0};
       if (policy.name == "interleaved-1f1b") setting.virtual_stages = pick(random, 1, 4);
+      if (policy.bidirectional) setting.stages += setting.stages % 2;
       setting.hops = {static_cast<double>(pick(random, 0, 20)), random.next() % 2 == 0};
       const Lane lane = random_lane(random, policy.name, setting);
       const ScheduleInput input = input_of(lane, setting);
@@ -79,7 +82,8 @@ TEST_CASE("Buffers that held another schedule change nothing") {
   Schedule reused;
   for (int round = 0; round < 500; ++round)
     for (const SchedulePolicy& policy : schedule_policies()) {
-      const Setting setting{.stages = pick(random, 1, 6), .keep = pick(random, 1, 3)};
+      Setting setting{.stages = pick(random, 1, 6), .keep = pick(random, 1, 3)};
+      if (policy.bidirectional) setting.stages += setting.stages % 2;
       const Lane lane = random_lane(random, policy.name, setting);
       const Schedule fresh = policy.make(input_of(lane, setting));
       policy.make_into(input_of(lane, setting), reused);

@@ -86,11 +86,20 @@ Job coupled_job(std::uint64_t seed) {
   return job;
 }
 
+// Whether exchanges of one micro-batch run over ops of another.
+bool has_pair_with_exchanges(const OpProgram& program) {
+  for (const OpLane& lane : program.lanes)
+    for (const OpBlock& block : lane.blocks)
+      for (std::size_t s = 0; s + 1 < block.steps.size(); ++s)
+        if (block.steps[s].over > 0 && block.steps[s].of_second != block.steps[s + 1].of_second) return true;
+  return false;
+}
+
 }  // namespace
 
 TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the longest path of its graph") {
-  int met = 0;
-  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+  int met = 0, paired = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
     const Job job = coupled_job(seed);
     CAPTURE(seed);
     CAPTURE(job.text);
@@ -99,6 +108,7 @@ TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the l
     const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
     met += program.lockstep_groups > 0 ? 1 : 0;
+    paired += has_pair_with_exchanges(program) ? 1 : 0;
     CHECK(op.pipeline_end == stage.times.pipeline);
     CHECK(op.makespan == stage.times.makespan);
     if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
@@ -106,7 +116,8 @@ TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the l
       CHECK(run(StepExpander(prices.costs, job.shard, job.options, false).expand(job.step)).makespan ==
             op.makespan);
   }
-  CHECK(met > 100);
+  CHECK(met > 130);
+  CHECK(paired > 10);
 }
 
 TEST_CASE("lanes in lockstep: threads, stragglers and jitter, and a critical path without gaps") {
