@@ -123,6 +123,13 @@ struct AttentionModel::Fit {
       work = attention_work({}, direction.apart, pieces);
     return attention_seconds(direction.parameters, heads, sms, work);
   }
+
+  [[nodiscard]] Least least(const Direction& direction) const {
+    if (direction.cpu_core) return {};
+    const LeastAttention least = least_attention_seconds(direction.parameters, heads, sms);
+    // Only packed calls are sure to have a masked tile for each 128 queries of a document.
+    return {direction.apart == DocumentMask::varlen ? least.per_query : 0, least.per_pair};
+  }
 };
 
 AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice)
@@ -155,6 +162,14 @@ double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeU
 double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
                                         std::int64_t window) const {
   return fit_->seconds(fit_->backward, pieces, use, window);
+}
+
+AttentionModel::Least AttentionModel::least_forward() const {
+  return fit_->least(fit_->forward);
+}
+
+AttentionModel::Least AttentionModel::least_backward() const {
+  return fit_->least(fit_->backward);
 }
 
 }  // namespace equipoise

@@ -109,6 +109,17 @@ double network_seconds(const NetworkParameters& network, const NodeParameters& n
   return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
 }
 
+double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks) {
+  return bus_factor(kind, ranks) * 1e-9 / bus_GBps(fit, kind, ranks);
+}
+
+double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
+                             double nic_GBps) {
+  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
+  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
+  return nic_bytes(kind, 1, group) * 1e-9 / nic;
+}
+
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
   if (has_form(table, kSizeTable)) {  // of which networks need the links' bandwidth
     NodeParameters links;

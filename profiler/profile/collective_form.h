@@ -60,6 +60,11 @@ double node_seconds(const NodeParameters& fit, Collective kind, double bytes, in
 double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
                        double bytes, GroupShape group, double nic_GBps);
 
+// Of a byte, without latency and ramp.
+double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks);
+double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
+                             double nic_GBps);
+
 // Of a table of either form: a size-table has no parameters but its bandwidth.
 NodeParameters node_parameters(const nlohmann::json& table, const std::string& where);
 NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where);

@@ -223,4 +223,13 @@ double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape g
                             {fit_->nvlink_GBps, load.network_bytes > 0 ? fit_->rate_of_nic() : 0});
 }
 
+double CollectiveModel::least_seconds_per_byte(Collective kind, GroupShape group) const {
+  const auto index = static_cast<std::size_t>(kind);
+  if (group.ranks <= 1 || !fit_->missing.empty() || !fit_->by_size[index].bytes.empty()) return 0;
+  if (group.ranks_per_node >= group.ranks) return least_node_seconds(fit_->node[index], kind, group.ranks);
+  if (fit_->one_node || !(fit_->nic_GBps > 0)) return 0;
+  if (kind == Collective::all_to_all && fit_->messages) return 0;  // a form of its own, with no such bound yet
+  return least_network_seconds(fit_->network, kind, group, fit_->nic_GBps);
+}
+
 }  // namespace equipoise

@@ -61,6 +61,14 @@ class AttentionModel {
   [[nodiscard]] double backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
                                         std::int64_t window = 0) const;
 
+  // What no call can beat, however its queries are cut into pieces and shared out over calls: seconds of each
+  // query and of each visible pair of a query and a key. Zero where the form gives none.
+  struct Least {
+    double per_query = 0, per_pair = 0;
+  };
+  [[nodiscard]] Least least_forward() const;
+  [[nodiscard]] Least least_backward() const;
+
  private:
   struct Fit;
   std::unique_ptr<Fit> fit_;
@@ -83,6 +91,8 @@ class GemmModel {
   // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0.
   [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
                                GemmRole role = GemmRole::forward) const;
+  // Seconds of a FLOP that no shape can beat; 0 where the form gives none.
+  [[nodiscard]] double least_seconds_per_flop() const;
 
  private:
   struct Fit;
@@ -130,6 +140,9 @@ class CollectiveModel {
   // reduce_scatter and all_to_all (one rank's whole send buffer), the buffer for all_reduce and send_recv.
   // 0 for one rank or no bytes, so that one GPU needs no table of collectives.
   [[nodiscard]] double seconds(Collective kind, double bytes, GroupShape group, RangeUse& use) const;
+  // Seconds of a byte that no size can beat (the links' rate, without latency and ramp); 0 where the form
+  // gives none.
+  [[nodiscard]] double least_seconds_per_byte(Collective kind, GroupShape group) const;
 
   // Seconds of an exchange of tokens by DeepEP's normal kernels. 0 for one rank or no bytes. Throws UserError
   // where the profile has no times of them.

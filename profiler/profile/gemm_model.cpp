@@ -62,4 +62,11 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   return gemm_seconds(fit_->form, m, n, k);
 }
 
+// Power, partly filled waves, prologues, split sums and bytes only add to the products of the fastest tile.
+double GemmModel::least_seconds_per_flop() const {
+  if (fit_->cpu_core) return 0;
+  const auto& rates = fit_->form.parameters.tile_tflops;
+  return 1e-12 / *std::max_element(rates.begin(), rates.end());
+}
+
 }  // namespace equipoise

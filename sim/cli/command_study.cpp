@@ -1,7 +1,5 @@
 #include "sim/cli/command_study.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <iomanip>
@@ -15,6 +13,7 @@
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "policies/base/utf8.h"
+#include "sim/cli/progress_line.h"
 #include "sim/report/csv.h"
 #include "sim/study/json_object.h"
 #include "sim/study/outputs.h"
@@ -214,23 +213,6 @@ class Printer {
   SweepTable table_;
   std::vector<json> summaries_;
   std::string csv_;
-};
-
-// What is being simulated, on the last line of a terminal; nothing is left of it.
-class ProgressLine {
- public:
-  ProgressLine(std::ostream& log, bool wanted) : log_(log), shown_(wanted && isatty(STDERR_FILENO) == 1) {}
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  ~ProgressLine() { show(""); }
-  void show(const std::string& text) const {
-    constexpr std::size_t kColumns = 79;  // a longer line would wrap and stay
-    if (shown_) log_ << "\r\033[K" << printable(text).substr(0, kColumns) << std::flush;
-  }
-
- private:
-  std::ostream& log_;
-  bool shown_;
 };
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.

@@ -154,6 +154,7 @@ int run_program(int argc, char** argv) {
   int status = 0;  // of the command that ran: 1 where a check failed, 130 after Ctrl-C
   add_study(app, status);
   add_check(app, status);
+  add_tune(app, status);
   add_pack(app);
   add_shard(app);
   add_schedule(app);

@@ -12,6 +12,7 @@ namespace equipoise {
 
 void add_study(CLI::App& app, int& status);  // the exit status of the command that ran
 void add_check(CLI::App& app, int& status);
+void add_tune(CLI::App& app, int& status);
 void add_pack(CLI::App& app);
 void add_list(CLI::App& app);
 void add_trace(CLI::App& app);

@@ -23,6 +23,13 @@ namespace equipoise {
 // Heads of one attention call where TP and Ulysses share them out.
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int context);
 
+// What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
+// of a query and a key in the matrix products and attention of one layer, and of a token in the logits'.
+struct LeastCosts {
+  double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
+  double head_token = 0;  // forward and backward
+};
+
 class LayerCosts {
  public:
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
@@ -58,6 +65,11 @@ class LayerCosts {
   [[nodiscard]] Op kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const;
   [[nodiscard]] Op ring_step(std::int64_t tokens, int context, bool backward, RangeUse& use) const;
   [[nodiscard]] Op ulysses_exchange(std::int64_t tokens, int context, bool output_only, RangeUse& use) const;
+
+  [[nodiscard]] LeastCosts least() const;
+  // Of one layer's exposed CP communication, forward and backward, for each token of a micro-batch that is
+  // spread over `context` ranks.
+  [[nodiscard]] double least_exchange_seconds(int context) const;
 
   // First and last stage.
   void embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;

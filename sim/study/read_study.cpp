@@ -240,8 +240,6 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
   read_recompute(node, where, run.recompute, run.recompute_layers);
 }
 
-namespace {
-
 Study parse_case(const json& file, const std::string& path) {
   Study study;
   study.file = path;
@@ -299,6 +297,8 @@ Study parse_case(const json& file, const std::string& path) {
                                      path + ": policies[" + std::to_string(i) + "].published.against");
   return study;
 }
+
+namespace {
 
 json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
   json file = read_json_file(path);

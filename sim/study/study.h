@@ -99,6 +99,7 @@ struct Study {
 // JSON or a bare word.
 Study read_study(const std::string& path, const std::vector<std::string>& overrides);
 Study parse_study(const nlohmann::json& file, const std::string& path);
+Study parse_case(const nlohmann::json& file, const std::string& path);  // of a sweep: see read_case
 // The same for a case of a sweep: keys that are allowed one by one and do not go together are no error but
 // `impossible`, since other cases may run.
 Study read_case(const std::string& path, const std::vector<std::string>& overrides);

@@ -1,0 +1,58 @@
+// Lower bounds of a step's time, from sums that no schedule and no sharding can beat.
+//
+// Stage s of a lane on C CP ranks works at least, mean over the ranks,
+//   W_s = layers_s * sum over micro-batches of (forward + backward of its tokens and pairs / C + exposed CP
+//         communication of its tokens) + the logits on the last stage
+// at the rates of LeastCosts; full recompute adds a forward. Its first op waits for a forward through the
+// virtual stages before it, and after its last op that micro-batch's backward goes back through them:
+//   step >= max over s of (W_s + least forward of any micro-batch before s + least backward before s)
+// All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Lanes
+// run side by side, groups of lanes (Lane::barrier_group) one after another. Left out, since it only adds:
+// row ops, waves, launches, TP collectives, transfers, gradients, the optimizer, waiting inside the pipeline.
+//
+// That a bound is never above the simulated time is tested over random candidates
+// (tests/sim/tune/test_bound.cpp).
+#pragma once
+
+#include <vector>
+
+#include "policies/loader.h"
+#include "policies/plan.h"
+#include "sim/study/derive.h"
+#include "sim/study/study.h"
+
+namespace equipoise {
+
+class StepBound {
+ public:
+  StepBound(const RunModels& models, const PolicyRun& row, bool splits_backward);
+
+  // Seconds that the step takes at least.
+  [[nodiscard]] double seconds(const Step& step) const;
+  // Of any plan of so many tokens with so many visible pairs in all, spread evenly over all GPUs.
+  [[nodiscard]] double even_seconds(double tokens, double pairs) const;
+
+ private:
+  struct Work {
+    double tokens = 0, pairs = 0;  // of a rank
+    double exchange = 0;           // seconds of a layer
+  };
+  [[nodiscard]] Work work_of(const MicroBatch& micro_batch, int context) const;
+  [[nodiscard]] double lane_seconds(const Lane& lane) const;
+  [[nodiscard]] double stage_seconds(std::size_t stage, const Work& sum, double fill_forward,
+                                     double fill_backward) const;
+
+  LeastCosts least_;
+  const LayerCosts& costs_;
+  bool full_recompute_ = false, exchanges_ = false, splits_backward_ = false;
+  int replicas_ = 1;                // data x context
+  std::vector<double> layers_;      // of each stage
+  std::vector<double> layers_before_;  // of the virtual stages that its first op waits for
+};
+
+// Visible pairs of a query and a key of slices as documents of their own; a model's sliding window bounds
+// what a query sees.
+double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window);
+double visible_pairs(const DocumentSet& documents, std::int64_t window);
+
+}  // namespace equipoise

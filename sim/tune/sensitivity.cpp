@@ -1,0 +1,132 @@
+#include "sim/tune/sensitivity.h"
+
+#include <algorithm>
+#include <set>
+
+#include "policies/base/error.h"
+#include "policies/base/parallel.h"
+#include "policies/base/random.h"
+#include "sim/study/derive.h"
+#include "sim/study/hardware.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kOtherLayouts = 4, kOtherPolicies = 4;
+constexpr double kSpareTokens = 1.1;
+
+std::string policy_of(const Candidates& candidates, Point point) {
+  return candidates.rows[point.row].entry["name"].get<std::string>();
+}
+
+// The winner, then the best of other layouts and of other policies.
+std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
+  std::vector<Point> rivals = {found.tried[found.ranking.front()].point};
+  std::set<std::uint32_t> layouts = {rivals.front().layout};
+  std::set<std::string> policies = {policy_of(candidates, rivals.front())};
+  for (const std::size_t i : found.ranking) {
+    const Point point = found.tried[i].point;
+    const bool other_layout = layouts.size() <= kOtherLayouts && layouts.insert(point.layout).second;
+    const bool other_policy =
+        policies.size() <= kOtherPolicies && policies.insert(policy_of(candidates, point)).second;
+    if (other_layout || other_policy) rivals.push_back(point);
+  }
+  return rivals;
+}
+
+struct Scenario {
+  std::string change;
+  json cluster = json::object();  // keys of the study's cluster, dotted
+  const StudyInputs* inputs = nullptr;
+};
+
+WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& rivals, const Scenario& scenario,
+                    const SearchOptions& options) {
+  WhatIf result;
+  result.change = scenario.change;
+  std::vector<Trial> trials(rivals.size());
+  RunStudyOptions run = options.run;
+  run.jobs = 1;
+  parallel_for(std::max(1, options.run.jobs), rivals.size(), [&](int, std::size_t i) {
+    json file = candidate_json(candidates, rivals[i]);
+    for (const auto& [key, value] : scenario.cluster.items()) set_study_key(file, key + "=" + value.dump());
+    TrialLimits limits;
+    limits.token_delay = options.most_delay;
+    trials[i] = try_candidate(parse_case(file, options.name), *scenario.inputs, limits, run);
+  });
+  result.winner_runs = trials.front().outcome == Outcome::ok;
+  result.winner_seconds = trials.front().seconds_per_token;
+  result.reason = trials.front().reason;
+  for (std::size_t i = 1; i < rivals.size(); ++i) {
+    if (trials[i].outcome != Outcome::ok) continue;
+    if (result.rival_seconds > 0 && trials[i].seconds_per_token >= result.rival_seconds) continue;
+    result.rival_seconds = trials[i].seconds_per_token;
+    result.rival = candidate_text(candidates, rivals[i]);
+  }
+  result.stays =
+      result.winner_runs && (result.rival_seconds == 0 || result.winner_seconds <= result.rival_seconds);
+  return result;
+}
+
+}  // namespace
+
+std::string layout_text(const Layout& layout) {
+  std::string text = "TP " + std::to_string(layout.tensor) + ", CP " + std::to_string(layout.context);
+  if (layout.context > 1 && layout.context_comm != ContextComm::all_gather)
+    text.append(" ").append(name_of(layout.context_comm));
+  text += ", PP " + std::to_string(layout.pipeline);
+  if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
+  text += ", DP " + std::to_string(layout.data);
+  if (layout.expert > 1) text += ", EP " + std::to_string(layout.expert);
+  return text;
+}
+
+std::string candidate_text(const Candidates& candidates, Point point) {
+  return candidates.rows[point.row].label + " on " + layout_text(candidates.layouts[point.layout].layout);
+}
+
+Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
+  Trace drawn;
+  drawn.origin = inputs.trace.origin + ", drawn again with replacement";
+  const auto& lengths = inputs.trace.lengths;
+  const double wanted =
+      kSpareTokens * static_cast<double>(inputs.documents.tokens + inputs.documents.dropped_tokens);
+  SplitMix64 random(seed);
+  for (double tokens = 0; tokens < wanted;) {
+    const std::int64_t length = lengths[static_cast<std::size_t>(random.next() % lengths.size())];
+    drawn.lengths.push_back(length);
+    tokens += static_cast<double>(length);
+  }
+  return drawn;
+}
+
+std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult& found,
+                                const StudyInputs& inputs, const SearchOptions& options) {
+  std::vector<WhatIf> results;
+  if (found.ranking.empty()) return results;
+  const std::vector<Point> rivals = rivals_of(candidates, found);
+  const Study winner = candidate_study(candidates, rivals.front(), options.name);
+  std::vector<Scenario> scenarios;
+  if (const double nic = nic_GBps(winner.cluster, inputs.profile); nic > 0) {
+    scenarios.push_back({"NIC x0.5", {{"cluster.network.nic_GBps", nic * 0.5}}, &inputs});
+    scenarios.push_back({"NIC x2", {{"cluster.network.nic_GBps", nic * 2}}, &inputs});
+  }
+  const double capacity = RunModels(winner, winner.layout, inputs.profile).memory.capacity_bytes();
+  scenarios.push_back({"memory x0.8", {{"cluster.memory_GB", capacity * 0.8 / 1e9}}, &inputs});
+  StudyInputs others{Profile::load(winner.cluster.profile), bootstrap_trace(inputs, 1), {}, {}};
+  bool drawn = true;
+  try {
+    others.documents = documents_of(winner, others.trace);
+  } catch (const UserError&) {
+    drawn = false;  // windows that a drawn trace does not fill
+  }
+  if (drawn) scenarios.push_back({"other documents", json::object(), &others});
+  for (const Scenario& scenario : scenarios)
+    results.push_back(try_scenario(candidates, rivals, scenario, options));
+  return results;
+}
+
+}  // namespace equipoise

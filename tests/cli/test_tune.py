@@ -1,0 +1,153 @@
+"""`equipoise tune` as a user meets it: a ranking, a study that reproduces it, resuming, one-line errors.
+
+EQUIPOISE names the program; ctest sets it.
+"""
+
+import json
+import signal
+import subprocess
+import time
+import unittest
+
+from test_cli import PROGRAM, STUDY, Case
+
+SPACE = {
+    "parallel.tensor": [1, 2, 4],
+    "parallel.context": [1, 2, 4],
+    "parallel.pipeline": [1, 2],
+    "parallel.context_comm": ["all-gather", "ring"],
+    "parallel.recompute": ["none", "full"],
+    "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}],
+}
+
+
+class Tune(Case):
+    def search(self, *arguments, space=SPACE, study=STUDY):
+        return self.ok("tune", self.write("study.json", study), "--space", self.write("space.json", space), "--quiet", *arguments)
+
+    def test_best_json_is_reproduced_by_study(self):
+        out = self.folder / "out"
+        text = self.search("--out", out)
+        found = json.loads((out / "tune.json").read_text())
+        self.assertEqual(found["schema"], "equipoise.tune/1")
+        self.assertTrue(found["complete"])
+        self.assertIn("speed-up (95 %)", text)
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        best = elsewhere / "best.json"
+        best.write_text((out / "best.json").read_text())
+        row = json.loads(self.ok("study", best, "--format", "json", "--quiet"))["policies"][0]
+        winner = found["ranking"][0]
+        self.assertEqual(row["label"], winner["label"])
+        for key, value in row["metrics"].items():
+            if not key.startswith("speedup"):
+                self.assertEqual(value, winner["metrics"][key], key)
+        self.assertGreaterEqual(winner["metrics"]["speedup"], 1)
+
+    def test_formats_agree(self):
+        found = json.loads(self.search("--format", "json"))
+        rows = self.search("--format", "csv").splitlines()
+        self.assertEqual(len(rows), 1 + len(found["ranking"]))
+        speeds = [row["metrics"]["tokens_per_second_per_gpu"] for row in found["ranking"]]
+        self.assertEqual(speeds, sorted(speeds, reverse=True))
+        counts = found["counts"]
+        decided = counts["tried"] + counts["slower_by_bound"] + counts["states_do_not_fit"] + counts["not_reached"]
+        self.assertEqual(decided, counts["candidates"])
+        self.assertEqual(sum(counts["outcomes"].values()), counts["tried"])
+
+    def test_the_default_space_is_printed(self):
+        study = self.write("study.json", STUDY)
+        result = subprocess.run([PROGRAM, "tune", str(study), "--budget", "20"], capture_output=True, text=True, timeout=120, check=True)
+        self.assertIn("note: no --space", result.stderr)
+        space = json.loads(result.stderr.split("so this one: ")[1].splitlines()[0])
+        self.assertIn("parallel.tensor", space)
+        self.assertIn("not reached within the budget", result.stdout)
+
+    def test_jobs_change_nothing(self):
+        self.assertEqual(self.search("--jobs", 1, "--format", "json"), self.search("--jobs", 3, "--format", "json"))
+
+    def test_killed_and_resumed_is_the_same(self):
+        study = {**STUDY, "batch": {**STUDY["batch"], "steps": 40}}
+        whole = self.folder / "whole"
+        self.search("--out", whole, study=study)
+        cut = self.folder / "cut"
+        command = [PROGRAM, "tune", str(self.folder / "study.json"), "--space", str(self.folder / "space.json"), "--out", str(cut), "--quiet"]
+        journal = cut / "tune.journal"
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            if journal.exists() and journal.read_bytes().count(b"\n") > 1:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.002)
+        process.wait()
+        self.assertEqual(process.returncode, -signal.SIGKILL)
+        self.assertFalse((cut / "tune.json").exists())
+        lines = journal.read_bytes().count(b"\n")
+        self.search("--out", cut, "--resume", study=study)
+        self.assertGreater(journal.read_bytes().count(b"\n"), lines)
+        for name in ("tune.json", "best.json", "tune.journal"):
+            self.assertEqual((cut / name).read_bytes(), (whole / name).read_bytes(), name)
+        self.refused("tune", self.folder / "study.json", "--out", cut, "--resume", "--quiet", says=["--resume", "another search"])
+
+    def test_interrupted(self):
+        study = {**STUDY, "batch": {**STUDY["batch"], "steps": 200}}
+        self.write("study.json", study)
+        self.write("space.json", SPACE)
+        out = self.folder / "out"
+        command = [PROGRAM, "tune", str(self.folder / "study.json"), "--space", str(self.folder / "space.json"), "--out", str(out), "--quiet"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + 60
+        while not (out / "tune.journal").exists() and time.monotonic() < deadline:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("--resume", errors)
+
+    def test_exactly_so_many_gpus(self):
+        found = json.loads(self.search("--gpus", 4, "--format", "json"))
+        self.assertEqual(found["study"]["gpus"], 4)
+        for layout in found["layouts"]:
+            sizes = [layout[f"parallel.{axis}"] for axis in ("tensor", "context", "pipeline", "data")]
+            self.assertEqual(sizes[0] * sizes[1] * sizes[2] * sizes[3], 4)
+
+    def test_a_delay_bound_holds(self):
+        found = json.loads(self.search("--max-delay", 0, "--format", "json"))
+        self.assertTrue(found["ranking"])
+        for row in found["ranking"]:
+            self.assertEqual(row["metrics"]["token_delay_mean"], 0)
+
+    def test_nothing_fits(self):
+        study = {**STUDY, "cluster": {"profile": "h100-sxm", "memory_GB": 2}}
+        out = self.folder / "out"
+        text = self.search("--out", out, study=study)
+        self.assertIn("No candidate runs", text)
+        self.assertFalse((out / "best.json").exists())
+        self.assertEqual(json.loads((out / "tune.json").read_text())["ranking"], [])
+
+    def test_bad_input_is_one_line(self):
+        study = self.write("study.json", STUDY)
+
+        def refused(space, *says):
+            self.refused("tune", study, "--space", self.write("space.json", space), "--quiet", says=["space.json", *says])
+
+        refused({"parallel.tensr": [1, 2]}, "tensr")
+        refused({"parallel.tensor": []}, "parallel.tensor", "at least one value")
+        refused({"trace.seed": [1, 2]}, "trace.seed")
+        refused({}, "at least one key")
+        refused([], "expected an object")
+        refused({"policies": [{"name": "wlb", "queus": [1, 2]}]}, "queus", "queues")
+        refused('{"parallel.tensor": [1,', "space.json")
+        self.refused("tune", study, "--gpus", 7, "--space", self.write("space.json", {"parallel.tensor": [2, 4]}), "--quiet", says=["7 GPUs"])
+        self.refused("tune", study, "--budget", 0, says=["--budget", "found 0"])
+        self.refused("tune", study, "--max-delay", -1, says=["--max-delay"])
+        self.refused("tune", study, "--resume", says=["--resume needs --out"])
+        self.refused("tune", study, "--out", study, says=["--out", "found a file"])
+        self.refused("tune", self.folder / "none.json", says=["none.json"])
+        self.refused("tune", study, "--set", "parallel.tensr=2", says=["tensr"])
+        self.refused("tune", study, "--format", "xml", says=["xml"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,98 @@
+// A lower bound that is ever above the simulated time is a fault: random candidates of several models.
+#include <algorithm>
+
+#include "policies/base/random.h"
+#include "sim/study/ready_row.h"
+#include "sim/study/simulate_plan.h"
+#include "sim/tune/bound.h"
+#include "tests/sim/tune/tune_case.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+using testing::small_study;
+using testing::TuneCase;
+
+const json kRows = json::parse(R"([
+  "plain-4d", "fixed-4d", "wlb-llm", "skrull", "gds", "round-robin", "chunkflow", "hybrid-cp", "dynamic-cp",
+  "lpt", "karmarkar-karp", "padded", "longalign-packing", "hbp",
+  {"name": "wlb", "max_tokens": 16384, "oversize": "split"},
+  {"name": "fixed-greedy", "pack_window": 2, "shard": ["adaptive", "striped", "contiguous"]},
+  {"name": "chunkflow", "chunk_size": 4096, "keep": 2},
+  {"name": "plain-4d", "schedule": ["gpipe", "zb-h1"]}
+])");
+
+json random_space() {
+  return {{"parallel.tensor", {1, 2, 4}},
+          {"parallel.context", {1, 2, 4}},
+          {"parallel.pipeline", {1, 2, 4}},
+          {"parallel.virtual_pipeline", {1, 2}},
+          {"parallel.context_comm", {"all-gather", "ring", "ulysses"}},
+          {"parallel.recompute", {"none", "selective", {{"layers", 3}}, "full"}},
+          {"policies", kRows}};
+}
+
+// Holds the bounds of every step, and of the layout, against what was simulated; false where it cannot run.
+bool check_candidate(const TuneCase& c, Point point, double& tightest) {
+  const Study study = candidate_study(c.candidates, point, "study.json");
+  RunStudyOptions options;
+  options.ignore_memory = true;  // times are what is wanted
+  CAPTURE(candidate_json(c.candidates, point).dump());
+  try {
+    ReadyRow ready = row_with_models(study, c.inputs, study.policies.front(), options);
+    plan_ready_row(study, c.inputs, options, ready);
+    const Run run = ready.run(study, c.inputs, options);
+    const Plan& plan = ready.planned.plan;
+    const SimulatedPlan simulated = simulate_plan(run, plan, Until::all_steps);
+    const bool splits = run.step_options().schedule->name.starts_with("zb");
+    const StepBound bound(*ready.models, ready.row, splits);
+    double all = 0;
+    for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+      const double seconds = to_seconds(simulated.steps[i].times.makespan);
+      const double least = bound.seconds(plan.steps[i]);
+      CAPTURE(i);
+      CHECK(least <= seconds);
+      if (seconds > 0) tightest = std::max(tightest, least / seconds);
+      all += seconds;
+    }
+    const double pairs = study.policies.front().says("oversize")
+                             ? 0
+                             : visible_pairs(c.inputs.documents, study.model.sliding_window);
+    if (plan.dropped.empty())
+      CHECK(bound.even_seconds(static_cast<double>(c.inputs.documents.tokens), pairs) <= all);
+    return true;
+  } catch (const UserError&) {
+    return false;  // refused, and so never held against a bound
+  }
+}
+
+TEST_CASE("no candidate is faster than its bound") {
+  const json models[] = {"wlb-550m", "llama3.1-8b", "deepseek-v2",
+                         {{"layers", 6}, {"hidden", 2048}, {"heads", 16}, {"kv_heads", 4}, {"ffn", 8192},
+                          {"vocab", 32000}, {"gated_ffn", false}, {"sliding_window", 4096},
+                          {"sliding_window_pattern", 2}}};
+  SplitMix64 random(5);
+  for (const json& model : models) {
+    json file = small_study();
+    file["model"] = model;
+    file["batch"]["steps"] = 2;
+    file["batch"]["sequences_per_step"] = 8;
+    json space = random_space();
+    if (model.is_object()) space["parallel.recompute"][2]["layers"] = 2;
+    const TuneCase c(file, space, 8);
+    int ran = 0;
+    double tightest = 0;
+    for (int draw = 0; draw < 60; ++draw) {
+      const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
+                        static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
+      ran += check_candidate(c, point, tightest) ? 1 : 0;
+    }
+    CAPTURE(model.dump());
+    CHECK(ran >= 20);
+    CHECK(tightest > 0.2);  // a bound of nothing would hold, too
+  }
+}
+
+}  // namespace
+}  // namespace equipoise

@@ -1,0 +1,185 @@
+// The search finds what trying everything finds, whatever the threads and however often it was interrupted.
+#include <fstream>
+#include <sstream>
+
+#include "policies/base/random.h"
+#include "sim/study/run_study.h"
+#include "sim/tune/journal.h"
+#include "sim/tune/outcome.h"
+#include "sim/tune/sensitivity.h"
+#include "tests/scratch_folder.h"
+#include "tests/sim/tune/tune_case.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+using testing::small_space;
+using testing::small_study;
+using testing::TuneCase;
+
+const TuneCase& small_case() {
+  static const TuneCase kCase(small_study(), small_space(), 8);
+  return kCase;
+}
+
+bool same(const SearchResult& a, const SearchResult& b) {
+  if (a.tried.size() != b.tried.size() || a.ranking != b.ranking || a.bounded != b.bounded || a.left != b.left)
+    return false;
+  for (std::size_t i = 0; i < a.tried.size(); ++i)
+    if (!(a.tried[i].point == b.tried[i].point) || !(a.tried[i].trial == b.tried[i].trial)) return false;
+  return true;
+}
+
+TEST_CASE("pruning leaves the ranking as trying everything has it") {
+  SearchOptions all;
+  all.prune = false;
+  const SearchResult exhaustive = small_case().find(all);
+  const SearchResult pruned = small_case().find();
+  CHECK(exhaustive.tried.size() + static_cast<std::size_t>(exhaustive.too_large) ==
+        static_cast<std::size_t>(exhaustive.candidates));
+  CHECK(pruned.complete());
+  CHECK(pruned.ranking.size() < exhaustive.ranking.size());  // something was pruned
+  REQUIRE(pruned.ranking.size() >= 10);
+  for (std::size_t i = 0; i < 10; ++i) {
+    const Tried& expected = exhaustive.tried[exhaustive.ranking[i]];
+    const Tried& found = pruned.tried[pruned.ranking[i]];
+    CHECK(found.point == expected.point);
+    CHECK(found.trial.seconds_per_token == expected.trial.seconds_per_token);
+  }
+}
+
+TEST_CASE("what is proven slower is slower") {
+  SearchOptions all;
+  all.prune = false;
+  const SearchResult exhaustive = small_case().find(all);
+  std::vector<std::pair<Point, double>> truth;
+  for (const Tried& tried : exhaustive.tried)
+    if (tried.trial.outcome == Outcome::ok) truth.emplace_back(tried.point, tried.trial.seconds_per_token);
+  int compared = 0;
+  for (const Tried& tried : small_case().find().tried) {
+    if (tried.trial.outcome != Outcome::slower) continue;
+    for (const auto& [point, seconds] : truth)
+      if (point == tried.point) {
+        CHECK(tried.trial.seconds_per_token <= seconds);
+        ++compared;
+      }
+  }
+  CHECK(compared > 10);
+}
+
+TEST_CASE("threads change nothing") {
+  SearchOptions two;
+  two.run.jobs = 2;
+  CHECK(same(small_case().find(), small_case().find(two)));
+}
+
+TEST_CASE("a budget is never exceeded, and what it leaves is counted") {
+  SearchOptions options;
+  options.budget = 40;
+  const SearchResult found = small_case().find(options);
+  CHECK(found.tried.size() == 40);
+  CHECK(found.left > 0);
+  CHECK(static_cast<std::int64_t>(found.tried.size()) + found.bounded + found.too_large + found.left ==
+        found.candidates);
+}
+
+TEST_CASE("a small budget comes within 0.5% of the best of random candidates") {
+  SearchOptions options;
+  options.budget = 60;
+  const SearchResult found = small_case().find(options);
+  REQUIRE(!found.ranking.empty());
+  const double best = found.tried[found.ranking.front()].trial.seconds_per_token;
+  SplitMix64 random(11);
+  const Candidates& candidates = small_case().candidates;
+  for (int draw = 0; draw < 300; ++draw) {
+    const Point point{static_cast<std::uint32_t>(random.next() % candidates.layouts.size()),
+                      static_cast<std::uint32_t>(random.next() % candidates.rows.size())};
+    const Trial trial = try_candidate(candidate_study(candidates, point, "study.json"), small_case().inputs,
+                                      {best, std::numeric_limits<double>::infinity()}, {});
+    if (trial.outcome == Outcome::ok) CHECK(best <= trial.seconds_per_token * 1.005);
+  }
+}
+
+TEST_CASE("a journal cut anywhere leads to the same end") {
+  const test::Scratch folder;
+  const std::string path = folder.path("tune.journal");
+  const json asked = {{"study", "small"}};
+  const SearchResult whole = [&] {
+    Journal journal(path, asked, false);
+    return small_case().find({}, &journal);
+  }();
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream bytes;
+  bytes << in.rdbuf();
+  const std::string text = bytes.str();
+  for (const double share : {0.03, 0.4, 0.77, 1.0}) {
+    std::ofstream(path, std::ios::binary) << text.substr(0, static_cast<std::size_t>(share * static_cast<double>(text.size())));
+    Journal journal(path, asked, true);
+    CHECK(same(small_case().find({}, &journal), whole));
+    std::ifstream again(path, std::ios::binary);
+    std::stringstream written;
+    written << again.rdbuf();
+    CHECK(written.str() == text);
+  }
+  CHECK_THROWS_WITH_AS(Journal(path, {{"study", "other"}}, true), doctest::Contains("another search"), UserError);
+}
+
+TEST_CASE("a delay bound leaves out what waits longer") {
+  SearchOptions options;
+  options.most_delay = 0;
+  const SearchResult found = small_case().find(options);
+  int late = 0;
+  for (const Tried& tried : found.tried) late += tried.trial.outcome == Outcome::late;
+  CHECK(late > 0);
+  for (const std::size_t i : found.ranking) {
+    const Study study = candidate_study(small_case().candidates, found.tried[i].point, "study.json");
+    CHECK(run_study(study, small_case().inputs, {}).policies.front().metrics.token_delay_mean == 0.0);
+  }
+}
+
+TEST_CASE("the winner's study gives the seconds that the search found") {
+  const TuneCase& c = small_case();
+  const SearchResult found = c.find();
+  const Baseline baseline = run_baseline(c.file, c.inputs, {});
+  CHECK(baseline.row().run.label == "plain-4d");
+  const auto rows = ranked_rows(c.candidates, found, 3, c.inputs, baseline, {});
+  REQUIRE(rows.size() == 3);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const Metrics& m = rows[i].row().metrics;
+    CHECK(m.seconds / m.tokens == found.tried[found.ranking[i]].trial.seconds_per_token);
+    REQUIRE(m.speedup.has_value());
+    CHECK(*m.speedup >= 1);  // the study's own layout and rows are in the space
+  }
+}
+
+TEST_CASE("what-if runs the winner beside rivals") {
+  const TuneCase& c = small_case();
+  SearchOptions options;
+  options.name = "study.json";
+  const SearchResult found = c.find();
+  const std::vector<WhatIf> what_if = sensitivity(c.candidates, found, c.inputs, options);
+  REQUIRE(what_if.size() == 4);
+  CHECK(what_if[2].change == "memory x0.8");
+  for (const WhatIf& what : what_if) {
+    if (!what.stays) continue;
+    CHECK(what.winner_runs);
+    CHECK((what.rival_seconds == 0 || what.winner_seconds <= what.rival_seconds));
+  }
+  CHECK(bootstrap_trace(c.inputs, 1).lengths == bootstrap_trace(c.inputs, 1).lengths);
+  CHECK(bootstrap_trace(c.inputs, 1).lengths != bootstrap_trace(c.inputs, 2).lengths);
+}
+
+TEST_CASE("where nothing fits the result says why") {
+  json file = small_study();
+  file["cluster"]["memory_GB"] = 4;
+  const TuneCase c(file, {{"parallel.tensor", {1, 2}}}, 8);
+  const SearchResult found = c.find();
+  CHECK(found.ranking.empty());
+  CHECK(found.complete());
+  const bool said = !found.too_large_example.empty() || !found.tried.front().trial.reason.empty();
+  CHECK(said);
+}
+
+}  // namespace
+}  // namespace equipoise
