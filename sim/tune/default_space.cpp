@@ -60,7 +60,10 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
   space.shared.push_back({"parallel.context", divisors(gpus, gpus)});
   space.shared.push_back({"parallel.pipeline", divisors(gpus, study.model.layers)});
   if (study.model.layers > 1) space.shared.push_back({"parallel.virtual_pipeline", {1, 2, 4}});
-  space.shared.push_back({"parallel.context_comm", {"all-gather", "ring", "ulysses"}});
+  // Pricing a ring takes time with the square of its ranks: it is tried where the study has one.
+  std::vector<json> forms = {"all-gather", "ulysses"};
+  if (study.layout.context_comm == ContextComm::ring) forms.emplace_back("ring");
+  space.shared.push_back({"parallel.context_comm", forms});
   space.shared.push_back({"parallel.recompute", recompute_modes(study.model.layers)});
   space.policies = rows_of_study(file);
   add_policies(study, space);
