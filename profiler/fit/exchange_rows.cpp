@@ -28,7 +28,8 @@ ExchangeSample message_stream(double bytes, double GBps) {
 
 ExchangeSample deepep_normal(GroupShape group, double element_bytes, double GBps) {
   const double bytes = kNormalTokens * kHidden * element_bytes;
-  const RoutedToken token = routed_token({kExperts, kActive, group, kNodesOfToken});
+  const RoutedToken token =
+      routed_token({kExperts, kActive, group, static_cast<int>(nodes_of(group)), kNodesOfToken});
   ExchangeSample sample;
   sample.load = forwarded_load(token, group, bytes);
   const double counted = bytes * (group.ranks > group.ranks_per_node ? token.nodes : token.ranks);

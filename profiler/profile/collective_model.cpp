@@ -65,10 +65,6 @@ namespace {
 constexpr const char* kByRail = "rail-aligned";
 constexpr const char* kDeepEp = "deepep";
 
-double nodes_of(GroupShape group) {
-  return std::ceil(static_cast<double>(group.ranks) / group.ranks_per_node);
-}
-
 }  // namespace
 
 // A network names the way that its all-to-all takes, a table of `exchange`.

@@ -13,33 +13,27 @@ double chance_of_none(double all, double marked, int drawn) {
   return chance;
 }
 
-double nodes_of(GroupShape group) {
-  return std::ceil(static_cast<double>(group.ranks) / group.ranks_per_node);
-}
-
 }  // namespace
 
+double nodes_of(GroupShape ranks) {
+  return std::ceil(static_cast<double>(ranks.ranks) / ranks.ranks_per_node);
+}
+
 RoutedToken routed_token(const ExpertRouting& routing) {
-  const double ranks = routing.group.ranks;
-  const double nodes = nodes_of(routing.group);
   const double experts = routing.experts;
   const int active = std::min(routing.active, routing.experts);
-  const double of_rank = experts / ranks;
-  const double of_node = experts / nodes;
-  const bool limited = routing.most_nodes > 0 && routing.most_nodes < nodes && routing.most_nodes < active;
-  RoutedToken token{static_cast<double>(active), 0, 0};
-  if (!limited) {
-    token.nodes = nodes * (1 - chance_of_none(experts, of_node, active));
-    token.ranks = ranks * (1 - chance_of_none(experts, of_rank, active));
-    return token;
-  }
-  const double chosen = routing.most_nodes;
-  const double in_node = ranks / nodes;
-  const double missed =
-      (1 - 1 / in_node) * chance_of_none(chosen * (of_node - 1), of_rank, active - routing.most_nodes);
-  token.nodes = chosen;
-  token.ranks = chosen * in_node * (1 - missed);
-  return token;
+  const bool limited = routing.chosen > 0 && routing.chosen < routing.groups && routing.chosen < active;
+  // Chance that some of a token's experts are among `held`, those of a rank or a node.
+  const auto reached = [&](double held) {
+    if (!limited) return 1 - chance_of_none(experts, held, active);
+    const double of_group = experts / routing.groups;
+    if (held >= of_group) return 1 - chance_of_none(routing.groups, held / of_group, routing.chosen);
+    const double others = chance_of_none(routing.chosen * (of_group - 1), held, active - routing.chosen);
+    return (1 - (1 - held / of_group) * others) * routing.chosen / routing.groups;
+  };
+  const double ranks = routing.ranks.ranks;
+  const double nodes = nodes_of(routing.ranks);
+  return {static_cast<double>(active), ranks * reached(experts / ranks), nodes * reached(experts / nodes)};
 }
 
 ExchangeLoad direct_load(const RoutedToken& token, GroupShape group, double bytes) {

@@ -4,16 +4,18 @@
 // every expert is as likely as any other, so a rank gets active / ranks of a token's copies. Less goes over
 // the wires where a token is sent once to all its experts on a rank, or once to all its experts on a node;
 // so what counts is how many distinct ranks and nodes a token goes to. With e experts a node, r a rank:
-//   any nodes:       nodes = N (1 - C(E - e, k) / C(E, k)),  ranks = n (1 - C(E - r, k) / C(E, k))
-//                    (E experts, k of them drawn without replacement: C(E - e, k) / C(E, k) is the chance
-//                    that none of a node's is among them)
-//   at most L nodes: routers choose the L nodes for the experts that score best there, and those are then
-//                    among the k (DeepSeek-V3, arXiv 2412.19437 section 2.1.2). So one expert of each of L
-//                    nodes, the other k - L out of the nodes' remaining L (e - 1):
-//                    nodes = L,  ranks = L p (1 - (1 - 1/p) C(L (e - 1) - r, k - L) / C(L (e - 1), k - L))
-//                    with p ranks a node. Drawing scores and choosing nodes by their best one, as DeepEP's
-//                    own benchmark does, gives 3.98 nodes and 7.47 ranks for 8 of 256 experts on 8 nodes
-//                    with L = 4; this gives 4 and 7.48. A limit of at least min(N, k) binds nothing.
+//   any experts: nodes = N (1 - C(E - e, k) / C(E, k)),  ranks = n (1 - C(E - r, k) / C(E, k))
+//                (E experts, k of them drawn without replacement: C(E - e, k) / C(E, k) is the chance that
+//                none of a node's is among them)
+//   L of g groups of G = E / g experts each: routers choose the groups for the experts that score best there,
+//                and those are then among the k (DeepSeek-V3, arXiv 2412.19437 section 2.1.2). So one expert
+//                of each chosen group, the other k - L out of the L (G - 1) that remain. Of a node or rank
+//                with m experts the chance to be reached is
+//                  m < G:  L / g (1 - (1 - m / G) C(L (G - 1) - m, k - L) / C(L (G - 1), k - L))
+//                  else:   1 - C(g - m / G, L) / C(g, L)
+//                Groups that are nodes limit a token to L nodes. Drawing scores and choosing nodes by their
+//                best one, as DeepEP's own benchmark does, gives 3.98 nodes and 7.47 ranks for 8 of 256
+//                experts on 4 of 8 nodes; this gives 4 and 7.48. With L >= min(g, k) nothing is bound.
 #pragma once
 
 #include "kernels/collective_kinds.h"
@@ -23,9 +25,12 @@ namespace equipoise {
 struct ExpertRouting {
   int experts = 1;
   int active = 1;  // experts of a token
-  GroupShape group;
-  int most_nodes = 0;  // that a token's experts lie on; 0: any
+  GroupShape ranks;
+  int groups = 0;  // of experts, one after the other, as many in each; 0: none
+  int chosen = 0;  // groups that a token's experts are taken from
 };
+
+double nodes_of(GroupShape ranks);
 
 // Expected numbers of one token, its own rank and node included. Each rank has the same share, and so has
 // each node: 1 / ranks of `copies` and `ranks` stay on the token's own rank, 1 / nodes of `nodes` on its own

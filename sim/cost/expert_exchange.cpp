@@ -26,7 +26,13 @@ Op ExpertExchange::op(std::int64_t tokens, ExchangeWay way, RangeUse& use) const
     op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, group_, use));
     return op;
   }
-  const RoutedToken token = routed_token({moe.experts, moe.active, group_, framework_.expert_nodes});
+  // Groups of experts are the router's, or, where a study says so, the nodes.
+  ExpertRouting routing{moe.experts, moe.active, group_, moe.groups, moe.groups_of_token};
+  if (framework_.expert_nodes > 0) {
+    routing.groups = static_cast<int>(nodes_of(group_));
+    routing.chosen = framework_.expert_nodes;
+  }
+  const RoutedToken token = routed_token(routing);
   const ExchangeLoad load = forwarded_load(token, group_, bytes);
   op.bytes = equivalent_buffer(load, group_);
   op.duration = to_picoseconds(collectives_.forwarded_seconds(load, group_, use));

@@ -10,9 +10,9 @@
 // What goes over which link is the expectation under uniform routing (profiler/profile/expert_routing.h):
 // with n ranks of an expert-parallel group on N nodes, k experts a token and T tokens a rank,
 //   alltoall  every copy is sent: T k / n of them to each rank, 1 / n of all stay at home
-//   deepep    a token goes over the network once for each other node that has experts of it (at most
-//             `expert_nodes` nodes, its own included where it is one of them), and over NVLink once for each
-//             rank there
+//   deepep    a token goes over the network once for each other node that has experts of it, and over NVLink
+//             once for each rank there. Its nodes are at most `expert_nodes`, its own included where it is
+//             one of them; where that is 0, what the model's router leaves by its groups of experts
 // `expert_imbalance` scales both: the rank that gets the most sets the time.
 #pragma once
 

@@ -45,7 +45,7 @@ struct FrameworkOptions {
   ExpertOverlap expert_overlap = ExpertOverlap::none;
   // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
   ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
-  int expert_nodes = 0;  // most nodes that a token's experts lie on; 0: any (node-limited routing)
+  int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
   double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
   // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
   std::optional<double> seconds_per_op;

@@ -95,6 +95,8 @@ ModelShape dense(std::string name, int layers, std::int64_t hidden, int heads, i
 ModelShape deepseek_v2() {
   ModelShape m = dense("deepseek-v2", 60, 5120, 128, 128, 192, 12288, 102400);
   m.moe = MoeShape{160, 6, 2, 1536, 1};
+  m.moe->groups = 8;
+  m.moe->groups_of_token = 3;
   m.mla = MlaShape{1536, 512, 128, 64, 128};
   return m;
 }
@@ -102,6 +104,8 @@ ModelShape deepseek_v2() {
 ModelShape deepseek_v3() {
   ModelShape m = dense("deepseek-v3", 61, 7168, 128, 128, 192, 18432, 129280);
   m.moe = MoeShape{256, 8, 1, 2048, 3};
+  m.moe->groups = 8;
+  m.moe->groups_of_token = 4;
   m.mla = MlaShape{1536, 512, 128, 64, 128};
   return m;
 }

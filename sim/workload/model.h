@@ -32,6 +32,8 @@ struct MoeShape {
   int dense_layers = 0;
   std::int64_t shared_ffn = 0;  // of all shared experts together; 0: shared x expert_ffn
   std::vector<bool> sparse{};   // by layer: whether it has experts; empty: as dense_layers says
+  int groups = 0;               // of experts, by the router, one after the other; 0: it knows none
+  int groups_of_token = 0;      // that a token's experts are taken from
 
   [[nodiscard]] std::int64_t shared_width() const {
     return shared_ffn > 0 ? shared_ffn : shared * expert_ffn;

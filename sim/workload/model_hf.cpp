@@ -245,9 +245,9 @@ void read_sparse_layers(Config& config, ModelShape& m, MoeShape& moe) {
   if (std::find(first, sparse.end(), false) != sparse.end()) moe.sparse = std::move(sparse);
 }
 
-// Routing to some groups of experts only: who gets a token, which changes no product, but what its exchange
-// sends over the network where each group has nodes of its own.
-void note_limited_routing(Config& config, const MoeShape& moe, std::vector<std::string>& notes) {
+// Routing to some groups of experts only: who gets a token, which changes no product, but to how many nodes
+// it is sent.
+void read_limited_routing(Config& config, MoeShape& moe, std::vector<std::string>& notes) {
   const std::int64_t groups = config.count_or("n_group", 0);
   const std::int64_t chosen = config.count_or("topk_group", 0);
   if (groups == 0 || chosen == 0) return;
@@ -255,11 +255,12 @@ void note_limited_routing(Config& config, const MoeShape& moe, std::vector<std::
     config.fail("n_group", "a divisor of the " + std::to_string(moe.experts) + " routed experts");
   if (chosen > groups) config.fail("topk_group", "at most n_group (" + std::to_string(groups) + ")");
   if (chosen == groups) return;
+  moe.groups = static_cast<int>(groups);
+  moe.groups_of_token = static_cast<int>(chosen);
   notes.push_back("model: its router takes a token's experts from " + std::to_string(chosen) + " of " +
                   std::to_string(groups) +
-                  " groups (topk_group, n_group); that no token goes to more nodes is said by "
-                  "framework.expert_nodes=" +
-                  std::to_string(chosen) + ", where a group has nodes of its own");
+                  " groups (topk_group, n_group), which limits the nodes that DeepEP sends it to; "
+                  "framework.expert_nodes says otherwise");
 }
 
 void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
@@ -288,7 +289,7 @@ void read_moe(Config& config, ModelShape& m, std::vector<std::string>& notes) {
   if (moe.active > moe.experts)
     throw UserError(config.path() + ": " + active + ": expected at most " + std::to_string(moe.experts) +
                     " (" + key + "), found " + std::to_string(moe.active));
-  note_limited_routing(config, moe, notes);
+  read_limited_routing(config, moe, notes);
   m.moe = moe;
 }
 

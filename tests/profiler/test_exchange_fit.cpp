@@ -98,7 +98,7 @@ TEST_CASE("a fit finds the parameters that made messages and exchanges, and leav
     for (const double bytes : {30e6, 60e6}) {
       ExchangeSample sample;
       sample.group = {ranks, 8};
-      sample.load = forwarded_load(routed_token({256, 8, sample.group, 4}), sample.group, bytes);
+      sample.load = forwarded_load(routed_token({256, 8, sample.group, ranks / 8, 4}), sample.group, bytes);
       sample.shape = {static_cast<double>(ranks)};
       sample.seconds = forwarding_seconds(kernels, sample.load, {200, 50});
       exchanges.push_back(sample);

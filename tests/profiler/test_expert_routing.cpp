@@ -22,11 +22,11 @@ TEST_CASE("Two of four experts on two nodes of two ranks, by hand") {
   CHECK(any.nodes == doctest::Approx(5.0 / 3));
   CHECK(any.ranks == doctest::Approx(2));
   // On one node only: both of its ranks.
-  const RoutedToken limited = routed_token({4, 2, {4, 2}, 1});
+  const RoutedToken limited = routed_token({4, 2, {4, 2}, 2, 1});
   CHECK(limited.nodes == 1);
   CHECK(limited.ranks == doctest::Approx(2));
   // A limit that a token cannot reach, or of all nodes, is none.
-  for (const int most : {2, 3, 100}) CHECK(routed_token({4, 2, {4, 2}, most}).nodes == any.nodes);
+  for (const int most : {0, 2, 3, 100}) CHECK(routed_token({4, 2, {4, 2}, 2, most}).nodes == any.nodes);
   // 100 bytes a token-set: a rank gets 2 / 4 of the copies of every rank.
   const ExchangeLoad direct = direct_load(any, {4, 2}, 100);
   CHECK(direct.node_bytes == doctest::Approx(50));      // from the other rank of its node
@@ -55,25 +55,25 @@ TEST_CASE("Within a node nothing reaches the network, and with a rank a node not
 namespace {
 
 struct Case {
-  int experts, active, ranks, in_node, most_nodes;
+  int experts, active, ranks, in_node, groups, chosen;
   [[nodiscard]] int nodes() const { return ranks / in_node; }
   [[nodiscard]] int rank_of(int expert) const { return expert / (experts / ranks); }
   [[nodiscard]] int node_of(int expert) const { return rank_of(expert) / in_node; }
 };
 
-// A token's experts as the closed form supposes them: any, or one of each of the chosen nodes and the rest
-// of these nodes' others.
+// A token's experts as the closed form supposes them: any, or one of each of the chosen groups and the rest
+// of these groups' others.
 std::vector<int> routed(const Case& c, std::mt19937_64& random) {
-  std::vector<int> nodes(static_cast<std::size_t>(c.nodes()));
-  std::iota(nodes.begin(), nodes.end(), 0);
-  std::shuffle(nodes.begin(), nodes.end(), random);
-  const bool limited = c.most_nodes > 0 && c.most_nodes < c.nodes() && c.most_nodes < c.active;
-  if (limited) nodes.resize(static_cast<std::size_t>(c.most_nodes));
+  const bool limited = c.chosen > 0 && c.chosen < c.groups && c.chosen < c.active;
+  std::vector<int> groups(static_cast<std::size_t>(limited ? c.groups : 1));
+  std::iota(groups.begin(), groups.end(), 0);
+  std::shuffle(groups.begin(), groups.end(), random);
+  const int each = c.experts / static_cast<int>(groups.size());
+  if (limited) groups.resize(static_cast<std::size_t>(c.chosen));
   std::vector<int> chosen, rest;
-  const int each = c.experts / c.nodes();
-  for (const int node : nodes) {
+  for (const int group : groups) {
     const int best = limited ? static_cast<int>(random() % static_cast<unsigned>(each)) : -1;
-    for (int i = 0; i < each; ++i) (i == best ? chosen : rest).push_back(node * each + i);
+    for (int i = 0; i < each; ++i) (i == best ? chosen : rest).push_back(group * each + i);
   }
   std::shuffle(rest.begin(), rest.end(), random);
   for (std::size_t i = 0; static_cast<int>(chosen.size()) < c.active; ++i) chosen.push_back(rest[i]);
@@ -104,13 +104,26 @@ double sum(const std::vector<double>& of) {
 
 TEST_CASE("Random routings, carried out: every copy arrives once, what is sent is received, as expected") {
   std::mt19937_64 random(7);
-  const Case cases[] = {{8, 2, 8, 8, 0},     {64, 6, 16, 4, 0},  {64, 8, 32, 8, 2}, {256, 8, 64, 8, 4},
-                        {256, 8, 64, 8, 0},  {160, 6, 40, 8, 3}, {16, 1, 16, 4, 2}, {64, 8, 8, 1, 0},
-                        {256, 8, 256, 8, 4}, {12, 12, 12, 4, 0}};
+  const Case cases[] = {
+      {8, 2, 8, 8, 0, 0},
+      {64, 6, 16, 4, 0, 0},
+      {256, 8, 64, 8, 0, 0},
+      {16, 1, 16, 4, 4, 2},
+      {64, 8, 8, 1, 0, 0},
+      {12, 12, 12, 4, 0, 0},
+      // Groups that are nodes, that lie on two nodes each, several of which are a node, or a rank.
+      {64, 8, 32, 8, 4, 2},
+      {256, 8, 64, 8, 8, 4},
+      {160, 6, 40, 8, 5, 3},
+      {256, 8, 256, 8, 32, 4},
+      {256, 8, 128, 8, 8, 4},
+      {256, 8, 16, 8, 8, 4},
+      {64, 8, 4, 2, 16, 4},
+  };
   for (const Case& c : cases) {
     CAPTURE(c.experts);
     CAPTURE(c.ranks);
-    CAPTURE(c.most_nodes);
+    CAPTURE(c.groups);
     const int tokens = 25600 / c.ranks;  // of each rank
     const GroupShape group{c.ranks, c.in_node};
     Carried direct(c.ranks), forwarded(c.ranks);
@@ -122,7 +135,6 @@ TEST_CASE("Random routings, carried out: every copy arrives once, what is sent i
         for (const int expert : experts) direct.send(c, from, c.rank_of(expert));
         std::map<int, std::set<int>> ranks_of_node;
         for (const int expert : experts) ranks_of_node[c.node_of(expert)].insert(c.rank_of(expert));
-        if (c.most_nodes > 0) REQUIRE(static_cast<int>(ranks_of_node.size()) <= std::max(c.most_nodes, 1));
         for (const auto& [node, ranks] : ranks_of_node) {
           const int entry = node * c.in_node + from % c.in_node;  // of the sender's rail; itself at home
           forwarded.send(c, from, entry);
@@ -133,7 +145,7 @@ TEST_CASE("Random routings, carried out: every copy arrives once, what is sent i
         }
         for (const int expert : experts) REQUIRE(arrived[c.rank_of(expert)] == 1);
       }
-    const RoutedToken token = routed_token({c.experts, c.active, group, c.most_nodes});
+    const RoutedToken token = routed_token({c.experts, c.active, group, c.groups, c.chosen});
     const auto check = [&](const Carried& carried, const ExchangeLoad& expected) {
       CHECK(sum(carried.node_sent) == sum(carried.node_got));
       CHECK(sum(carried.network_sent) == sum(carried.network_got));
@@ -174,7 +186,7 @@ TEST_CASE("Nodes chosen by their best expert's score are those of the closed for
     nodes += static_cast<double>(to_nodes.size()) / kTokens;
     ranks += static_cast<double>(to_ranks.size()) / kTokens;
   }
-  const RoutedToken token = routed_token({256, 8, {64, 8}, 4});
+  const RoutedToken token = routed_token({256, 8, {64, 8}, 8, 4});
   CHECK(token.nodes == doctest::Approx(nodes).epsilon(0.01));
   CHECK(token.ranks == doctest::Approx(ranks).epsilon(0.01));
 }

@@ -252,12 +252,14 @@ TEST_CASE("DeepSeek-V3 is the built-in model once its prediction layer is passed
   CHECK(m.parameters() == builtin_model("deepseek-v3").parameters());
   CHECK(static_cast<double>(m.parameters()) == doctest::Approx(671e9).epsilon(0.001));  // as published
   CHECK(m.layer_counts() == LayerCounts{3, 58, 0, 0});
+  CHECK(m.moe->groups == builtin_model("deepseek-v3").moe->groups);
+  CHECK(m.moe->groups_of_token == 4);
   REQUIRE(notes.size() == 2);
   CHECK(notes[0] == "model: num_nextn_predict_layers of the config is passed over, as the study asks");
-  CHECK(notes[1] ==
-        "model: its router takes a token's experts from 4 of 8 groups (topk_group, n_group); that no token "
-        "goes to "
-        "more nodes is said by framework.expert_nodes=4, where a group has nodes of its own");
+  CHECK(
+      notes[1] ==
+      "model: its router takes a token's experts from 4 of 8 groups (topk_group, n_group), which limits the "
+      "nodes that DeepEP sends it to; framework.expert_nodes says otherwise");
 }
 
 TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
@@ -275,7 +277,8 @@ TEST_CASE("DeepSeek-V2 is the built-in model, whatever its router does") {
   CHECK(m.layer_counts() == LayerCounts{1, 59, 0, 0});
   REQUIRE(notes.size() == 1);
   CHECK(notes[0].find("3 of 8 groups") != std::string::npos);
-  CHECK(notes[0].find("framework.expert_nodes=3") != std::string::npos);
+  CHECK(m.moe->groups == builtin_model("deepseek-v2").moe->groups);
+  CHECK(m.moe->groups_of_token == builtin_model("deepseek-v2").moe->groups_of_token);
   // All groups, or one group: no limit to tell of.
   notes.clear();
   (void)read(with(v2, {{"topk_group", 8}}), {}, &notes);
