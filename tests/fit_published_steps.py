@@ -49,7 +49,7 @@ class Family:
 
     def __init__(self, name, rows, args):
         self.name = name
-        self.simulator = steps.Simulator(args.program, rows, args.models, name, args.jobs)
+        self.simulator = steps.Simulator(args.program, rows, args.shapes, name, args.jobs)
         self.known = {}
         first = self.simulator.predict("1,1,1")
         self.ids = [row["row_id"] for row in first]
@@ -179,14 +179,15 @@ def write_preset(name, kernels):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", required=True)
-    parser.add_argument("--models", required=True)
+    parser.add_argument("--rows", required=True, action="append")
+    parser.add_argument("--models", required=True, action="append")
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
     parser.add_argument("--only", choices=steps.FAMILIES, help="only this preset")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    rows = [row for row in steps.read_table(args.rows, ("gpu", "model_id", "step_time_s"))
+    args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
+    rows = [row for row in steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
             if (row.get("precision") or "bf16") == "bf16"]
     print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8}")
     for name in steps.FAMILIES:

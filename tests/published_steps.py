@@ -2,13 +2,18 @@
 """Predicts published training steps and prints the error of each: the simulator's truth test.
 
   tests/published_steps.py --rows h100_training_steps.csv --models models.csv [--program build/release/bin/equipoise]
+  tests/published_steps.py --rows h100_moe_steps.csv --models moe_models.csv
+
+Both options may be given several times: the tables are read as one.
 
 Every row is simulated by `equipoise fit --steps ... --slowdowns preset`: as documents of one length, as published
 benchmarks train, with the shipped preset of the framework that ran it and nothing else set but what the row states.
 Columns of the rows: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s; if there are: row_id, group,
 n_gpus, layers_run, vp, precision, act_recompute, attention_impl, optimizer_state_dtype, notes. Of the models: model_id,
-n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty recompute means the cheaper of none and
-full that fits in memory, an empty vp 1. What does not qualify is listed with the reason.
+n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty recompute means the cheaper of none and full
+that fits in memory, an empty vp 1. For models with experts sim/calibration/README.md says which columns there are beside
+these; their rows are summed up by model and benchmark, with the mean over these groups and the worst of them: forty rows
+of nearly one layout say no more than four. What does not qualify is listed with the reason.
 
 Slowdowns of the presets were fitted to bf16 rows of this table (fit_published_steps.py), so errors here are in sample.
 How wrong a preset is on benchmarks that its fit did not see stands in its file and in `equipoise list frameworks`.
@@ -37,6 +42,13 @@ def family_of(row):
     return "fsdp" if group.startswith(("mpt", "fms")) else "megatron"
 
 
+def read_tables(paths, columns):
+    """Rows of CSV files as of one with the columns of all."""
+    tables = [read_table(path, columns) for path in paths]
+    names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
+    return [{name: row.get(name) or "" for name in names} for table in tables for row in table]
+
+
 def read_table(path, columns):
     """Rows of a CSV file; ends the program with one line where it cannot be read or lacks one of the columns."""
     try:
@@ -56,14 +68,18 @@ class Simulator:
 
     def __init__(self, program, rows, models, family, jobs):
         self.folder = tempfile.TemporaryDirectory()
-        self.rows = Path(self.folder.name) / "rows.csv"
-        with open(self.rows, "w", newline="") as file:
+        self.command = [program, "fit", "--steps", self.write("rows.csv", rows), "--preset", family]
+        self.command += ["--jobs", str(jobs)]
+        self.command += ["--models", self.write("models.csv", models)] if models else []  # none: built-in names
+        self.left_out = []
+
+    def write(self, name, rows):
+        path = Path(self.folder.name) / name
+        with open(path, "w", newline="") as file:
             writer = csv.DictWriter(file, rows[0].keys())
             writer.writeheader()
             writer.writerows(rows)
-        self.command = [program, "fit", "--steps", str(self.rows), "--preset", family, "--jobs", str(jobs)]
-        self.command += ["--models", models] if models else []  # none: built-in names
-        self.left_out = []
+        return str(path)
 
     def predict(self, *slowdowns):
         """What the program prints at each of the slowdowns ("preset", or "gemm,attention,elementwise"), in order."""
@@ -86,26 +102,44 @@ def summarise(results, key, title="group"):
               f"{100 * statistics.mean(errors):11.1f} {100 * worst:8.1f}")
 
 
+def summarise_experts(results):
+    """Runs of models with experts by model and benchmark, and the mean of these groups."""
+    if not results:
+        return
+    summarise(results, lambda r: r["benchmark"], "with experts: model and benchmark")
+    groups = defaultdict(list)
+    for r in results:
+        groups[r["benchmark"]].append(r["error"])
+    means = {name: statistics.mean(map(abs, errors)) for name, errors in groups.items()}
+    worst = max(means, key=means.get)
+    of_rows = statistics.mean(abs(r["error"]) for r in results)
+    print(f"mean of {len(means)} groups {100 * statistics.mean(means.values()):.1f} %, of {len(results)} rows "
+          f"{100 * of_rows:.1f} %; worst group {worst}, {100 * means[worst]:.1f} %")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", required=True)
-    parser.add_argument("--models", required=True)
+    parser.add_argument("--rows", required=True, action="append")
+    parser.add_argument("--models", required=True, action="append")
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--json", help="also write all results to this file")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    rows = read_table(args.rows, ("gpu", "model_id", "step_time_s"))
-    read_table(args.models, ("model_id", "n_layers", "hidden"))
+    rows = read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
+    models = read_tables(args.models, ("model_id", "n_layers", "hidden"))
+    with_experts = {model["model_id"] for model in models if model.get("n_experts")}
+    routed = {row.get("row_id") for row in rows if row["model_id"] in with_experts}
     results, left_out = [], []
     print(f"{'row':8} {'group':44} {'prec':10} {'recompute':10} {'published s':>11} {'predicted s':>11} {'error %':>8}")
     for family in FAMILIES:
         of_family = [row for row in rows if family_of(row) == family]
         if not of_family:
             continue
-        simulator = Simulator(args.program, of_family, args.models, family, args.jobs)
+        simulator = Simulator(args.program, of_family, models, family, args.jobs)
         for row in simulator.predict("preset"):
             published, predicted = float(row["published_seconds"]), float(row["predicted_seconds"])
-            results.append({"row": row["row_id"], "group": row["group"], "precision": row["precision"], "family": family,
+            results.append({"row": row["row_id"], "group": row["group"], "benchmark": row["benchmark"],
+                            "precision": row["precision"], "family": family,
                             "recompute": row["recompute"], "published": published, "predicted": predicted,
                             "error": predicted / published - 1})
             print(f"{row['row_id']:8} {row['group']:44} {row['precision']:10} {row['recompute']:10} "
@@ -120,6 +154,8 @@ def main():
     summarise(results, lambda r: f"{r['family']} {r['precision']}", "preset and precision")
     print()
     summarise(results, lambda r: f"all {r['precision']}", "precision")
+    print()
+    summarise_experts([r for r in results if r["row"] in routed])
     print(f"\n{len(results)} rows predicted, {len(left_out)} left out (predicted: simulated; published: as printed by "
           "their sources)")
     if args.json:

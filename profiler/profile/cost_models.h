@@ -88,9 +88,10 @@ class GemmModel {
   GemmModel(GemmModel&&) noexcept;
   GemmModel& operator=(GemmModel&&) noexcept;
 
-  // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0.
+  // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0. `groups`: so many such
+  // products in one launch, with matrices of their own.
   [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
-                               GemmRole role = GemmRole::forward) const;
+                               GemmRole role = GemmRole::forward, std::int64_t groups = 1) const;
   // Seconds of a FLOP that no shape can beat; 0 where the form gives none.
   [[nodiscard]] double least_seconds_per_flop() const;
 

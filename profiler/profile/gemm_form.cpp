@@ -50,21 +50,23 @@ GemmForm::GemmForm(const GemmParameters& fit, double sms)
   }
 }
 
-double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k) {
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k,
+                    std::int64_t groups) {
   const GemmParameters& fit = form.parameters;
+  const auto products = static_cast<double>(groups);
   const auto rows = static_cast<double>(m);
   const auto columns = static_cast<double>(n);
   const auto depth = static_cast<double>(k);
-  const double gflop = 2e-9 * rows * columns * depth;
+  const double gflop = 2e-9 * products * rows * columns * depth;
   const double power = 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop);
   const double powered_depth = depth * power;
-  const double split_us_each = kPartialSumBytes * rows * columns * form.us_per_byte;
+  const double split_us_each = kPartialSumBytes * products * rows * columns * form.us_per_byte;
   double best = 1e300;
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
     const GemmTile tile = kGemmTiles[t];
     const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
     const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
-    const double tiles = std::min(upright, lying);  // fewer tiles of a shape are never slower
+    const double tiles = products * std::min(upright, lying);  // fewer tiles of a shape are never slower
     const double whole_k_us = form.us_per_k[t] * powered_depth;
     for (const double splits : kSplits) {
       const double x = tiles * splits * form.inverse_sms;
@@ -74,8 +76,9 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
       best = std::min(best, us);
     }
   }
-  const double memory_us =
-      (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) * form.us_per_byte;
+  const double memory_us = products *
+                           (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) *
+                           form.us_per_byte;
   const double compute2 = best * best;
   const double memory2 = memory_us * memory_us;
   return 1e-6 * (fit.launch_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));

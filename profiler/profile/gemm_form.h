@@ -10,6 +10,9 @@
 // under long full load: 1 + loss * w / (w + half), w = the product's work. The result is joined to the time
 // of its bytes (each matrix once) by a 4-norm: near the ridge both limits are felt. Cost: O(1), about 20
 // candidates, no allocation.
+//
+// A grouped product is one launch of several products of one shape (the experts of a mixture): tiles do not span
+// groups, all tiles share the waves, and every group's matrices are moved once.
 #pragma once
 
 #include <array>
@@ -48,7 +51,8 @@ struct GemmForm {
   GemmParameters parameters;
 };
 
-double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k);
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k,
+                    std::int64_t groups = 1);
 inline double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n,
                            std::int64_t k) {
   return gemm_seconds(GemmForm(fit, sms), m, n, k);

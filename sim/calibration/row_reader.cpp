@@ -106,9 +106,9 @@ json RowReader::model() const {
     if (!value) throw NotThisRow{"model " + id + " without " + column};
     return static_cast<std::int64_t>(*value);
   };
-  // A column that is not there at all: gated, as all models of late.
-  const bool gated = !models_->has("gated_mlp") ||
-                     one_of("gated_mlp", models_->text(at, "gated_mlp"), {"1", "0"}) == "1";
+  // Models with experts are gated unless the table says otherwise.
+  const std::string_view said = models_->text(at, "gated_mlp");
+  const bool gated = (said.empty() && has_experts()) || one_of("gated_mlp", said, {"1", "0"}) == "1";
   json model = {{"name", id},
                 {"layers", text("layers_run").empty() ? of_model("n_layers") : size("layers_run")},
                 {"hidden", of_model("hidden")},

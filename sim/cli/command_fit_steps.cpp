@@ -71,7 +71,7 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     out << csv_cell(row.id) << ',' << csv_cell(row.group) << ',' << csv_cell(row.benchmark) << ','
-        << row.precision << ',' << row.recompute << ',' << csv_cell(options.slowdowns[i / rows.rows.size()])
+        << row.precision << ',' << csv_cell(row.recompute) << ',' << csv_cell(options.slowdowns[i / rows.rows.size()])
         << ',' << row.published << ',' << seconds[i] << ',' << seconds[i] / row.published - 1 << '\n';
   }
 }

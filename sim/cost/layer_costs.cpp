@@ -54,14 +54,19 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
-  const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
   const GemmRole role = name == OpName::input_gradient    ? GemmRole::input_gradient
                         : name == OpName::weight_gradient ? GemmRole::weight_gradient
                                                           : GemmRole::forward;
+  return grouped_gemm(name, role, 1, m, n, k, use);
+}
+
+Op LayerCosts::grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m, std::int64_t n,
+                            std::int64_t k, RangeUse& use) const {
+  const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(model.seconds(m, n, k, use, role) * framework_.gemm_slowdown);
-  op.flops = 2.0 * as_double(m) * as_double(n) * as_double(k);
-  op.bytes = element_bytes_ *
+  op.duration = to_picoseconds(model.seconds(m, n, k, use, role, groups) * framework_.gemm_slowdown);
+  op.flops = 2.0 * as_double(groups) * as_double(m) * as_double(n) * as_double(k);
+  op.bytes = element_bytes_ * as_double(groups) *
              (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
   return op;
 }
@@ -197,8 +202,23 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   }
   if (a.q_lora > 0) ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.q_lora, h, use));
   ops.push(gemm(OpName::mla_projection, n / t + (n % t != 0), a.kv_lora + a.rope_dim, h, use));
-  push_column(OpName::qkv_gemm, n, q_width, q_rank, ops, use);
-  push_column(OpName::qkv_gemm, n, kv_width, a.kv_lora, ops, use);
+  push_latent_expansion(n, ops, use);
+}
+
+// The up projections of multi-head latent attention.
+void LayerCosts::push_latent_expansion(std::int64_t n, OpList& ops, RangeUse& use) const {
+  const MlaShape& a = *model_.mla;
+  const std::int64_t heads = model_.heads / layout_.tensor;
+  push_column(OpName::qkv_gemm, n, heads * (a.nope_dim + a.rope_dim), a.q_lora > 0 ? a.q_lora : model_.hidden,
+              ops, use);
+  push_column(OpName::qkv_gemm, n, heads * (a.nope_dim + a.v_dim), a.kv_lora, ops, use);
+}
+
+Op LayerCosts::rotary(std::int64_t n, ElementwisePass pass, RangeUse& use) const {
+  const int t = layout_.tensor;
+  const double rotated =
+      as_double(n) * as_double(model_.heads / t + std::max(1, model_.kv_heads / t)) * model_.head_dim;
+  return moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use, pass);
 }
 
 void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
@@ -242,10 +262,7 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   push_projections(n, false, before, use);
-  const double rotated = as_double(n) *
-                         as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
-                         model_.head_dim;
-  before.push(moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use));
+  before.push(rotary(n, ElementwisePass::forward, use));
 
   push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after,
            use);
@@ -265,7 +282,23 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   if (n == 0) return;
   const std::int64_t t = layout_.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
-  if (is_moe(kind))
+  // What named recomputation repeats stands before the first op that needs it.
+  const auto repeat_norm = [&](OpList& ops) {
+    if (!layout_.repeats(RecomputeModule::layernorm)) return;
+    ops.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
+    ops.mark_again(ops.size() - 1);
+  };
+  repeat_norm(before);
+  const std::size_t first = before.size();
+  const bool sparse = is_moe(kind);
+  if (sparse && layout_.repeats(RecomputeModule::moe))
+    push_moe(n, false, before, use);
+  else if (sparse && layout_.repeats(RecomputeModule::shared_experts) && model_.moe->shared_width() > 0)
+    push_dense_ffn(n, model_.moe->shared_width(), false, before, use);
+  else if (!sparse && layout_.repeats(RecomputeModule::mlp))
+    push_dense_ffn(n, model_.ffn, false, before, use);
+  before.mark_again(first);
+  if (sparse)
     push_moe(n, true, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
@@ -277,11 +310,15 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
   push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
 
-  const double rotated = as_double(n) *
-                         as_double(model_.heads / t + std::max(1, model_.kv_heads / static_cast<int>(t))) *
-                         model_.head_dim;
-  after.push(
-      moves(OpName::rope, Elementwise::rope, 2 * rotated * element_bytes_, use, ElementwisePass::backward));
+  if (layout_.repeats(RecomputeModule::mla_up_proj)) {
+    const std::size_t expansion = before.size();
+    push_latent_expansion(n, before, use);
+    before.push(rotary(n, ElementwisePass::forward, use));
+    before.mark_again(expansion);
+  }
+
+  after.push(rotary(n, ElementwisePass::backward, use));
+  repeat_norm(after);
   push_projections(n, true, after, use);
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
                    ElementwisePass::backward));

@@ -79,6 +79,11 @@ class LayerCosts {
   // One pipeline hop of a rank's activations (or their gradients) between two stages.
   [[nodiscard]] Op pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const;
 
+  // Exchanges of experts in a layer's forward or backward, which may repeat a forward's.
+  [[nodiscard]] std::size_t exchanges(bool backward) const {
+    return backward && layout_.repeats(RecomputeModule::moe) ? 4 : 2;
+  }
+
   // Host time of a layer that the GPU waits for when its kernels are too short: a layer of `ops` kernels that
   // takes `busy` on the GPU runs dry by the returned time.
   [[nodiscard]] Picoseconds host_stall(std::size_t ops, Picoseconds busy) const;
@@ -104,6 +109,10 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
+  // `groups` products of m x n x k in one launch.
+  [[nodiscard]] Op grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
+                                std::int64_t n, std::int64_t k, RangeUse& use) const;
+  [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
                          ElementwisePass pass = ElementwisePass::forward) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
@@ -132,7 +141,9 @@ class LayerCosts {
   void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
                      RangeUse& use) const;
   void push_moe(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
+  void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;
   LayerCounts layer_counts_{};

@@ -13,36 +13,45 @@ double as_double(std::int64_t value) {
 
 }  // namespace
 
-// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all. Each expert's rows are
-// padded to the kernel's tile.
+// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all: a group an expert, each with
+// weights, tiles and waves of its own.
 void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
-  constexpr std::int64_t kTile = 128;
   const MoeShape& moe = *model_.moe;
   const std::int64_t local = moe.experts / layout_.expert;
   const auto busiest =
       static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
-  const std::int64_t each = (busiest + local - 1) / local;
-  const std::int64_t rows = local * ((each + kTile - 1) / kTile) * kTile;
+  const std::int64_t rows = (busiest + local - 1) / local;  // of one expert
   const std::int64_t f = moe.expert_ffn / layout_.expert_tensor_size();
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
-  const auto push = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
-    ops.push(gemm(OpName::expert_gemm, m, n, k, use));
+  const auto activate = [&](ElementwisePass pass) {
+    const std::int64_t width = pass == ElementwisePass::forward ? up + f : 2 * up + f;
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(busiest) * as_double(width) * element_bytes_, use, pass));
   };
-  if (backward) {
-    push(rows, f, h);
-    push(f, h, rows);
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(2 * up + f) * element_bytes_, use,
-                   ElementwisePass::backward));
-    push(rows, h, up);
-    push(h, up, rows);
-  } else {
-    push(rows, up, h);
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(up + f) * element_bytes_, use));
-    push(rows, h, f);
+  if (!backward) {
+    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, up, h, use));
+    activate(ElementwisePass::forward);
+    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, h, f, use));
+    return;
   }
+  const auto gradients = [&](std::int64_t out, std::int64_t in) {
+    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::input_gradient, local, rows, in, out, use));
+    ops.push(grouped_gemm(OpName::weight_gradient, GemmRole::weight_gradient, local, in, out, rows, use));
+  };
+  if (layout_.repeats(RecomputeModule::moe_act) && !layout_.repeats(RecomputeModule::moe)) {
+    activate(ElementwisePass::forward);
+    ops.mark_again(ops.size() - 1);
+  }
+  gradients(h, f);
+  activate(ElementwisePass::backward);
+  gradients(up, h);
+}
+
+// Copies of rows of h elements, put into or out of the order of experts: each element read or written once.
+void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
+  ops.push(moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_,
+                 use));
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {
@@ -82,15 +91,24 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
       push_ffn_down(n, moe.shared_width(), backward, ops, use);
     ops.put_under(first);
   };
+  // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where they
+  // arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
+  const bool in_place = exchanges && framework_.expert_dispatcher == ExpertDispatcher::deepep;
+  const double copied = as_double(rows) * as_double(moe.active + 1);
+  const double sorted = exchanges && moe.experts > layout_.expert ? 2 * as_double(arriving) : 0;
   if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
+  if (!in_place) push_permute(copied, ops, use);
   exchange_over_shared(ExchangeWay::to_experts, !backward);
   if (e > 1) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
+  if (sorted > 0) push_permute(sorted, ops, use);
   push_experts(arriving, backward, ops, use);
+  if (sorted > 0) push_permute(sorted, ops, use);
   if (e > 1) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
   const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
   if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   exchange_over_shared(ExchangeWay::back, backward);
   const bool behind = !exchanges || overlap == ExpertOverlap::none || overlap == ExpertOverlap::deepep;
+  if (!in_place) push_permute(copied, ops, use);
   if (shared && behind) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   if (backward) {
     ops.push(gemm(OpName::router, rows, h, moe.experts, use));

@@ -212,7 +212,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
       run_backward = costs_.attention_backward(pieces_, out.use, window).duration;
     }
     out.attention_forward[mask][r] = forward_.busy[r] = run_forward + under_forward;
-    recompute_[r] = costs_.layout().recompute == Recompute::selective ? run_forward + under_forward : 0;
+    recompute_[r] = costs_.layout().repeats(RecomputeModule::core_attn) ? run_forward + under_forward : 0;
     out.attention_backward[mask][r] = backward_.busy[r] = run_backward + under_backward + recompute_[r];
     if (!exchanges) {
       forward_.run[r] = run_forward + under_forward;
@@ -220,7 +220,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
     } else {
       forward_.under[r] = under_forward;
       forward_.run[c + r] = run_forward;
-      const bool selective = costs_.layout().recompute == Recompute::selective;
+      const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
       backward_.under[r] = under_backward + (selective ? under_forward : 0);
       backward_.run[c + r] = run_backward + (selective ? run_forward : 0);
     }
@@ -247,7 +247,7 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
   forward_.reset(context, c - 1);
   backward_.reset(context, backward_sends.size());
   recompute_.assign(c, 0);
-  const bool selective = costs_.layout().recompute == Recompute::selective;
+  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
   // Of the chunks before a dependent one every rank holds its share.
   const std::int64_t earlier = (earlier_tokens(micro_batch, 0) + context - 1) / context;
   std::int64_t most = 0;

@@ -73,15 +73,16 @@ struct MicroBatchCost {
 // Where the expert-parallel exchanges of a list of local ops lie: what runs before the first and between the
 // two, how long they take, and what runs under them. All zero on a rank without tokens, which takes part
 // nevertheless.
-inline constexpr std::size_t kExchanges = 2;
+inline constexpr std::size_t kMostExchanges = 4;  // a backward that repeats its layer's forward
 struct ExchangeSplit {
-  std::array<Picoseconds, kExchanges> lead{}, duration{}, under{};
+  std::array<Picoseconds, kMostExchanges> lead{}, duration{}, under{};
 };
 
 // Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
 struct LocalWork {
   std::int64_t tokens = -1;
   RunTime forward_before, forward_after, backward_before, backward_after;
+  Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
   std::size_t forward_ops = 0, backward_ops = 0;

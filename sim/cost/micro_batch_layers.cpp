@@ -37,11 +37,24 @@ Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weigh
   return total;
 }
 
+// Time of the ops that repeat a forward's, without what runs beside the op before.
+Picoseconds repeated(std::span<const Op> ops) {
+  Picoseconds total = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (!ops[i].again) continue;
+    std::size_t count = 1;
+    while (i + count < ops.size() && ops[i + count].again) ++count;
+    total += run_time(ops.subspan(i, count)).total;
+    i += count;
+  }
+  return total;
+}
+
 template <class TimeOf>
 ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of) {
   ExchangeSplit split;
   std::size_t found = 0, begin = 0;
-  for (std::size_t i = 0; i < ops.size() && found < kExchanges; ++i) {
+  for (std::size_t i = 0; i < ops.size() && found < kMostExchanges; ++i) {
     if (ops[i].name != OpName::ep_all_to_all) continue;
     split.lead[found] = time_of(ops.subspan(begin, i - begin));
     split.under[found] = time_of(ops.subspan(i + 1, ops[i].over));
@@ -52,9 +65,9 @@ ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of)
 }
 
 // `lead`: local work of the run that comes before the list.
-void add_exchanges(LayerTimeline& timeline, std::size_t run, std::span<const ExchangeSplit> of_ranks,
-                   std::span<const Picoseconds> lead) {
-  for (std::size_t e = 0; e < kExchanges; ++e) {
+void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
+                   std::span<const ExchangeSplit> of_ranks, std::span<const Picoseconds> lead) {
+  for (std::size_t e = 0; e < count; ++e) {
     LayerTimeline::Exchange& exchange = timeline.exchanges.emplace_back();
     exchange.run = run;
     for (std::size_t r = 0; r < of_ranks.size(); ++r) {
@@ -82,6 +95,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
   slot.backward_ops = before_.ops().size() + after_.ops().size();
+  for (const OpList* list : {&before_, &after_}) slot.recomputed += repeated(list->ops());
   slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
   slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
     Picoseconds weight = 0;
@@ -96,11 +110,11 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const int ranks = out.ranks;
   const auto c = at(ranks);
-  const bool selective = costs_.layout().recompute == Recompute::selective;
+  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
   LayerTimeline& forward = out.forward[k];
   LayerTimeline& backward = out.backward[k];
   LayerTimeline& input = out.input_gradient[k];
-  out.recomputed[k] = selective ? *std::max_element(recompute_.begin(), recompute_.end()) : 0;
+  out.recomputed[k] = 0;
 
   const auto weave = [&](const ContextPart& part, LayerTimeline& timeline, std::size_t run) {
     for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), part.run[run * c + r]);
@@ -115,6 +129,8 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     backward.add_local(r, work.backward_before.total);
     input.add_local(r, work.input_before);
     out.use += work.use;
+    out.recomputed[k] = std::max(
+        out.recomputed[k], work.recomputed + (selective ? recompute_[at(r)] : 0));
   }
   weave(forward_, forward, 0);
   weave(backward_, backward, 0);
@@ -149,9 +165,9 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
     in_input.push_back(work.input_exchanges);
   }
   const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
-  add_exchanges(forward, forward.syncs(), in_forward, last_run);
-  add_exchanges(out.backward[k], 0, in_backward, {});
-  add_exchanges(out.input_gradient[k], 0, in_input, {});
+  add_exchanges(forward, forward.syncs(), costs_.exchanges(false), in_forward, last_run);
+  add_exchanges(out.backward[k], 0, costs_.exchanges(true), in_backward, {});
+  add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
 }
 
 // What follows the last synchronisation on each rank, the host's stalls, and what each rank computes and
@@ -160,7 +176,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const int ranks = out.ranks;
   const auto c = at(ranks);
-  const bool selective = costs_.layout().recompute == Recompute::selective;
+  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
   Picoseconds forward_comm = 0, backward_comm = 0;
   for (const Picoseconds t : forward_.comm) forward_comm += t;
   for (const Picoseconds t : backward_.comm) backward_comm += t;

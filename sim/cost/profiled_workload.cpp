@@ -39,7 +39,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   linear_ = to_seconds(linear) / static_cast<double>(tokens * context);
 
   const double sliding = costs.sliding_share();
-  const bool selective = costs.layout().recompute == Recompute::selective;
+  const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
   // Attention of one document in all layers; nothing where that is longer than is measured, or than the clock
   // holds (a large model on a slow device).
   const auto priced = [&](std::int64_t length) -> std::optional<double> {

@@ -15,6 +15,10 @@ void check_layout_runs(const ModelShape& model, const Layout& layout) {
     throw UserError("execute: parallel.zero is " + std::to_string(layout.zero) + "; ranks run 0 and 1");
   if (layout.expert > 1)
     throw UserError("execute: parallel.expert is " + std::to_string(layout.expert) + "; allowed: 1");
+  if (layout.recompute == Recompute::modules &&
+      layout.recompute_modules != module_bit(RecomputeModule::core_attn))
+    throw UserError("execute: parallel.recompute.modules is " + names_of(layout.recompute_modules) +
+                    "; allowed: core_attn");
   if (local_vocabulary(model, layout.tensor, layout.tensor - 1).count < 1)
     throw UserError("execute: a vocabulary of " + std::to_string(model.vocab) + " leaves TP rank " +
                     std::to_string(layout.tensor - 1) + " of " + std::to_string(layout.tensor) +
@@ -31,7 +35,7 @@ ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const S
   ExecutableStep out;
   out.step = step;
   out.documents = documents;
-  out.repeats_attention = costs.layout().recompute == Recompute::selective;
+  out.repeats_attention = costs.layout().repeats(RecomputeModule::core_attn);
   out.program = sequential(StepExpander(costs, rule, options, fold_tp).expand(step));
   MicroBatchCoster coster(costs, rule);
   MicroBatchCost cost;

@@ -19,23 +19,42 @@ std::size_t at(int index) {
 
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
+// Named parts that are recomputed leave their inputs only.
 double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
   const int tensor = layout.tensor;
   const double t = tensor;
   const double h = static_cast<double>(m.hidden);
-  const double kv_local =
+  double queries_and_keys = static_cast<double>(m.query_width()) / t;
+  queries_and_keys +=
       m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
-  const double q_local = static_cast<double>(m.query_width()) / t;
+  if (layout.repeats(RecomputeModule::mla_up_proj))
+    queries_and_keys =
+        static_cast<double>((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
-  double ffn = static_cast<double>(m.ffn);
-  double routed_inputs = 0;
-  if (sparse) {  // the active experts, and the copies of the inputs sent to them, gathered where they arrive
-    ffn = static_cast<double>(m.moe->expert_ffn * m.moe->active + m.moe->shared_width());
-    routed_inputs = h * m.moe->active * layout.expert_tensor_size() / t;
+  const double norms = layout.repeats(RecomputeModule::layernorm) ? 2 * h / t : 4 * h / t;
+  const double tensors = m.gated_ffn ? 3 : 2;  // of an FFN: its activation's inputs and output
+  double ffn = 0;
+  if (sparse && !layout.repeats(RecomputeModule::moe)) {
+    // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
+    const double kept = layout.repeats(RecomputeModule::moe_act) ? tensors - 1 : tensors;
+    ffn = kept * static_cast<double>(m.moe->expert_ffn * m.moe->active) / t +
+          h * m.moe->active * layout.expert_tensor_size() / t;
+    if (!layout.repeats(RecomputeModule::shared_experts))
+      ffn += tensors * static_cast<double>(m.moe->shared_width()) / t;
+  } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
+    ffn = tensors * static_cast<double>(m.ffn) / t;
   }
-  const double ffn_tensors = m.gated_ffn ? 3 : 2;
-  return kBf16 * (4 * h / t + q_local + kv_local + out_local + ffn_tensors * ffn / t + routed_inputs) +
-         kFp32 * m.heads / t;
+  return kBf16 * (norms + queries_and_keys + out_local + ffn) + kFp32 * m.heads / t;
+}
+
+// The mean of a model's layers: stages have layers of each kind.
+double mean_kept_bytes(const ModelShape& model, const Layout& layout) {
+  double sum = 0;
+  int sparse = 0;
+  for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
+  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, false);
+  if (sparse > 0) sum += sparse * kept_bytes(model, layout, true);
+  return sum / model.layers;
 }
 
 }  // namespace
@@ -57,13 +76,10 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
   const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
                                     : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
   kv_bytes_per_token_ = kBf16 * kv_width;
-  int sparse = 0;
-  for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  // The mean: stages have layers of each kind.
-  if (sparse < model.layers)
-    kept_per_token_ += (model.layers - sparse) * kept_bytes(model, layout, false);
-  if (sparse > 0) kept_per_token_ += sparse * kept_bytes(model, layout, true);
-  kept_per_token_ /= model.layers;
+  kept_per_token_ = mean_kept_bytes(model, layout);
+  Layout keeps_all = layout;
+  keeps_all.recompute = Recompute::none;
+  whole_per_token_ = mean_kept_bytes(model, keeps_all);
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
@@ -121,7 +137,8 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   out.gathered_kv = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
   if (makes_logits) out.logits = n * static_cast<double>(model_.vocab) / layout_.tensor * logit_bytes_;
   out.buffers = 2 * n * input_per_token_;
-  if (recomputes) out.buffers += n * kept_per_token_;
+  // The layer at work is whole: all of it, or what its named parts repeat.
+  out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
   return out;
 }
 

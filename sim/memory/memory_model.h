@@ -129,6 +129,7 @@ class MemoryModel {
   double optimizer_bytes_;
   double logit_bytes_;
   double kept_per_token_ = 0;
+  double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;
   double kv_bytes_per_token_ = 0;
   std::vector<int> layers_;                    // by virtual stage

@@ -79,6 +79,7 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
   if (run.has_recompute) {
     layout.recompute = run.recompute;
     layout.recompute_layers = run.recompute_layers;
+    layout.recompute_modules = run.recompute_modules;
   }
   return layout;
 }

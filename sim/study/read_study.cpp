@@ -85,23 +85,45 @@ Cluster read_cluster(const json& node, const std::string& where, std::vector<std
   return cluster;
 }
 
-void read_recompute(const json& node, const std::string& where, Recompute& mode, int& layers) {
-  // Layers are an object.
+RecomputeModules read_modules(const json& list, JsonObject& object) {
+  std::string known;
+  for (const std::string_view name : kRecomputeModuleNames)
+    known.append(known.empty() ? "" : ", ").append(name);
+  const std::string expected = "a list of " + known;
+  if (!list.is_array() || list.empty()) object.fail("modules", expected);
+  RecomputeModules modules = 0;
+  for (const json& word : list) {
+    const auto* const name =
+        std::find(std::begin(kRecomputeModuleNames), std::end(kRecomputeModuleNames),
+                  word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
+    if (name == std::end(kRecomputeModuleNames)) object.fail("modules", expected);
+    modules |= module_bit(static_cast<RecomputeModule>(name - std::begin(kRecomputeModuleNames)));
+  }
+  return modules;
+}
+
+// Of a layout or of a row.
+template <class Target>
+void read_recompute(const json& node, const std::string& where, Target& target) {
+  // Layers and modules are an object.
   constexpr Recompute kModes[] = {Recompute::none, Recompute::selective, Recompute::full,
                                   Recompute::automatic};
   constexpr std::string_view kNames[] = {name_of(kModes[0]), name_of(kModes[1]), name_of(kModes[2]),
                                          name_of(kModes[3])};
   if (node.is_object()) {
     JsonObject object(node, where + ".recompute");
-    layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
+    target.recompute_layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
+    if (const json* modules = object.find("modules"))
+      target.recompute_modules = read_modules(*modules, object);
     object.finish();
-    if (!object.has("layers")) object.fail("layers", "an integer in 0..100000");
-    mode = Recompute::layers;
+    if (object.has("layers") == object.has("modules"))
+      object.fail("layers", "an integer in 0..100000, or modules instead of it");
+    target.recompute = object.has("layers") ? Recompute::layers : Recompute::modules;
     return;
   }
   const json wrapped = {{"recompute", node}};
   JsonObject object(wrapped, where);
-  mode = kModes[object.choice("recompute", 0, kNames)];
+  target.recompute = kModes[object.choice("recompute", 0, kNames)];
 }
 
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
@@ -130,7 +152,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
                     ".reduce_each_micro_batch: expected under framework, as "
                     "framework.reduce_each_micro_batch (default true)");
   if (const json* recompute = object.find("recompute"))
-    read_recompute(*recompute, where, layout.recompute, layout.recompute_layers);
+    read_recompute(*recompute, where, layout);
   layout.order = object.text("order", layout.order);
   object.finish();
   std::int64_t gpus = 1;
@@ -237,7 +259,7 @@ void note_layout(const json* framework, bool says_zero, Study& study) {
 
 void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
   run.has_recompute = true;
-  read_recompute(node, where, run.recompute, run.recompute_layers);
+  read_recompute(node, where, run);
 }
 
 Study parse_case(const json& file, const std::string& path) {
@@ -284,6 +306,17 @@ Study parse_case(const json& file, const std::string& path) {
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
       study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
                          std::to_string(study.model.layers) + ", found " + std::to_string(layers);
+  for (const PolicyRun& run : study.policies) {
+    if (!run.has_recompute || run.recompute != Recompute::modules || !study.impossible.empty()) continue;
+    Layout layout = study.layout;
+    layout.recompute = run.recompute;
+    layout.recompute_modules = run.recompute_modules;
+    try {
+      check_layout(study.model, layout, path);
+    } catch (const UserError& e) {
+      study.impossible = e.what();
+    }
+  }
   make_labels_unique(study.policies);
   note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
   note_idle_keys(batch == nullptr ? kEmpty : *batch, study);

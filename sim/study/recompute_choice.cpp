@@ -19,6 +19,7 @@ PolicyRun with_layers(const PolicyRun& run, int layers) {
 std::string rule_of(const Study& study, const PolicyRun& run) {
   if (run.recompute_chosen) return "chosen by memory";
   const Layout layout = layout_of(study, run);
+  if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
   if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
   return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
 }

@@ -39,6 +39,15 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
           ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
   require(p.recompute_layers >= 0 && p.recompute_layers <= m.layers, where,
           ".recompute.layers: expected 0.." + num(m.layers) + ", found " + num(p.recompute_layers));
+  const auto repeats = [&](RecomputeModule module) { return p.repeats(module); };
+  require(m.mla || !repeats(RecomputeModule::mla_up_proj), where,
+          ".recompute.modules: expected no mla_up_proj for a model without latent attention");
+  for (const RecomputeModule module :
+       {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
+    require(m.moe || !repeats(module), where,
+            std::string(".recompute.modules: expected no ") +
+                std::string(kRecomputeModuleNames[static_cast<std::size_t>(module)]) +
+                " for a model without experts");
   require(m.sliding_window == 0 || p.context_comm != ContextComm::ring, where,
           ".context_comm: expected all-gather or ulysses for a model with sliding windows, found ring");
   if (p.context_comm == ContextComm::ulysses)
@@ -69,6 +78,14 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
     require(p.expert_tensor_size() == t, where,
             ".expert_tensor: expected none for a model without experts, found " + num(p.expert_tensor));
   }
+}
+
+std::string names_of(RecomputeModules modules) {
+  std::string text;
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    if ((modules & module_bit(static_cast<RecomputeModule>(m))) != 0)
+      text.append(text.empty() ? "" : "+").append(kRecomputeModuleNames[m]);
+  return text;
 }
 
 std::vector<int> split_layers(int layers, int virtual_stages) {

@@ -15,8 +15,29 @@ namespace equipoise {
 enum class ContextComm { all_gather, ring, ulysses };
 inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses"};
 // automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
-enum class Recompute { none, selective, full, layers, automatic };
-inline constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "layers", "auto"};
+enum class Recompute { none, selective, full, layers, automatic, modules };
+inline constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "layers", "auto", "modules"};
+
+// Parts of a layer whose forward a backward repeats and whose results are not kept: Megatron-LM's
+// --recompute-modules.
+enum class RecomputeModule : std::uint8_t {
+  core_attn,       // the attention kernel
+  layernorm,       // both norms of a layer
+  moe_act,         // the activation inside the routed experts
+  mla_up_proj,     // the up projections of multi-head latent attention, and rotary embedding
+  mlp,             // the FFN of a layer without experts
+  moe,             // router, exchanges, routed and shared experts
+  shared_experts,  // the shared experts alone
+};
+inline constexpr std::string_view kRecomputeModuleNames[] = {
+    "core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "moe", "shared_experts"};
+// A set of them, bit by bit.
+using RecomputeModules = std::uint32_t;
+constexpr RecomputeModules module_bit(RecomputeModule module) {
+  return RecomputeModules{1} << static_cast<unsigned>(module);
+}
+// "layernorm+moe_act"
+std::string names_of(RecomputeModules modules);
 
 struct Layout {
   int tensor = 1;
@@ -39,6 +60,7 @@ struct Layout {
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;  // with Recompute::layers: of the whole model (recompute_order.h)
+  RecomputeModules recompute_modules = 0;  // with Recompute::modules
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
@@ -50,6 +72,11 @@ struct Layout {
   }
   [[nodiscard]] bool reduces_each_micro_batch() const {
     return zero == 3 || (zero == 2 && reduce_each_micro_batch);
+  }
+  // Whether a layer's backward repeats this part of its forward.
+  [[nodiscard]] bool repeats(RecomputeModule module) const {
+    if (recompute == Recompute::selective) return module == RecomputeModule::core_attn;
+    return recompute == Recompute::modules && (recompute_modules & module_bit(module)) != 0;
   }
   [[nodiscard]] int virtual_stages() const { return pipeline * virtual_pipeline; }
 };

@@ -38,6 +38,8 @@ const char* name_of(OpName op) {
       return "down_gemm";
     case OpName::router:
       return "router";
+    case OpName::permute:
+      return "permute";
     case OpName::ep_all_to_all:
       return "ep_all_to_all";
     case OpName::expert_gemm:

@@ -34,6 +34,7 @@ enum class OpName : std::uint8_t {
   activation,
   down_gemm,
   router,
+  permute,
   ep_all_to_all,
   expert_gemm,
   mla_projection,
@@ -61,6 +62,7 @@ struct Op {
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;  // moved or sent by this rank
+  bool again = false;  // of a forward that a backward repeats
 };
 
 // A short run of ops without a synchronisation between context-parallel ranks. Fixed capacity: it is rebuilt
@@ -70,12 +72,16 @@ class OpList {
   void clear() { size_ = 0; }
   void push(const Op& op) { ops_.at(size_++) = op; }
   [[nodiscard]] std::size_t size() const { return size_; }
+  // What was pushed since the list had `first` ops repeats a forward.
+  void mark_again(std::size_t first) {
+    for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
   // What was pushed since the list had `first` + 1 ops runs under op number `first`.
   void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 
  private:
-  std::array<Op, 64> ops_{};
+  std::array<Op, 96> ops_{};
   std::size_t size_ = 0;
 };
 

@@ -118,7 +118,7 @@ class FitSteps(unittest.TestCase):
         out = self.folder / "x.json"
         self.assertEqual(run("fit", "--steps", path, "--out", out).returncode, 0)
         ours = json.loads(out.read_text())["kernels"]["slowdowns"]
-        args = argparse.Namespace(program=PROGRAM, models="", jobs=2)
+        args = argparse.Namespace(program=PROGRAM, shapes=[], jobs=2)
         family = fit_published_steps.Family("megatron", published_steps.read_table(path, ("gpu",)), args)
         theirs, _ = fit_published_steps.fit(family, fit_published_steps.np.arange(len(family.ids)))
         for kind, value in zip(fit_published_steps.KINDS, theirs):

@@ -314,7 +314,10 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
     fa[r] = ops.forward_after;
     bb[r] = ops.backward_before;
     ba[r] = ops.backward_after;
-    if (only_exchanges) fa[r] = bb[r] = {exchange, exchange};
+    if (only_exchanges) {
+      fa[r].assign(costs_.exchanges(false), exchange);
+      bb[r].assign(costs_.exchanges(true), exchange);
+    }
     ib[r] = without_weight_gradients(bb[r]);
     ia[r] = without_weight_gradients(ba[r]);
     weight[r] = only_weight_gradients(bb[r]);
@@ -329,7 +332,7 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, window, true);
   const double flops = attention_flops(cost, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
-  const double backward_flops = (costs_.layout().recompute == Recompute::selective ? 3.5 : 2.5) * flops;
+  const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;
   append_layer(pointers(fb), pointers(fa), cost.forward[k], cost.attention_forward[mask_of(kind)], flops,
                forward_syncs, out.blocks[first + kForward + k]);
   append_layer(pointers(bb), pointers(ba), cost.backward[k], backward_attention, backward_flops,
