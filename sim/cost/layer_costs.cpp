@@ -92,6 +92,15 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
   return op;
 }
 
+// FP8: an operand of a product is cast from bf16 and written in both orders, for this product and for the one
+// of the other pass (Transformer Engine's cast and transpose). Norms write FP8 themselves; weights are cast once a
+// step.
+void LayerCosts::push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const {
+  constexpr double kBytes = 2 + 1 + 1;  // of an element: read, written twice
+  if (layout_.precision != Precision::fp8) return;
+  ops.push(moves(OpName::quantize, Elementwise::copy, kBytes * as_double(rows) * as_double(width), use));
+}
+
 // Sequence parallelism: a column-parallel GEMM needs the whole sequence first (all-gather).
 void LayerCosts::push_column(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, OpList& ops,
                              RangeUse& use) const {
@@ -175,13 +184,15 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
       sum.bytes += 2 * one.bytes;
       return sum;
     };
-    if (backward)
+    if (backward) {
+      push_quantize(n, q + 2 * kv, ops, use);
       push_gradients(product([&](std::int64_t w) { return gemm(OpName::input_gradient, n, h, w, use); }),
                      product([&](std::int64_t w) { return gemm(OpName::weight_gradient, h, w, n, use); }), n,
                      q + 2 * kv, h, true, ops, use);
-    else
+    } else {
       push_gathered(product([&](std::int64_t w) { return gemm(OpName::qkv_gemm, n, w, h, use); }), n, h, ops,
                     use);
+    }
     return;
   }
   const MlaShape& a = *model_.mla;
@@ -190,6 +201,7 @@ void LayerCosts::push_projections(std::int64_t n, bool backward, OpList& ops, Ra
   const std::int64_t q_rank = a.q_lora > 0 ? a.q_lora : h;
   // The down projections are small and replicated over TP; the up projections are column-parallel.
   if (backward) {
+    push_quantize(n, kv_width + q_width, ops, use);
     push_gradients(n, kv_width, a.kv_lora, true, ops, use);
     push_gradients(n, q_width, q_rank, true, ops, use);
     ops.push(gemm(OpName::input_gradient, n / t + (n % t != 0), h, a.kv_lora + a.rope_dim, use));
@@ -229,6 +241,7 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
     // Reads the output's gradient and the kept input, writes the input's gradient.
     ops.push(moves(OpName::activation, Elementwise::swiglu,
                    as_double(n) * as_double(2 * up + f) * element_bytes_, use, ElementwisePass::backward));
+    push_quantize(n, up, ops, use);
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
@@ -240,6 +253,7 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
 void LayerCosts::push_ffn_down(std::int64_t n, std::int64_t width, bool backward, OpList& ops,
                                RangeUse& use) const {
   const std::int64_t f = width / layout_.tensor;
+  push_quantize(n, backward ? model_.hidden : f, ops, use);
   if (backward)
     push_gradients(n, model_.hidden, f, false, ops, use);
   else
@@ -264,8 +278,9 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   push_projections(n, false, before, use);
   before.push(rotary(n, ElementwisePass::forward, use));
 
-  push_row(OpName::out_gemm, n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, after,
-           use);
+  const std::int64_t attended = std::int64_t{model_.heads} * model_.value_dim() / t;
+  push_quantize(n, attended, after, use);
+  push_row(OpName::out_gemm, n, model_.hidden, attended, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   if (is_moe(kind))
@@ -308,6 +323,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
                     ElementwisePass::backward));
   before.push(
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
+  push_quantize(n, model_.hidden, before, use);
   push_gradients(n, model_.hidden, std::int64_t{model_.heads} * model_.value_dim() / t, false, before, use);
 
   if (layout_.repeats(RecomputeModule::mla_up_proj)) {

@@ -144,6 +144,7 @@ class LayerCosts {
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
   void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
+  void push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;
   LayerCounts layer_counts_{};

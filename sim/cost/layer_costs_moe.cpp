@@ -30,12 +30,15 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
                    as_double(busiest) * as_double(width) * element_bytes_, use, pass));
   };
   if (!backward) {
+    push_quantize(busiest, h, ops, use);
     ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, up, h, use));
     activate(ElementwisePass::forward);
+    push_quantize(busiest, f, ops, use);
     ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, h, f, use));
     return;
   }
   const auto gradients = [&](std::int64_t out, std::int64_t in) {
+    push_quantize(busiest, out, ops, use);
     ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::input_gradient, local, rows, in, out, use));
     ops.push(grouped_gemm(OpName::weight_gradient, GemmRole::weight_gradient, local, in, out, rows, use));
   };

@@ -262,6 +262,30 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
   read_recompute(node, where, run);
 }
 
+namespace {
+
+// A row's named parts against the model, and against what runs beside them.
+void check_modules(const PolicyRun& run, const std::string& path, Study& study) {
+  Layout layout = study.layout;
+  if (run.has_recompute) {
+    layout.recompute = run.recompute;
+    layout.recompute_modules = run.recompute_modules;
+  }
+  if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
+  try {
+    check_layout(study.model, layout, path);
+  } catch (const UserError& e) {
+    study.impossible = e.what();
+  }
+  if (layout.repeats(RecomputeModule::moe) &&
+      study.framework.on_fitted_gpus.expert_overlap == ExpertOverlap::dualpipe)
+    study.impossible = path +
+                       ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
+                       "whose pairs have no place for exchanges that run again";
+}
+
+}  // namespace
+
 Study parse_case(const json& file, const std::string& path) {
   Study study;
   study.file = path;
@@ -306,17 +330,7 @@ Study parse_case(const json& file, const std::string& path) {
     if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
       study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
                          std::to_string(study.model.layers) + ", found " + std::to_string(layers);
-  for (const PolicyRun& run : study.policies) {
-    if (!run.has_recompute || run.recompute != Recompute::modules || !study.impossible.empty()) continue;
-    Layout layout = study.layout;
-    layout.recompute = run.recompute;
-    layout.recompute_modules = run.recompute_modules;
-    try {
-      check_layout(study.model, layout, path);
-    } catch (const UserError& e) {
-      study.impossible = e.what();
-    }
-  }
+  for (const PolicyRun& run : study.policies) check_modules(run, path, study);
   make_labels_unique(study.policies);
   note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
   note_idle_keys(batch == nullptr ? kEmpty : *batch, study);

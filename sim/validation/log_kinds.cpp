@@ -84,6 +84,7 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::residual:
     case OpName::activation:
     case OpName::permute:
+    case OpName::quantize:
     case OpName::embedding:
     case OpName::cross_entropy:
     case OpName::optimizer:

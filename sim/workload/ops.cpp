@@ -38,6 +38,8 @@ const char* name_of(OpName op) {
       return "down_gemm";
     case OpName::router:
       return "router";
+    case OpName::quantize:
+      return "quantize";
     case OpName::permute:
       return "permute";
     case OpName::ep_all_to_all:

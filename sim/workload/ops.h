@@ -35,6 +35,7 @@ enum class OpName : std::uint8_t {
   down_gemm,
   router,
   permute,
+  quantize,
   ep_all_to_all,
   expert_gemm,
   mla_projection,

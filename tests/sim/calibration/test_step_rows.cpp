@@ -149,3 +149,82 @@ TEST_CASE("A benchmark is a group without its version and precision") {
   CHECK(benchmark_of("mpt_1b_bf16") == "mpt_1b");
   CHECK(benchmark_of("ours") == "ours");
 }
+
+namespace {
+
+const std::string kExpertModels =
+    "model_id,n_layers,hidden,n_heads,n_kv_heads,head_dim,ffn_hidden,dense_layers,moe_ffn_hidden,n_experts,"
+    "experts_per_token,shared_ffn,vocab,mla,source\n"
+    "sparse,4,1024,8,2,64,4096,1,512,16,2,768,32000,,a paper\n"
+    "latent,4,1024,8,8,96,,0,512,16,2,0,32000,q_lora=256 kv_lora=128 qk_nope=64 qk_rope=32 v_head=64,a paper\n"
+    "hybrid,4,1024,8,2,64,,0,512,16,2,0,32000,,hybrid: linear attention in most layers\n";
+const std::string kExpertHeader =
+    "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,ep,etp,fsdp_shard,mbs,gbs_seqs,step_time_s,act_recompute,"
+    "dispatcher,overlap,routing";
+
+// The rows that can be simulated, and why the others cannot.
+StepRows read_experts(const std::string& rows) {
+  return read(kExpertHeader + "\n" + rows + "\n", "megatron", kExpertModels);
+}
+
+}  // namespace
+
+TEST_CASE("A row of a model with experts: sizes, expert parallelism, exchange and recompute as stated") {
+  const StepRows rows = read_experts(
+      "a,x_sparse_4k,H100,sparse,2048,2,1,1,4,8,1,,1,16,1.5,\"norm, act\",deepep,1f1b,forced balance\n"
+      "b,y_v1,H100,latent,2048,1,1,1,4,4,,4,,16,1.5,,alltoall,none,dropless");
+  REQUIRE(rows.rows.size() == 2);
+  const Study& sparse = rows.rows[0].study;
+  CHECK(rows.rows[0].benchmark == "x_sparse");  // up to the model's name
+  CHECK(rows.rows[1].benchmark == "y");
+  REQUIRE(sparse.model.moe);
+  CHECK(sparse.model.moe->experts == 16);
+  CHECK(sparse.model.moe->active == 2);
+  CHECK(sparse.model.moe->expert_ffn == 512);
+  CHECK(sparse.model.moe->shared_width() == 768);
+  CHECK(sparse.model.moe->dense_layers == 1);
+  CHECK(sparse.model.ffn == 4096);
+  CHECK(sparse.model.head_dim == 64);
+  CHECK(sparse.layout.expert == 8);
+  CHECK(sparse.layout.expert_tensor == 1);
+  CHECK(sparse.layout.recompute == Recompute::modules);
+  CHECK(sparse.layout.recompute_modules ==
+        (module_bit(RecomputeModule::layernorm) | module_bit(RecomputeModule::moe_act)));
+  CHECK(rows.rows[0].recompute == "norm, act");
+  const FrameworkOptions options = sparse.framework.on(rows.rows[0].inputs.profile);
+  CHECK(options.expert_dispatcher == ExpertDispatcher::deepep);
+  CHECK(options.expert_overlap == ExpertOverlap::dualpipe);
+  const Study& latent = rows.rows[1].study;
+  REQUIRE(latent.model.mla);
+  CHECK(latent.model.mla->q_lora == 256);
+  CHECK(latent.model.mla->kv_lora == 128);
+  CHECK(latent.model.value_dim() == 64);
+  CHECK(latent.model.ffn == 512);  // no layer has it
+  CHECK(latent.layout.zero == 3);
+  CHECK(latent.batch.micro_batch_size == 1);  // empty
+  CHECK(latent.framework.on(rows.rows[1].inputs.profile).expert_overlap == ExpertOverlap::none);
+}
+
+TEST_CASE("An open expert tensor parallelism is TP, or 1 where that does not fit a row of its group") {
+  const std::string row = ",g,H100,sparse,2048,2,1,1,4,4,,,1,16,1.5,none,,,";
+  CHECK(read_experts("a" + row).rows[0].study.layout.expert_tensor == 2);
+  // One rank of data parallelism: ep 4 x etp 2 does not divide 2 x 1 x 2.
+  const StepRows both = read_experts("a" + row + "\nb,g,H100,sparse,2048,2,1,1,2,4,,,1,16,1.5,none,,,");
+  REQUIRE(both.rows.size() == 2);
+  CHECK(both.rows[0].study.layout.expert_tensor == 1);
+  CHECK(both.rows[1].study.layout.expert_tensor == 1);
+}
+
+TEST_CASE("What a row of a model with experts says and we cannot say is named") {
+  const auto why = [](const std::string& row) {
+    const StepRows rows = read_experts(row);
+    REQUIRE(rows.left_out.size() == 1);
+    return rows.left_out[0].why;
+  };
+  CHECK(why("a,g,H100,hybrid,2048,1,1,1,4,4,1,,1,16,1.5,none,,,") ==
+        "model hybrid: linear attention is not modelled");
+  CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,2,1,16,1.5,none,,,") == "fsdp_shard 2, expected dp = 4");
+  CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,none,pigeons,,") ==
+        "dispatcher \"pigeons\", expected alltoall or deepep or hybridep");
+  CHECK(why("a,g,H100,sparse,2048,1,1,1,4,4,1,,1,16,1.5,\"moe, brain\",,,") == "recompute moe, brain");
+}
