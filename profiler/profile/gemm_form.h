@@ -11,8 +11,8 @@
 // of its bytes (each matrix once) by a 4-norm: near the ridge both limits are felt. Cost: O(1), about 20
 // candidates, no allocation.
 //
-// A grouped product is one launch of several products of one shape (the experts of a mixture): tiles do not span
-// groups, all tiles share the waves, and every group's matrices are moved once.
+// A grouped product is one launch of several products of one shape (the experts of a mixture): tiles do not
+// span groups, all tiles share the waves, and every group's matrices are moved once.
 #pragma once
 
 #include <array>

@@ -25,7 +25,7 @@ class RowReader {
       : rows_(rows), models_(models), tables_(tables), row_(row) {}
 
   [[nodiscard]] std::string text(const char* column) const { return std::string(rows_.text(row_, column)); }
-  // Of what the row says it recomputed, or, where it says nothing, may have: values of parallel.recompute, the
+  // What the row says it recomputed, or, where it says nothing, may have: values of parallel.recompute, the
   // cheapest first.
   [[nodiscard]] std::vector<nlohmann::json> recompute_modes() const;
   // The row as a study file. Throws NotThisRow.

@@ -93,8 +93,8 @@ Op LayerCosts::tp_collective(OpName name, std::int64_t tokens, std::int64_t widt
 }
 
 // FP8: an operand of a product is cast from bf16 and written in both orders, for this product and for the one
-// of the other pass (Transformer Engine's cast and transpose). Norms write FP8 themselves; weights are cast once a
-// step.
+// of the other pass (Transformer Engine's cast and transpose). Norms write FP8 themselves; weights are cast
+// once a step.
 void LayerCosts::push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const {
   constexpr double kBytes = 2 + 1 + 1;  // of an element: read, written twice
   if (layout_.precision != Precision::fp8) return;

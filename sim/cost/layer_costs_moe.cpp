@@ -13,8 +13,8 @@ double as_double(std::int64_t value) {
 
 }  // namespace
 
-// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all: a group an expert, each with
-// weights, tiles and waves of its own.
+// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all: a group an expert, each
+// with weights and tiles of its own.
 void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *model_.moe;
   const std::int64_t local = moe.experts / layout_.expert;
@@ -62,8 +62,8 @@ Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUs
 }
 
 // Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Tokens travel
-// sequence-parallel and are gathered over the expert's tensor-parallel ranks where they arrive: over TP, or over
-// fewer (arXiv 2504.14960), or over none.
+// sequence-parallel and are gathered over the expert's tensor-parallel ranks where they arrive: over TP, or
+// over fewer (arXiv 2504.14960), or over none.
 // A backward sends the output's gradients to the experts and their inputs' gradients back; the router's
 // gradients follow.
 //
@@ -94,8 +94,8 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
       push_ffn_down(n, moe.shared_width(), backward, ops, use);
     ops.put_under(first);
   };
-  // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where they
-  // arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
+  // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where
+  // they arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
   const bool in_place = exchanges && framework_.expert_dispatcher == ExpertDispatcher::deepep;
   const double copied = as_double(rows) * as_double(moe.active + 1);
   const double sorted = exchanges && moe.experts > layout_.expert ? 2 * as_double(arriving) : 0;
