@@ -62,8 +62,9 @@ class Progress {
 
   void show(std::int64_t tried, std::int64_t most, double seconds_per_token) {
     const std::chrono::duration<double> since = std::chrono::steady_clock::now() - begin_;
-    const auto left = static_cast<std::int64_t>(since.count() / static_cast<double>(std::max<std::int64_t>(1, tried)) *
-                                                static_cast<double>(std::max<std::int64_t>(0, most - tried)));
+    const auto left =
+        static_cast<std::int64_t>(since.count() / static_cast<double>(std::max<std::int64_t>(1, tried)) *
+                                  static_cast<double>(std::max<std::int64_t>(0, most - tried)));
     const std::string seconds = std::to_string(left % 60);
     std::string text = grouped(tried) + " of " + grouped(most) + " candidates";
     if (seconds_per_token > 0)
@@ -140,8 +141,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   const Candidates candidates = candidates_of(space, file, gpus, space_name, search_options.run.jobs);
   std::unique_ptr<Journal> journal;
   if (!options.out.empty())
-    journal = std::make_unique<Journal>(path_in(options, kJournal), asked_of(file, space, search_options, gpus),
-                                        options.resume);
+    journal = std::make_unique<Journal>(path_in(options, kJournal),
+                                        asked_of(file, space, search_options, gpus), options.resume);
   search_options.run.stop = &stop;
   SearchResult found;
   {

@@ -13,15 +13,15 @@ namespace equipoise {
 
 struct TuneOptions {
   std::string file;
-  std::vector<std::string> set;   // key.path=value, of the study
-  std::string space;              // SPACE.json; empty: the default space
-  std::int64_t budget = 10'000;   // most candidates tried
-  double max_delay = -1;          // most token_delay_mean; negative: any
-  std::int64_t gpus = 0;          // exactly so many; 0: the study's
-  std::string out;                // folder for tune.json, best.json and the journal; empty: nothing
-  bool resume = false;            // go on with the journal in `out`
-  int jobs = 0;                   // threads; 0: all cores
-  double max_memory_GB = 0;       // 0: default_memory_limit()
+  std::vector<std::string> set;  // key.path=value, of the study
+  std::string space;             // SPACE.json; empty: the default space
+  std::int64_t budget = 10'000;  // most candidates tried
+  double max_delay = -1;         // most token_delay_mean; negative: any
+  std::int64_t gpus = 0;         // exactly so many; 0: the study's
+  std::string out;               // folder for tune.json, best.json and the journal; empty: nothing
+  bool resume = false;           // go on with the journal in `out`
+  int jobs = 0;                  // threads; 0: all cores
+  double max_memory_GB = 0;      // 0: default_memory_limit()
   std::string format = "table";
   bool quiet = false;
 };

@@ -1,4 +1,5 @@
-// What a long run is at, on the last line of a terminal; nothing is left of it, and nothing is shown elsewhere.
+// What a long run is at, on the last line of a terminal; nothing is left of it, and nothing is shown
+// elsewhere.
 #pragma once
 
 #include <unistd.h>

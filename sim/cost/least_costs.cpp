@@ -17,8 +17,9 @@ LeastCosts LayerCosts::least() const {
   const double h = as_double(model_.hidden);
   double flops = 2 * h * as_double(std::int64_t{model_.heads} * model_.value_dim() / t);  // output
   if (!model_.mla)
-    flops += 2 * h * as_double(std::int64_t{model_.heads} / t * model_.head_dim +
-                               2 * std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim);
+    flops += 2 * h *
+             as_double(std::int64_t{model_.heads} / t * model_.head_dim +
+                       2 * std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim);
   // How many tokens an expert gets is not known before they are routed.
   if (!model_.moe) flops += (model_.gated_ffn ? 6 : 4) * h * as_double(model_.ffn / t);
   const double layer = flops * gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;

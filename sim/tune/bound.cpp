@@ -67,7 +67,8 @@ double StepBound::lane_seconds(const Lane& lane) const {
     sum.exchange += work.exchange;
     // A split backward hands on its input's gradient before half of the products are made.
     const double share = splits_backward_ ? 0 : 1;
-    fill_forward = std::min(fill_forward, least_.forward_token * work.tokens + least_.forward_pair * work.pairs);
+    fill_forward =
+        std::min(fill_forward, least_.forward_token * work.tokens + least_.forward_pair * work.pairs);
     fill_backward = std::min(
         fill_backward, share * (least_.backward_token * work.tokens + least_.backward_pair * work.pairs));
     recomputes = recomputes && micro_batch.recompute_layers == kStudyRecompute;
@@ -97,8 +98,7 @@ double StepBound::seconds(const Step& step) const {
 }
 
 double StepBound::even_seconds(double tokens, double pairs) const {
-  if (costs_.layout().context_comm == ContextComm::ring)
-    pairs = std::max(0.0, pairs - tokens * replicas_);
+  if (costs_.layout().context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
   const Work sum{tokens / replicas_, pairs / replicas_, 0};
   double most = 0;
   for (std::size_t s = 0; s < layers_.size(); ++s) most = std::max(most, stage_seconds(s, sum, 0, 0));

@@ -45,8 +45,8 @@ class StepBound {
   LeastCosts least_;
   const LayerCosts& costs_;
   bool full_recompute_ = false, exchanges_ = false, splits_backward_ = false;
-  int replicas_ = 1;                // data x context
-  std::vector<double> layers_;      // of each stage
+  int replicas_ = 1;                   // data x context
+  std::vector<double> layers_;         // of each stage
   std::vector<double> layers_before_;  // of the virtual stages that its first op waits for
 };
 

@@ -71,7 +71,8 @@ bool is_alike(const json& keys, const json& study, const std::vector<TriedKey>& 
 
 std::string text_of(const json& value) {
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_object() && value.size() == 1) return text_of(value.begin().value()) + " " + value.begin().key();
+  if (value.is_object() && value.size() == 1)
+    return text_of(value.begin().value()) + " " + value.begin().key();
   if (value.is_number_integer()) {
     const auto number = value.get<std::int64_t>();
     if (number >= 1024 && number % 1024 == 0) return std::to_string(number / 1024) + "K";

@@ -38,7 +38,7 @@ struct NoCandidates {  // combinations that are none, by reason
 };
 
 struct Candidates {
-  nlohmann::json study;  // absolute_study
+  nlohmann::json study;               // absolute_study
   std::vector<LayoutChoice> layouts;  // in the order of the space, the last key varying fastest
   std::vector<RowChoice> rows;
   NoCandidates none;

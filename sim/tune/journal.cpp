@@ -97,9 +97,10 @@ void Journal::read(const json& asked) {
 const Trial* Journal::find(std::size_t n, Point point) const {
   if (n >= trials_.size()) return nullptr;
   if (!(points_[n] == point))
-    throw UserError("--resume: " + path_ + ": candidate " + std::to_string(n) +
-                    " is another than this search tries (another version of the program?); expected the same, "
-                    "or no --resume");
+    throw UserError(
+        "--resume: " + path_ + ": candidate " + std::to_string(n) +
+        " is another than this search tries (another version of the program?); expected the same, "
+        "or no --resume");
   return &trials_[n];
 }
 

@@ -37,7 +37,8 @@ std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchRes
   const PolicyResult& reference = baseline.row();
   for (const std::size_t i : found.ranking) {
     if (rows.size() == most) break;
-    RankedRow ranked{found.tried[i].point, candidate_study(candidates, found.tried[i].point, "best.json"), {}};
+    RankedRow ranked{
+        found.tried[i].point, candidate_study(candidates, found.tried[i].point, "best.json"), {}};
     ranked.result = run_study(ranked.study, inputs, of_one_row(options));
     PolicyResult& row = ranked.result.policies.front();
     row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;

@@ -24,7 +24,8 @@ struct Baseline {
 // `study`: the user's, absolute. A layout that is impossible is a refused row.
 Baseline run_baseline(const nlohmann::json& study, const StudyInputs& inputs, const RunStudyOptions& options);
 
-// The `most` best of the search, run in full. Speed-ups are of seconds per token, whatever the number of GPUs.
+// The `most` best of the search, run in full. Speed-ups are of seconds per token, whatever the number of
+// GPUs.
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,
                                    const RunStudyOptions& options);

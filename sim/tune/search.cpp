@@ -18,8 +18,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kUnknownOverBound = 1.5;
 
 struct LayoutFacts {
-  double bound = 0;     // least seconds per token of any row that keeps all documents whole
-  double bound_cut = 0;  // of one that may drop or split some
+  double bound = 0;       // least seconds per token of any row that keeps all documents whole
+  double bound_cut = 0;   // of one that may drop or split some
   std::string too_large;  // why its states do not fit
 };
 
@@ -66,8 +66,8 @@ class Search {
   const SearchOptions& options_;
   Journal* journal_;
   std::vector<LayoutFacts> facts_;
-  std::vector<std::uint32_t> order_;  // layouts, by bound
-  std::vector<char> decided_, cuts_;  // by point; by row: it may drop or split documents
+  std::vector<std::uint32_t> order_;                  // layouts, by bound
+  std::vector<char> decided_, cuts_;                  // by point; by row: it may drop or split documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
   std::uint32_t probe_ = 0, best_layout_ = 0;
   std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending
@@ -86,7 +86,8 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
     for (int stage = 0; stage < study.layout.pipeline; ++stage)
       if (const double held = models.memory.fixed(stage).total(); held > models.memory.capacity_bytes()) {
         constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-        facts.too_large = "stage " + std::to_string(stage) + " holds " + std::to_string(static_cast<int>(held / kGiB)) +
+        facts.too_large = "stage " + std::to_string(stage) + " holds " +
+                          std::to_string(static_cast<int>(held / kGiB)) +
                           " GiB before any micro-batch, a GPU has " +
                           std::to_string(static_cast<int>(models.memory.capacity_bytes() / kGiB)) + " GiB";
         return facts;
@@ -235,7 +236,8 @@ void Search::try_others() {
   for (const Point point : points) seconds.push_back(foretold(point));
   std::vector<std::size_t> order(points.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
   std::vector<Point> sorted;
   for (const std::size_t i : order) sorted.push_back(points[i]);
   try_all(sorted);

@@ -5,9 +5,9 @@
 // 2. One row, the probe, on every layout; then every row on the layout on which the probe was fastest. That
 //    foretells seconds per token of any candidate as (its layout's) x (its row's) / (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
-// A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is tried
-// ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all candidates, the
-// winner is the best of the space.
+// A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
+// tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
+// candidates, the winner is the best of the space.
 //
 // Candidates are tried in batches of a fixed size, each against the limit that stood before the batch, so
 // results depend neither on threads nor on how often the search was interrupted. Cost: one plan and at most
@@ -30,7 +30,7 @@ struct SearchOptions {
   std::int64_t budget = 10'000;  // most candidates tried
   std::size_t keep = 10;         // of the ranking: exact where all candidates were reached
   double most_delay = std::numeric_limits<double>::infinity();
-  bool prune = true;  // false: every candidate to its end, for tests
+  bool prune = true;    // false: every candidate to its end, for tests
   RunStudyOptions run;  // jobs: threads
   std::string name;     // of the study, for messages
   // Called after each batch: tried, of how many at most, the best seconds per token so far.
@@ -43,12 +43,12 @@ struct Tried {
 };
 
 struct SearchResult {
-  std::vector<Tried> tried;         // in the order of the search
+  std::vector<Tried> tried;          // in the order of the search
   std::vector<std::size_t> ranking;  // of `tried`: those that ran, fastest first
-  std::int64_t candidates = 0;      // of the space
-  std::int64_t too_large = 0;       // candidates whose states alone do not fit
-  std::int64_t bounded = 0;         // candidates that bounds alone prove slower
-  std::int64_t left = 0;            // not reached within the budget
+  std::int64_t candidates = 0;       // of the space
+  std::int64_t too_large = 0;        // candidates whose states alone do not fit
+  std::int64_t bounded = 0;          // candidates that bounds alone prove slower
+  std::int64_t left = 0;             // not reached within the budget
   std::string too_large_example;
   bool interrupted = false;
 

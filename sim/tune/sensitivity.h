@@ -11,7 +11,7 @@
 namespace equipoise {
 
 struct WhatIf {
-  std::string change;       // "NIC x0.5"
+  std::string change;  // "NIC x0.5"
   bool winner_runs = false;
   bool stays = false;         // the fastest of winner and rivals
   double winner_seconds = 0;  // per token

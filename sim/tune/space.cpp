@@ -56,7 +56,8 @@ void read_shared(const json& node, const std::string& prefix, const std::string&
 
 std::vector<TriedKey> read_entry(const json& entry, const std::string& where) {
   if (entry.is_string()) return {{"name", {entry}}};
-  if (!entry.is_object()) throw UserError(where + ": expected a name or an object, found " + shown_json(entry));
+  if (!entry.is_object())
+    throw UserError(where + ": expected a name or an object, found " + shown_json(entry));
   std::vector<TriedKey> keys;
   for (const auto& [key, values] : entry.items()) keys.push_back(axis_of(key, values, where + "." + key));
   return keys;
@@ -131,8 +132,9 @@ Space parse_space(const json& file, const std::string& path, const json& study) 
   if (space.shared.empty() && !file.contains("policies"))
     throw UserError(path + ": expected at least one key with the values to try, found none");
   if (space.policies.empty())
-    throw UserError(path + ": policies: expected at least one policy, since the study's only have plans from "
-                           "files, which fit no other layout; found none");
+    throw UserError(path +
+                    ": policies: expected at least one policy, since the study's only have plans from "
+                    "files, which fit no other layout; found none");
   check_values(space, study, path);
   return space;
 }

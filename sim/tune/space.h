@@ -5,8 +5,9 @@
 // that is a list itself is a list of lists):
 //   {"parallel.tensor": [4, 8], "parallel.context": [1, 2],
 //    "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2, 3]}]}
-// Where it names no `policies`, they are the study's. `parallel.data` follows from the number of GPUs where it
-// is not listed. Keys that all candidates must share (trace, model, cluster, the global batch) are refused.
+// Where it names no `policies`, they are the study's. `parallel.data` follows from the number of GPUs where
+// it is not listed. Keys that all candidates must share (trace, model, cluster, the global batch) are
+// refused.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -21,7 +21,8 @@ void resolve(json& node, const char* key, const std::filesystem::path& directory
 
 // Names of what is shipped stay names.
 void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
-  if (node.is_object() && node.contains(key) && node[key].is_string() && is_path(node[key].get<std::string>()))
+  if (node.is_object() && node.contains(key) && node[key].is_string() &&
+      is_path(node[key].get<std::string>()))
     resolve(node, key, directory);
 }
 

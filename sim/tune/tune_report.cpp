@@ -76,7 +76,8 @@ std::string reasons_text(const SearchResult& found) {
   if (!found.too_large_example.empty()) text += "States too large: " + found.too_large_example + ".\n";
   for (const Outcome outcome : {Outcome::oom, Outcome::unplaceable, Outcome::refused, Outcome::late})
     if (const std::string reason = example_of(found, outcome); !reason.empty())
-      text += std::string(kOutcomeNames[static_cast<std::size_t>(outcome)]) + ", for example: " + reason + ".\n";
+      text +=
+          std::string(kOutcomeNames[static_cast<std::size_t>(outcome)]) + ", for example: " + reason + ".\n";
   return text;
 }
 
@@ -87,7 +88,8 @@ std::string what_if_text(const WhatIf& what) {
            (what.rival.empty() ? "" : "; " + what.rival + " would be the fastest") + ".\n";
   if (what.rival_seconds <= 0) return text + "the winner runs, no other that was compared does.\n";
   const double ahead = what.rival_seconds / what.winner_seconds;
-  if (what.stays) return text + "stays the fastest, " + fixed(ahead, 3) + "x the speed of " + what.rival + ".\n";
+  if (what.stays)
+    return text + "stays the fastest, " + fixed(ahead, 3) + "x the speed of " + what.rival + ".\n";
   return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
 }
 
@@ -108,7 +110,8 @@ TextTable ranking_table(const TuneReport& report) {
 
 std::string baseline_text(const Baseline& baseline) {
   const PolicyResult& row = baseline.row();
-  std::string text = "Speed-up over " + row.run.label + " on the study's " + layout_text(baseline.study.layout);
+  std::string text =
+      "Speed-up over " + row.run.label + " on the study's " + layout_text(baseline.study.layout);
   if (!row.simulated()) return text + ": none, it does not run (" + row.reason + ").\n";
   return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
          grouped(baseline.study.layout.gpus()) + " GPUs, by seconds per token.\n";
@@ -178,7 +181,8 @@ std::string tune_table(const TuneReport& report) {
   out << ranking_table(report).text();
   out << baseline_text(report.baseline);
   const RankedRow& winner = report.ranking.front();
-  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline) << ".\n";
+  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline)
+      << ".\n";
   out << counts_text(found) << proof_text(found);
   if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
   for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
@@ -232,15 +236,17 @@ json tune_json(const TuneReport& report) {
 std::string tune_csv(const TuneReport& report) {
   std::ostringstream out;
   out.precision(12);
-  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_high,"
+  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_"
+         "high,"
          "mfu,bubble_ratio,token_delay_mean,peak_memory_bytes\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
         << csv_cell(recompute_text(row.layout));
     const Metrics& m = row.metrics;
-    for (const Metric& metric : {m.tokens_per_second_per_gpu, m.step_seconds, m.speedup, m.speedup_low,
-                                 m.speedup_high, m.mfu, m.bubble_ratio, m.token_delay_mean, m.peak_memory_bytes})
+    for (const Metric& metric :
+         {m.tokens_per_second_per_gpu, m.step_seconds, m.speedup, m.speedup_low, m.speedup_high, m.mfu,
+          m.bubble_ratio, m.token_delay_mean, m.peak_memory_bytes})
       out << ',' << (metric ? json(*metric).dump() : "");
     out << '\n';
   }

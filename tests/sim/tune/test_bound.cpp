@@ -68,9 +68,17 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
 }
 
 TEST_CASE("no candidate is faster than its bound") {
-  const json models[] = {"wlb-550m", "llama3.1-8b", "deepseek-v2",
-                         {{"layers", 6}, {"hidden", 2048}, {"heads", 16}, {"kv_heads", 4}, {"ffn", 8192},
-                          {"vocab", 32000}, {"gated_ffn", false}, {"sliding_window", 4096},
+  const json models[] = {"wlb-550m",
+                         "llama3.1-8b",
+                         "deepseek-v2",
+                         {{"layers", 6},
+                          {"hidden", 2048},
+                          {"heads", 16},
+                          {"kv_heads", 4},
+                          {"ffn", 8192},
+                          {"vocab", 32000},
+                          {"gated_ffn", false},
+                          {"sliding_window", 4096},
                           {"sliding_window_pattern", 2}}};
   SplitMix64 random(5);
   for (const json& model : models) {

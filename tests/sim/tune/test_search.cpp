@@ -24,7 +24,8 @@ const TuneCase& small_case() {
 }
 
 bool same(const SearchResult& a, const SearchResult& b) {
-  if (a.tried.size() != b.tried.size() || a.ranking != b.ranking || a.bounded != b.bounded || a.left != b.left)
+  if (a.tried.size() != b.tried.size() || a.ranking != b.ranking || a.bounded != b.bounded ||
+      a.left != b.left)
     return false;
   for (std::size_t i = 0; i < a.tried.size(); ++i)
     if (!(a.tried[i].point == b.tried[i].point) || !(a.tried[i].trial == b.tried[i].trial)) return false;
@@ -114,7 +115,8 @@ TEST_CASE("a journal cut anywhere leads to the same end") {
   bytes << in.rdbuf();
   const std::string text = bytes.str();
   for (const double share : {0.03, 0.4, 0.77, 1.0}) {
-    std::ofstream(path, std::ios::binary) << text.substr(0, static_cast<std::size_t>(share * static_cast<double>(text.size())));
+    std::ofstream(path, std::ios::binary)
+        << text.substr(0, static_cast<std::size_t>(share * static_cast<double>(text.size())));
     Journal journal(path, asked, true);
     CHECK(same(small_case().find({}, &journal), whole));
     std::ifstream again(path, std::ios::binary);
@@ -122,7 +124,8 @@ TEST_CASE("a journal cut anywhere leads to the same end") {
     written << again.rdbuf();
     CHECK(written.str() == text);
   }
-  CHECK_THROWS_WITH_AS(Journal(path, {{"study", "other"}}, true), doctest::Contains("another search"), UserError);
+  CHECK_THROWS_WITH_AS(Journal(path, {{"study", "other"}}, true), doctest::Contains("another search"),
+                       UserError);
 }
 
 TEST_CASE("a delay bound leaves out what waits longer") {

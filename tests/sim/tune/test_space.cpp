@@ -52,9 +52,10 @@ TEST_CASE("a space without policies has the study's") {
 }
 
 TEST_CASE("layouts have exactly the GPUs, data following from them") {
-  // 8 GPUs: tensor x context x pipeline of 1 x 1 x 1 to 2 x 2 x 2, data the rest: 8, 4, 4, 4, 2, 2, 2, 1. Four
-  // windows a step do not share out over 8 replicas, so that one goes together with nothing.
-  const json space = {{"parallel.tensor", {1, 2}}, {"parallel.context", {1, 2}}, {"parallel.pipeline", {1, 2}}};
+  // 8 GPUs: tensor x context x pipeline of 1 x 1 x 1 to 2 x 2 x 2, data the rest: 8, 4, 4, 4, 2, 2, 2, 1.
+  // Four windows a step do not share out over 8 replicas, so that one goes together with nothing.
+  const json space = {
+      {"parallel.tensor", {1, 2}}, {"parallel.context", {1, 2}}, {"parallel.pipeline", {1, 2}}};
   const TuneCase c(small_study(), space, 8);
   REQUIRE(c.candidates.layouts.size() == 7);
   CHECK(c.candidates.none.impossible == 1);
