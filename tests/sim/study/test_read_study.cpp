@@ -225,7 +225,8 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/parallel/recompute", json{{"layer", 3}},
        "study.json: parallel.recompute: unknown key \"layer\", did you mean \"layers\"?"},
       {"/parallel/recompute", json::object(),
-       "study.json: parallel.recompute.layers: expected an integer in 0..100000, found nothing"},
+       "study.json: parallel.recompute.layers: expected an integer in 0..100000, or modules instead of it, found "
+       "nothing"},
       {"/batch/steps", -1, "study.json: batch.steps: expected an integer in 1..10000000, found -1"},
       {"/batch/steps", "9223372036854775807", "study.json: batch.steps: expected an integer in 1..10000000"},
       {"/batch/context_window", "-9223372036854775808",
