@@ -10,12 +10,27 @@ namespace equipoise {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Where an installed program's files are; empty where nothing says which program runs.
+fs::path installed(const char* share) {
+  std::error_code unreadable;
+  const fs::path program = fs::read_symlink("/proc/self/exe", unreadable);
+  return program.empty() ? fs::path() : program.parent_path().parent_path() / "share/equipoise" / share;
+}
+
+}  // namespace
+
+fs::path shipped_path(const char* share, const char* source_tree) {
+  std::error_code unreadable;
+  fs::path path = installed(share);
+  return !path.empty() && fs::exists(path, unreadable) ? path : fs::path(source_tree);
+}
+
 std::vector<fs::path> ShippedFiles::directories() const {
   std::vector<fs::path> found;
   if (const char* own = std::getenv(variable)) found.emplace_back(own);
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "share/equipoise" / share);
+  if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
   found.emplace_back(source_tree);
   return found;
 }

@@ -24,4 +24,8 @@ struct ShippedFiles {
   [[nodiscard]] std::vector<std::filesystem::path> directories() const;
 };
 
+// A file or folder that comes with the program: below share/equipoise of an installed one, else in the
+// sources.
+std::filesystem::path shipped_path(const char* share, const char* source_tree);
+
 }  // namespace equipoise

@@ -11,6 +11,7 @@
 #include "policies/policy_keys.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
+#include "profiler/profile/shipped_files.h"
 #include "sim/framework/preset.h"
 #include "sim/report/text_table.h"
 #include "sim/schedule/schedule.h"
@@ -115,7 +116,8 @@ std::vector<Row> framework_rows() {
 void add_recorded(std::vector<Row>& rows) {
   std::vector<std::filesystem::path> sidecars;
   std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator(EQUIPOISE_RECORDED_TRACES, none))
+  const std::filesystem::path folder = shipped_path("traces/recorded", EQUIPOISE_RECORDED_TRACES);
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none))
     if (entry.path().extension() == ".json") sidecars.push_back(entry.path());
   std::sort(sidecars.begin(), sidecars.end());
   for (const auto& path : sidecars) {
@@ -138,30 +140,32 @@ std::vector<Row> trace_rows() {
   return rows;
 }
 
+std::vector<Row> rows_of(const std::string& what) {
+  if (what == "policies") return policy_rows();
+  if (what == "schedules") return schedule_rows();
+  if (what == "models") return model_rows();
+  if (what == "profiles") return profile_rows();
+  if (what == "frameworks") return framework_rows();
+  if (what == "traces") return trace_rows();
+  throw UserError(
+      "list: expected policies, schedules, models, profiles, frameworks, traces or schema, found " + what);
+}
+
 }  // namespace
+
+std::vector<std::string> listed_names(const std::string& what) {
+  std::vector<std::string> names;
+  for (const Row& row : rows_of(what)) names.push_back(row.name);
+  return names;
+}
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
   if (what == "schema") {
-    const std::string path = std::string(EQUIPOISE_STUDY_SCHEMA);
-    out << study_schema(nlohmann::ordered_json::parse(read_text_file(path))).dump(2) << '\n';
+    const std::filesystem::path path = shipped_path("study.schema.json", EQUIPOISE_STUDY_SCHEMA);
+    out << study_schema(nlohmann::ordered_json::parse(read_text_file(path.string()))).dump(2) << '\n';
     return;
   }
-  std::vector<Row> rows;
-  if (what == "policies")
-    rows = policy_rows();
-  else if (what == "schedules")
-    rows = schedule_rows();
-  else if (what == "models")
-    rows = model_rows();
-  else if (what == "profiles")
-    rows = profile_rows();
-  else if (what == "frameworks")
-    rows = framework_rows();
-  else if (what == "traces")
-    rows = trace_rows();
-  else
-    throw UserError(
-        "list: expected policies, schedules, models, profiles, frameworks, traces or schema, found " + what);
+  const std::vector<Row> rows = rows_of(what);
   if (format == Format::json) {
     nlohmann::ordered_json list = nlohmann::json::array();
     for (const Row& r : rows) {

@@ -3,6 +3,7 @@
 
 #include <iosfwd>
 #include <string>
+#include <vector>
 
 #include "sim/cli/commands.h"
 
@@ -10,5 +11,8 @@ namespace equipoise {
 
 // `what`: policies, schedules, models, profiles, frameworks or traces. Throws UserError for anything else.
 void run_list_command(const std::string& what, Format format, std::ostream& out);
+
+// The first words of those lines: what may be typed as the name of one.
+std::vector<std::string> listed_names(const std::string& what);
 
 }  // namespace equipoise

@@ -167,6 +167,7 @@ int run_program(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   add_execute(app, arguments, status);
   add_validate(app, arguments, status);
+  add_self_description(app);
   check_numbers(app);
   check_outputs(app);
   std::set_terminate(end_without_memory);

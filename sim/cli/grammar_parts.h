@@ -23,6 +23,8 @@ void add_shard(CLI::App& app);
 // `arguments`: the program's own, for the ranks that it starts.
 void add_execute(CLI::App& app, const std::vector<std::string>& arguments, int& status);
 void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int& status);
+// `completion` and `manual`: what all commands above are, so they are added last.
+void add_self_description(CLI::App& app);
 
 // --max-memory-GB, of every command in which a typed number decides an allocation.
 void add_memory_option(CLI::App& command, double& max_memory_GB);

@@ -11,7 +11,7 @@ namespace equipoise {
 namespace {
 
 // Of the study's window: below and above, so that what is validated lies between.
-constexpr double kWindows[] = {0.75, 1.25};
+constexpr double kWindows[] = {0.875, 1.125};
 constexpr std::int64_t kWindowMultiple = 64;
 
 std::int64_t window_of_share(std::int64_t window, double by) {
