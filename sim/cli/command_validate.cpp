@@ -127,7 +127,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
           return read_study(options.file, set);
         },
         study.batch.context_window, inputs.trace, rank, calibrating);
-    calibration.run();
+    calibration.run(2);
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
@@ -135,7 +135,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     run.seed = options.seed;
     if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
     std::vector<RealResult> results = run_real(study, rows, rank, run);
-    calibration.run();
+    calibration.run(1);
     if (!leads) return;
     Validation validation;
     validation.study = study.name;

@@ -55,14 +55,14 @@ Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_win
   }
 }
 
-void Calibration::run() {
+void Calibration::run(int rounds) {
   for (const auto& window : windows_) {
     if (options_.progress)
       options_.progress("calibration: windows of " + std::to_string(window->tokens) + " tokens");
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
-    run.repetitions = 1;
+    run.repetitions = rounds;
     run.seed = options_.seed;
     std::vector<RealResult> results = run_real(window->study, window->rows, rank_, run);
     if (rank_.floats.rank() != 0) continue;

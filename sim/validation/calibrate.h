@@ -23,15 +23,15 @@ struct CalibrationOptions {
 // The study with this context window. May throw UserError: such a window is left out.
 using StudyOfWindow = std::function<Study(std::int64_t context_window)>;
 
-// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run once before
-// what is validated and once after it.
+// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run before what
+// is validated and after it; three rounds in all, since the middle one of three times has no hiccup in it.
 class Calibration {
  public:
   // `trace`: that of the study, whose documents are taken from its end on.
   Calibration(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
               const RealRank& rank, CalibrationOptions options);
 
-  void run();  // the steps, once
+  void run(int rounds);  // the steps, so many times
 
   // On rank 0: of all runs so far; no times where nothing was run.
   [[nodiscard]] InStepTimes times() const;
