@@ -13,7 +13,8 @@ little: each benchmark is left out in its turn, the others are fitted from indep
 predicted by the simulator itself. Those errors are the result. Fewer than four benchmarks cannot tell three numbers
 apart: then one number is fitted for all kinds.
 
---write puts slowdowns, rows, date, sources and errors into sim/framework/presets/.
+--write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;
+sim/python/papers/fit_deepspeed.py fits it to a paper's.
 """
 import argparse
 import datetime
@@ -198,9 +199,6 @@ def main():
         if not args.write:
             continue
         write_preset(name, kernels)
-        if name == "fsdp":  # DeepSpeed has no rows of its own: the nearest framework's, error unknown
-            write_preset("deepspeed", {"kind": "borrowed", "from": name, "gpu_families": kernels["gpu_families"],
-                                       "slowdowns": kernels["slowdowns"]})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,15 @@ TEST_CASE("distributions have the bucket shares that their papers print") {
   check_table("wikipedia", {{1, 87.88}, {4, 99.34}, {8, 99.92}, {32, 99.99}}, 78);
   check_table("chatqa2-long-sft", {{1, 21.92}, {4, 31.48}, {8, 40.43}, {32, 99.86}}, 99);
   check_table("chunkflow-eval", {{1, 98.17}, {4, 99.72}, {8, 99.83}, {32, 99.92}, {128, 99.98}}, 256);
+}
+
+TEST_CASE("chunkflow-eval: below 1K, of which the paper says nothing, a conversation's lengths") {
+  std::vector<std::int64_t> lengths = synthesize("chunkflow-eval", kDocuments, 3).lengths;
+  std::ranges::sort(lengths);
+  CHECK(static_cast<double>(lengths[lengths.size() / 2]) == doctest::Approx(250).epsilon(0.03));
+  const auto end_of_short = std::ranges::lower_bound(lengths, 1024);
+  const double tokens = std::accumulate(lengths.begin(), end_of_short, 0.0);
+  CHECK(tokens / static_cast<double>(end_of_short - lengths.begin()) == doctest::Approx(330).epsilon(0.05));
 }
 
 TEST_CASE("llama3-sft: 0.11 % of the documents average about 37K, the others less than 1K") {

@@ -1,34 +1,40 @@
 """Prints every table and figure that we repeat, paper beside ours, with the deviation and its cause.
 
   python3 -m papers [--program build/release/bin/equipoise] [--paper wlb_llm] [--out FILE.md]
+  python3 -m papers --write                 # RESULTS.md, its plot, and the README's table from it
+  python3 -m papers --check                 # exit 1 unless these are what comes out today
+  python3 -m papers --check-readme          # only README against RESULTS.md: no simulation
 
-Exit 1 where a headline has another sign than published, or --check FILE holds something else. What is printed is
-Markdown.
+Exit 1 also where a headline has another sign than published. What is printed is Markdown.
 """
 import argparse
 import sys
 from pathlib import Path
 
 from . import chunkflow, hbp, skrull, wlb_llm
-from .figure import AIM, HOW, markdown
+from .figure import markdown
+from .plot import svg
 from .runner import ROOT, Runner
+from .summary import BEGIN, END, block_of, figures_of, left_out, summary_of
 
 PAPERS = {"wlb_llm": wlb_llm, "chunkflow": chunkflow, "hbp": hbp, "skrull": skrull}
+HERE = Path(__file__).resolve().parent
+RESULTS, PLOT, README = HERE / "RESULTS.md", HERE / "results.svg", ROOT / "README.md"
 
 
-def summary_of(tables):
-    figures = [f for table in tables for f in table.figures]
-    within = sum(not f.beyond() for f in figures)
-    lines = ["## Headlines", "", "| paper | | paper | ours | deviation | |", "| --- | --- | --- | --- | --- | --- |"]
-    for table in tables:
-        for f in table.figures:
-            if f.headline:
-                deviation = "-" if f.deviation is None else f"{100 * f.deviation:+.0f} %"
-                lines.append(f"| {table.paper} | {f.what} | {f.published:.2f} | {'-' if f.ours is None else f'{f.ours:.2f}'} "
-                             f"| {deviation} | {f.how} |")
-    lines += ["", f"{within} of {len(figures)} figures are within {100 * AIM:.0f} % of the paper's."]
-    lines += ["", *(f"- {how}: {meaning}." for how, meaning in HOW.items()), ""]
-    return "\n".join(lines)
+def with_block(text, block, path):
+    """The text with what stands between the marks replaced."""
+    before, found, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not found or not end:
+        sys.exit(f"{path}: expected the marks {BEGIN} and {END}")
+    return before + BEGIN + block + END + after
+
+
+def stale_files(wanted):
+    """Complaints about files that hold something else, a line each."""
+    return [f"{path.relative_to(ROOT)}: not what comes out today; `./run.sh papers --write` writes it anew"
+            for path, text in wanted.items() if not path.exists() or path.read_text() != text]
 
 
 def main():
@@ -36,24 +42,40 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--paper", choices=PAPERS, help="only this one")
     parser.add_argument("--out", help="also write it to this file")
-    parser.add_argument("--check", help="a file that has to hold exactly this")
+    parser.add_argument("--write", action="store_true", help="write RESULTS.md, its plot and the README's table")
+    parser.add_argument("--check", action="store_true", help="compare them instead")
+    parser.add_argument("--check-readme", action="store_true", help="compare only the README with RESULTS.md")
     args = parser.parse_args()
+    if args.check_readme:
+        stale = stale_files({README: with_block(README.read_text(), block_of(RESULTS.read_text()), README)})
+        print("\n".join(stale), file=sys.stderr)
+        return 1 if stale else 0
+    if args.paper and (args.write or args.check):
+        parser.error("--write and --check take all papers")
     run = Runner(args.program)
-    tables = []
+    tables, missing = [], []
     for name, paper in PAPERS.items():
         if args.paper in (None, name):
             print(f"{paper.PAPER}", file=sys.stderr)
             tables += paper.tables(run)
-    text = summary_of(tables) + "\n## All\n\n" + "\n".join(markdown(table) for table in tables)
+            missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
+    text = summary_of(tables) + "\n" + left_out(missing) + "\n## All\n\n" + "\n".join(markdown(table) for table in tables)
     print(text)
     if args.out:
         Path(args.out).write_text(text)
-    wrong = [f.what for table in tables for f in table.figures if f.headline and not f.agrees_in_sign]
+    figures = figures_of(tables)
+    wrong = [f.what for _, f in figures if f.headline and not f.agrees_in_sign]
     for what in wrong:
         print(f"wrong sign: {what}", file=sys.stderr)
-    stale = bool(args.check) and Path(args.check).read_text() != text
-    if stale:
-        print(f"{args.check}: not what comes out today; write it anew with --out", file=sys.stderr)
+    stale = []
+    if args.write or args.check:
+        wanted = {RESULTS: text, PLOT: svg(figures), README: with_block(README.read_text(), block_of(text), README)}
+        if args.write:
+            for path, content in wanted.items():
+                path.write_text(content)
+        else:
+            stale = stale_files(wanted)
+            print("\n".join(stale), file=sys.stderr)
     return 1 if wrong or stale else 0
 
 

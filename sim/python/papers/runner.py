@@ -18,6 +18,29 @@ class Runner:
         self.done = {}
         self.folder = tempfile.TemporaryDirectory()
 
+    def lengths(self, distribution, documents, seed=0):
+        """Document lengths of a named distribution."""
+        name = f"{distribution}-{documents}-{seed}"
+        if name not in self.done:
+            path = Path(self.folder.name) / f"{name}.txt"
+            self._call([self.program, "trace", "synth", "--distribution", distribution, "--documents", str(documents),
+                        "--seed", str(seed), "--out", str(path)])
+            lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+            self.done[name] = [int(line) for line in lines if line]
+        return self.done[name]
+
+    def trace_of(self, name, lengths):
+        """The `trace` of a study that has these documents."""
+        path = Path(self.folder.name) / f"{name}.own.txt"
+        path.write_text("".join(f"{length}\n" for length in lengths))
+        return {"file": str(path)}
+
+    def _call(self, command):
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            sys.exit(f"{' '.join(command)}\n{ran.stderr}")
+        return ran.stdout
+
     def summary(self, study, policies=None, **keys):
         """summary.json of a shipped study. `keys`: dots as two underscores, parallel__virtual_pipeline=4."""
         assignments = {key.replace("__", "."): value for key, value in keys.items()}
@@ -39,11 +62,8 @@ class Runner:
         command = [self.program, "study", str(path), "--format", "json", "--quiet", "--ignore-memory"]
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        print(f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}", file=self.log)
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        if ran.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{ran.stderr}")
-        summary = json.loads(ran.stdout)
+        print(f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}"[:160], file=self.log, flush=True)
+        summary = json.loads(self._call(command))
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
@@ -58,6 +78,10 @@ def row(summary, label):
         if policy["label"] == label:
             return policy
     raise KeyError(f"{label}: not among {[p['label'] for p in summary['policies']]}")
+
+
+def status(summary, label):
+    return row(summary, label)["status"]
 
 
 def metric(summary, label, name):

@@ -54,7 +54,7 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK(preset.name == name);
     CHECK(!preset.summary.empty());
     CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none" || name == "execution"));
-    CHECK((preset.kernels == KernelTimes::borrowed) == (name == "deepspeed"));
+    CHECK(preset.kernels != KernelTimes::borrowed);
     CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none" && name != "execution"));
     CHECK(!preset.fitted_on(shipped("cpu")));
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
@@ -62,14 +62,11 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
   }
   CHECK(*FrameworkPreset::load("megatron").error <= 0.06);
   CHECK(framework_in(nullptr).preset.name == "megatron");
-  // deepspeed has no rows of its own.
+  // deepspeed is fitted to HBP's steps without packing; elementwise kernels, which these rows cannot tell from
+  // GEMMs, are FSDP's.
   const FrameworkPreset deepspeed = FrameworkPreset::load("deepspeed"), fsdp = FrameworkPreset::load("fsdp");
-  CHECK(deepspeed.borrowed_from == "fsdp");
-  CHECK(!deepspeed.error);
-  CHECK(deepspeed.options.gemm_slowdown == fsdp.options.gemm_slowdown);
-  CHECK(deepspeed.options.attention_slowdown == fsdp.options.attention_slowdown);
+  CHECK(*deepspeed.error <= 0.04);
   CHECK(deepspeed.options.elementwise_slowdown == fsdp.options.elementwise_slowdown);
-  CHECK(deepspeed.kernels_text().find("borrowed from fsdp, error unknown") != std::string::npos);
 }
 
 TEST_CASE("A study names a preset, a file of its own, or a preset and what differs from it") {
@@ -94,6 +91,16 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(study.framework.preset.kernels_text() ==
         "GEMM x1.50, attention x1.25, elementwise x2.50, fitted, 3.1 % off on benchmarks that the fit did "
         "not see");
+
+  json borrowed = own_preset();
+  borrowed["kernels"]["kind"] = "borrowed";
+  borrowed["kernels"]["from"] = "fsdp";
+  borrowed["kernels"].erase("left_out");
+  folder.write("borrowed.json", borrowed.dump());
+  file["framework"] = "borrowed.json";
+  const FrameworkPreset lent = parse_study(file, folder.path("study.json")).framework.preset;
+  CHECK(!lent.error);
+  CHECK(lent.kernels_text().find("borrowed from fsdp, error unknown") != std::string::npos);
 
   file["framework"] = {{"preset", "mine.json"}, {"gemm_slowdown", 1.1}, {"reduce_each_micro_batch", true}};
   file["parallel"]["zero"] = 1;
