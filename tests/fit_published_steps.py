@@ -131,10 +131,10 @@ def summary(errors):
             "mean_error": round(statistics.mean(errors), 4), "worst": round(max(errors, key=abs), 4)}
 
 
-def print_errors(title, errors):
+def print_errors(title, errors, constant="-"):
     s = summary(errors)
     print(f"{title:44} {s['rows']:4d} {100 * s['mean_abs_error']:12.1f} {100 * s['mean_error']:11.1f} "
-          f"{100 * s['worst']:8.1f}", flush=True)
+          f"{100 * s['worst']:8.1f} {constant:>16}", flush=True)
 
 
 def fit_family(name, rows, args):
@@ -145,13 +145,16 @@ def fit_family(name, rows, args):
     for i in everything:
         by_benchmark[family.benchmarks[i]].append(i)
     of_benchmark, left_out = {}, []
+    constants = [{"row": family.ids[i], "benchmark": family.benchmarks[i], "published": float(family.published[i]), "family": name,
+                  "precision": "bf16"} for i in everything]
+    steps.add_constant(constants, rows, args.shapes)
     for benchmark, members in sorted(by_benchmark.items()):
         slowdowns, _ = fit(family, np.setdiff1d(everything, members))
         errors = [float(e) for e in family.errors(np.round(slowdowns, 3))[members]]
-        print_errors(f"{name}: {benchmark}", errors)
+        print_errors(f"{name}: {benchmark}", errors, steps.mean_constant([constants[i] for i in members]))
         of_benchmark[benchmark] = summary(errors)
         left_out += errors
-    print_errors(f"{name}, all", left_out)
+    print_errors(f"{name}, all", left_out, steps.mean_constant(constants))
     slowdowns, cost = fit(family, everything)
     slowdowns = np.round(slowdowns, 3)
     in_sample = [float(e) for e in family.errors(slowdowns)]
@@ -190,7 +193,8 @@ def main():
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
     rows = [row for row in steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
             if (row.get("precision") or "bf16") == "bf16"]
-    print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8}")
+    print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
+          f"{'constant |err| %':>16}")
     for name in steps.FAMILIES:
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):

@@ -17,6 +17,7 @@ of nearly one layout say no more than four. What does not qualify is listed with
 
 Slowdowns of the presets were fitted to bf16 rows of this table (fit_published_steps.py), so errors here are in sample.
 How wrong a preset is on benchmarks that its fit did not see stands in its file and in `equipoise list frameworks`.
+"constant" is what a simulator has to beat: the median share of peak of all other benchmarks of a framework and precision.
 EQUIPOISE_FRAMEWORKS=DIR takes other presets.
 """
 import argparse
@@ -91,15 +92,49 @@ class Simulator:
         return list(csv.DictReader(io.StringIO(run.stdout)))
 
 
+def model_flops(row, model):
+    """Model FLOPs of a step of a dense model: causal attention, nothing twice."""
+    hidden, heads = int(model["hidden"]), int(model["n_heads"])
+    kv_heads = int(model.get("n_kv_heads") or heads)
+    head_dim = int(model.get("head_dim") or hidden // heads)
+    layers, sequence = int(row.get("layers_run") or model["n_layers"]), int(row["seq_len"])
+    ffn = (3 if model.get("gated_mlp") == "1" else 2) * hidden * int(model["ffn_hidden"])
+    matrices = layers * ((2 * heads + 2 * kv_heads) * head_dim * hidden + ffn) + hidden * int(model["vocab"])
+    return int(row["gbs_seqs"]) * sequence * (6 * matrices + 6 * layers * sequence * heads * head_dim)
+
+
+def add_constant(results, rows, models):
+    """Beside each result of a dense model (`constant`): the error of one share of peak for all rows of its framework and
+    precision, the median over the benchmarks that it does not belong to; None where there is no other benchmark."""
+    shapes = {model["model_id"]: model for model in models if not model.get("n_experts")}
+    of_row = {row.get("row_id"): row for row in rows}
+    for r in results:
+        row = of_row[r["row"]]
+        if row["model_id"] in shapes:
+            gpus = int(row["tp"] or 1) * int(row["cp"] or 1) * int(row["pp"] or 1) * int(row["dp"] or 1)
+            r["ideal"] = model_flops(row, shapes[row["model_id"]]) / gpus
+    for r in results:
+        others = [o["published"] / o["ideal"] for o in results if "ideal" in o and "ideal" in r and o["benchmark"] != r["benchmark"]
+                  and (o["family"], o["precision"]) == (r["family"], r["precision"])]
+        r["constant"] = statistics.median(others) * r["ideal"] / r["published"] - 1 if others else None
+
+
+def mean_constant(results):
+    """Mean absolute error of the constant share of peak, in %; a dash where it does not exist."""
+    found = [abs(r["constant"]) for r in results if r.get("constant") is not None]
+    return f"{100 * statistics.mean(found):.1f}" if len(found) == len(results) else "-"
+
+
 def summarise(results, key, title="group"):
     groups = defaultdict(list)
     for r in results:
-        groups[key(r)].append(r["error"])
-    print(f"{title:44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8}")
-    for name, errors in sorted(groups.items()):
+        groups[key(r)].append(r)
+    print(f"{title:44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} {'constant |err| %':>16}")
+    for name, members in sorted(groups.items()):
+        errors = [r["error"] for r in members]
         worst = max(errors, key=abs)
         print(f"{name:44} {len(errors):4d} {100 * statistics.mean(map(abs, errors)):12.1f} "
-              f"{100 * statistics.mean(errors):11.1f} {100 * worst:8.1f}")
+              f"{100 * statistics.mean(errors):11.1f} {100 * worst:8.1f} {mean_constant(members):>16}")
 
 
 def summarise_experts(results):
@@ -145,6 +180,7 @@ def main():
             print(f"{row['row_id']:8} {row['group']:44} {row['precision']:10} {row['recompute']:10} "
                   f"{published:11.3f} {predicted:11.3f} {100 * results[-1]['error']:8.1f}")
         left_out += simulator.left_out
+    add_constant(results, rows, models)
     print("\nleft out:")
     for line in left_out:
         print(f"  {line}")

@@ -63,7 +63,7 @@ void add_fit(CLI::App& app) {
                                  "With --steps: the framework that ran; see `equipoise list frameworks`"));
   with_steps(command->add_option(
       "--profile", steps->tables.profile,
-      "With --steps: the GPU of all rows; h100-sxm or h200-sxm by the gpu column otherwise"));
+      "With --steps: the GPU of all rows; a100-, h100-, h200- or h800-sxm by the gpu column otherwise"));
   with_steps(
       command->add_option("--slowdowns", steps->slowdowns,
                           "With --steps: no fit, print the rows as G,A,E (slowdowns of GEMM, attention, "

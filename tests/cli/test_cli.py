@@ -126,7 +126,7 @@ class Help(Case):
         models = json.loads(self.ok("list", "models", "--format", "json"))
         self.assertIn("llama3.1-405b", json.dumps(models))
         self.assertEqual(self.ok("profiles", "list"), self.ok("profiles"))
-        self.assertEqual([p["name"] for p in json.loads(self.ok("profiles", "list", "--format", "json"))], ["cpu", "h100-sxm", "h200-sxm", "h800-sxm"])
+        self.assertEqual([p["name"] for p in json.loads(self.ok("profiles", "list", "--format", "json"))], ["a100-sxm", "cpu", "h100-sxm", "h200-sxm", "h800-sxm"])
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
