@@ -13,7 +13,8 @@ usage() {
 
 # The packages a build needs; those for optional parts (solver, BLAS, MPI) come along where they exist.
 packages=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-dev doctest-dev libboost-graph-dev zlib1g-dev
-  libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy)
+  libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy
+  node-d3)
 
 is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
@@ -69,7 +70,7 @@ case "${1:-}" in
     fi
     out=out/$(basename "$study" .json)
     build/release/bin/equipoise study "$study" --out "$out" "$@"
-    echo "results: $out/summary.json, steps.csv, plan.json" >&2
+    echo "results: $out/report.html (to look at), summary.json, steps.csv, plan.json" >&2
     ;;
   papers)
     shift
@@ -81,6 +82,7 @@ case "${1:-}" in
     preset=${2:-release}
     [ "$preset" = clang ] && install_missing clang || install_missing
     install_if_there python3-torch
+    install_if_there chromium
     build "$preset"
     ctest --preset "$preset" --parallel 2
     ;;

@@ -97,31 +97,35 @@ std::vector<Arrival> arrivals(std::span<const GlobalBatch> batches) {
   return list;
 }
 
-void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, PlanMetrics& metrics) {
+// visit(delay in iterations, tokens) of every slice.
+template <class Visit>
+void each_delay(std::span<const GlobalBatch> batches, const Plan& plan, Visit&& visit) {
   const std::vector<Arrival> list = arrivals(batches);
   const auto after = [](const Slice& s, const Arrival& a) {
     return s.document != a.document ? s.document < a.document : s.begin < a.begin;
   };
-  double sum = 0;
-  double tokens = 0;
-  std::int64_t largest = 0;
-  for (std::size_t k = 0; k < plan.steps.size(); ++k) {
-    for (const Lane& lane : plan.steps[k].lanes) {
-      for (const MicroBatch& micro_batch : lane.micro_batches) {
+  for (std::size_t k = 0; k < plan.steps.size(); ++k)
+    for (const Lane& lane : plan.steps[k].lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches)
         for (const Slice& slice : micro_batch.slices) {
           const auto found = std::upper_bound(list.begin(), list.end(), slice, after);
           assert(found != list.begin());
-          const std::int64_t delay =
-              std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - std::prev(found)->batch);
-          sum += static_cast<double>(delay) * static_cast<double>(slice.tokens());
-          tokens += static_cast<double>(slice.tokens());
-          largest = std::max(largest, delay);
+          visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - std::prev(found)->batch),
+                slice.tokens());
         }
-      }
-    }
-  }
-  if (!(tokens > 0)) return;
-  metrics.token_delay_mean = sum / tokens;
+}
+
+void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, PlanMetrics& metrics) {
+  double sum = 0;
+  double total = 0;
+  std::int64_t largest = 0;
+  each_delay(batches, plan, [&](std::int64_t delay, std::int64_t tokens) {
+    sum += static_cast<double>(delay) * static_cast<double>(tokens);
+    total += static_cast<double>(tokens);
+    largest = std::max(largest, delay);
+  });
+  if (!(total > 0)) return;
+  metrics.token_delay_mean = sum / total;
   metrics.token_delay_max = static_cast<double>(largest);
 }
 
@@ -189,6 +193,17 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan)
   metrics.carried_tokens = carried.value();
   add_delays(batches, plan, metrics);
   return metrics;
+}
+
+std::vector<std::int64_t> tokens_by_delay(std::span<const GlobalBatch> batches, const Plan& plan) {
+  std::vector<std::int64_t> tokens;
+  if (plan.sees_whole_set) return tokens;
+  each_delay(batches, plan, [&](std::int64_t delay, std::int64_t count) {
+    const auto index = static_cast<std::size_t>(delay);
+    if (tokens.size() <= index) tokens.resize(index + 1);
+    tokens[index] += count;
+  });
+  return tokens;
 }
 
 std::optional<double> imbalance_degree(std::span<const double> latencies) {

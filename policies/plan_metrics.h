@@ -44,6 +44,10 @@ struct PlanMetrics {
 // batch would have arrived (a pack window reads ahead) has delay 0. O(n log n).
 PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan);
 
+// Executed tokens by their delay in iterations, [0] those without any; empty where the policy saw all
+// documents first, so that delay makes no sense. `batches` as above.
+std::vector<std::int64_t> tokens_by_delay(std::span<const GlobalBatch> batches, const Plan& plan);
+
 // max * count / sum of the forward latencies of a step's micro-batches; 1 = perfect, null if all are 0.
 std::optional<double> imbalance_degree(std::span<const double> latencies);
 

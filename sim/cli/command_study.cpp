@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "policies/base/utf8.h"
@@ -19,6 +20,7 @@
 #include "sim/study/outputs.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"
+#include "sim/study/study_html.h"
 #include "sim/study/study_report.h"
 #include "sim/study/sweep_table.h"
 
@@ -231,7 +233,7 @@ StudyResult study_of(const Case& c, const StudyOptions& options, const RunStudyO
 }
 
 void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
-              Printer& printer, std::ostream& log) {
+              Printer& printer, SweepPage& page, std::ostream& log) {
   std::optional<StagedFolder> folder;
   if (!options.out.empty()) {
     folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
@@ -256,6 +258,7 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
   if (folder) {
     write_outputs(folder->path().string(), c.study, result);
     folder->commit();
+    if (!c.name.empty()) page.add(c.assignments, directory_name(c.name), c.study, result);
   }
   printer.add(c.name, c.study, result);
 }
@@ -277,11 +280,12 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   }
   run.stop = &stop;
   Printer printer(format, !options.sweep.empty(), out);
+  SweepPage page;
   std::size_t finished = 0;
   try {
     for (const Case& c : cases) {
       const auto ran = [&] {
-        run_case(c, options, run, limit, printer, log);
+        run_case(c, options, run, limit, printer, page, log);
         return 0;
       };
       (void)(c.name.empty() ? ran() : naming(c.name, ran));
@@ -292,6 +296,8 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
     if (cases.size() > 1) log << ": " << finished << " of " << cases.size() << " cases are finished";
     log << '\n';
   }
+  if (!options.out.empty() && !options.sweep.empty() && finished > 0)
+    write_file_atomically((std::filesystem::path(options.out) / "report.html").string(), page.html());
   printer.finish();
   constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
   return finished == cases.size() ? 0 : kInterrupted;

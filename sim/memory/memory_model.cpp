@@ -160,26 +160,38 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   return out;
 }
 
-MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, const LaneLoad& load) const {
+MemoryPeak MemoryModel::peak_of(std::span<const ScheduleOp> ops, const LaneLoad& load, int stage,
+                                bool splits_backward) const {
   MemoryPeak peak;
   double worst = -1;
+  StageMemory memory(*this, load, stage, splits_backward);
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    const OpMemory& held = memory.next(ops[i]);
+    const double first = held.first.total(), last = held.last.total();
+    if (std::max(first, last) <= worst) continue;
+    worst = std::max(first, last);
+    peak.at_end = last > first;
+    peak.parts = peak.at_end ? held.last : held.first;
+    peak.stage = stage;
+    peak.micro_batch = ops[i].micro_batch;
+    peak.op = ops[i].kind;
+    peak.virtual_stage = ops[i].virtual_stage;
+    peak.op_index = static_cast<int>(i);
+  }
+  return peak;
+}
+
+MemoryPeak MemoryModel::stage_peak(const Schedule& schedule, const LaneLoad& load, int stage) const {
+  return peak_of(schedule.ops[at(stage)], load, stage, splits_backward(schedule));
+}
+
+MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, const LaneLoad& load) const {
+  MemoryPeak peak;
   const bool splits = splits_backward(schedule);
   for (int s = 0; s < schedule.stages; ++s) {
-    StageMemory memory(*this, load, s, splits);
-    const auto& ops = schedule.ops[at(s)];
-    for (std::size_t i = 0; i < ops.size(); ++i) {
-      const OpMemory& held = memory.next(ops[i]);
-      const double first = held.first.total(), last = held.last.total();
-      if (std::max(first, last) <= worst) continue;
-      worst = std::max(first, last);
-      peak.at_end = last > first;
-      peak.parts = peak.at_end ? held.last : held.first;
-      peak.stage = s;
-      peak.micro_batch = ops[i].micro_batch;
-      peak.op = ops[i].kind;
-      peak.virtual_stage = ops[i].virtual_stage;
-      peak.op_index = static_cast<int>(i);
-    }
+    const MemoryPeak of_stage = peak_of(schedule.ops[at(s)], load, s, splits);
+    if (of_stage.op_index < 0) continue;
+    if (peak.op_index < 0 || of_stage.parts.total() > peak.parts.total()) peak = of_stage;
   }
   return peak;
 }

@@ -104,6 +104,8 @@ class MemoryModel {
   // Peak of a lane over the op orders of its stages; ties go to the lower stage and the earlier op. An upper
   // bound for all its CP ranks if load.rank_tokens is the most that any of them holds of each micro-batch.
   [[nodiscard]] MemoryPeak lane_peak(const Schedule& schedule, const LaneLoad& load) const;
+  // The same of one stage.
+  [[nodiscard]] MemoryPeak stage_peak(const Schedule& schedule, const LaneLoad& load, int stage) const;
   // What micro-batch `index` of the load adds to a virtual stage.
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
@@ -120,6 +122,8 @@ class MemoryModel {
   [[nodiscard]] Footprint transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                     bool recomputes) const;
   [[nodiscard]] double most_gathered() const;
+  [[nodiscard]] MemoryPeak peak_of(std::span<const ScheduleOp> ops, const LaneLoad& load, int stage,
+                                   bool splits_backward) const;
 
   ModelShape model_;
   Layout layout_;

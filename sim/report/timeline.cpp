@@ -2,21 +2,12 @@
 
 #include <algorithm>
 
+#include "sim/report/timeline_parts.h"
+
 namespace equipoise {
 namespace {
 
-// Kinds of track besides the streams.
-constexpr int kRank = 100, kStage = 101, kLane = 102, kEnd = 103;
-constexpr int kNone = -1;
 constexpr std::size_t kDocumentsNamed = 8;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-bool selects(const std::vector<int>& list, int number) {
-  return list.empty() || std::find(list.begin(), list.end(), number) != list.end();
-}
 
 std::string op_text(const ScheduleOp& op) {
   const std::string text = std::string(letter_of(op.kind)) + std::to_string(op.micro_batch);
@@ -30,7 +21,8 @@ const MicroBatch& micro_batch_of(const Step& step, int lane, int number) {
   return at(number) < micro_batches.size() ? micro_batches[at(number)] : kEmpty;
 }
 
-// "3, 4, 7, ...": ids of the first documents.
+}  // namespace
+
 std::string documents_text(const MicroBatch& micro_batch) {
   std::string text;
   for (std::size_t i = 0; i < std::min(micro_batch.slices.size(), kDocumentsNamed); ++i) {
@@ -39,8 +31,6 @@ std::string documents_text(const MicroBatch& micro_batch) {
   }
   return micro_batch.slices.size() > kDocumentsNamed ? text + ", ..." : text;
 }
-
-}  // namespace
 
 // When each layer of a cell begins on each rank. A repetition of a block is a layer if it has attention (the
 // embedding and the head have none).
@@ -268,20 +258,24 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
             ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
             : l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
     if (duration == 0) continue;
-    const TrackId parent = rank_track(lane, stage, c, t);
-    auto& rows = transfer_rows_[{parent, what.op.kind == OpKind::B ? 1 : 0}];
-    auto row = std::find_if(rows.begin(), rows.end(),
-                            [&](const auto& candidate) { return candidate.second <= offset_ + start; });
-    if (row == rows.end()) {
-      const std::string name =
-          std::string("pp ") + (what.op.kind == OpKind::B ? "gradients in" : "activations in");
-      rows.emplace_back(writer_.add_track(name, parent, 50), 0);
-      row = rows.end() - 1;
-    }
-    writer_.begin(row->first, offset_ + start, writer_.slice_name("transfer of " + op_text(what.op)));
-    end_slice(row->first, start + duration);
-    row->second = offset_ + start + duration;
+    write_transfer(rank_track(lane, stage, c, t), what.op, {start, start + duration});
   }
+}
+
+// On a row of the receiver that is free.
+void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span) {
+  auto& rows = transfer_rows_[{parent, op.kind == OpKind::B ? 1 : 0}];
+  auto row = std::find_if(rows.begin(), rows.end(),
+                          [&](const auto& candidate) { return candidate.second <= offset_ + span.start; });
+  if (row == rows.end()) {
+    const std::string name =
+        std::string("pp ") + (op.kind == OpKind::B ? "gradients in" : "activations in");
+    rows.emplace_back(writer_.add_track(name, parent, 50), 0);
+    row = rows.end() - 1;
+  }
+  writer_.begin(row->first, offset_ + span.start, writer_.slice_name("transfer of " + op_text(op)));
+  end_slice(row->first, span.end);
+  row->second = offset_ + span.end;
 }
 
 void Timeline::write_end(const OpProgram& program, const OpResult& result, int stage) {
@@ -383,42 +377,6 @@ void Timeline::add(const Step& step, const OpProgram& program, const OpOptions& 
   for (int stage = 0; stage < program.stages; ++stage)
     if (selects(selection_.stages, stage)) write_end(program, result, stage);
   offset_ += result.makespan;
-  ++step_number_;
-}
-
-void Timeline::add(const Step& step, const StepTimes& times, const StepLoads& loads) {
-  // By lane and stage, each in time order.
-  std::map<std::pair<int, int>, std::vector<const StageOp*>> rows;
-  for (const StageOp& op : times.ops)
-    if (selects(selection_.lanes, op.lane) && selects(selection_.stages, op.stage))
-      rows[{op.lane, op.stage}].push_back(&op);
-  for (auto& [where, ops] : rows) {
-    const auto [lane, stage] = where;
-    std::stable_sort(ops.begin(), ops.end(),
-                     [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
-    const TrackId row = stage_track(lane, stage);
-    const bool splits =
-        std::any_of(ops.begin(), ops.end(), [](const StageOp* op) { return op->op.kind == OpKind::W; });
-    std::vector<RankCounters*> counters;
-    const int fullest = fullest_rank(step, loads, lane);
-    for (int c = 0; c < step.lanes[at(lane)].context; ++c)
-      if (selection_.ranks.empty() ? c == fullest : selects(selection_.ranks, c))
-        if (RankCounters* own = begin_counters(step, loads, lane, stage, c, splits)) counters.push_back(own);
-    Picoseconds free = 0;
-    for (const StageOp* op : ops) {
-      // CP ranks may drift apart: the first may begin an op before the last has ended the one before.
-      const Picoseconds start = std::max(free, op->start);
-      begin_op(row, start, step, lane, op->op, {}, {});
-      end_slice(row, free = std::max(start, op->end));
-      for (RankCounters* own : counters) own->op(op->op, offset_ + start, offset_ + free);
-    }
-  }
-  const TrackId end = track({kNone, kNone, kNone, kEnd}, "gradients, optimizer", 0, 1 << 20);
-  if (times.makespan > times.pipeline) {
-    writer_.begin(end, offset_ + times.pipeline, writer_.slice_name("end of step"));
-    end_slice(end, times.makespan);
-  }
-  offset_ += times.makespan;
   ++step_number_;
 }
 

@@ -4,9 +4,10 @@
 // schedule (F0, B0, ...) hold their kernels; communication lies on the track of its axis, transfers on the
 // receiver's; arrows join an op of the schedule with the one it feeds. Gradient buckets and the optimizer
 // have a track per stage. Only the ranks selected are run again and written, so memory stays flat. Stage
-// fidelity: a track per lane and stage with the schedule's ops. At either, ranks have counters of what they
-// hold and of their tokens in flight (rank_counters.h): all that are selected; at stage fidelity, where none
-// are named, the fullest CP rank of each stage.
+// fidelity: the schedule's ops on every CP rank, with the transfers that bring their inputs and the arrows
+// between them, but nothing inside an op. At either, ranks have counters of what they hold and of their
+// tokens in flight (rank_counters.h): all that are selected; at stage fidelity, where none are named, the
+// fullest CP rank of each stage.
 #pragma once
 
 #include <array>
@@ -41,6 +42,9 @@ struct StepLoads {
   bool recompute_ahead = false;
 };
 
+// "3, 4, 7, ...": ids of a micro-batch's first documents.
+std::string documents_text(const MicroBatch& micro_batch);
+
 class LayerStarts;
 
 class Timeline {
@@ -67,6 +71,13 @@ class Timeline {
   void write_cell(const Step& step, const OpProgram& program, const OpOptions& options,
                   const OpResult& result, const StepLoads& loads, int lane, int stage, int cell,
                   LayerStarts& layers);
+  struct LaneRows;
+  void write_rank_op(const Step& step, const LaneRows& rows, const StageOp& op, int place, int rank,
+                     Picoseconds& free);
+  void write_stage_ops(const Step& step, const std::vector<const StageOp*>& row);
+  void write_stage_row(const Step& step, const StepLoads& loads, const LaneRows& rows,
+                       const std::vector<const StageOp*>& row);
+  void write_transfer(TrackId parent, const ScheduleOp& op, const TimeSpan& span);
   void write_transfers(const OpProgram& program, const OpResult& result, int lane, int stage, int cell);
   void write_end(const OpProgram& program, const OpResult& result, int stage);
   void begin_op(TrackId track, Picoseconds at, const Step& step, int lane, const ScheduleOp& op,

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/atomic_file.h"
+#include "sim/study/study_html.h"
 #include "sim/study/study_report.h"
 
 namespace equipoise {
@@ -20,6 +21,7 @@ constexpr StudyOutput kOutputs[] = {
     {"gpus.csv", "compute seconds of every GPU, mean over full steps",
      [](const Study&, const StudyResult& result) { return gpus_csv(result); }},
     {"plan.json", "the plan of every policy", plans_json_text},
+    {"report.html", "all of it to look at, in one file", report_html},
 };
 
 }  // namespace

@@ -147,7 +147,7 @@ double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSi
   const bool op = options.steps.fidelity == Fidelity::op;
   const double rows = chosen(selection.lanes, shape.lanes) * chosen(selection.stages, shape.stages);
   const double ranks = chosen(selection.ranks, shape.context);
-  const double tracks = rows * (op ? ranks * (selection.all_tensor_ranks ? shape.tensor : 1) : 1);
+  const double tracks = rows * ranks * (op && selection.all_tensor_ranks ? shape.tensor : 1);
   const double counted = rows * (op ? ranks : selection.ranks.empty() ? 1 : ranks);
   const double cells = shape.micro_batches * passes.cells * shape.virtual_stages;
   double bytes = tracks * cells * kCellText;

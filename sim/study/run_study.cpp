@@ -14,6 +14,7 @@
 #include "sim/study/row_result.h"
 #include "sim/study/row_trial.h"
 #include "sim/study/simulate_plan.h"
+#include "sim/study/study_html.h"
 #include "sim/study/write_details.h"
 
 namespace equipoise {
@@ -33,8 +34,13 @@ std::size_t baseline_of(const Study& study) {
 }
 
 // What stands above the table.
-StudyResult heading(const Study& study, const StudyInputs& inputs) {
+StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   StudyResult result;
+  result.fidelity = options.steps.fidelity;
+  if (!options.details.directory.empty()) {
+    result.sources = sources_of(study, inputs, options);
+    result.lengths = length_bins(inputs.documents);
+  }
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernels_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
@@ -69,8 +75,15 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, PolicyRun ro
   } catch (const UserError& e) {
     return not_run(std::move(ready.row), RowStatus::refused, e.what());
   }
-  write_details(run(), ready.planned.plan, run().rule(simulated.shard));
-  return after(ready.notes, describe_row(run(), std::move(ready.planned), std::move(simulated)));
+  const std::string shard = simulated.shard;
+  WrittenDetails written = write_details(run(), ready.planned.plan, run().rule(shard));
+  PolicyResult result = describe_row(run(), std::move(ready.planned), std::move(simulated));
+  if (!options.details.directory.empty()) {
+    result.details =
+        look_closer(run(), result, run().rule(shard), written.recorded, kOpsOfPage / study.policies.size());
+    result.details.critical_path = std::move(written.critical_path);
+  }
+  return after(ready.notes, std::move(result));
 }
 
 void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
@@ -84,7 +97,7 @@ void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);
-  StudyResult result = heading(study, inputs);
+  StudyResult result = heading(study, inputs, options);
   for (const PolicyRun& entry : study.policies) {
     end_if_stopped(options);
     if (options.progress) options.progress(entry.label);

@@ -11,9 +11,9 @@
 #include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
-#include "sim/study/blame.h"
 #include "sim/study/derive.h"
 #include "sim/study/recompute_choice.h"
+#include "sim/study/verdict.h"
 
 namespace equipoise {
 
@@ -34,37 +34,6 @@ std::string speedup_cell(const Metrics& m) {
 }
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-
-// The slowest GPU beside the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
-std::string spread_text(const Metrics& m) {
-  if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return "";
-  // A stage without layers has no attention to set the slowest against.
-  const auto against = [](const std::optional<double>& fastest, const std::optional<double>& mean) {
-    return (fastest ? cell(fastest, 2) + "x that of the fastest and " : std::string()) + cell(mean, 2) +
-           "x the mean";
-  };
-  return "Its slowest GPU's attention takes " +
-         against(m.gpu_attention_slowest_over_fastest, m.gpu_attention_imbalance) +
-         " (all compute: " + against(m.gpu_compute_slowest_over_fastest, m.gpu_compute_imbalance) + ").\n";
-}
-
-// The policy that needs the most memory; ties go to the first.
-const PolicyResult* fullest_of(const StudyResult& result) {
-  const PolicyResult* most = nullptr;
-  for (const PolicyResult& p : result.policies)
-    if (p.capacity_bytes > 0 && (most == nullptr || p.peak.parts.total() > most->peak.parts.total()))
-      most = &p;
-  return most;
-}
-
-const PolicyResult* winner_of(const StudyResult& result) {
-  const PolicyResult* best = nullptr;
-  for (const PolicyResult& p : result.policies)
-    if (p.status == RowStatus::ok && p.metrics.tokens_per_second_per_gpu &&
-        (best == nullptr || *p.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
-      best = &p;
-  return best;
-}
 
 }  // namespace
 
@@ -130,12 +99,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
   if (const std::string differs = recompute_difference(study, result); !differs.empty())
     out << "Note: " << differs << ".\n";
-  if (const PolicyResult* best = winner_of(result); best != nullptr)
-    out << best->run.label << " is fastest; it is limited by "
-        << blame_text(best->metrics, study.layout.pipeline) << ".\n";
-  if (const PolicyResult* best = winner_of(result); best != nullptr) out << spread_text(best->metrics);
-  if (const PolicyResult* most = fullest_of(result); most != nullptr)
-    out << most->run.label << " holds the most: " << peak_text(*most) << ".\n";
+  out << limits_line(study, result) << spread_line(result) << memory_line(result);
   out << source_line(study, result) << '\n' << published_table(beside_published(result));
   return out.str();
 }

@@ -9,7 +9,10 @@
 #include "sim/engine/stage/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
+#include "sim/study/length_bins.h"
 #include "sim/study/memory_report.h"
+#include "sim/study/provenance.h"
+#include "sim/study/row_details.h"
 #include "sim/study/row_status.h"
 #include "sim/study/study.h"
 
@@ -51,6 +54,7 @@ struct PolicyResult {
   int gpus_per_node = 1;
   Layout layout;  // the study's, with what the policy changes
   Plan plan;      // with keep_plans
+  RowDetails details;  // with options.details
 
   // Whether there are times and what follows from them.
   [[nodiscard]] bool simulated() const { return status == RowStatus::ok || memory_ignored; }
@@ -65,6 +69,9 @@ struct StudyResult {
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
   std::string kernels;
   std::vector<std::string> notes;  // of the framework on the profile's GPU
+  Fidelity fidelity = Fidelity::stage;
+  std::vector<InputSource> sources;
+  std::vector<LengthBin> lengths;
   std::vector<PolicyResult> policies;
   std::size_t baseline = 0;
 };

@@ -109,11 +109,12 @@ std::string file_name(const std::string& label) {
   return name;
 }
 
-void write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
+WrittenDetails write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
   const DetailOptions& details = run.options.details;
   const std::string& label = run.row.label;
   const RunModels& models = run.models;
-  if (details.directory.empty() || details.steps < 1) return;
+  WrittenDetails written;
+  if (details.directory.empty() || details.steps < 1) return written;
   const std::filesystem::path directory = details.directory;
   std::error_code error;
   std::filesystem::create_directories(directory / "timeline", error);
@@ -126,26 +127,31 @@ void write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
   Timeline timeline((directory / "timeline" / (file_name(label) + ".pftrace")).string(), details.selection);
   ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
   for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
-    const StepResult result = runner.run(plan.steps[i], i);
+    StepResult result = runner.run(plan.steps[i], i);
     const StepLoads loads{&models.memory, &result.work.lane_tokens,
                           models.costs.framework().recompute_ahead && !recorded.strict_keep};
     if (runner.op() == nullptr) {
       timeline.add(plan.steps[i], result.times, loads);
+      if (i == 0) written.recorded.push_back(std::move(result));
       continue;
     }
     timeline.add(plan.steps[i], runner.op()->program(), runner.op()->op_options(), runner.op()->result(),
                  loads);
     paths["steps"].push_back(path_json(plan.steps[i], i, *runner.op()));
-    if (!details.chakra || i > 0) continue;
+    if (i > 0) continue;
+    written.recorded.push_back(std::move(result));
+    if (!details.chakra) continue;
     const std::filesystem::path traces = directory / "chakra" / file_name(label);
     std::filesystem::create_directories(traces, error);
     if (error) throw UserError("--out " + directory.string() + ": cannot be created: " + error.message());
     write_chakra(traces.string(), runner.op()->program(), models.grid, models.layout.zero == 0);
   }
   timeline.close();
-  if (runner.op() != nullptr)
-    write_file_atomically((directory / "critical_path" / (file_name(label) + ".json")).string(),
-                          paths.dump(2) + "\n");
+  if (runner.op() == nullptr) return written;
+  written.critical_path = paths.dump(2) + "\n";
+  write_file_atomically((directory / "critical_path" / (file_name(label) + ".json")).string(),
+                        written.critical_path);
+  return written;
 }
 
 }  // namespace equipoise

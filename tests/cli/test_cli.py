@@ -231,7 +231,7 @@ class StudyCommand(Case):
         printed, said = program.communicate(timeout=60)
         self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases are finished\n"))
         self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
-        self.assertEqual([p.name for p in out.iterdir()], ["batch.steps=2"])
+        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html"})
 
     def test_set_and_sweep(self):
         study = self.write("study.json", STUDY)

@@ -129,6 +129,7 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
       clock_[r] = std::max(clock_[r], arrived[r]);
   }
   run.opened = *std::min_element(clock_.begin(), clock_.end());
+  if (run.ops != nullptr) run.opened_on.assign(clock_.begin(), clock_.end());
   account_transfers(run, s, op, second);
   return op;
 }
@@ -166,6 +167,15 @@ std::vector<Picoseconds>* LaneEngine::fills(const Run& run, const ScheduleOp& op
   return op.kind == run.gradient_op && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
 }
 
+// Before the op's result is handed on: an inbox may be filled again then.
+void LaneEngine::record(Run& run, const ScheduleOp& op, int s, Picoseconds end) const {
+  StageOp& recorded = run.ops->emplace_back(StageOp{run.lane, s, op, run.opened, end});
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    const Travel way = travel(run, s, op, r);
+    recorded.ranks.push_back({{run.opened_on[r], clock_[r]}, {way.left, way.arrived}});
+  }
+}
+
 void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   const ScheduleOp* const second = partner(run, s);
   const auto batch_of = [&](const ScheduleOp& o) -> const MicroBatch& {
@@ -179,7 +189,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     const int v = virtual_stage(*issued, s);
     account(issued->kind, v, batch_of(*issued), run.costs[at(issued->micro_batch)], s, run.accounts);
     if (run.ops != nullptr && at(issued->micro_batch) < run.real)
-      run.ops->push_back({run.lane, s, *issued, run.opened, end});
+      record(run, *issued, s, end);
     hand_on(run, *issued, v, free);
     ++next_[at(s)];
     ++run.executed;

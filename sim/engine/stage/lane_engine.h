@@ -56,7 +56,8 @@ class LaneEngine {
                                      // where there is no pipeline
     OpKind gradient_op = OpKind::B;  // the op that ends a layer's gradients
     std::size_t executed = 0;
-    Picoseconds opened = 0;  // when the op at hand began
+    Picoseconds opened = 0;                // when the op at hand began
+    std::vector<Picoseconds> opened_on{};  // the same by rank, where ops are recorded
     LaneResult result{};
   };
   void begin(Run& run, Picoseconds start);
@@ -97,6 +98,7 @@ class LaneEngine {
     Picoseconds left = 0, arrived = 0;
   };
   [[nodiscard]] Travel travel(const Run& run, int stage, const ScheduleOp& op, std::size_t rank) const;
+  void record(Run& run, const ScheduleOp& op, int stage, Picoseconds end) const;
   [[nodiscard]] bool has_input(const Run& run, const ScheduleOp& op, int stage) const;
   void wake(int stage);
   [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;

@@ -39,13 +39,22 @@ struct StepWork {
   bool bucket_broken = false;         // a CP rank holds more than Skrull's bucket
   bool unsynchronized_lanes = false;  // lanes that share groups order their ops differently (lockstep.h)
   RangeUse use;
-  std::vector<LaneTokens> lane_tokens;  // by lane, with record_ops and a memory model
+  // With record_ops and a memory model:
+  std::vector<LaneTokens> lane_tokens;  // by lane
+  std::vector<MemoryPeak> stage_peaks;  // by stage, of the lane that holds the most there
   friend bool operator==(const StepWork&, const StepWork&) = default;
 };
 
 struct TimeSpan {
   Picoseconds start = 0, end = 0;
   friend bool operator==(const TimeSpan&, const TimeSpan&) = default;
+};
+
+// An op on one CP rank: from when it could begin to its end there, and the transfer that brought its input
+// (empty where none travels).
+struct RankOp {
+  TimeSpan op, transfer;
+  friend bool operator==(const RankOp&, const RankOp&) = default;
 };
 
 // One op of one stage, for timelines and tests.
@@ -55,6 +64,7 @@ struct StageOp {
   ScheduleOp op;
   Picoseconds start = 0;  // first CP rank
   Picoseconds end = 0;    // last CP rank
+  std::vector<RankOp> ranks{};  // by CP rank; empty at op fidelity, where each rank has ops of its own
   friend bool operator==(const StageOp&, const StageOp&) = default;
 };
 

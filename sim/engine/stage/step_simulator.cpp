@@ -155,6 +155,8 @@ void StepSimulator::count_tokens(StepResult& result) {
 void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
                                  const Schedule& schedule, StepResult& result) {
   count_tokens(result);
+  const LaneLoad load{micro_batches, rank_tokens_, gathered_tokens_, context,
+                      costs_.framework().recompute_ahead && !options_.strict_keep};
   if (options_.record_ops) {
     if (result.work.lane_tokens.size() <= at(index)) result.work.lane_tokens.resize(at(index) + 1);
     LaneTokens& tokens = result.work.lane_tokens[at(index)];
@@ -163,9 +165,14 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
       tokens.rank_tokens.insert(tokens.rank_tokens.end(), ranks.begin(), ranks.end());
     }
     tokens.gathered = gathered_tokens_;
+    auto& peaks = result.work.stage_peaks;
+    peaks.resize(static_cast<std::size_t>(memory_->stages()));
+    for (int s = 0; s < memory_->stages(); ++s) {
+      MemoryPeak peak = memory_->stage_peak(schedule, load, s);
+      peak.lane = index;
+      if (peak.parts.total() > peaks[at(s)].parts.total()) peaks[at(s)] = peak;
+    }
   }
-  const LaneLoad load{micro_batches, rank_tokens_, gathered_tokens_, context,
-                      costs_.framework().recompute_ahead && !options_.strict_keep};
   MemoryPeak peak = memory_->lane_peak(schedule, load);
   if (peak.parts.total() <= result.work.peak.parts.total()) return;
   peak.lane = index;

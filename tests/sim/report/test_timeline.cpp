@@ -164,3 +164,50 @@ TEST_CASE("a stage timeline has a track per lane and stage with the schedule's o
   CHECK(content.slices.at("gradients, optimizer")[0].end == 10);
   CHECK(timeline.slices() == 5);
 }
+
+TEST_CASE(
+    "a stage timeline has every CP rank, what it waits for on its way, and arrows from sender to receiver") {
+  // Two stages, two CP ranks. F0 ends on stage 0 at 2 ns on rank 0 and at 3 ns on rank 1; the transfer takes
+  // 1 ns.
+  StepTimes times;
+  times.ops = {
+      {0, 0, {OpKind::F, 0, 0}, 0, 3000, {{{0, 2000}, {}}, {{0, 3000}, {}}}},
+      {0, 1, {OpKind::F, 0, 0}, 3000, 6000, {{{3000, 5000}, {2000, 3000}}, {{4000, 6000}, {3000, 4000}}}},
+      {0, 1, {OpKind::B, 0, 0}, 5000, 9000, {{{5000, 8000}, {}}, {{6000, 9000}, {}}}},
+      {0,
+       0,
+       {OpKind::B, 0, 0},
+       9000,
+       12000,
+       {{{9000, 11000}, {8000, 9000}}, {{10000, 12000}, {9000, 10000}}}}};
+  times.pipeline = times.makespan = 12000;
+  Step step;
+  step.lanes.emplace_back().micro_batches.push_back({{{0, 0, 5}}, {}, {}, 0, 0, 0});
+  step.lanes.front().context = 2;
+  const fs::path path = scratch("ranks.pftrace");
+  Timeline timeline(path.string());
+  timeline.add(step, times);
+  timeline.close();
+  const Content content = content_of(path);
+  const auto& sender = content.slices.at("lane 0/stage 0/cp 1/compute");
+  REQUIRE(sender.size() == 2);
+  CHECK(sender[0].name == "F0");
+  CHECK(sender[0].end == 3);
+  CHECK(sender[1].begin == 10);
+  const auto& transfer = content.slices.at("lane 0/stage 1/cp 1/pp activations in");
+  REQUIRE(transfer.size() == 1);
+  CHECK(transfer[0].begin == 3);
+  CHECK(transfer[0].end == 4);
+  CHECK(content.slices.at("lane 0/stage 0/cp 0/pp gradients in")[0].begin == 8);
+  CHECK(content.slices.count("lane 0/stage 1/cp 0/pp gradients in") == 0);
+  CHECK(content.arriving.size() == 4);  // F and B, on two ranks each
+  for (const std::uint64_t flow : content.arriving) CHECK(content.leaving.count(flow) == 1);
+  CHECK(timeline.slices() == 8 + 4);
+  const fs::path one = scratch("one_rank.pftrace");
+  TimelineSelection selection;
+  selection.ranks = {1};
+  Timeline selected(one.string(), selection);
+  selected.add(step, times);
+  selected.close();
+  CHECK(selected.slices() == 4 + 2);
+}

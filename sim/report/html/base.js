@@ -1,0 +1,150 @@
+// What every part of the page uses: the data, elements, colours, the tooltip, charts that follow their width.
+const data = JSON.parse(document.getElementById("data").textContent);
+const report = document.getElementById("report");
+const hasCharts = typeof d3 !== "undefined";
+
+// An element; children are nodes or text, so that no name is ever read as HTML.
+function el(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
+    else node.setAttribute(key, value === true ? "" : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const whole = (value) => value.toFixed(0);
+const grouped = (value) => Math.round(value).toLocaleString("en-US");
+const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
+const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const fixedOr = (value, digits, suffix = "") => (isNumber(value) ? value.toFixed(digits) + suffix : "–");
+
+function seconds(value) {
+  if (!isNumber(value)) return "–";
+  if (value >= 1) return value.toFixed(2) + " s";
+  return value >= 1e-3 ? (value * 1e3).toFixed(1) + " ms" : (value * 1e6).toFixed(0) + " µs";
+}
+
+function tokens(value) {
+  if (value >= 2 ** 20 && value % 2 ** 20 === 0) return value / 2 ** 20 + "M";
+  return value >= 1024 && value % 1024 === 0 ? value / 1024 + "K" : String(value);
+}
+
+// The same colour for a policy in every chart; the baseline is grey.
+function colourer(labels, baseline) {
+  const others = labels.filter((label) => label !== baseline);
+  return (label) => (label === baseline ? "var(--base)" : `var(--p${Math.max(0, others.indexOf(label)) % 8})`);
+}
+
+// Where a script needs the colour itself (canvas).
+function cssColour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function section(id, title, ...lead) {
+  const node = el("section", { id }, el("h2", {}, title));
+  for (const text of lead) if (text) node.append(el("p", {}, text));
+  report.append(node);
+  return node;
+}
+
+function legend(items) {
+  return el("ul", { class: "legend" }, ...items.map(([name, colour]) =>
+    el("li", {}, el("i", { style: `background:${colour}`, "aria-hidden": "true" }), name)));
+}
+
+function select(label, options, chosen, act) {
+  const input = el("select", { onchange: () => act(input.value) },
+    ...options.map(([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text)));
+  return el("label", {}, label, input);
+}
+
+const tip = document.getElementById("tip");
+
+// Lines of text beside a place of the window; the first is bold.
+function showTip(lines, x, y) {
+  tip.replaceChildren(el("b", {}, lines[0]), ...lines.slice(1).filter(Boolean).map((line) => el("span", {}, line)));
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  const left = Math.min(Math.max(4, x + 14), innerWidth - box.width - 4);
+  const top = y + 18 + box.height < innerHeight ? y + 18 : Math.max(4, y - box.height - 10);
+  tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
+}
+
+function hideTip() {
+  tip.hidden = true;
+}
+
+// Shows the lines that `lines(datum)` gives while the pointer is over a mark. D3 6 and later give a listener the
+// event first, D3 5 keeps it aside.
+function tooltips(marks, lines) {
+  marks.on("mousemove", (first, second) => {
+    const [event, datum] = first instanceof Event ? [first, second] : [d3.event, first];
+    showTip(lines(datum), event.clientX, event.clientY);
+  }).on("mouseleave", hideTip);
+}
+
+const drawn = [];
+
+// A chart in `parent` that is drawn anew when its width or the theme changes: draw(host, width) fills an empty
+// element. `title` is what a screen reader says.
+function chart(parent, title, draw) {
+  if (!hasCharts) return null;
+  const host = el("div", { class: "chart", role: "img", "aria-label": title });
+  parent.append(host);
+  let width = 0;
+  const again = () => {
+    width = host.clientWidth;
+    if (width < 1) return;
+    host.replaceChildren();
+    draw(host, width);
+  };
+  new ResizeObserver(() => {
+    if (host.clientWidth !== width) requestAnimationFrame(again);
+  }).observe(host);
+  drawn.push(again);
+  again();
+  return again;
+}
+
+function svgIn(host, width, height) {
+  return d3.select(host).append("svg").attr("width", width).attr("height", height).attr("viewBox", `0 0 ${width} ${height}`)
+    .attr("aria-hidden", "true");
+}
+
+// Cuts a text to a width in pixels.
+function fitText(selection, width) {
+  selection.each(function () {
+    const full = this.textContent;
+    let text = full;
+    while (text.length > 1 && this.getComputedTextLength() > width) {
+      text = text.slice(0, -1);
+      this.textContent = text + "…";
+    }
+    if (text !== full) d3.select(this).append("title").text(full);
+  });
+}
+
+// Light or dark: the system's unless the reader says otherwise.
+function setUpTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const button = document.getElementById("theme");
+  let own = null;
+  const show = () => {
+    const theme = own || (dark.matches ? "dark" : "light");
+    document.documentElement.dataset.theme = theme;
+    button.textContent = theme === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", theme === "dark" ? "Use light colours" : "Use dark colours");
+    for (const again of drawn) again();
+  };
+  dark.addEventListener("change", show);
+  button.addEventListener("click", () => {
+    own = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+    show();
+  });
+  button.hidden = false;
+  show();
+}

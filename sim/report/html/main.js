@@ -1,0 +1,30 @@
+// The parts of each kind of page, from the verdict down.
+let colourOf = () => "var(--base)";
+const rowOf = (label) => data.rows.find((row) => row.label === label);
+
+function contents() {
+  const links = [...report.querySelectorAll("section[id]")].filter((s) => s.querySelector("h2"))
+    .map((s) => el("a", { href: "#" + s.id }, s.querySelector("h2").textContent));
+  document.getElementById("verdict").append(el("nav", { "aria-label": "Contents" }, ...links));
+}
+
+function studyPage() {
+  const study = data.summary;
+  colourOf = colourer(study.policies.map((policy) => policy.label), study.baseline);
+  throughputSection(study);
+  lossesSection(study);
+  imbalanceSection();
+  timelineSection(study);
+  lengthsSection();
+  memorySection(study);
+  pathSection();
+  gpusSection(study);
+  delaySection(study);
+  publishedSection();
+  provenanceSection(study);
+  contents();
+}
+
+setUpTheme();
+({ study: studyPage, sweep: sweepPage })[data.kind]();
+document.documentElement.dataset.ready = "true";

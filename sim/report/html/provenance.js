@@ -1,0 +1,32 @@
+// Where every figure comes from, and what papers printed beside ours.
+
+function publishedSection() {
+  if (!data.published || !data.published.length) return;
+  const parent = section("published", "Beside published figures", "Shown beside what is simulated here, and never used by it.");
+  const text = (value) => (isNumber(value) ? String(+value.toPrecision(4)) : value === null ? "–" : value);
+  const difference = (row) => (isNumber(row.simulated) && isNumber(row.published) && row.published !== 0
+    ? ((row.simulated / row.published - 1) * 100).toFixed(1) + " %" : "");
+  parent.append(table([["policy", true], ["figure", true], ["simulated", false], ["published", false], ["difference", false], ["source", true]],
+    data.published.map((row) => [row.label, row.metric.replaceAll("_", " ") + (row.against ? ` over ${row.against}` : ""), text(row.simulated), text(row.published), difference(row), row.source])));
+}
+
+// Long lists of sources are folded away behind their first words.
+function folded(text) {
+  if (text.length <= 160) return text;
+  return el("details", {}, el("summary", {}, text.slice(0, text.lastIndexOf(" ", 110)) + " …"), text);
+}
+
+function provenanceSection(study) {
+  const parent = section("provenance", "Where the figures come from");
+  const kind = (name) => (name ? el("span", { class: "kind" }, name) : "");
+  if (data.sources && data.sources.length)
+    parent.append(table([["input", true], ["here", true], ["kind", true], ["source", true]],
+      data.sources.map((source) => [source.what, source.value, kind(source.kind), folded(source.from)])));
+  const beyond = study.policies.filter((p) => p.provenance && (p.provenance.beyond_samples > 0 || p.provenance.on_derived_tables > 0));
+  if (beyond.length)
+    parent.append(el("p", { class: "note" }, "Predictions beyond the profile’s samples, or on tables derived from another machine’s, of all: " +
+      beyond.map((p) => `${p.label} ${grouped(p.provenance.beyond_samples)} and ${grouped(p.provenance.on_derived_tables)} of ${grouped(p.provenance.predictions)}`).join("; ") + "."));
+  const notes = [...(study.study.notes || []), ...study.policies.flatMap((p) => p.notes || [])];
+  if (notes.length) parent.append(el("h3", {}, "Notes"), el("ul", {}, ...notes.map((note) => el("li", {}, note))));
+  if (data.version) parent.append(el("p", { class: "note" }, `equipoise ${data.version}`));
+}

@@ -1,0 +1,102 @@
+#include "sim/report/html_page.h"
+
+#include <algorithm>
+#include <cassert>
+#include <nlohmann/json.hpp>
+
+#include "sim/report/html_assets.h"
+
+namespace equipoise {
+namespace {
+
+std::string_view asset(std::string_view name) {
+  for (const HtmlAsset& file : html_assets())
+    if (file.name == name) return {reinterpret_cast<const char*>(file.bytes), file.size};
+  assert(false);
+  return {};
+}
+
+// In a script element "<" begins an end tag or a comment; in JSON it may always be written as its number.
+std::string data_block(const nlohmann::json& data) {
+  const std::string text = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out;
+  out.reserve(text.size() + text.size() / 64);
+  for (const char c : text) {
+    if (c == '<')
+      out += "\\u003c";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string scripts() {
+  std::string text;
+  for (const HtmlAsset& file : html_assets())
+    if (file.name.ends_with("_js") && file.name != "d3_js") text += std::string(asset(file.name)) + '\n';
+  return text;
+}
+
+}  // namespace
+
+std::string escaped(std::string_view text) {
+  // json's writer knows how to replace what is no UTF-8.
+  const std::string valid =
+      nlohmann::json::parse(
+          nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+          .get<std::string>();
+  std::string out;
+  for (const char c : valid) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+bool has_charts() {
+  return !asset("d3_js").empty();
+}
+
+// Fills the template's {{places}} in one pass, so that nothing that is filled in is taken for a place.
+std::string html_page(const HtmlPage& page, const nlohmann::json& data) {
+  const auto place = [&](std::string_view name) -> std::string {
+    if (name == "title") return escaped(page.title);
+    if (name == "content") return page.content;
+    if (name == "data") return data_block(data);
+    if (name == "style") return std::string(asset("page_css"));
+    if (name == "library_licence") return has_charts() ? std::string(asset("d3_licence")) : std::string();
+    if (name == "library") return std::string(asset("d3_js"));
+    assert(name == "scripts");
+    return scripts();
+  };
+  const std::string_view page_html = asset("page_html");
+  std::string out;
+  std::size_t at = 0;
+  while (true) {
+    const std::size_t begin = page_html.find("{{", at);
+    out += page_html.substr(at, begin - at);
+    if (begin == std::string_view::npos) return out;
+    const std::size_t end = page_html.find("}}", begin);
+    out += place(page_html.substr(begin + 2, end - begin - 2));
+    at = end + 2;
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,28 @@
+// One self-contained HTML file: the template of html/, its style, scripts and chart library, and the data
+// that the scripts draw. It asks nothing of any network.
+//
+// The text of the page (verdict, main table) stands in the file itself, so that it is there without scripts
+// too; charts and all other tables are drawn from the data by html/*.js. Names come from users: `escaped` is
+// for text, and the data block cannot end its script element, whatever a name holds.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace equipoise {
+
+struct HtmlPage {
+  std::string title;    // plain text
+  std::string content;  // HTML of the head of the page, names in it escaped
+};
+
+std::string html_page(const HtmlPage& page, const nlohmann::json& data);
+
+// Text as it stands between tags or in a quoted attribute; invalid UTF-8 is replaced.
+std::string escaped(std::string_view text);
+
+// Whether the program was built with the chart library; without it the page shows its tables.
+bool has_charts();
+
+}  // namespace equipoise

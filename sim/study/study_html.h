@@ -1,0 +1,36 @@
+// report.html: a study's result as a page for a browser, and a sweep's as one of its cases.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// Ops that timelines of one page may hold, all rows together.
+inline constexpr std::size_t kOpsOfPage = 40000;
+
+// What the page draws (equipoise.report/1): summary.json as it is, and per row its steps, a few of them op by
+// op, memory by stage, load by GPU, token delay. Lists that grow with the study are thinned to a bound, and
+// say so.
+nlohmann::json report_json(const Study& study, const StudyResult& result);
+
+std::string report_html(const Study& study, const StudyResult& result);
+
+// A page over the cases of a sweep. Keeps figures only, so a sweep holds no results of cases that are
+// finished.
+class SweepPage {
+ public:
+  // `folder`: where the case's own page lies, beside this one.
+  void add(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
+           const StudyResult& result);
+  [[nodiscard]] std::string html() const;
+
+ private:
+  std::string title_;
+  std::string cases_;  // JSON, comma-separated
+};
+
+}  // namespace equipoise

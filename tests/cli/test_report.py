@@ -1,0 +1,243 @@
+"""report.html as a user meets it: one file that asks nothing of a network, escaped names, the figures of summary.json,
+and a real browser that has nothing to complain of.
+
+EQUIPOISE names the program; ctest sets it. EQUIPOISE_SCREENSHOTS: a folder for pictures of the pages, to look at.
+"""
+
+import html.parser
+import json
+import os
+import pathlib
+import re
+import unittest
+
+from browser import Browser, Page, find_browser
+from test_cli import STUDY, Case
+
+HOSTILE = '</script><img src=x onerror="document.title=1"><!--<script>&amp;\'"'
+LIMIT_BYTES = 3_000_000
+SIZES = {"phone": 360, "desktop": 1280}
+
+
+class Outline(html.parser.HTMLParser):
+    """Tags of a page, its text outside scripts and styles, and the data that it draws."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.text, self.blocks, self.inside = [], "", {}, None
+        self.feed(text)
+        self.data = json.loads(self.blocks["data"])
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self.inside = dict(attributes).get("id", tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("script", "style"):
+            self.inside = None
+
+    def handle_data(self, text):
+        if self.inside:
+            self.blocks[self.inside] = self.blocks.get(self.inside, "") + text
+        else:
+            self.text += text
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.tags)
+
+
+class Report(Case):
+    def page(self, study, *arguments):
+        out = self.folder / "out"
+        self.ok("study", self.write("study.json", study), "--out", out, "--quiet", *arguments)
+        return out / "report.html"
+
+    def check_file(self, file):
+        text = file.read_text()
+        self.assertLess(len(text.encode()), LIMIT_BYTES)
+        self.assertIsNone(re.search(r"""\b(src|href)\s*=\s*["']?\s*(http|//)""", text, re.IGNORECASE))
+        outline = Outline(text)
+        for _, attributes in outline.tags:
+            self.assertFalse({"src", "srcset", "action"} & attributes.keys())
+        return outline
+
+    def test_it_has_the_figures_of_summary_json(self):
+        file = self.page(STUDY)
+        outline = self.check_file(file)
+        summary = json.loads((file.parent / "summary.json").read_text())
+        for policy in summary["policies"]:
+            policy.pop("gpu_compute_seconds", None)
+            self.assertRegex(outline.text, r"\b%.0f\b" % policy["metrics"]["tokens_per_second_per_gpu"])
+            self.assertIn(policy["label"], outline.text)
+        self.assertEqual(outline.data["summary"], summary)
+        best = max(summary["policies"], key=lambda p: p["metrics"]["tokens_per_second_per_gpu"])
+        self.assertEqual(outline.data["winner"], best["label"])
+        self.assertRegex(outline.text, re.escape(best["label"]) + "(, the baseline,)? trains fastest")
+        table = self.ok("study", self.folder / "study.json", "--quiet")
+        for part in re.search(r"is fastest; it is limited by (.*)\.", table).group(1).split(", "):
+            self.assertIn(part, outline.text)
+
+    def test_what_it_draws_adds_up(self):
+        file = self.page(STUDY)
+        data = self.check_file(file).data
+        lines = (file.parent / "steps.csv").read_text().splitlines()[1:]
+        for row, policy in zip(data["rows"], data["summary"]["policies"]):
+            own = [line.split(",") for line in lines if line.startswith(policy["label"] + ",")]
+            self.assertEqual(row["steps"]["of"], len(own))
+            for drawn, line in zip(row["steps"]["rows"], own):
+                self.assertAlmostEqual(drawn[2], float(line[4]), delta=1e-6)
+                self.assertEqual(drawn[3], int(line[3]))
+            full = [step for step in row["steps"]["rows"] if not step[1]]
+            mean = sum(step[4] for step in full) / len(full)
+            self.assertAlmostEqual(mean, policy["metrics"]["imbalance_degree"], delta=1e-3)
+            memory = [sum(stage["parts"].values()) for stage in row["memory"]["stages"]]
+            self.assertEqual(len(memory), STUDY["parallel"]["pipeline"])
+            self.assertAlmostEqual(max(memory), policy["memory"]["peak_bytes"], delta=16)
+            delays = row["tokens_by_delay"]
+            self.assertEqual(sum(delays), policy["metrics"]["total_tokens"])
+            waited = sum(n * steps for steps, n in enumerate(delays)) / sum(delays)
+            self.assertAlmostEqual(waited, policy["metrics"]["token_delay_mean"], places=9)
+            for step in row["drawn"]:
+                ends = []
+                for lane in step["lanes"]:
+                    ops = [lane["ops"][i : i + 6] for i in range(0, len(lane["ops"]), 6)]
+                    forwards = [op for op in ops if op[1] == 0]
+                    self.assertEqual(len(forwards), len(lane["micro_batches"]) * STUDY["parallel"]["pipeline"])
+                    ends.append(max(op[4] + op[5] for op in ops))
+                self.assertAlmostEqual(max(ends), step["pipeline"], delta=2)
+                self.assertAlmostEqual(step["end"] / 1e6, float(own[step["step"]][4]), delta=1e-5)
+            relative = row["gpus"]["mean"]["relative"]
+            self.assertEqual(len(relative), 4)  # 2 stages x 2 CP ranks, 2 TP ranks do the same
+            self.assertAlmostEqual(sum(relative) / len(relative), 1000, delta=1)
+        tokens = sum(one["tokens"] for one in data["lengths"])
+        self.assertEqual(tokens, data["summary"]["study"]["tokens"])
+
+    def test_names_cannot_leave_their_place(self):
+        plain = self.check_file(self.page(STUDY))
+        study = dict(STUDY, name=HOSTILE, policies=[{"name": "plain-4d", "label": HOSTILE}, "wlb"], baseline=HOSTILE)
+        hostile = self.check_file(self.page(study))
+        self.assertEqual(hostile.data["summary"]["study"]["name"], HOSTILE)
+        self.assertEqual(hostile.data["summary"]["policies"][0]["label"], HOSTILE)
+        self.assertIn(HOSTILE, hostile.text)
+        for tag in ("script", "img", "table", "style"):
+            self.assertEqual(hostile.count(tag), plain.count(tag), tag)
+
+    def test_rows_that_do_not_run_say_why(self):
+        file = self.page(dict(STUDY, cluster={"memory_GB": 4}))
+        outline = self.check_file(file)
+        for policy in outline.data["summary"]["policies"]:
+            self.assertEqual(policy["status"], "oom")
+            self.assertIn(policy["reason"], outline.text)
+        self.assertIsNone(outline.data["winner"])
+        self.assertIn("No policy of this study runs", outline.text)
+
+    def test_a_sweep_has_a_page_over_its_cases(self):
+        file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2")
+        data = self.check_file(file).data
+        self.assertEqual(len(data["cases"]), 4)
+        for case in data["cases"]:
+            own = file.parent / case["folder"]
+            summary = json.loads((own / "summary.json").read_text())
+            self.check_file(own / "report.html")
+            for row, policy in zip(case["rows"], summary["policies"]):
+                for key in ("tokens_per_second_per_gpu", "speedup", "speedup_low", "peak_memory_bytes"):
+                    self.assertEqual(row[key], policy["metrics"][key])
+
+
+@unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")
+class InABrowser(Report):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, file, size="desktop", dark=False):
+        page = Page(self.browser, file, width=SIZES[size], dark=dark)
+        self.addCleanup(page.close)
+        self.assertEqual(page.complaints(), [])
+        self.assertEqual(page.requests(), [])
+        self.assertEqual(page.evaluate("document.documentElement.dataset.ready"), "true")
+        return page
+
+    def photograph(self, page, name):
+        if folder := os.environ.get("EQUIPOISE_SCREENSHOTS"):
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            page.screenshot(pathlib.Path(folder) / f"{name}.png")
+
+    def look(self, file, name):
+        """Both sizes and both colour schemes: nothing to complain of, nothing wider than the window."""
+        for size, width in SIZES.items():
+            for dark in (False, True):
+                page = self.open(file, size, dark)
+                self.assertEqual(page.evaluate("document.documentElement.dataset.theme"), "dark" if dark else "light")
+                self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), width)
+                small = page.evaluate("Math.min(...[...document.querySelectorAll('svg text')].map(t => parseFloat(getComputedStyle(t).fontSize)))")
+                self.assertGreaterEqual(small, 11)
+                self.photograph(page, f"{name}-{size}-{'dark' if dark else 'light'}")
+        self.assertEqual(page.complaints(), [])
+        return self.open(file)
+
+    def test_study(self):
+        file = self.page(STUDY)
+        page = self.look(file, "study")
+        summary = json.loads((file.parent / "summary.json").read_text())
+        values = page.evaluate("[...document.querySelectorAll('#throughput svg .value')].map(t => t.textContent)")
+        rates = sorted((p["metrics"]["tokens_per_second_per_gpu"] for p in summary["policies"]), reverse=True)
+        self.assertEqual([value.split()[0] for value in values], ["%.0f" % rate for rate in rates])
+        sections = page.evaluate("[...document.querySelectorAll('section')].map(s => s.id)")
+        self.assertEqual(sections, ["verdict", "throughput", "losses", "imbalance", "timeline", "lengths", "memory", "path", "gpus",
+                                    "delay", "provenance"])
+        self.assertIn("--fidelity op", page.evaluate("document.getElementById('path').textContent"))
+        for chart in page.evaluate("[...document.querySelectorAll('.chart[role=img]')].map(c => [c.getAttribute('aria-label'), c.querySelectorAll('svg, canvas').length])"):
+            self.assertTrue(chart[0])
+            self.assertEqual(chart[1], 1, chart)
+
+    def test_controls(self):
+        file = self.page(STUDY)
+        page = self.open(file)
+        background = "getComputedStyle(document.body).backgroundColor"
+        light = page.evaluate(background)
+        page.evaluate("document.getElementById('theme').click()")
+        self.assertNotEqual(page.evaluate(background), light)
+        self.assertEqual(page.evaluate("document.getElementById('theme').textContent"), "Light")
+        marks = "document.querySelectorAll('#timeline svg')[1].outerHTML"
+        before = page.evaluate(marks)
+        page.evaluate("{const s = document.querySelectorAll('#timeline .controls')[1].querySelectorAll('select')[1];"
+                      "s.selectedIndex = 1; s.dispatchEvent(new Event('change'))}")
+        page.settle()
+        self.assertNotEqual(page.evaluate(marks), before)
+        page.evaluate("{const s = document.querySelectorAll('#timeline .scroll')[0]; s.focus();"
+                      "s.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight', bubbles: true}))}")
+        tip = page.evaluate("document.getElementById('tip').innerText")
+        self.assertRegex(tip, r"(?s)F0.*tokens in .*documents")
+        self.assertEqual(page.complaints(), [])
+
+    def test_op_fidelity(self):
+        file = self.page(STUDY, "--fidelity", "op")
+        page = self.look(file, "op")
+        path = json.loads((file.parent / "critical_path" / "wlb.json").read_text())
+        shown = page.evaluate("document.getElementById('path').textContent")
+        self.assertIn("%.4f" % path["steps"][0]["step_seconds"], shown)
+
+    def test_hostile_names(self):
+        study = dict(STUDY, name=HOSTILE, policies=[{"name": "plain-4d", "label": HOSTILE}, "wlb"], baseline=HOSTILE)
+        page = self.open(self.page(study))
+        self.assertEqual(page.evaluate("document.images.length"), 0)
+        self.assertEqual(page.evaluate("document.title"), HOSTILE)
+        self.assertTrue(page.evaluate("document.querySelector('#losses svg').textContent.includes('</script><img')"))
+
+    def test_rows_that_do_not_run(self):
+        self.look(self.page(dict(STUDY, cluster={"memory_GB": 4})), "oom")
+
+    def test_sweep(self):
+        file = self.page(STUDY, "--sweep", "batch.context_window=8K,16K", "--sweep", "parallel.context=1,2")
+        page = self.look(file, "sweep")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#sweep svg path[d]').length") >= 2, True)
+        links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
+        for link in links:
+            self.assertTrue(pathlib.Path(link).exists(), link)
+
+
+if __name__ == "__main__":
+    unittest.main()
