@@ -1,5 +1,7 @@
 #include "profiler/profile/shipped_files.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -19,6 +21,13 @@ fs::path installed(const char* share) {
   return program.empty() ? fs::path() : program.parent_path().parent_path() / "share/equipoise" / share;
 }
 
+// The folder of the program, or of the shared library, that holds this code; empty where nobody knows.
+fs::path own_folder() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
+  return fs::path(info.dli_fname).parent_path();
+}
+
 }  // namespace
 
 fs::path shipped_path(const char* share, const char* source_tree) {
@@ -31,6 +40,7 @@ std::vector<fs::path> ShippedFiles::directories() const {
   std::vector<fs::path> found;
   if (const char* own = std::getenv(variable)) found.emplace_back(own);
   if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
+  found.push_back(own_folder() / "share" / share);  // a Python package has it beside its library
   found.emplace_back(source_tree);
   return found;
 }

@@ -5,12 +5,10 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <variant>
 #include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/policy_keys.h"
 #include "sim/cli/command_list.h"
 #include "sim/cli/command_pack.h"
 #include "sim/cli/command_study.h"
@@ -18,7 +16,7 @@
 #include "sim/cli/interrupt.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/outputs.h"
-#include "traces/json_text.h"
+#include "sim/study/pack_keys.h"
 
 namespace equipoise {
 
@@ -87,85 +85,12 @@ void add_list(CLI::App& app) {
   command->callback([what, format] { run_list_command(*what, parse_format(*format), std::cout); });
 }
 
-namespace {
-
-// An option of `pack` that is a key of a study: what is typed is passed on, and checked where studies are.
-struct KeyOption {
-  std::string flag;
-  std::string key;
-  ParameterKind kind = ParameterKind::integer;
-  bool value = true;   // of a flag that is given
-  bool batch = false;  // of the study's `batch`, else of the policy's entry
-  std::string help;
-};
-
-std::vector<KeyOption> batch_options() {
-  constexpr auto kSize = ParameterKind::integer;
-  return {
-      {"--context-window", "context_window", kSize, true, true, "Tokens of a window (128K)"},
-      {"--sequences-per-step", "sequences_per_step", kSize, true, true, "Global batch in windows (4)"},
-      {"--documents-per-step", "documents_per_step", kSize, true, true, "Global batch in whole documents"},
-      {"--steps", "steps", kSize, true, true, "Global batches; the whole trace by default"},
-      {"--loader", "loader", ParameterKind::choice, true, true,
-       "carry or drop the rest of a document cut at a window border"},
-      {"--micro-batch-size", "micro_batch_size", kSize, true, true, "Sequences of a micro-batch (1)"}};
-}
-
-// --max-tokens for max_tokens; --no-rollback for a flag that is on by default.
-KeyOption option_of(const PackParameter& row) {
-  KeyOption option;
-  option.key = row.key;
-  option.kind = row.kind;
-  option.help = help_of_key(row.key, row.help);
-  if (row.kind == ParameterKind::flag) option.value = !std::get<bool>(row.get({}));
-  if (const std::size_t no = option.help.find("false "); !option.value && no != std::string::npos)
-    option.help.erase(no, std::string_view("false ").size());  // what --no-KEY does
-  if (row.kind == ParameterKind::choice) option.help += " (" + joined(row.choices) + ")";
-  option.flag = row.flag;
-  if (!option.flag.empty()) return option;
-  option.flag = (option.value ? "--" : "--no-") + option.key;
-  std::replace(option.flag.begin(), option.flag.end(), '_', '-');
-  return option;
-}
-
-// Those of `batch`, then every key of a packing policy; --seed is of the trace, too (add_pack).
-const std::vector<KeyOption>& key_options() {
-  static const std::vector<KeyOption> kAll = [] {
-    std::vector<KeyOption> all = batch_options();
-    for (const PackParameter& row : pack_parameters())
-      if (row.key != "seed") all.push_back(option_of(row));
-    return all;
-  }();
-  return kAll;
-}
-
-nlohmann::json list_of(const std::string& text) {
-  nlohmann::json list = nlohmann::json::array();
-  std::string item;
-  for (std::size_t at = 0; at <= text.size(); ++at) {
-    if (at == text.size() || text[at] == ',') {
-      list.push_back(item);
-      item.clear();
-    } else {
-      item += text[at];
-    }
-  }
-  return list;
-}
-
-nlohmann::json typed_value(const KeyOption& option, const std::string& text) {
-  if (option.kind == ParameterKind::number) return json_or_word(text, option.flag);
-  return option.kind == ParameterKind::integers ? list_of(text) : nlohmann::json(text);
-}
-
-}  // namespace
-
 void add_pack(CLI::App& app) {
   struct Arguments {
     PackCommandOptions options;
     std::string policy, compare, format = "table";
-    std::vector<std::string> values = std::vector<std::string>(key_options().size());
-    std::vector<char> flags = std::vector<char>(key_options().size());
+    std::vector<std::string> values = std::vector<std::string>(pack_keys().size());
+    std::vector<char> flags = std::vector<char>(pack_keys().size());
   };
   CLI::App* command = app.add_subcommand("pack", "Only the plan of a policy, with its metrics");
   command->footer("Example: equipoise pack wlb-128k --policy wlb --queues 2 --steps 20 --format json");
@@ -189,8 +114,8 @@ void add_pack(CLI::App& app) {
   command->add_option("--column", options.column, "CSV column or JSONL field of the trace");
   add_memory_option(*command, options.max_memory_GB);
   command->add_option("--format", a->format, "table, json or csv")->capture_default_str();
-  for (std::size_t i = 0; i < key_options().size(); ++i) {
-    const KeyOption& option = key_options()[i];
+  for (std::size_t i = 0; i < pack_keys().size(); ++i) {
+    const PackKey& option = pack_keys()[i];
     if (option.kind == ParameterKind::flag)
       command->add_flag_callback(
           option.flag, [a, i] { a->flags[i] = 1; }, option.help);
@@ -203,9 +128,9 @@ void add_pack(CLI::App& app) {
     if (a->policy.empty() == a->compare.empty())
       throw UserError("pack: expected --policy NAME or --compare A,B,C");
     run.compare = !a->compare.empty();
-    for (const auto& name : list_of(run.compare ? a->compare : a->policy)) run.policies.push_back(name);
-    for (std::size_t i = 0; i < key_options().size(); ++i) {
-      const KeyOption& option = key_options()[i];
+    for (const auto& name : list_of_words(run.compare ? a->compare : a->policy)) run.policies.push_back(name);
+    for (std::size_t i = 0; i < pack_keys().size(); ++i) {
+      const PackKey& option = pack_keys()[i];
       nlohmann::json& object = option.batch ? run.batch : run.policy;
       if (a->flags[i] != 0) object[option.key] = option.value;
       if (!a->values[i].empty()) object[option.key] = typed_value(option, a->values[i]);

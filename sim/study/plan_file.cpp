@@ -280,7 +280,7 @@ PlansOfRows read_plan_files(const Study& study) {
   std::map<std::string, json> files;  // rows may take plans of one file
   std::optional<RecomputedLayers> recomputed;
   for (const PolicyRun& run : study.policies) {
-    if (!run.has_plan_file()) continue;
+    if (!run.has_plan_file() || run.plan != nullptr) continue;
     if (!recomputed) recomputed.emplace(study.model, study.layout);
     auto file = files.find(run.plan_file);
     if (file == files.end()) file = files.emplace(run.plan_file, read_json_file(run.plan_file)).first;

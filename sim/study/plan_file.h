@@ -17,6 +17,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/plan.h"
@@ -24,6 +25,10 @@
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
+
+// `file` of a row whose plan the caller brings along (PolicyRun::plan), as the Python module does: nothing is
+// read.
+inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
 
 // The row of the registry that `plan` would have: it derives nothing and has no algorithm.
 const Policy& plan_policy();

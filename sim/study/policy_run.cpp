@@ -78,6 +78,8 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
     if (!from_file && object.has(key)) object.fail(key, "none beside a name other than plan");
   if (!from_file) return;
   if (file.empty()) object.fail("file", "the path of a plan (equipoise.plan/1)");
+  run.plan_file = file;
+  if (file == kPlanOfCaller) return;
   run.plan_file = (std::filesystem::path(study.directory) / file).lexically_normal().string();
   std::error_code error;
   if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");

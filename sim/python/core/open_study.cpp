@@ -1,0 +1,198 @@
+// A study between being read and being run, when plans that Python makes can still be put into its rows.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "policies/base/error.h"
+#include "policies/base/staged_folder.h"
+#include "sim/limits/memory_limit.h"
+#include "sim/python/core/bindings.h"
+#include "sim/study/json_object.h"
+#include "sim/study/outputs.h"
+#include "sim/study/plan_file.h"
+#include "sim/study/planned_memory.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study_report.h"
+#include "traces/json_text.h"
+
+namespace equipoise::python {
+namespace {
+
+using nlohmann::json;
+
+struct RunArguments {
+  std::string fidelity = "stage";
+  int jobs = 0;  // 0: all cores
+  bool ignore_memory = false;
+  std::string out;  // folder; empty: nothing is written
+  double max_memory_GB = 0;
+};
+
+// A study's results as text: what the program prints and writes.
+struct Texts {
+  std::string summary, table, steps, gpus, plans;
+  std::vector<std::string> notes;
+};
+
+class OpenStudy {
+ public:
+  // `path` names the study in errors, and its folder is what paths are relative to. With a name of a case,
+  // keys that do not go together make refused rows instead of an error.
+  OpenStudy(const std::string& text, const std::string& path, const std::vector<std::string>& assignments,
+            std::string case_name)
+      : case_(std::move(case_name)) {
+    const nb::gil_scoped_release released;
+    json file = parse_json(text, path);
+    for (const std::string& assignment : assignments) set_study_key(file, assignment);
+    study_ = case_.empty() ? parse_study(file, path) : naming(case_, [&] { return parse_case(file, path); });
+    for (PolicyRun& row : study_.policies)
+      if (row.plan_file == kPlanOfCaller) row.plan = std::make_shared<const Plan>();
+  }
+
+  [[nodiscard]] std::vector<std::string> labels() const {
+    std::vector<std::string> labels;
+    for (const PolicyRun& row : study_.policies) labels.push_back(row.label);
+    return labels;
+  }
+
+  // What a policy of Python's is told beside the documents.
+  [[nodiscard]] std::string shape() const {
+    const PackOptions& batch = study_.batch;
+    const std::int64_t micro_batches =
+        batch.micro_batches > 0 ? batch.micro_batches : batch.sequences_per_step / batch.micro_batch_size;
+    return json{{"context_window", batch.context_window},
+                {"sequences_per_step", batch.sequences_per_step},
+                {"documents_per_step", batch.documents_per_step},
+                {"micro_batch_size", batch.micro_batch_size},
+                {"micro_batches", micro_batches},
+                {"lanes", batch.lanes},
+                {"context", batch.context},
+                {"stages", batch.stages},
+                {"steps", study_.steps}}
+        .dump();
+  }
+
+  // The study's documents as its global batches: rows of batch, document, begin, end.
+  nb::object documents() {
+    std::vector<std::int64_t> rows;
+    {
+      const nb::gil_scoped_release released;
+      load();
+      for (std::size_t b = 0; b < inputs_->documents.batches.size(); ++b)
+        for (const Slice& s : inputs_->documents.batches[b].slices)
+          rows.insert(rows.end(), {static_cast<std::int64_t>(b), s.document, s.begin, s.end});
+    }
+    return array_of(std::move(rows), 4);
+  }
+
+  void set_plan(const std::string& label, const std::string& text) {
+    const nb::gil_scoped_release released;
+    const auto row = std::find_if(study_.policies.begin(), study_.policies.end(),
+                                  [&](const PolicyRun& run) { return run.label == label; });
+    if (row == study_.policies.end() || row->plan == nullptr)
+      throw UserError("no row \"" + label + "\" that waits for a plan");
+    row->plan_file = "policy " + label;
+    const RecomputedLayers recomputed(study_.model, study_.layout);
+    row->plan = std::make_shared<const Plan>(
+        read_plan(parse_json(text, row->plan_file), row->plan_file, "", recomputed));
+  }
+
+  Texts run(const RunArguments& arguments) {
+    return interruptible([&](const std::atomic<bool>& stop) { return run_until(arguments, stop); });
+  }
+
+ private:
+  void load() {
+    if (inputs_) return;
+    check_planned_memory(study_, foreseen_documents(study_), RunStudyOptions{}, memory_limit(0));
+    inputs_ = load_inputs(study_);
+  }
+
+  StudyResult result_of(const RunStudyOptions& options, const MemoryLimit& limit) {
+    if (!study_.impossible.empty()) return refused_study(study_, study_.impossible);
+    try {
+      check_planned_memory(study_, foreseen_documents(study_), options, limit);
+      load();
+      check_planned_run(study_, *inputs_, options, limit, kDefaultOutputGB);
+    } catch (const UserError& e) {
+      if (case_.empty()) throw;
+      return refused_study(study_, e.what());
+    }
+    return run_study(study_, *inputs_, options);
+  }
+
+  Texts run_until(const RunArguments& arguments, const std::atomic<bool>& stop) {
+    RunStudyOptions options;
+    options.steps.fidelity = parse_fidelity(arguments.fidelity);
+    options.jobs = arguments.jobs > 0 ? arguments.jobs
+                                      : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    options.record_gpus = true;
+    options.keep_plans = true;
+    options.ignore_memory = arguments.ignore_memory;
+    options.stop = &stop;
+    std::optional<StagedFolder> folder;
+    if (!arguments.out.empty()) {
+      folder.emplace(arguments.out, "out");
+      options.details.directory = folder->path().string();
+    }
+    const StudyResult result = result_of(options, memory_limit(arguments.max_memory_GB));
+    if (folder) {
+      write_outputs(folder->path().string(), study_, result);
+      folder->commit();
+    }
+    Texts texts{summary_json(study_, result).dump(),
+                study_table(study_, result),
+                steps_csv(result),
+                gpus_csv(result),
+                plans_json_text(study_, result),
+                study_.notes};
+    texts.notes.insert(texts.notes.end(), result.notes.begin(), result.notes.end());
+    for (const PolicyResult& row : result.policies)
+      texts.notes.insert(texts.notes.end(), row.notes.begin(), row.notes.end());
+    return texts;
+  }
+
+  std::string case_;  // of a sweep; empty: none
+  Study study_;
+  std::optional<StudyInputs> inputs_;
+};
+
+}  // namespace
+
+void bind_studies(nb::module_& m) {
+  m.def(
+      "read_json", [](const std::string& path) { return read_json_file(path).dump(); }, nb::arg("path"),
+      "A file's JSON, without its comments.");
+  m.attr("PLAN_OF_CALLER") = std::string(kPlanOfCaller);
+  nb::class_<Texts>(m, "Texts", "What a study prints and writes.")
+      .def_ro("summary", &Texts::summary, "equipoise.summary/1")
+      .def_ro("table", &Texts::table)
+      .def_ro("steps", &Texts::steps, "CSV, a line a policy and step")
+      .def_ro("gpus", &Texts::gpus, "CSV, a line a policy and GPU")
+      .def_ro("plans", &Texts::plans, "equipoise.plans/1")
+      .def_ro("notes", &Texts::notes);
+  nb::class_<OpenStudy>(m, "OpenStudy", "A study that was read and not yet run.")
+      .def(nb::init<const std::string&, const std::string&, const std::vector<std::string>&, std::string>(),
+           nb::arg("text"), nb::arg("path"), nb::arg("assignments"), nb::arg("case_name") = "")
+      .def_prop_ro("labels", &OpenStudy::labels)
+      .def_prop_ro("shape", &OpenStudy::shape)
+      .def("documents", &OpenStudy::documents, "Rows of batch, document, begin, end.")
+      .def("set_plan", &OpenStudy::set_plan, nb::arg("label"), nb::arg("plan"))
+      .def(
+          "run",
+          [](OpenStudy& study, const std::string& fidelity, int jobs, bool ignore_memory,
+             const std::string& out, double max_memory_GB) {
+            return study.run({fidelity, jobs, ignore_memory, out, max_memory_GB});
+          },
+          nb::arg("fidelity") = "stage", nb::arg("jobs") = 0, nb::arg("ignore_memory") = false,
+          nb::arg("out") = "", nb::arg("max_memory_GB") = 0.0);
+}
+
+}  // namespace equipoise::python

@@ -1,0 +1,194 @@
+// `pack`: lengths and options in, a plan out.
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <tuple>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "sim/limits/memory_limit.h"
+#include "sim/python/core/bindings.h"
+#include "sim/report/plan_json.h"
+#include "sim/study/json_object.h"
+#include "sim/study/pack_keys.h"
+#include "sim/study/pack_request.h"
+#include "sim/study/planned_memory.h"
+#include "traces/json_text.h"
+
+namespace equipoise::python {
+namespace {
+
+using nlohmann::json;
+
+using SliceTuple = std::tuple<std::int64_t, std::int64_t, std::int64_t>;  // document, begin, end
+
+// What the command line has beside the keys of a study.
+constexpr std::string_view kOwnNames[] = {"lanes", "context", "seed",         "cost",
+                                          "model", "profile", "max_memory_GB"};
+
+bool is_own(std::string_view name) {
+  return std::find(std::begin(kOwnNames), std::end(kOwnNames), name) != std::end(kOwnNames);
+}
+
+[[noreturn]] void refuse_name(const std::string& name) {
+  std::vector<std::string> known(std::begin(kOwnNames), std::end(kOwnNames));
+  for (const PackKey& key : pack_keys()) known.push_back(key.key);
+  throw UserError("pack: unknown option \"" + name + "\"" + did_you_mean(name, known) +
+                  " (known: " + joined(known) + ")");
+}
+
+struct Options {
+  PackRequest request;
+  double max_memory_GB = 0;
+};
+
+// Of a flag by its study's key, or by the command line's name, which may say the opposite (no_rollback).
+json flag_value(const PackKey& key, const std::string& name, const json& value) {
+  if (name == key.key || !value.is_boolean()) return value;
+  return json(value.get<bool>() == key.value);
+}
+
+Options read_options(const std::string& text) {
+  const json typed = parse_json(text, "pack");
+  Options options;
+  PackRequest& request = options.request;
+  JsonObject own(typed, "pack");
+  request.lanes = static_cast<int>(own.integer("lanes", 1, 1, 1 << 20));
+  request.context = static_cast<int>(own.integer("context", 1, 1, 1 << 16));
+  request.seed = static_cast<std::uint64_t>(own.integer("seed", 0, 0, INT64_MAX));
+  request.cost = own.text("cost", "");
+  request.model = own.text("model", "");
+  request.profile = own.text("profile", "");
+  options.max_memory_GB = own.number("max_memory_GB", 0, 0.1, 1e6);
+  for (const auto& [name, value] : typed.items()) {
+    if (is_own(name)) continue;
+    const PackKey* const key = pack_key(name);
+    if (key == nullptr) refuse_name(name);
+    json& target = key->batch ? request.batch : request.policy;
+    if (key->kind == ParameterKind::flag)
+      target[key->key] = flag_value(*key, name, value);
+    else
+      target[key->key] = value.is_string() ? typed_value(*key, value.get_ref<const std::string&>()) : value;
+  }
+  return options;
+}
+
+class PackedPlan {
+ public:
+  explicit PackedPlan(Packed packed) : packed_(std::move(packed)) {}
+
+  [[nodiscard]] std::size_t steps() const { return packed_.plan.steps.size(); }
+  [[nodiscard]] std::size_t lanes(std::size_t step) const { return step_at(step).lanes.size(); }
+  [[nodiscard]] bool tail(std::size_t step) const { return step_at(step).tail; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return packed_.notes; }
+
+  [[nodiscard]] std::vector<std::vector<SliceTuple>> micro_batches(std::size_t step, std::size_t lane) const {
+    std::vector<std::vector<SliceTuple>> all;
+    for (const MicroBatch& m : step_at(step).lanes.at(lane).micro_batches) {
+      std::vector<SliceTuple>& slices = all.emplace_back();
+      slices.reserve(m.slices.size());
+      for (const Slice& s : m.slices) slices.emplace_back(s.document, s.begin, s.end);
+    }
+    return all;
+  }
+
+  // How many micro-batches a lane has in each step, empty ones left out: where a resumed run goes on is found
+  // without looking at slices.
+  [[nodiscard]] std::vector<std::int64_t> counts(std::size_t lane) const {
+    std::vector<std::int64_t> counts;
+    for (const Step& step : packed_.plan.steps) {
+      std::int64_t& count = counts.emplace_back(0);
+      if (lane >= step.lanes.size()) continue;
+      for (const MicroBatch& m : step.lanes[lane].micro_batches) count += m.slices.empty() ? 0 : 1;
+    }
+    return counts;
+  }
+
+  // Documents that the plan cuts, as (document, begin, end) of the first piece that is not whole; none: all
+  // are whole.
+  [[nodiscard]] std::vector<SliceTuple> first_cut(const Lengths& lengths) const {
+    const std::span<const std::int64_t> tokens = span_of(lengths);
+    for (const Step& step : packed_.plan.steps)
+      for (const Lane& lane : step.lanes)
+        for (const MicroBatch& m : lane.micro_batches)
+          for (const Slice& s : m.slices)
+            if (s.begin != 0 || s.end != tokens[static_cast<std::size_t>(s.document)])
+              return {{s.document, s.begin, s.end}};
+    return {};
+  }
+
+  [[nodiscard]] std::string json_text() const {
+    const nb::gil_scoped_release released;
+    return packed_json(packed_).dump();
+  }
+  [[nodiscard]] std::string metrics_text() const {
+    return metrics_json(packed_.metrics, packed_.imbalance).dump();
+  }
+  [[nodiscard]] double pack_ms() const { return packed_.pack_ms; }
+
+ private:
+  [[nodiscard]] const Step& step_at(std::size_t step) const { return packed_.plan.steps.at(step); }
+
+  Packed packed_;
+};
+
+PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const std::string& options_text) {
+  const std::span<const std::int64_t> tokens = span_of(lengths);
+  return interruptible([&](const std::atomic<bool>&) {
+    const Options options = read_options(options_text);
+    Study study = study_of_request(options.request);
+    study.policies.push_back(row_of_request(options.request, study, policy));
+    LoadOptions load;
+    load.steps = study.steps;
+    load.tail = study.loader;
+    const DocumentSet documents = load_documents(tokens, study.batch, load);
+    RunStudyOptions planned;
+    planned.keep_plans = true;
+    check_planned_memory(study, totals_of(documents), planned, memory_limit(options.max_memory_GB));
+    Packed packed = pack(options.request, study, documents, study.policies.front());
+    const std::vector<std::string> idle = idle_request_notes(options.request, study);
+    packed.notes.insert(packed.notes.begin(), idle.begin(), idle.end());
+    return PackedPlan(std::move(packed));
+  });
+}
+
+std::vector<std::string> policy_names() {
+  std::vector<std::string> names;
+  for (const Policy& policy : packing_policies()) names.emplace_back(policy.name);
+  return names;
+}
+
+// Options of `pack`: name as Python spells it, and what it is.
+std::vector<std::pair<std::string, std::string>> option_helps() {
+  std::vector<std::pair<std::string, std::string>> helps;
+  for (const PackKey& key : pack_keys()) helps.emplace_back(key.key, key.help);
+  return helps;
+}
+
+}  // namespace
+
+void bind_plans(nb::module_& m) {
+  nb::class_<PackedPlan>(m, "PackedPlan", "A plan where the simulator holds it.")
+      .def_prop_ro("steps", &PackedPlan::steps)
+      .def_prop_ro("notes", &PackedPlan::notes)
+      .def_prop_ro("pack_ms", &PackedPlan::pack_ms, "Measured, mean per global batch.")
+      .def("lanes", &PackedPlan::lanes, nb::arg("step"))
+      .def("tail", &PackedPlan::tail, nb::arg("step"))
+      .def("micro_batches", &PackedPlan::micro_batches, nb::arg("step"), nb::arg("lane"))
+      .def("counts", &PackedPlan::counts, nb::arg("lane"))
+      .def("first_cut", &PackedPlan::first_cut, nb::arg("lengths"))
+      .def("json", &PackedPlan::json_text)
+      .def("metrics", &PackedPlan::metrics_text);
+  m.def("pack", pack_lengths, nb::arg("lengths"), nb::arg("policy"), nb::arg("options"),
+        "The plan of a policy; options are a JSON object.");
+  m.def("policy_names", policy_names, "All packing policies, in help order.");
+  m.def("pack_options", option_helps,
+        "Options of pack beside lanes, context, seed, cost, model and profile.");
+}
+
+}  // namespace equipoise::python

@@ -1,0 +1,38 @@
+"""Which packing and sharding policy trains long contexts fastest, and that policy as a batch sampler.
+
+    import equipoise
+    result = equipoise.study("traces/studies/7b-128k.json")   # simulated: every policy on the same documents
+    print(result)                                             # the table that `equipoise study` prints
+    result.frame()                                            # the same as a pandas frame, one row a policy
+    plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
+    sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=rank)   # for a PyTorch DataLoader
+
+Times are simulated unless a name says that they are measured. What is wrong with an input is a ValueError
+whose one line says where, what was found and what is allowed.
+"""
+
+from ._core import __version__, policy_names
+from . import packed
+from .plan import Plan, pack
+from .record import record
+from .sampler import BatchSampler
+from .study import Result, study
+from .sweep import Sweep, sweep
+from .trace import draw_trace, read_trace, write_trace
+
+__all__ = [
+    "BatchSampler",
+    "Plan",
+    "Result",
+    "Sweep",
+    "__version__",
+    "draw_trace",
+    "pack",
+    "packed",
+    "policy_names",
+    "read_trace",
+    "record",
+    "study",
+    "sweep",
+    "write_trace",
+]

@@ -1,0 +1,120 @@
+"""A policy of one's own as a row of a study: f(lengths, options) -> steps."""
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+
+from ._values import json_text
+
+Policy = Callable[[np.ndarray, Dict[str, Any]], Any]
+_LEVELS = ("steps", "lanes", "micro-batches", "(document, begin, end)")
+
+
+def document_lengths(documents: np.ndarray) -> np.ndarray:
+    """Tokens of each document that the study's set holds: what the loader cut off at its end is not in it."""
+    lengths = np.zeros(int(documents[:, 1].max()) + 1, dtype=np.int64)
+    np.maximum.at(lengths, documents[:, 1], documents[:, 3])
+    return lengths
+
+
+def options_of(documents: np.ndarray, shape: str, own: Mapping) -> Dict[str, Any]:
+    """The second argument of a policy: the shape of a step, what arrives with each global batch, and what the
+    study's entry says in `options`."""
+    batches: List[List[Tuple[int, int, int]]] = [[] for _ in range(int(documents[:, 0].max()) + 1)]
+    for batch, document, begin, end in documents.tolist():
+        batches[batch].append((document, begin, end))
+    return {**json.loads(shape), "batches": batches, **own}
+
+
+def _nested(value: Any, where: str, label: str, level: int = 0) -> List[Any]:
+    """Steps, lanes, micro-batches and pieces as lists, whatever iterables they are."""
+    if level < len(_LEVELS):
+        if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
+            return [_nested(item, f"{where}[{i}]", label, level + 1) for i, item in enumerate(value)]
+        expected = f"a list of {_LEVELS[level]}"
+    else:
+        try:
+            document, begin, end = value
+            return [int(document), int(begin), int(end)]
+        except (TypeError, ValueError):
+            expected = _LEVELS[-1]
+    raise ValueError(f"policy {label}: {where}: expected {expected}, found {value!r}"[:400])
+
+
+class _Loader:
+    """Where the loader cut each document, and with which batch each slice came."""
+
+    def __init__(self, documents: np.ndarray):
+        self.slices: Dict[int, List[Tuple[int, int, int]]] = {}  # of a document: (begin, end, batch), rising
+        for batch, document, begin, end in documents.tolist():
+            self.slices.setdefault(document, []).append((begin, end, batch))
+        for of_document in self.slices.values():
+            of_document.sort()
+
+    def cut(self, piece: List[int]) -> Iterator[List[int]]:
+        """A piece, cut where the loader cut its document: such parts run as documents of their own in every
+        row."""
+        document, begin, end = piece
+        for _, border, _ in self.slices.get(document, ()):
+            if begin < border < end:
+                yield [document, begin, border]
+                begin = border
+        yield [document, begin, end]
+
+    def slice_of(self, piece: List[int]) -> Optional[Tuple[int, int]]:
+        """The slice that a piece is of, as (document, place)."""
+        of_document = self.slices.get(piece[0], ())
+        place = bisect_right(of_document, (piece[1], float("inf"))) - 1
+        return (piece[0], place) if place >= 0 else None
+
+    def carried(self, steps: List[Any]) -> Optional[List[List[List[int]]]]:
+        """What each step holds back: slices that have arrived and end later. None for plans that run some
+        before they arrive: such a policy sees the whole set first."""
+        last: Dict[Tuple[int, int], int] = {}
+        for s, lanes in enumerate(steps):
+            for key in (self.slice_of(piece) for lane in lanes for m in lane for piece in m):
+                if key is not None:
+                    last[key] = s
+        held: List[List[List[int]]] = [[] for _ in steps]
+        for (document, place), step in last.items():
+            begin, end, arrived = self.slices[document][place]
+            if step < arrived:
+                return None
+            for between in range(arrived, step):
+                held[between].append([document, begin, end])
+        return held
+
+
+def plan_text(steps: Any, label: str, documents: np.ndarray, context: int) -> str:
+    """JSON (equipoise.plan/1) of what a policy returned: its steps, or a whole plan (values, or
+    equipoise.Plan), which is taken as it is. Raises ValueError where they are not lists of lists."""
+    if isinstance(steps, Mapping) or hasattr(steps, "json"):
+        return json_text(steps if isinstance(steps, Mapping) else steps.json)
+    loader = _Loader(documents)
+    cut = [
+        [[[part for piece in m for part in loader.cut(piece)] for m in lane] for lane in lanes]
+        for lanes in _nested(steps, "steps", label)
+    ]
+    carried = loader.carried(cut)
+    batches = int(documents[:, 0].max()) + 1
+    plan = {
+        "schema": "equipoise.plan/1",
+        "policy": label,
+        "sees_whole_set": carried is None,
+        "steps": [
+            {
+                "step": s,
+                "tail": carried is not None and s >= batches,
+                "carried": carried[s] if carried else [],
+                "lanes": [
+                    {"lane": l, "context": context, "micro_batches": [{"slices": m} for m in lane]}
+                    for l, lane in enumerate(lanes)
+                ],
+            }
+            for s, lanes in enumerate(cut)
+        ],
+    }
+    return json_text(plan)

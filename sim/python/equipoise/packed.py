@@ -1,0 +1,49 @@
+"""Packed micro-batches for a model, in PyTorch: tokens one after the other, positions and borders of
+documents."""
+
+from typing import Any, Dict, List, Tuple, Union
+
+import numpy as np
+
+IGNORED = -100  # of a label: no loss, PyTorch's own default
+
+
+class PackedDataset:
+    """Documents of a dataset by what a BatchSampler gives: an index, or (document, begin, end)."""
+
+    def __init__(self, dataset: Any, field: str = "input_ids"):
+        self.dataset, self.field = dataset, field
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, piece: Union[int, Tuple[int, int, int]]) -> np.ndarray:
+        """Tokens of a document, or of a range of it."""
+        document, begin, end = piece if isinstance(piece, tuple) else (piece, 0, None)
+        sample = self.dataset[document]
+        return np.asarray(sample[self.field] if isinstance(sample, dict) else sample)[begin:end]
+
+
+def collate(documents: List[Any]) -> Dict[str, Any]:
+    """One micro-batch of documents as torch tensors, all int64 but for cu_seqlens (int32):
+
+    input_ids (1, tokens); position_ids (1, tokens), from 0 in each document; labels (1, tokens), the next
+    token of the same document, IGNORED at its last; cu_seqlens (documents + 1), where each begins and the
+    last ends, as variable-length attention takes it; max_seqlen.
+    """
+    import torch
+
+    arrays = [np.asarray(d, dtype=np.int64) for d in documents]
+    lengths = np.array([a.size for a in arrays], dtype=np.int64)
+    tokens = np.concatenate(arrays)
+    ends = np.cumsum(lengths)
+    labels = np.append(tokens[1:], IGNORED)
+    labels[ends - 1] = IGNORED
+    positions = np.arange(tokens.size) - np.repeat(ends - lengths, lengths)
+    return {
+        "input_ids": torch.from_numpy(tokens)[None],
+        "position_ids": torch.from_numpy(positions)[None],
+        "labels": torch.from_numpy(labels)[None],
+        "cu_seqlens": torch.from_numpy(np.concatenate([[0], ends]).astype(np.int32)),
+        "max_seqlen": int(lengths.max()),
+    }

@@ -1,0 +1,116 @@
+"""Plans: which documents run together, where and when."""
+
+import json
+import os
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+import pandas as pd
+
+from . import _core
+from ._values import json_text, lengths_array
+
+Slice = Tuple[int, int, int]  # document, begin, end: a token range of one document
+MicroBatch = List[Slice]
+Steps = List[List[List[MicroBatch]]]  # steps, lanes, micro-batches
+
+
+class Plan:
+    """What a packing policy makes of lengths: for every step its lanes, for every lane its micro-batches."""
+
+    def __init__(self, text: Optional[str] = None, held: Optional[_core.PackedPlan] = None):
+        if (text is None) == (held is None):
+            raise TypeError("a plan is made by equipoise.pack or Plan.read")
+        self._text = text
+        self._held = held
+        self._json: Optional[Dict[str, Any]] = None
+
+    @classmethod
+    def read(cls, path: Union[str, os.PathLike]) -> "Plan":
+        """A plan from a file of schema equipoise.plan/1."""
+        with open(path, encoding="utf-8") as file:
+            return cls(text=file.read())
+
+    def text(self) -> str:
+        """The plan as JSON text, as `equipoise pack --format json` prints it."""
+        if self._text is None:
+            self._text = self._held.json()
+        return self._text
+
+    def write(self, path: Union[str, os.PathLike]) -> None:
+        """Writes it as a file that a study takes: {"name": "plan", "file": path}."""
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.text() + "\n")
+
+    @property
+    def json(self) -> Dict[str, Any]:
+        """The plan as values, schema equipoise.plan/1."""
+        if self._json is None:
+            self._json = json.loads(self.text())
+        return self._json
+
+    @property
+    def metrics(self) -> Dict[str, Optional[float]]:
+        """Metrics that need no simulator, by their names: attention_imbalance, token_delay_mean, pr ..."""
+        return json.loads(self._held.metrics()) if self._held is not None else self.json["metrics"]
+
+    @property
+    def notes(self) -> List[str]:
+        """What the program prints as notes: options without effect, choices of the policy."""
+        return list(self._held.notes) if self._held is not None else list(self.json.get("notes", []))
+
+    @property
+    def steps(self) -> Steps:
+        """Steps of lanes of micro-batches of (document, begin, end), as a policy of one's own returns
+        them."""
+        if self._held is not None:
+            held = self._held
+            return [[held.micro_batches(s, lane) for lane in range(held.lanes(s))] for s in range(held.steps)]
+        return [
+            [
+                [[tuple(piece) for piece in m["slices"]] for m in lane["micro_batches"]]
+                for lane in step["lanes"]
+            ]
+            for step in self.json["steps"]
+        ]
+
+    def frame(self) -> pd.DataFrame:
+        """One row a micro-batch: step, lane, micro_batch, documents (pieces), tokens, attention_work (sum of
+        len^2)."""
+        rows = []
+        for s, lanes in enumerate(self.steps):
+            for l, micro_batches in enumerate(lanes):
+                for m, pieces in enumerate(micro_batches):
+                    tokens = np.array([end - begin for _, begin, end in pieces], dtype=np.int64)
+                    rows.append(
+                        (s, l, m, len(pieces), int(tokens.sum()), float((tokens.astype(float) ** 2).sum()))
+                    )
+        return pd.DataFrame(
+            rows, columns=["step", "lane", "micro_batch", "documents", "tokens", "attention_work"]
+        )
+
+    def __len__(self) -> int:
+        return self._held.steps if self._held is not None else len(self.json["steps"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.steps == other.steps
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self):
+        return Plan, (self.text(),)
+
+    def __repr__(self) -> str:
+        return f"<equipoise.Plan of {len(self)} steps>"
+
+
+def pack(lengths: Any, policy: str, **options: Any) -> Plan:
+    """The plan that a packing policy makes of document lengths (tokens, in arrival order).
+
+    `options` are those of `equipoise pack`, with underscores: context_window, sequences_per_step,
+    documents_per_step, steps, lanes, context, seed, cost, model, profile, and the policy's own (queues,
+    chunk_size, pack_length ...). Sizes may be text ("128K"); a name that the program does not know, or a
+    value that it does not allow, is a ValueError. int64 arrays are read where they lie.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    return Plan(held=_core.pack(lengths_array(lengths), policy, json_text(given)))

@@ -1,0 +1,81 @@
+"""The lengths of a live loader as a trace."""
+
+import os
+from typing import Any, Callable, Iterable, List, Optional, Union
+
+import numpy as np
+
+from .trace import write_trace
+
+_EXPECTED = (
+    "cu_seqlens, attention_mask, lengths, position_ids or input_ids as a list of documents, or an own function "
+    "`lengths`"
+)
+
+
+def _array(value: Any) -> np.ndarray:
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def lengths_of(batch: Any) -> List[int]:
+    """Tokens of each document of a batch, in its order. A mapping is asked for what says it best: cu_seqlens
+    (borders of packed documents), lengths, attention_mask (ones of each row), position_ids (0 begins a
+    document), input_ids as a list of documents; a list is one of documents. Raises ValueError for a padded
+    tensor without its mask."""
+    get = batch.get if hasattr(batch, "get") else lambda key: None
+    for key in ("cu_seqlens", "cu_seqlens_q", "cu_seq_lens_q"):
+        if get(key) is not None:
+            return [int(n) for n in np.diff(_array(get(key)).ravel())]
+    for key in ("lengths", "length"):
+        if get(key) is not None:
+            return [int(n) for n in _array(get(key)).ravel()]
+    if get("attention_mask") is not None and _array(get("attention_mask")).ndim == 2:
+        return [int(n) for n in _array(get("attention_mask")).astype(bool).sum(axis=1)]
+    if get("position_ids") is not None:
+        return _between_zeros(_array(get("position_ids")))
+    documents = get("input_ids") if hasattr(batch, "get") else batch
+    if isinstance(documents, (list, tuple)) and documents and all(_is_document(d) for d in documents):
+        return [len(d["input_ids"]) if hasattr(d, "get") else len(d) for d in documents]
+    found = sorted(batch) if hasattr(batch, "keys") else type(batch).__name__
+    raise ValueError(f"record: batch: expected {_EXPECTED}, found {found}")
+
+
+def _is_document(value: Any) -> bool:
+    if hasattr(value, "get"):
+        return value.get("input_ids") is not None
+    return (
+        hasattr(value, "__len__") and getattr(value, "ndim", 1) == 1 and not isinstance(value, (str, bytes))
+    )
+
+
+def _between_zeros(positions: np.ndarray) -> List[int]:
+    lengths: List[int] = []
+    for row in np.atleast_2d(positions):
+        begins = np.flatnonzero(row == 0)
+        lengths += [int(n) for n in np.diff(np.append(begins, row.size))]
+    return lengths
+
+
+def record(
+    dataloader: Iterable,
+    path: Union[str, os.PathLike],
+    *,
+    batches: Optional[int] = None,
+    lengths: Optional[Callable[[Any], Iterable[int]]] = None,
+) -> np.ndarray:
+    """Runs through a loader (its first `batches` batches) and writes the length of every document as a trace
+    that `study` and `pack` read: .npy, else a line a document, .gz and .zst compressed. Returns the lengths.
+
+    `lengths(batch)` says what a batch holds where `lengths_of` cannot see it. Documents of no token are left
+    out.
+    """
+    found: List[int] = []
+    for count, batch in enumerate(dataloader):
+        if count == batches:
+            break
+        found += [int(n) for n in (lengths or lengths_of)(batch) if n > 0]
+    if not found:
+        raise ValueError("record: expected at least one document, found none")
+    written = np.array(found, dtype=np.int64)
+    write_trace(written, path)
+    return written

@@ -1,0 +1,246 @@
+"""A packing policy as the batch sampler of a PyTorch DataLoader."""
+
+import hashlib
+import threading
+from concurrent.futures import Future
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
+
+import numpy as np
+
+from . import _core
+from ._values import json_text, lengths_array
+
+Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin, end
+
+
+def _in_thread(work, *arguments) -> Future:
+    """work(*arguments) on a thread of its own. Not a daemon: one that came back from C++ while Python ends would
+    take the process down."""
+    future: Future = Future()
+
+    def run():
+        try:
+            future.set_result(work(*arguments))
+        except BaseException as error:  # handed to whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="equipoise-plan").start()
+    return future
+
+
+class BatchSampler:
+    """Micro-batches of one data-parallel replica, as a policy packs them.
+
+        sampler = equipoise.BatchSampler(lengths, "wlb", lanes=world_size, lane=rank, documents_per_step=256)
+        data = equipoise.packed.PackedDataset(dataset)
+        loader = DataLoader(data, batch_sampler=sampler, collate_fn=equipoise.packed.collate)
+
+    Each item is a micro-batch: a list of documents of the dataset (with `slices=True` of (document, begin,
+    end), for policies and loaders that cut documents). `steps()` gives them step by step instead, for
+    gradient accumulation: how many a lane has may differ between steps.
+
+    Every rank plans all lanes by itself and takes its own: plans are pure functions of lengths, options and
+    epoch, so no rank has to tell another. An epoch is planned at once in a thread, without the interpreter's
+    lock, while the one before it trains. `options` are those of `pack`, whose plan this is.
+
+    With `reshuffle`, each epoch has the documents in another order, drawn from `seed` and the epoch.
+    """
+
+    def __init__(
+        self,
+        lengths: Any,
+        policy: str,
+        *,
+        lanes: int = 1,
+        lane: int = 0,
+        slices: bool = False,
+        reshuffle: bool = False,
+        seed: int = 0,
+        **options: Any,
+    ):
+        if not 0 <= lane < lanes:
+            raise ValueError(f"lane: expected 0 to {lanes - 1}, found {lane}")
+        self.lengths = lengths_array(lengths)
+        self.policy, self.lanes, self.lane = policy, lanes, lane
+        self.slices, self.reshuffle, self.seed = slices, reshuffle, seed
+        given = {name: value for name, value in options.items() if value is not None}
+        self._options = json_text({**given, "lanes": lanes, "seed": seed})
+        self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
+        self._start()
+
+    def _start(self) -> None:
+        self._plans: Dict[int, Future] = {}
+        self._plan_ahead(self._epoch)
+
+    # Of an epoch.
+
+    def _order(self, epoch: int) -> Optional[np.ndarray]:
+        """Documents in the epoch's order. RandomState: NumPy keeps its stream the same in all versions."""
+        if not self.reshuffle:
+            return None
+        return np.random.RandomState([self.seed & 0xFFFFFFFF, epoch]).permutation(self.lengths.size)
+
+    def _make(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray]]:
+        order = self._order(epoch)
+        lengths = self.lengths if order is None else self.lengths[order]
+        plan = _core.pack(lengths, self.policy, self._options)
+        if not self.slices:
+            for document, begin, end in plan.first_cut(lengths):
+                index = document if order is None else int(order[document])
+                raise ValueError(
+                    f"BatchSampler: the plan cuts document {index} of {self.lengths[index]} tokens to "
+                    f"[{begin}, {end}): expected whole documents, as with documents_per_step and without "
+                    "oversize truncate or split, or slices=True"
+                )
+        return plan, order
+
+    def _plan_ahead(self, epoch: int) -> Future:
+        key = epoch if self.reshuffle else 0  # without another order every epoch has the same plan
+        if key not in self._plans:
+            self._plans = {e: f for e, f in self._plans.items() if e >= key - 1}
+            self._plans[key] = _in_thread(self._make, key)
+        return self._plans[key]
+
+    def _planned(self, epoch: int) -> Tuple[_core.PackedPlan, Optional[np.ndarray], List[int]]:
+        """The epoch's plan, the order of its documents, and how many micro-batches this lane has in each
+        step."""
+        plan, order = self._plan_ahead(epoch).result()
+        return plan, order, plan.counts(self.lane)
+
+    def _piece(self, piece: Tuple[int, int, int], order: Optional[np.ndarray]) -> Piece:
+        document = piece[0] if order is None else int(order[piece[0]])
+        return (document, piece[1], piece[2]) if self.slices else document
+
+    # Of the whole run.
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next micro-batch is of, from 0."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes to the beginning of an epoch; stays where it is if it is in that epoch already."""
+        if epoch != self._epoch:
+            self._epoch, self._at = epoch, (0, 0)
+            self._plan_ahead(epoch)
+
+    def __len__(self) -> int:
+        """Micro-batches of this lane in the current epoch."""
+        return sum(self._planned(self._epoch)[2])
+
+    def rest(self) -> List[int]:
+        """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
+        a loop over a DataLoader takes for one optimizer step after the other."""
+        first, done = self._at
+        counts = self._planned(self._epoch)[2][first:]
+        return [counts[0] - done, *counts[1:]] if counts else []
+
+    def __iter__(self) -> Iterator[List[Piece]]:
+        """The rest of the current epoch, a micro-batch after the other."""
+        for step in self.steps():
+            yield from step
+
+    def steps(self) -> Iterator["StepBatches"]:
+        """The rest of the current epoch, step by step: each an iterable of this lane's micro-batches, which
+        may be none where other lanes have some."""
+        epoch, (first, done) = self._epoch, self._at
+        plan, order, counts = self._planned(epoch)
+        self._plan_ahead(epoch + 1)
+        for step in range(first, len(counts)):
+            lane = plan.micro_batches(step, self.lane) if counts[step] > 0 else []
+            micro_batches = [[self._piece(piece, order) for piece in m] for m in lane if m]
+            if not micro_batches:
+                self._reached(epoch, step, 0, counts)
+            yield StepBatches(self, epoch, step, micro_batches, done if step == first else 0, counts)
+
+    def _reached(self, epoch: int, step: int, done: int, counts: List[int]) -> None:
+        """So many micro-batches of a step are handed out: the last ends it, as the last step ends the
+        epoch."""
+        if done >= counts[step]:
+            step, done = step + 1, 0
+        ended = step == len(counts)
+        self._epoch, self._at = (epoch + 1, (0, 0)) if ended else (epoch, (step, done))
+
+    # Resuming.
+
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(self.lengths.tobytes())
+        digest.update(json_text([self.policy, self._options, self.reshuffle, self.slices]).encode())
+        return digest.hexdigest()
+
+    def state_dict(self, consumed: Optional[int] = None, epoch: Optional[int] = None) -> Dict[str, Any]:
+        """Where the run is. Counted are the micro-batches handed out; a DataLoader with worker processes asks
+        for some ahead, so tell it there how many of an epoch this lane has trained on (`consumed`, of
+        `epoch`)."""
+        place = (self._epoch, *self._at)
+        if consumed is not None:
+            place = self._place_after(self._epoch if epoch is None else epoch, consumed)
+        return {
+            "version": 1,
+            **dict(zip(("epoch", "step", "micro_batch"), place)),
+            "fingerprint": self._fingerprint(),
+        }
+
+    def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
+        """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step."""
+        counts = self._planned(epoch)[2]
+        if not 0 <= micro_batches <= sum(counts):
+            raise ValueError(f"consumed: expected 0 to {sum(counts)}, found {micro_batches}")
+        for step, count in enumerate(counts):
+            if micro_batches < count:
+                return epoch, step, micro_batches
+            micro_batches -= count
+        return epoch + 1, 0, 0
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Goes to where `state_dict` was taken, on the same documents with the same policy, options and
+        lanes."""
+        if state.get("version") != 1:
+            raise ValueError(f"state: version: expected 1, found {state.get('version')!r}")
+        if state.get("fingerprint") != self._fingerprint():
+            raise ValueError(
+                "state: fingerprint: expected that of these lengths, policy, options and lanes, found another:"
+                " its micro-batches would not be those that were left"
+            )
+        place = [state.get(key) for key in ("epoch", "step", "micro_batch")]
+        if not all(isinstance(value, int) and value >= 0 for value in place):
+            raise ValueError(f"state: expected epoch, step and micro_batch >= 0, found {place}")
+        epoch, step, done = place
+        counts = self._planned(epoch)[2]
+        if step >= len(counts) or done > counts[step]:
+            raise ValueError(
+                f"state: expected a step below {len(counts)} and one of its micro-batches, found {place}"
+            )
+        self._epoch, self._at = epoch, (step, done)
+
+    def __getstate__(self) -> Dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_plans"}
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._start()
+
+
+class StepBatches:
+    """The micro-batches of one lane in one optimizer step, from where a resumed run goes on."""
+
+    def __init__(
+        self,
+        sampler: BatchSampler,
+        epoch: int,
+        step: int,
+        micro_batches: List[List[Piece]],
+        done: int,
+        counts: List[int],
+    ):
+        self.step = step  # its number in the epoch
+        self.micro_batches = micro_batches  # all of the step's, those of before a resume too
+        self._sampler, self._epoch, self._done, self._counts = sampler, epoch, done, counts
+
+    def __len__(self) -> int:
+        return len(self.micro_batches)
+
+    def __iter__(self) -> Iterator[List[Piece]]:
+        for place in range(self._done, len(self.micro_batches)):
+            self._sampler._reached(self._epoch, self.step, place + 1, self._counts)
+            yield self.micro_batches[place]

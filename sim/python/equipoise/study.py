@@ -1,0 +1,205 @@
+"""Studies: every policy on the same documents, simulated."""
+
+import io
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import pandas as pd
+
+from . import _core, own_policy
+from ._values import json_text
+
+Source = Union[str, os.PathLike, Mapping]
+
+
+class Result:
+    """What a study found. Times are simulated, except those under `measured`."""
+
+    def __init__(
+        self,
+        summary: str,
+        table: str,
+        steps: str,
+        gpus: str,
+        plans: str,
+        notes: List[str],
+        case: Optional[Dict[str, Any]] = None,
+    ):
+        self._state = (summary, table, steps, gpus, plans, notes, case)
+        self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
+        self.table = table  # what `equipoise study` prints
+        self.notes = notes
+        self.case = case or {}  # of a sweep: its keys and values
+
+    @property
+    def policies(self) -> List[Dict[str, Any]]:
+        """The rows of summary.json, in the study's order."""
+        return self.summary["policies"]
+
+    def __getitem__(self, label: str) -> Dict[str, Any]:
+        for row in self.policies:
+            if row["label"] == label:
+                return row
+        raise KeyError(f"{label}: expected one of {', '.join(row['label'] for row in self.policies)}")
+
+    def frame(self) -> pd.DataFrame:
+        """One row a policy, indexed by label: status, reason, every metric by its name
+        (exposed_comm_ratio.cp: of an axis), and pack_ms (measured)."""
+        rows = [
+            {
+                **{key: row.get(key) for key in ("label", "policy", "shard", "status", "reason")},
+                **_flat(row.get("metrics") or {}),
+                **_flat(row.get("measured") or {}),
+            }
+            for row in self.policies
+        ]
+        return pd.DataFrame(rows).set_index("label")
+
+    def memory(self) -> pd.DataFrame:
+        """One row a policy: what holds the bytes of its fullest GPU."""
+        rows = [{"label": row["label"], **_flat(row.get("memory") or {})} for row in self.policies]
+        return pd.DataFrame(rows).set_index("label")
+
+    def steps(self) -> pd.DataFrame:
+        """One row a policy and step: tokens, step_seconds, bubble_ratio ... (steps.csv)."""
+        return pd.read_csv(io.StringIO(self._state[2]))
+
+    def gpus(self) -> pd.DataFrame:
+        """One row a policy and GPU: where it sits and its compute seconds, mean over full steps
+        (gpus.csv)."""
+        return pd.read_csv(io.StringIO(self._state[3]))
+
+    def plans(self) -> Dict[str, Any]:
+        """The plans of all rows, schema equipoise.plans/1 (plan.json)."""
+        return json.loads(self._state[4])
+
+    def __str__(self) -> str:
+        return self.table.rstrip("\n")
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{row['label']} {row['status']}" for row in self.policies)
+        return f"<equipoise.Result: {rows}>"
+
+    def _repr_html_(self) -> str:
+        return self.frame()._repr_html_()
+
+    def __reduce__(self):
+        return Result, self._state
+
+
+def _flat(values: Mapping, before: str = "") -> Dict[str, Any]:
+    flat: Dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat.update(_flat(value, f"{before}{key}."))
+        else:
+            flat[before + key] = value
+    return flat
+
+
+def _read(source: Source, directory: Optional[Union[str, os.PathLike]]) -> Tuple[Dict[str, Any], str]:
+    """A study's values, and the path that names it in errors and that its own paths are relative to."""
+    if isinstance(source, Mapping):
+        return dict(source), os.path.join(os.fspath(directory or ""), "study")
+    path = os.fspath(source)
+    return json.loads(_core.read_json(path)), path
+
+
+OwnRows = Dict[int, Tuple[own_policy.Policy, Mapping]]  # by place: a function, and its entry's options
+
+
+def _with_own(values: Dict[str, Any], policies: Mapping) -> Tuple[Dict[str, Any], OwnRows]:
+    """The study with rows for functions, simulated as plans of the caller: f or {"policy": f, "label": ...}
+    among its policies, and those of `policies` after them. Beside it, the functions."""
+    rows = values.get("policies", []) if isinstance(values, dict) else None
+    if not isinstance(rows, (list, tuple)):
+        return values, {}  # the simulator says what is wrong
+    rows = list(rows)
+    for label, f in policies.items():
+        rows.append({**f, "label": label} if isinstance(f, Mapping) else {"policy": f, "label": label})
+    own: OwnRows = {}
+    for place, row in enumerate(rows):
+        entry = {"policy": row} if callable(row) else row
+        if not isinstance(entry, Mapping) or not callable(entry.get("policy")):
+            continue
+        entry = dict(entry)
+        f = entry.pop("policy")
+        own[place] = (f, entry.pop("options", {}))
+        entry.setdefault("label", getattr(f, "__name__", "own"))
+        rows[place] = {**entry, "name": "plan", "file": _core.PLAN_OF_CALLER}
+    return {**values, "policies": rows} if rows else values, own
+
+
+def open_study(
+    source: Source,
+    set: Optional[Mapping],
+    policies: Optional[Mapping],
+    directory: Optional[Union[str, os.PathLike]],
+    case: Optional[Mapping] = None,
+) -> Tuple["_core.OpenStudy", OwnRows]:
+    """A study, read and checked and not yet run, and the functions among its rows."""
+    values, path = _read(source, directory)
+    overrides = {**(set or {}), **(case or {})}
+    if "policies" in overrides:
+        values = {**values, "policies": overrides.pop("policies")}
+    values, own = _with_own(values, policies or {})
+    assignments = [f"{key}={json_text(value)}" for key, value in overrides.items()]
+    return _core.OpenStudy(json_text(values), path, assignments, case_name(case or {})), own
+
+
+def case_name(case: Mapping) -> str:
+    """A case of a sweep as the program names it: key=a key=b."""
+    return " ".join(f"{key}={value}" for key, value in case.items())
+
+
+def study(
+    source: Source,
+    *,
+    set: Optional[Mapping] = None,
+    policies: Optional[Mapping] = None,
+    fidelity: str = "stage",
+    jobs: int = 0,
+    ignore_memory: bool = False,
+    out: Optional[Union[str, os.PathLike]] = None,
+    directory: Optional[Union[str, os.PathLike]] = None,
+    max_memory_GB: float = 0,
+    _case: Optional[Dict[str, Any]] = None,
+) -> Result:
+    """Runs a study: a file, or a dict of the same keys.
+
+    `set` overrides keys: {"parallel.context": 4, "policies.2.queues": 3}. `policies` adds rows of one's own,
+    by label: functions f(lengths, options) that return a list of steps, each a list of lanes, each a list of
+    micro-batches, each a list of (document, begin, end). They are checked by the validator of all plans and
+    compared like any other; one that drops or repeats a token is a row with status "refused" and the reason.
+    Such a function may also stand in the `policies` of a dict, alone or as {"policy": f, "label": ...,
+    "shard": ..., "options": {...}}.
+
+    `fidelity`: "stage" or "op" (every kernel and collective of every rank). `jobs`: threads, all cores by
+    default. `ignore_memory`: times of rows that do not fit, too. `out`: a folder for summary.json, steps.csv,
+    plan.json and timelines. `directory`: what paths in a dict are relative to. Ctrl-C ends it at once. Raises
+    ValueError.
+    """
+    opened, own = open_study(source, set, policies, directory, _case)
+    if own:
+        _plan_own_rows(opened, own, in_sweep=bool(_case))
+    texts = opened.run(
+        fidelity, jobs, ignore_memory, os.fspath(out) if out is not None else "", max_memory_GB
+    )
+    return Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case)
+
+
+def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, in_sweep: bool) -> None:
+    try:
+        documents = opened.documents()
+    except ValueError:
+        if in_sweep:
+            return  # run() refuses the rows of this case and says why
+        raise
+    lengths = own_policy.document_lengths(documents)
+    context = json.loads(opened.shape)["context"]
+    for place, (f, options) in own.items():
+        label = opened.labels[place]
+        made = f(lengths.copy(), own_policy.options_of(documents, opened.shape, options))
+        opened.set_plan(label, own_policy.plan_text(made, label, documents, context))

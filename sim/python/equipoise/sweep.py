@@ -1,0 +1,79 @@
+"""Sweeps: a study over the product of keys, on any pool of workers."""
+
+import itertools
+import os
+from collections.abc import Mapping
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import pandas as pd
+
+from .study import Result, Source, open_study, study
+
+
+class Sweep:
+    """The results of all cases, in the order of the grid's product, the last key varying fastest."""
+
+    def __init__(self, results: Sequence[Result]):
+        self.results = list(results)
+
+    def frame(self) -> pd.DataFrame:
+        """One row a case and policy: a column a key of the grid, then those of Result.frame()."""
+        frames = []
+        for result in self.results:
+            frame = result.frame().reset_index()
+            for place, (key, value) in enumerate(result.case.items()):
+                frame.insert(place, key, [value] * len(frame))
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def __iter__(self) -> Iterator[Result]:
+        return iter(self.results)
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __getitem__(self, place: int) -> Result:
+        return self.results[place]
+
+
+def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any]) -> Result:
+    """A case, in whichever process it runs."""
+    return study(source, _case=case, **options)
+
+
+def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -> Sweep:
+    """Runs a study for every combination of `grid`: {"batch.context_window": ["64K", "128K"],
+    "parallel.context": [1, 2]}.
+
+    `executor` is anything with `submit` as in concurrent.futures: a ProcessPoolExecutor,
+    `dask.distributed.Client(...)` or its `get_executor()`, `mpi4py.futures.MPIPoolExecutor`, a Slurm or Ray
+    pool. Each case is then a task of one thread (`jobs`); without one, cases run one after the other on all
+    cores. Files that the study names must be readable where the workers are. `options` are those of `study`.
+
+    All cases are read before any runs: a key or value that is not allowed is a ValueError that names its
+    case. Values that are allowed and do not go together make the rows of their case "refused"; the others
+    run.
+    """
+    if not isinstance(grid, Mapping):
+        raise ValueError(f"grid: expected a dict of keys and lists of values, found {type(grid).__name__}")
+    for key, values in grid.items():
+        if isinstance(values, (str, bytes)) or not hasattr(values, "__len__") or len(values) == 0:
+            raise ValueError(f"grid: {key}: expected a list of at least one value, found {values!r}")
+    cases: List[Dict[str, Any]] = [dict(zip(grid, values)) for values in itertools.product(*grid.values())]
+    options = {**options, "set": dict(options.get("set") or {})}
+    if not isinstance(source, Mapping):
+        source = os.path.abspath(os.fspath(source))
+    elif options.get("directory") is None:
+        options["directory"] = os.getcwd()
+    for case in cases:
+        open_study(source, options["set"], options.get("policies"), options.get("directory"), case)
+    if executor is None:
+        return Sweep([_run(source, case, options) for case in cases])
+    options.setdefault("jobs", 1)
+    futures = [executor.submit(_run, source, case, options) for case in cases]
+    try:
+        return Sweep([future.result() for future in futures])
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise

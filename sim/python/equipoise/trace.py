@@ -1,0 +1,25 @@
+"""Traces: the recorded lengths of documents, in arrival order."""
+
+import os
+from typing import Any, Union
+
+import numpy as np
+
+from . import _core
+from ._values import lengths_array
+
+
+def read_trace(path: Union[str, os.PathLike], column: str = "") -> np.ndarray:
+    """Tokens of each document (int64) of a trace file: integers a line (plain, .gz, .zst), CSV, JSONL, .npy,
+    or a Megatron-LM .idx. `column` names the CSV column or JSONL field."""
+    return _core.read_lengths(os.fspath(path), column)
+
+
+def draw_trace(distribution: str, documents: int, seed: int = 0) -> np.ndarray:
+    """`documents` lengths (int64) drawn from a published distribution, such as "wlb-128k"."""
+    return _core.draw_lengths(distribution, documents, seed)
+
+
+def write_trace(lengths: Any, path: Union[str, os.PathLike]) -> None:
+    """Writes lengths whole or not at all: .npy, else a line a document, which .gz and .zst compress."""
+    _core.write_lengths(lengths_array(lengths), os.fspath(path))

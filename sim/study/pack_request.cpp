@@ -1,0 +1,168 @@
+#include "sim/study/pack_request.h"
+
+#include <algorithm>
+#include <memory>
+#include <sstream>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "sim/report/plan_json.h"
+#include "sim/report/text_table.h"
+#include "sim/study/json_object.h"
+#include "sim/study/key_notes.h"
+#include "sim/study/planner.h"
+#include "sim/study/policy_run.h"
+#include "sim/study/simulate_plan.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+// Prices, and what derives from them, for as long as the command runs.
+struct Pricing {
+  std::unique_ptr<Profile> profile;
+  std::unique_ptr<RunModels> models;
+  std::unique_ptr<Workload> workload;
+};
+
+// What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
+// and a profile for it.
+CostKind cost_for(const PackRequest& request, const Policy& policy) {
+  if (!request.cost.empty()) return static_cast<CostKind>(choice_of(request.cost, "--cost", kCostKindNames));
+  if (policy.cost == CostKind::flops) return CostKind::flops;
+  return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
+}
+
+Pricing price(const PackRequest& request, const Study& study, const PolicyRun& run) {
+  Pricing pricing;
+  if (!request.model.empty() && !request.profile.empty()) {
+    pricing.profile = std::make_unique<Profile>(Profile::load(request.profile));
+    check_layout(study.model, study.layout, "pack");
+    pricing.models = std::make_unique<RunModels>(study, study.layout, *pricing.profile);
+  }
+  if (run.cost == CostKind::flops && request.model.empty())
+    throw UserError("--model: " + run.name + " with --cost flops needs a model, found none");
+  if (run.cost == CostKind::profiled && !pricing.models)
+    throw UserError("--cost profiled: needs --model and --profile");
+  if (run.cost == CostKind::quadratic)
+    pricing.workload = std::make_unique<QuadraticWorkload>();
+  else if (run.cost == CostKind::flops)
+    pricing.workload = std::make_unique<FlopsWorkload>(flops_workload(study.model));
+  else
+    pricing.workload = workload_of(study, *pricing.models, run);
+  return pricing;
+}
+
+// What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
+double step_work(const Plan& plan, const Workload& workload) {
+  const std::vector<double> works = micro_batch_workloads(plan, workload);
+  double total = 0;
+  std::size_t next = 0;
+  for (const Step& step : plan.steps) {
+    double largest = 0;
+    for (const Lane& lane : step.lanes)
+      for (std::size_t i = 0; i < lane.micro_batches.size(); ++i) largest = std::max(largest, works[next++]);
+    total += largest;
+  }
+  return total;
+}
+
+// HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
+void derive(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
+  const Derives derives = run.policy().derives;
+  if (derives != Derives::groups && derives != Derives::bucket_size) return;
+  if (const std::string none = derive_options(study, models, run, notes); !none.empty())
+    throw UserError(run.label + ": " + none);
+}
+
+std::string solver_note(const std::string& label, const SolverReport& r) {
+  std::ostringstream note;
+  note << label << ", step " << r.step << ", " << (r.over_steps ? "sum over steps of the largest" : "largest")
+       << ": incumbent " << r.incumbent << ", bound " << r.bound << ", gap " << fixed(100 * r.gap(), 2) << "%"
+       << (r.optimal ? ", optimal" : "") << ", " << fixed(r.seconds, 3) << " s";
+  return note.str();
+}
+
+}  // namespace
+
+Study study_of_request(const PackRequest& request) {
+  Study study;
+  study.file = "pack";
+  study.layout.data = request.lanes;
+  study.layout.context = request.context;
+  study.framework = framework_of(kDefaultFramework);
+  JsonObject batch(request.batch, "pack");
+  PackOptions& b = study.batch;
+  b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);
+  b.micro_batch_size = batch.integer("micro_batch_size", 1, 1, 1 << 20);
+  b.sequences_per_step = batch.integer("sequences_per_step", b.sequences_per_step, 1, 1 << 24);
+  b.documents_per_step = batch.integer("documents_per_step", 0, 1, 1 << 30);
+  study.steps = batch.integer("steps", 0, 1, 10'000'000);
+  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaderTailNames));
+  batch.finish();
+  b.lanes = request.lanes;
+  b.context = request.context;
+  b.gpus = std::int64_t{request.lanes} * request.context;
+  if (request.model.empty()) return study;
+  study.model = request.model.find(".json") == std::string::npos ? builtin_model(request.model)
+                                                                 : read_hf_config(request.model);
+  return study;
+}
+
+PolicyRun row_of_request(const PackRequest& request, const Study& study, const std::string& policy) {
+  json entry = request.policy;
+  entry["name"] = policy;
+  PolicyRun run = read_policy_run(entry, "pack", study);
+  run.pack.seed = request.policy.contains("seed") ? run.pack.seed : request.seed;
+  run.cost = cost_for(request, run.policy());
+  return run;
+}
+
+std::vector<std::string> idle_request_notes(const PackRequest& request, const Study& study) {
+  std::vector<std::string> notes;
+  const std::vector<PolicyRun>& runs = study.policies;
+  for (const std::string& key : runs.front().idle_keys) {
+    const auto idle = [&](const PolicyRun& run) {
+      return std::find(run.idle_keys.begin(), run.idle_keys.end(), key) != run.idle_keys.end();
+    };
+    if (!std::all_of(runs.begin(), runs.end(), idle)) continue;  // of several, one may be meant for one
+    for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
+  }
+  for (const std::string& note : idle_batch_notes(request.batch, study)) notes.push_back(note);
+  return notes;
+}
+
+Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run) {
+  const Pricing pricing = price(request, study, run);
+  Packed packed;
+  PlanPrices prices;
+  prices.thresholds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
+  const RunStudyOptions trial;
+  std::optional<Run> simulated;
+  if (pricing.models) {
+    derive(study, *pricing.models, run, packed.notes);
+    simulated.emplace(Run{study, *pricing.models, documents, run, *pricing.workload, trial});
+    prices.groups = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
+  }
+  PlannedRow planned = plan_with(study, pricing.models.get(), documents, *pricing.workload, prices, run);
+  packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());
+  packed.label = run.label;
+  packed.pack_ms = planned.pack_ms;
+  packed.plan = std::move(planned.plan);
+  packed.metrics = plan_metrics(documents.batches, packed.plan);
+  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
+  for (const SolverReport& report : packed.plan.solver)
+    packed.notes.push_back(solver_note(packed.label, report));
+  return packed;
+}
+
+json packed_json(const Packed& packed) {
+  json metrics = metrics_json(packed.metrics, packed.imbalance);
+  json node = plan_json(packed.plan, metrics, nullptr);
+  node["measured"] = {{"pack_ms", packed.pack_ms}};
+  return node;
+}
+
+}  // namespace equipoise

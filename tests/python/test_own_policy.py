@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""Policies of one's own: as good as the built-in ones where they do the same, refused where they are
+wrong."""
+
+import copy
+import unittest
+
+import numpy as np
+
+import equipoise
+from support import STUDY, without_measured
+
+
+def as_they_come(lengths, options):
+    """What `plain` does: window i of a batch to lane i mod lanes. Windows are filled again from the
+    arrivals."""
+    steps = []
+    for batch in options["batches"]:
+        windows, room = [[]], options["context_window"]
+        for document, begin, end in batch:
+            if room == 0:
+                windows.append([])
+                room = options["context_window"]
+            windows[-1].append((document, begin, end))
+            room -= end - begin
+        steps.append([windows[lane :: options["lanes"]] for lane in range(options["lanes"])])
+    return steps
+
+
+def whole_documents(lengths, options):
+    """Steps of whole documents in order, 8 micro-batches each: documents that the loader cut are joined
+    again."""
+    count = options["micro_batches"]
+    documents = [(i, 0, int(n)) for i, n in enumerate(lengths)]
+    share = -(-len(documents) // options["steps"])
+    steps = []
+    for s in range(options["steps"]):
+        mine = documents[s * share : (s + 1) * share]
+        micro_batches = [mine[m::count] for m in range(count)]
+        steps.append([micro_batches[lane :: options["lanes"]] for lane in range(options["lanes"])])
+    return steps
+
+
+def drops_one(lengths, options):
+    steps = as_they_come(lengths, options)
+    micro_batch, victim = victim_of(steps, lengths)
+    micro_batch.remove(victim)
+    return steps
+
+
+def victim_of(steps, lengths):
+    """The first document that is whole and not alone in its micro-batch, and that micro-batch."""
+    for lane in steps[0]:
+        for micro_batch in lane:
+            for document, begin, end in micro_batch:
+                if len(micro_batch) > 1 and (begin, end) == (0, lengths[document]):
+                    return micro_batch, (document, begin, end)
+    raise AssertionError("the first step has no such document")
+
+
+def one_step_late(lengths, options):
+    steps = as_they_come(lengths, options)
+    late = steps[0][0][0].pop(0)
+    steps[1][0][0].append(late)
+    return steps
+
+
+class OwnPolicy(unittest.TestCase):
+    def test_the_same_plan_is_the_same_row(self):
+        result = equipoise.study(STUDY, policies={"mine": as_they_come})
+        plain, mine = result["plain"], result["mine"]
+        self.assertEqual(mine["status"], "ok", mine["reason"])
+        self.assertEqual(mine["metrics"], plain["metrics"])
+        self.assertEqual(without_measured(mine["memory"]), without_measured(plain["memory"]))
+        self.assertEqual(mine["provenance"]["plan"], {"file": "policy mine", "policy": "mine"})
+
+    def test_in_a_dict_it_stands_among_the_policies(self):
+        seen = {}
+
+        def f(lengths, options):
+            seen.update(options, lengths=lengths)
+            return as_they_come(lengths, options)
+
+        study = copy.deepcopy(STUDY)
+        study["policies"] = [
+            f,
+            {"policy": f, "label": "adaptive", "shard": "adaptive", "options": {"keep": 3}},
+            {"name": "plain", "shard": "adaptive"},
+        ]
+        result = equipoise.study(study)
+        self.assertEqual([row["label"] for row in result.policies], ["f", "adaptive", "plain"])
+        self.assertEqual(
+            result["adaptive"]["metrics"]["step_seconds"], result["plain"]["metrics"]["step_seconds"]
+        )
+        self.assertEqual(seen["keep"], 3)
+        self.assertEqual((seen["lanes"], seen["context"], seen["micro_batches"], seen["steps"]), (2, 2, 8, 6))
+        self.assertEqual(seen["lengths"].dtype, np.int64)
+        # The set is the first 6 batches of 8 windows of 32K tokens.
+        self.assertEqual(int(seen["lengths"].sum()), 6 * 8 * 32768)
+        self.assertEqual(
+            sum(end - begin for batch in seen["batches"] for _, begin, end in batch), 6 * 8 * 32768
+        )
+
+    def test_documents_that_the_loader_cut_run_in_its_pieces(self):
+        result = equipoise.study(STUDY, policies={"whole": whole_documents})
+        row = result["whole"]
+        self.assertEqual(row["status"], "ok", row["reason"])
+        plans = {plan.get("name", plan["policy"]): plan for plan in result.plans()["plans"]}
+        pieces = lambda plan: sorted(
+            tuple(piece)
+            for step in plan["steps"]
+            for lane in step["lanes"]
+            for m in lane["micro_batches"]
+            for piece in m["slices"]
+        )
+        self.assertEqual(pieces(plans["whole"]), pieces(plans["plain"]))
+
+    def test_what_runs_late_is_delayed(self):
+        row = equipoise.study(STUDY, policies={"late": one_step_late})["late"]
+        self.assertEqual(row["status"], "ok", row["reason"])
+        # One document waits one of 6 steps.
+        first = as_they_come(
+            None,
+            {
+                **equipoise_options(),
+            },
+        )[
+            0
+        ][0][
+            0
+        ][0]
+        tokens = first[2] - first[1]
+        self.assertAlmostEqual(row["metrics"]["token_delay_mean"], tokens / (6 * 8 * 32768), places=12)
+        self.assertEqual(row["metrics"]["token_delay_max"], 1)
+
+    def test_a_dropped_document_is_refused_by_name(self):
+        result = equipoise.study(STUDY, policies={"forgetful": drops_one})
+        row = result["forgetful"]
+        options = equipoise_options()
+        document = victim_of(as_they_come(None, options), options["lengths"])[1][0]
+        self.assertEqual(row["status"], "refused")
+        self.assertIn(
+            f"policy forgetful: does not fit the study: token 0 of document {document} is neither "
+            "executed nor dropped",
+            row["reason"],
+        )
+        self.assertEqual(result["wlb"]["status"], "ok")
+
+    def test_a_repeated_one_too(self):
+        def twice(lengths, options):
+            steps = as_they_come(lengths, options)
+            steps[1][0][0].append(steps[0][0][0][0])
+            return steps
+
+        row = equipoise.study(STUDY, policies={"twice": twice})["twice"]
+        self.assertEqual(row["status"], "refused")
+        self.assertIn("policy twice: does not fit the study", row["reason"])
+
+    def test_what_is_no_plan_is_an_error_that_says_where(self):
+        for made, text in (
+            (None, "policy x: steps: expected a list of steps, found None"),
+            ([[3]], "policy x: steps[0][0]: expected a list of micro-batches, found 3"),
+            ([[[[(0, 1)]]]], "policy x: steps[0][0][0][0]: expected (document, begin, end), found (0, 1)"),
+            ([[["ab"]]], "policy x: steps[0][0][0]: expected a list of (document, begin, end)"),
+        ):
+            with self.subTest(made=made), self.assertRaises(ValueError) as raised:
+                equipoise.study(STUDY, policies={"x": lambda lengths, options, made=made: made})
+            self.assertIn(text, str(raised.exception))
+
+    def test_its_own_exceptions_pass(self):
+        def broken(lengths, options):
+            raise RuntimeError("no idea")
+
+        with self.assertRaisesRegex(RuntimeError, "no idea"):
+            equipoise.study(STUDY, policies={"broken": broken})
+
+    def test_a_plan_of_pack_as_a_policy(self):
+        def packed(lengths, options):
+            return equipoise.pack(
+                lengths,
+                "plain",
+                context_window=options["context_window"],
+                lanes=options["lanes"],
+                sequences_per_step=options["sequences_per_step"],
+                context=options["context"],
+            )
+
+        result = equipoise.study(STUDY, policies={"packed": packed})
+        self.assertEqual(result["packed"]["status"], "ok", result["packed"]["reason"])
+        self.assertEqual(
+            result["packed"]["metrics"]["step_seconds"], result["plain"]["metrics"]["step_seconds"]
+        )
+
+
+def equipoise_options():
+    """The options that a policy of STUDY is called with."""
+    seen = {}
+
+    def look(lengths, options):
+        seen.update(options, lengths=lengths)
+        return as_they_come(lengths, options)
+
+    equipoise.study(STUDY, policies={"look": look})
+    return seen
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

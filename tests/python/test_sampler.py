@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""BatchSampler: the plans of `equipoise pack`, the same on every rank, and resumable anywhere."""
+
+import json
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import equipoise
+from support import program
+
+SHAPE = dict(context_window=8192, documents_per_step=48, micro_batches=8)
+ARGUMENTS = ("--context-window", 8192, "--documents-per-step", 48, "--micro-batches", 8)
+
+
+def drawn(documents=480, seed=1):
+    return np.minimum(equipoise.draw_trace("lmsys-chat-1m", documents, seed), 8000)
+
+
+class Plans(unittest.TestCase):
+    def test_micro_batches_are_those_of_the_program(self):
+        lengths = drawn()
+        with tempfile.TemporaryDirectory() as folder:
+            trace = Path(folder) / "lengths.npy"
+            equipoise.write_trace(lengths, trace)
+            for policy, arguments, options in (
+                ("wlb", ("--queues", 1), {"queues": 1}),
+                ("lpt", (), {}),
+                ("karmarkar-karp", (), {}),
+                ("fixed-greedy", (), {}),
+                ("ffd", ("--pack-length", "8K"), {"pack_length": "8K"}),
+                (
+                    "gds",
+                    ("--bucket-size", "8K", "--context", 2),
+                    {"bucket_size": "8K", "context": 2, "cost": "quadratic"},
+                ),
+            ):
+                if policy == "gds":
+                    arguments = (*arguments, "--cost", "quadratic")
+                plan = program(
+                    "pack",
+                    trace,
+                    "--policy",
+                    policy,
+                    *ARGUMENTS,
+                    *arguments,
+                    "--lanes",
+                    4,
+                    "--format",
+                    "json",
+                )
+                for lane in range(4):
+                    sampler = equipoise.BatchSampler(lengths, policy, lanes=4, lane=lane, **SHAPE, **options)
+                    wanted = [
+                        [document for document, _, _ in m["slices"]]
+                        for step in plan["steps"]
+                        for m in step["lanes"][lane]["micro_batches"]
+                        if m["slices"]
+                    ]
+                    self.assertEqual(list(sampler), wanted, (policy, lane))
+
+    def test_every_document_once_over_all_lanes(self):
+        lengths = drawn()
+        seen = [
+            d
+            for lane in range(3)
+            for m in equipoise.BatchSampler(
+                lengths, "wlb", lanes=3, lane=lane, documents_per_step=48, micro_batches=6
+            )
+            for d in m
+        ]
+        self.assertEqual(sorted(seen), list(range(480)))
+
+    def test_slices_where_documents_are_cut(self):
+        lengths = [6, 9, 1, 8]  # windows of 8 tokens: 0 and 2 of 1; 7 of 1 and 2; 3
+        sampler = equipoise.BatchSampler(
+            lengths, "plain", context_window=8, sequences_per_step=1, slices=True
+        )
+        self.assertEqual(list(sampler), [[(0, 0, 6), (1, 0, 2)], [(1, 2, 9), (2, 0, 1)], [(3, 0, 8)]])
+        with self.assertRaisesRegex(ValueError, r"cuts document 1 of 9 tokens to \[0, 2\)"):
+            list(equipoise.BatchSampler(lengths, "plain", context_window=8, sequences_per_step=1))
+
+    def test_ranks_in_processes_of_their_own_agree(self):
+        # Every rank plans all lanes: what rank 1 computes for lane 0 in its own process is what rank 0 runs.
+        script = (
+            "import sys, json, equipoise, numpy as np\n"
+            "lengths = np.minimum(equipoise.draw_trace('lmsys-chat-1m', 480, 1), 8000)\n"
+            "lanes = [list(equipoise.BatchSampler(lengths, 'wlb', lanes=2, lane=lane, context_window=8192, "
+            "documents_per_step=48, micro_batches=8, reshuffle=True, seed=7)) for lane in (0, 1)]\n"
+            "json.dump(lanes, sys.stdout)"
+        )
+        ranks = [
+            json.loads(
+                subprocess.run(
+                    [sys.executable, "-c", script], capture_output=True, text=True, check=True
+                ).stdout
+            )
+            for _ in range(2)
+        ]
+        self.assertEqual(ranks[0], ranks[1])
+
+    def test_reshuffled_epochs_differ_and_are_the_plans_of_their_order(self):
+        lengths = drawn()
+        sampler = equipoise.BatchSampler(lengths, "lpt", reshuffle=True, seed=3, **SHAPE)
+        epochs = [list(sampler) for _ in range(3)]
+        self.assertNotEqual(epochs[0], epochs[1])
+        for epoch in epochs:
+            self.assertEqual(sorted(d for m in epoch for d in m), list(range(480)))
+        order = np.random.RandomState([3, 1]).permutation(480)
+        plan = equipoise.pack(lengths[order], "lpt", seed=3, **SHAPE)
+        self.assertEqual(
+            epochs[1], [[int(order[d]) for d, _, _ in m] for step in plan.steps for m in step[0]]
+        )
+        again = equipoise.BatchSampler(lengths, "lpt", reshuffle=True, seed=3, **SHAPE)
+        again.set_epoch(1)
+        self.assertEqual(list(again), epochs[1])
+
+    def test_length_is_what_comes(self):
+        sampler = equipoise.BatchSampler(drawn(), "wlb", lanes=2, lane=1, **SHAPE)
+        self.assertEqual(len(sampler), len(list(sampler)))
+
+    def test_errors(self):
+        with self.assertRaisesRegex(ValueError, "lane: expected 0 to 1, found 2"):
+            equipoise.BatchSampler([1, 2], "wlb", lanes=2, lane=2)
+        with self.assertRaisesRegex(ValueError, 'unknown option "queus"'):
+            list(equipoise.BatchSampler([1, 2], "wlb", queus=2))
+
+
+class Resume(unittest.TestCase):
+    def make(self, **more):
+        return equipoise.BatchSampler(drawn(), "wlb", lanes=2, lane=0, **{**SHAPE, "queues": 1, **more})
+
+    def test_anywhere_gives_the_same_rest(self):
+        for reshuffle in (False, True):
+            whole = [m for _ in range(2) for m in self.run_epoch(self.make(reshuffle=reshuffle), _)]
+            for stop in (0, 1, 3, 4, 7, 40, len(whole) // 2, len(whole) // 2 + 1, len(whole) - 1):
+                first = self.make(reshuffle=reshuffle)
+                head = self.take(first, stop)
+                state = json.loads(json.dumps(first.state_dict()))  # as a checkpoint keeps it
+                second = self.make(reshuffle=reshuffle)
+                second.load_state_dict(state)
+                tail = self.take(second, len(whole) - stop)
+                self.assertEqual(head + tail, whole, (reshuffle, stop))
+
+    def run_epoch(self, sampler, epoch):
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    def take(self, sampler, count):
+        taken = []
+        while len(taken) < count:
+            for micro_batch in sampler:
+                taken.append(micro_batch)
+                if len(taken) == count:
+                    break
+        return taken
+
+    def test_inside_a_step_its_rest_comes_first(self):
+        sampler = self.make()
+        steps = list(sampler.steps())
+        sampler.set_epoch(0)
+        first = next(sampler.steps())
+        self.assertEqual(len(first), 4)  # 8 micro-batches over 2 lanes
+        list(zip(range(3), first))
+        resumed = self.make()
+        resumed.load_state_dict(sampler.state_dict())
+        again = next(resumed.steps())
+        self.assertEqual((again.step, again.micro_batches), (0, first.micro_batches))
+        self.assertEqual(list(again), first.micro_batches[3:])
+        self.assertEqual(len(steps), len({step.step for step in steps}))
+
+    def test_a_lane_without_micro_batches_takes_part_in_every_step(self):
+        # Two documents a step: one lane has both chunks of the long one, or none.
+        lengths = [16, 2, 16, 2]
+        lanes = [
+            equipoise.BatchSampler(
+                lengths,
+                "chunkflow",
+                lanes=4,
+                lane=lane,
+                documents_per_step=2,
+                chunk_size=8,
+                context_window=16,
+                sequences_per_step=4,
+                slices=True,
+            )
+            for lane in range(4)
+        ]
+        for sampler in lanes:
+            numbers = []
+            for step in sampler.steps():
+                numbers.append(step.step)
+                list(step)
+            self.assertEqual(numbers, [0, 1])
+            self.assertEqual(sampler.epoch, 1)
+
+    def test_what_workers_asked_ahead_is_not_counted(self):
+        sampler = self.make()
+        whole = list(sampler)
+        sampler.set_epoch(0)
+        ahead = iter(sampler)
+        for _ in range(9):
+            next(ahead)
+        resumed = self.make()
+        resumed.load_state_dict(sampler.state_dict(consumed=5))
+        self.assertEqual(list(resumed), whole[5:])
+        resumed.load_state_dict(sampler.state_dict(consumed=len(whole)))
+        self.assertEqual(resumed.epoch, 1)
+        with self.assertRaisesRegex(ValueError, "consumed: expected 0 to"):
+            sampler.state_dict(consumed=len(whole) + 1)
+
+    def test_another_run_is_refused(self):
+        state = self.make().state_dict()
+        for other in (
+            self.make(queues=2),
+            equipoise.BatchSampler(drawn(seed=2), "wlb", lanes=2, queues=1, **SHAPE),
+        ):
+            with self.assertRaisesRegex(ValueError, "fingerprint"):
+                other.load_state_dict(state)
+        with self.assertRaisesRegex(ValueError, "version: expected 1"):
+            self.make().load_state_dict({})
+        with self.assertRaisesRegex(ValueError, "step"):
+            self.make().load_state_dict({**state, "step": 10_000})
+
+    def test_pickles_go_on_where_they_were(self):
+        sampler = self.make()
+        self.take(sampler, 7)
+        there = pickle.loads(pickle.dumps(sampler))
+        self.assertEqual(list(there), list(sampler))
+
+
+class Loader(unittest.TestCase):
+    """With a real DataLoader, where torch is installed."""
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            import torch
+        except ImportError:
+            raise unittest.SkipTest("torch is not installed")
+        cls.torch = torch
+
+    def loader(self, workers=0):
+        lengths = drawn(96)
+        documents = [{"input_ids": np.arange(n) + 1000 * i} for i, n in enumerate(lengths)]
+        sampler = equipoise.BatchSampler(lengths, "wlb", **SHAPE)
+        return (
+            lengths,
+            sampler,
+            self.torch.utils.data.DataLoader(
+                equipoise.packed.PackedDataset(documents),
+                batch_sampler=sampler,
+                collate_fn=equipoise.packed.collate,
+                num_workers=workers,
+            ),
+        )
+
+    def test_micro_batches_arrive_packed(self):
+        for workers in (0, 2):
+            lengths, sampler, loader = self.loader(workers)
+            planned = list(sampler)
+            sampler.set_epoch(0)
+            for documents, batch in zip(planned, loader):
+                borders = batch["cu_seqlens"].tolist()
+                self.assertEqual(np.diff(borders).tolist(), [int(lengths[d]) for d in documents])
+                self.assertEqual(batch["max_seqlen"], max(int(lengths[d]) for d in documents))
+                for d, begin, end in zip(documents, borders, borders[1:]):
+                    self.assertEqual(batch["position_ids"][0, begin:end].tolist(), list(range(end - begin)))
+                    tokens = batch["input_ids"][0, begin:end]
+                    self.assertEqual(tokens.tolist(), [1000 * d + i for i in range(end - begin)])
+                    labels = batch["labels"][0, begin:end].tolist()
+                    self.assertEqual(labels, tokens[1:].tolist() + [-100])
+
+    def test_record_gives_the_lengths_of_a_live_loader(self):
+        lengths, sampler, loader = self.loader()
+        planned = [int(lengths[d]) for m in sampler for d in m]
+        sampler.set_epoch(0)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "live.txt.zst"
+            equipoise.record(loader, path)
+            self.assertEqual(equipoise.read_trace(path).tolist(), planned)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

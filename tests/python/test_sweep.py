@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""sweep: the same results on any executor as one case after the other, and as the program's."""
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import equipoise
+from support import STUDY, program, without_measured
+
+GRID = {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]}
+
+
+def summaries(swept):
+    return [without_measured(result.summary) for result in swept]
+
+
+def each_alone(lengths, options):
+    """Own policies travel to the workers, too: every piece is a micro-batch, dealt to the lanes."""
+    lanes = options["lanes"]
+    return [[[[piece] for piece in batch[lane::lanes]] for lane in range(lanes)] for batch in options["batches"]]
+
+
+class Sweep(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.study = {**STUDY, "batch": {**STUDY["batch"], "steps": 2}}
+        cls.wanted = equipoise.sweep(cls.study, GRID)
+
+    def test_cases_are_those_of_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "study.json"
+            file.write_text(json.dumps(self.study))
+            theirs = program(
+                "study",
+                file,
+                *(
+                    word
+                    for key, values in GRID.items()
+                    for word in ("--sweep", f"{key}={','.join(map(str, values))}")
+                ),
+                "--format",
+                "json",
+            )
+            ours = equipoise.sweep(file, GRID)
+        self.assertEqual(
+            [" ".join(f"{k}={v}" for k, v in r.case.items()) for r in ours], [t.pop("case") for t in theirs]
+        )
+        self.assertEqual(summaries(ours), without_measured(theirs))
+
+    def test_frame_has_the_keys_first(self):
+        frame = self.wanted.frame()
+        self.assertEqual(list(frame.columns[:3]), ["batch.context_window", "parallel.context", "label"])
+        self.assertEqual(len(frame), 4 * 3)
+
+    def test_threads(self):
+        with ThreadPoolExecutor(3) as pool:
+            self.assertEqual(
+                summaries(equipoise.sweep(self.study, GRID, executor=pool)), summaries(self.wanted)
+            )
+
+    def test_processes(self):
+        with ProcessPoolExecutor(2) as pool:
+            swept = equipoise.sweep(self.study, GRID, executor=pool, policies={"one": each_alone})
+        self.assertEqual(len(swept.frame()), 4 * 4)
+        self.assertEqual(swept[0]["plain"]["metrics"], self.wanted[0]["plain"]["metrics"])
+        self.assertEqual(swept[0]["one"]["status"], "ok", swept[0]["one"]["reason"])
+
+    def test_dask(self):
+        try:
+            from dask.distributed import Client
+        except ImportError:
+            self.skipTest("dask.distributed is not installed")
+        with Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+            self.assertEqual(
+                summaries(equipoise.sweep(self.study, GRID, executor=client)), summaries(self.wanted)
+            )
+            executor = client.get_executor()
+            self.assertEqual(
+                summaries(equipoise.sweep(self.study, GRID, executor=executor)), summaries(self.wanted)
+            )
+
+    def test_mpi(self):
+        try:
+            import mpi4py  # noqa: F401
+        except ImportError:
+            self.skipTest("mpi4py is not installed")
+        if shutil.which("mpirun") is None:
+            self.skipTest("there is no mpirun")
+        script = (
+            "import json, sys, equipoise\nfrom mpi4py.futures import MPIPoolExecutor\n"
+            "if __name__ == '__main__':\n"
+            "    study, grid = json.load(open(sys.argv[1]))\n"
+            "    with MPIPoolExecutor() as pool:\n"
+            "        json.dump([r.summary for r in equipoise.sweep(study, grid, executor=pool)], open(sys.argv[2], 'w'))\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            file, given, out = (Path(folder) / name for name in ("sweep.py", "in.json", "out.json"))
+            file.write_text(script)
+            given.write_text(json.dumps([self.study, GRID]))
+            command = [
+                "mpirun",
+                "--allow-run-as-root",
+                "--oversubscribe",
+                "-n",
+                "3",
+                sys.executable,
+                "-m",
+                "mpi4py.futures",
+                str(file),
+                str(given),
+                str(out),
+            ]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(without_measured(json.loads(out.read_text())), summaries(self.wanted))
+
+    def test_a_wrong_case_is_named_before_any_runs(self):
+        class Never:
+            def submit(self, *_, **__):
+                raise AssertionError("no case may run")
+
+        with self.assertRaisesRegex(ValueError, r"batch.steps=-3: .*batch.steps"):
+            equipoise.sweep(self.study, {"batch.steps": [2, -3]}, executor=Never())
+        with self.assertRaisesRegex(ValueError, "grid: batch.steps: expected a list"):
+            equipoise.sweep(self.study, {"batch.steps": "2"})
+
+    def test_values_that_do_not_go_together_refuse_their_case_alone(self):
+        swept = equipoise.sweep(self.study, {"parallel.tensor": [4, 3]})
+        self.assertEqual([set(r.frame()["status"]) for r in swept], [{"ok"}, {"refused"}])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
