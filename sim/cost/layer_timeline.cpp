@@ -88,7 +88,19 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
   const bool overlaps =
       std::any_of(layer.overlap.begin(), layer.overlap.end(), [](Picoseconds t) { return t != 0; });
   if (overlaps) {
-    for (int i = 1; i < layers; ++i) advance_once(layer, clock);
+    // Moving all clocks by one time moves the result by it, so a layer that takes all ranks equally long
+    // is followed by layers like it.
+    thread_local std::vector<Picoseconds> before;
+    for (int i = 1; i < layers; ++i) {
+      before.assign(clock.begin(), clock.end());
+      advance_once(layer, clock);
+      const Picoseconds period = clock[0] - before[0];
+      bool even = true;
+      for (std::size_t r = 1; r < c && even; ++r) even = clock[r] - before[r] == period;
+      if (!even) continue;
+      for (std::size_t r = 0; r < c; ++r) clock[r] += (layers - 1 - i) * period;
+      return;
+    }
     return;
   }
   // Without overlap every synchronisation wipes out the ranks' differences, so each further layer takes the

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -23,6 +24,10 @@ void to_pieces(std::span<const Segment> segments, bool strided, std::vector<Quer
   for_each_kernel_piece(segments, strided, [&pieces](std::int64_t queries, std::int64_t keys) {
     pieces.push_back({queries, keys});
   });
+}
+
+bool same_piece(const QueryKeys& a, const QueryKeys& b) {
+  return a.queries == b.queries && a.keys == b.keys;
 }
 
 // The packer's placements, or those that the sharding rule decided (dacp).
@@ -238,8 +243,59 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   count_kv(micro_batch, context, window, out);
 }
 
-// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive. What
-// a run of queries sees of a block is one piece: the keys of its slice lie together there.
+// Segments of each rank by slice and place, so that two ranks' lists can be walked side by side.
+void MicroBatchCoster::sort_ring(const Sharding& sharding, int context) {
+  ring_.resize(sharding.segments.size());
+  for (int r = 0; r < context; ++r) {
+    const auto segments = sharding.of_rank(r);
+    const auto begin = ring_.begin() + (segments.data() - sharding.segments.data());
+    const auto end = begin + static_cast<std::ptrdiff_t>(segments.size());
+    for (std::size_t i = 0; i < segments.size(); ++i)
+      begin[static_cast<std::ptrdiff_t>(i)] = {segments[i].slice, static_cast<std::uint32_t>(i),
+                                               segments[i].q_begin, segments[i].q_end};
+    std::sort(begin, end, [](const RingSegment& a, const RingSegment& b) {
+      return std::tie(a.slice, a.begin) < std::tie(b.slice, b.begin);
+    });
+  }
+}
+
+// The pieces of rank `rank`'s call on the block that rank `from` began with. What a run of queries sees of a
+// block is one piece: the keys of its slice lie together there. O(segments of both).
+void MicroBatchCoster::ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
+  const auto sorted = [&](int r) {
+    const auto segments = sharding.of_rank(r);
+    return std::span(ring_).subspan(static_cast<std::size_t>(segments.data() - sharding.segments.data()),
+                                    segments.size());
+  };
+  const auto queries = sharding.of_rank(rank);
+  const std::span<const RingSegment> block = sorted(from);
+  ring_keys_.resize(queries.size());
+  std::int32_t slice = -1;
+  std::int64_t seen = 0;
+  auto key = block.begin();
+  for (const RingSegment& q : sorted(rank)) {
+    if (q.slice != slice) {
+      slice = q.slice;
+      seen = 0;
+      while (key != block.end() && key->slice < slice) ++key;
+    }
+    for (; key != block.end() && key->slice == slice && key->begin < q.end; ++key)
+      seen += key->end - key->begin;
+    ring_keys_[q.place] = seen;
+  }
+  pieces_.clear();
+  for (std::size_t i = 0; i < queries.size(); ++i) {
+    std::int64_t keys = earlier + ring_keys_[i];
+    if (keys == 0) continue;
+    // Of another rank's block every query sees all: priced as the causal call that has as many pairs.
+    const std::int64_t count = queries[i].queries();
+    if (from != rank) keys = std::max(keys + (count - 1) / 2, count);
+    pieces_.push_back({count, keys});
+  }
+}
+
+// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive.
+// O(ranks x segments), and a price for each of the ranks' steps that is unlike the one before.
 void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const Sharding& sharding = out.sharding;
   const auto c = at(context);
@@ -251,22 +307,22 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
   // Of the chunks before a dependent one every rank holds its share.
   const std::int64_t earlier = (earlier_tokens(micro_batch, 0) + context - 1) / context;
   std::int64_t most = 0;
+  Picoseconds f = 0, b = 0;
+  RangeUse of_pieces;
+  sort_ring(sharding, context);
+  ring_priced_.clear();
   for (std::size_t r = 0; r < c; ++r) {
     most = std::max(most, sharding.rank_tokens[r] + earlier);
     for (std::size_t step = 0; step < c; ++step) {
-      const std::size_t from = (r + c - step) % c;
-      pieces_.clear();
-      for (const Segment& q : sharding.of_rank(static_cast<int>(r))) {
-        std::int64_t keys = earlier;
-        for (const Segment& k : sharding.of_rank(static_cast<int>(from)))
-          if (k.slice == q.slice && k.q_begin < q.q_end) keys += k.queries();
-        if (keys == 0) continue;
-        // Of another rank's block every query sees all: priced as the causal call that has as many pairs.
-        if (from != r) keys = std::max(keys + (q.queries() - 1) / 2, q.queries());
-        pieces_.push_back({q.queries(), keys});
+      ring_pieces(sharding, static_cast<int>(r), static_cast<int>((r + c - step) % c), earlier);
+      // Even slices give a rank the same pieces on most blocks.
+      if (ring_priced_.empty() || !std::ranges::equal(pieces_, ring_priced_, same_piece)) {
+        of_pieces = {};
+        f = costs_.attention_forward(pieces_, of_pieces).duration;
+        b = costs_.attention_backward(pieces_, of_pieces).duration + (selective ? f : 0);
+        ring_priced_ = pieces_;
       }
-      const Picoseconds f = costs_.attention_forward(pieces_, out.use).duration;
-      const Picoseconds b = costs_.attention_backward(pieces_, out.use).duration + (selective ? f : 0);
+      out.use += of_pieces;
       out.attention_forward[0][r] += f;
       forward_.busy[r] += f;
       backward_.busy[r] += b;

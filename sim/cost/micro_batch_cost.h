@@ -109,6 +109,8 @@ class MicroBatchCoster {
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void sort_ring(const Sharding& sharding, int context);
+  void ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
@@ -132,6 +134,14 @@ class MicroBatchCoster {
   ContextPart forward_, backward_;
   std::vector<Picoseconds> recompute_;  // per rank: the attention forward that selective recompute repeats
   std::vector<QueryKeys> pieces_;
+  struct RingSegment {
+    std::int32_t slice;
+    std::uint32_t place;  // among its rank's segments
+    std::int64_t begin, end;
+  };
+  std::vector<RingSegment> ring_;  // as Sharding::segments, each rank's by slice and place
+  std::vector<std::int64_t> ring_keys_;
+  std::vector<QueryKeys> ring_priced_;
   std::vector<std::int64_t> seen_to_, seen_, held_;  // by slice, for count_kv
   OpList before_, after_;
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
