@@ -241,8 +241,15 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
   }
   const StudyResult result = [&] {
     const ProgressLine progress(log, !options.quiet);
+    std::string row;
+    std::optional<TimeLeft> left;
     run.progress = [&](const std::string& label) {
-      progress.show((c.name.empty() ? "" : c.name + ": ") + label);
+      row = (c.name.empty() ? "" : c.name + ": ") + label;
+      left.emplace();
+      progress.show(row);
+    };
+    run.progress_of_row = [&](double share) {
+      if (const std::string text = left->text(share); !text.empty()) progress.show(row + ": " + text);
     };
     return study_of(c, options, run, limit);
   }();

@@ -4,7 +4,9 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <ostream>
 #include <string>
 
@@ -26,6 +28,27 @@ class ProgressLine {
  private:
   std::ostream& log_;
   bool shown_;
+};
+
+// How long something will take that has come so far: "43 %, 12 s left".
+class TimeLeft {
+ public:
+  // Empty where that has been said a moment ago, or nothing can be said yet.
+  std::string text(double share) {
+    using Seconds = std::chrono::duration<double>;
+    constexpr double kBetweenTexts = 0.25, kBeforeFirst = 1;
+    const auto now = std::chrono::steady_clock::now();
+    const double elapsed = Seconds(now - begin_).count();
+    if (!(share > 0) || elapsed < kBeforeFirst || Seconds(now - told_).count() < kBetweenTexts) return {};
+    told_ = now;
+    const auto percent = static_cast<int>(100 * share);
+    const auto left = static_cast<std::int64_t>(elapsed / share * (1 - share)) + 1;
+    std::string text = std::to_string(percent);
+    return text.append(" %, ").append(std::to_string(left)).append(" s left");
+  }
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), told_{};
 };
 
 }  // namespace equipoise

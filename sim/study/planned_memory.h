@@ -5,8 +5,8 @@
 // policy was given (chunk_size, max_tokens, pack_length). A micro-batch that holds at most `capacity` tokens
 // needs tokens / capacity of them; where the bins of a step hold less than what arrives, the rest is carried
 // from step to step, and every step lists it. Simulating takes, for every thread, the costs and the schedule
-// of one lane (stage fidelity) or of one step (op fidelity), with contention a task for every op of every
-// GPU. The numbers of ops of a layer are those of the cost model.
+// of one lane (stage fidelity) or of one step (op fidelity), with contention the times of a step twice. The
+// numbers of ops of a layer are those of the cost model.
 //
 // Within a factor of two of what is allocated, tests/sim/study/test_planned_memory.cpp.
 #pragma once

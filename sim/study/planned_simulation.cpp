@@ -5,8 +5,7 @@
 
 #include "policies/policy_keys.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/graph/event_loop.h"
-#include "sim/engine/op/op_lowering.h"
+#include "sim/engine/op/contended_state.h"
 #include "sim/study/derive.h"
 #include "sim/study/planned_memory.h"
 
@@ -62,7 +61,8 @@ StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudy
   shape.stages = layout.pipeline;
   shape.virtual_stages = layout.virtual_pipeline;
   shape.layers = static_cast<double>(models.costs.model().layers) / layout.pipeline;
-  const bool folded = options.steps.op.fold_tp && !options.steps.op.contention;
+  const OpFidelity& op = options.steps.op;
+  const bool folded = op.fold_tp && (!op.contention || (op.jitter == 0 && op.stragglers.empty()));
   shape.tensor = options.steps.fidelity == Fidelity::op && !folded ? layout.tensor : 1;
   shape.pairs = models.costs.pairs_micro_batches();
   shape.micro_batches =
@@ -103,15 +103,16 @@ double layer_ops(const StepShape& s, const Passes& p) {
   return s.micro_batches * s.layers * (p.forwards * p.forward_ops + p.backward_ops);  // of one rank
 }
 
-// One task for every op of every GPU: the graph, what it came from, two runs of it, its flows' links.
+// Times of scheduled ops, inputs and collectives inside lanes, of two runs: with shared links and without.
 double contention_bytes(const StepShape& s, const Passes& p) {
-  constexpr double kEdges = 2;  // of a task; while the graph is built they are held twice
-  constexpr double kRuns = 6;   // times of a run: alone and shared, and the copies that timelines read
-  constexpr double kLinks = 4;  // of a hop between two GPUs of a ring
-  const double task = sizeof(LoweredTask) + sizeof(Picoseconds) + 4 * sizeof(std::uint32_t) + kEdges * 12 +
-                      2 * kRuns * sizeof(Picoseconds);
-  const double of_ring = sizeof(LinkTraffic::Flow) + kLinks * sizeof(LinkUse);
-  return layer_ops(s, p) * s.ranks() * (task + of_ring / 2);
+  constexpr double kRuns = 2;
+  constexpr double kTensorOps = 8;  // of a layer's pass, where every TP rank has its own
+  constexpr double kRouteUses = 8;  // links of a transfer, from one rank to two neighbours
+  const double cells = s.micro_batches * p.cells * s.virtual_stages * s.ranks();
+  const double passes = s.lanes * s.micro_batches * s.layers * s.stages * (p.forwards + 2);
+  const double meetings = passes * (p.syncs * s.tensor + (s.tensor > 1 ? kTensorOps * s.context : 0));
+  const double routes = s.ranks() * 2 * (sizeof(contended::Rank) + kRouteUses * 4 * sizeof(LinkUse));
+  return kRuns * sizeof(Picoseconds) * (3 * cells + meetings) + routes;
 }
 
 }  // namespace

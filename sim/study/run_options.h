@@ -57,6 +57,7 @@ struct RunStudyOptions {
   bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
   bool find_fits = true;       // search what would make a row run that does not (fit_search.h)
   std::function<void(const std::string& label)> progress;  // called before each policy
+  std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
   const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
 };
 

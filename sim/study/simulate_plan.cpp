@@ -34,15 +34,26 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
   const int jobs = std::max(1, run.options.jobs);
   StepOptions options = run.step_options();
   options.record_gpus = run.options.record_gpus;
-  std::vector<StepResult> results(plan.steps.size());
+  const std::size_t steps = plan.steps.size();
+  std::vector<StepResult> results(steps);
   std::vector<std::unique_ptr<StepRunner>> simulators(static_cast<std::size_t>(jobs));
   std::atomic<bool> full = false;
-  parallel_for(jobs, plan.steps.size(), [&](int worker, std::size_t i) {
+  std::atomic<std::size_t> done = 0;
+  // Only one worker reports, so that nobody has to wait for the terminal.
+  const auto report = [&](double share_of_step) {
+    if (run.options.progress_of_row)
+      run.options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));
+  };
+  const int threads = std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
+  parallel_for(jobs, steps, [&](int worker, std::size_t i) {
     end_if_stopped(run.options);
     if (until == Until::first_that_does_not_fit && full) return;
     auto& simulator = simulators[static_cast<std::size_t>(worker)];
-    if (!simulator) simulator = std::make_unique<StepRunner>(run, rule, options);
+    if (!simulator)
+      simulator = worker == 0 ? std::make_unique<StepRunner>(run, rule, options, threads, report)
+                              : std::make_unique<StepRunner>(run, rule, options, threads);
     results[i] = simulator->run(plan.steps[i], i);
+    ++done;
     if (!fits(results[i].work, run.models.memory.capacity_bytes())) full = true;
   });
   return results;

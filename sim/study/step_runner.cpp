@@ -1,6 +1,7 @@
 #include "sim/study/step_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "sim/study/hardware.h"
 
@@ -43,7 +44,8 @@ std::vector<double> speeds_of(const OpFidelity& op, const RankGrid& grid) {
 
 }  // namespace
 
-StepRunner::StepRunner(const Run& run, const ShardRule& rule, const StepOptions& options) {
+StepRunner::StepRunner(const Run& run, const ShardRule& rule, const StepOptions& options, int threads,
+                       std::function<void(double)> progress) {
   const RunModels& models = run.models;
   const StepSettings& settings = run.options.steps;
   if (settings.fidelity == Fidelity::stage) {
@@ -56,6 +58,8 @@ StepRunner::StepRunner(const Run& run, const ShardRule& rule, const StepOptions&
   op.jitter = {settings.op.jitter, settings.op.seed};
   op.speed = speeds_of(settings.op, models.grid);
   op.fabric = fabric_.get();
+  op.threads = threads;
+  op.progress = std::move(progress);
   op_ = std::make_unique<OpStepSimulator>(models.costs, rule, options, op, &models.memory);
 }
 

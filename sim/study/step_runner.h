@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "sim/engine/op/op_step.h"
@@ -12,7 +13,9 @@ namespace equipoise {
 // One per thread. Keeps a reference to `rule`.
 class StepRunner {
  public:
-  StepRunner(const Run& run, const ShardRule& rule, const StepOptions& options);
+  // `threads`: of one step at op fidelity. `progress`: of a step with contention.
+  StepRunner(const Run& run, const ShardRule& rule, const StepOptions& options, int threads = 1,
+             std::function<void(double)> progress = {});
   StepResult run(const Step& step, std::size_t number);
   [[nodiscard]] const OpStepSimulator* op() const { return op_.get(); }  // null at stage fidelity
 

@@ -1,6 +1,7 @@
 #include "sim/topology/fair_share.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace equipoise {
 
@@ -16,43 +17,34 @@ void FairShare::share(std::span<Flow* const> flows) {
       }
       claims_[use.link] += use.times;
     }
-  std::sort(used_.begin(), used_.end());
   stopped_.assign(flows.size(), 0);
 
   std::size_t growing = flows.size();
   while (growing > 0) {
-    // The level at which the next link fills or the next flow reaches its cap.
-    double level = -1;
-    LinkId tightest = 0;
-    bool by_link = false;
-    for (const LinkId link : used_) {
-      if (claims_[link] == 0) continue;
-      const double here = left_[link] / static_cast<double>(claims_[link]);
-      if (level < 0 || here < level) {
-        level = here;
-        tightest = link;
-        by_link = true;
-      }
-    }
+    // The level at which the next links fill or the next flows reach their cap.
+    double level = std::numeric_limits<double>::infinity();
+    for (const LinkId link : used_)
+      if (claims_[link] > 0) level = std::min(level, left_[link] / static_cast<double>(claims_[link]));
     for (std::size_t f = 0; f < flows.size(); ++f)
-      if (stopped_[f] == 0 && (level < 0 || flows[f]->cap <= level)) {
-        level = flows[f]->cap;
-        by_link = false;
-      }
-    // Flows stop at the level; what they use is taken from their links.
+      if (stopped_[f] == 0) level = std::min(level, flows[f]->cap);
+    for (const LinkId link : used_)
+      tight_[link] = claims_[link] > 0 && left_[link] / static_cast<double>(claims_[link]) == level;
+    // Flows stop at the level; what they use together is taken from each link at once.
     for (std::size_t f = 0; f < flows.size(); ++f) {
-      if (stopped_[f] != 0) continue;
-      const auto crosses = [&](const LinkUse& use) { return use.link == tightest; };
-      const bool stops = by_link ? std::any_of(flows[f]->links.begin(), flows[f]->links.end(), crosses)
-                                 : flows[f]->cap <= level;
-      if (!stops) continue;
+      const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
+      if (stopped_[f] != 0 ||
+          (flows[f]->cap > level && std::none_of(flows[f]->links.begin(), flows[f]->links.end(), is_tight)))
+        continue;
       flows[f]->rate = level;
       stopped_[f] = 1;
       --growing;
-      for (const LinkUse& use : flows[f]->links) {
-        left_[use.link] = std::max(0.0, left_[use.link] - level * use.times);
-        claims_[use.link] -= use.times;
-      }
+      for (const LinkUse& use : flows[f]->links) given_[use.link] += use.times;
+    }
+    for (const LinkId link : used_) {
+      if (given_[link] == 0) continue;
+      left_[link] = std::max(0.0, left_[link] - level * static_cast<double>(given_[link]));
+      claims_[link] -= given_[link];
+      given_[link] = 0;
     }
   }
 }

@@ -31,6 +31,8 @@ class FairShare {
   explicit FairShare(std::vector<double> capacities) : capacity_(std::move(capacities)) {
     left_.resize(capacity_.size());
     claims_.resize(capacity_.size());
+    given_.resize(capacity_.size());
+    tight_.resize(capacity_.size());
   }
 
   struct Flow {
@@ -38,7 +40,8 @@ class FairShare {
     double cap = 0;   // most it could use alone, bytes per second
     double rate = 0;  // result
   };
-  // Sets every flow's rate. Ties go to the lower link. Flows without links get their cap.
+  // Sets every flow's rate. Links that fill at the same level fill together, so that the rates do not depend,
+  // not by a bit, on the order of flows or links. Flows without links get their cap.
   void share(std::span<Flow* const> flows);
 
   [[nodiscard]] std::span<const double> capacities() const { return capacity_; }
@@ -47,6 +50,8 @@ class FairShare {
   std::vector<double> capacity_;
   std::vector<double> left_;          // scratch: not yet given away
   std::vector<std::int64_t> claims_;  // scratch: uses by flows that still grow
+  std::vector<std::int64_t> given_;   // scratch: uses by flows that stop now
+  std::vector<char> tight_;           // scratch: full now
   std::vector<LinkId> used_;          // scratch: links that some flow uses
   std::vector<char> stopped_;         // scratch
 };

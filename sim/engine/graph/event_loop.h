@@ -1,4 +1,5 @@
-// Runs a task graph in which transfers and collectives share links: a true event loop.
+// Runs a task graph in which transfers and collectives share links: a true event loop. The plain way, against
+// which tests hold the engine of `--contention` (op/contended_run.h).
 //
 // A task with traffic moves `bytes` over each of its links (once per hop). Its own pace is bytes / duration;
 // where links are full, or slower than that, it gets its max-min fair share of them (FairShare) and

@@ -1,4 +1,4 @@
-// Which links of the network each op of a step loads.
+// Which links of the network each op of a step loads, task by task: the plain reference of network_routes.h.
 //
 // Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an
 // all-to-all as much in all. A pipeline transfer takes the route between its two GPUs. Kernels load no link.

@@ -64,13 +64,16 @@ class PathWalk {
       for (int t = 0; t < tensor; ++t) {
         const StageEnd& end = program_.ends[at(s)];
         const auto& buckets = result_.buckets[at(s) * at(tensor) + at(t)];
-        Picoseconds after = 0;
-        for (const Picoseconds duration : end.durations) after += duration;
-        if (stage_end(s, t) + after != result_.makespan) continue;
+        std::vector<Picoseconds> times = {stage_end(s, t)};  // before each step, and after the last
+        for (std::size_t i = 0; i < end.steps.size(); ++i)
+          times.push_back(result_.recorded != nullptr
+                              ? result_.recorded->steps_end[at(s) * at(tensor) + at(t)][i]
+                              : times.back() + end.durations[i]);
+        if (times.back() != result_.makespan) continue;
         stage_ = s;
         rank_ = t;
         for (std::size_t i = end.steps.size(); i-- > 0;)
-          push(time_ - end.durations[i], end.steps[i].name, end.steps[i].stream);
+          push(times[i], end.steps[i].name, end.steps[i].stream);
         // Back over buckets that followed on each other.
         const OpResult::Bucket* bucket = ending_at(buckets, time_);
         while (bucket != nullptr) {
@@ -270,11 +273,7 @@ class PathWalk {
       }
       for (int before = issued_with(scheduled_ - 1); before < scheduled_; ++before) {
         const ScheduledOp& previous = ops[at(before)];
-        if (previous.blocking_send == kNoTransfer ||
-            free + lane.transfers[at(static_cast<int>(previous.blocking_send)) +
-                                  at(rank_) / at(program_.tensor)] !=
-                time_)
-          continue;
+        if (previous.blocking_send == kNoTransfer || sent_arrives(lane, before, free) != time_) continue;
         push(free, OpName::pp_send, Stream::pp, previous.op.micro_batch, previous.op.kind);
         --scheduled_;
         return;
@@ -287,15 +286,38 @@ class PathWalk {
     if (time_ > 0) enter_last_op(time_);
   }
 
+  [[nodiscard]] int number_of(const OpLane& lane, const ScheduledOp& scheduled) const {
+    return static_cast<int>(&scheduled - lane.stages[at(stage_)].data());
+  }
+  // When a scheduled op has its input, sent at some time by another stage's rank of this number.
+  [[nodiscard]] Picoseconds arrives(int stage, int scheduled, Picoseconds sent) const {
+    const OpLane& lane = program_.lanes[at(lane_)];
+    if (result_.recorded != nullptr)
+      return result_.recorded->lanes[at(lane_)][at(stage)].input_end[at(scheduled) * ranks_ + at(rank_)];
+    const ScheduledOp& op = lane.stages[at(stage)][at(scheduled)];
+    return sent + lane.transfers[static_cast<std::size_t>(op.transfer) + at(rank_) / at(program_.tensor)];
+  }
+  // When what a scheduled op of this stage sent, blocking, has arrived.
+  [[nodiscard]] Picoseconds sent_arrives(const OpLane& lane, int scheduled, Picoseconds sent) const {
+    if (result_.recorded == nullptr)
+      return sent +
+             lane.transfers[static_cast<std::size_t>(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
+                            at(rank_) / at(program_.tensor)];
+    Picoseconds latest = 0;
+    for (int s = 0; s < program_.stages; ++s)
+      for (int i = 0; i < static_cast<int>(lane.stages[at(s)].size()); ++i)
+        if (const ScheduledOp& op = lane.stages[at(s)][at(i)];
+            s != stage_ && op.input_stage == stage_ && op.input_op == scheduled)
+          latest = std::max(latest, arrives(s, i, sent));
+    return latest;
+  }
+
   // Goes to the sender of the op's input if that arrived now.
   bool follow_input(const OpLane& lane, const ScheduledOp& scheduled) {
     if (scheduled.input_stage == kNoInput || scheduled.input_stage == stage_) return false;
     const Picoseconds sent =
         result_.lanes[at(lane_)].end[at(scheduled.input_stage)][at(scheduled.input_op) * ranks_ + at(rank_)];
-    if (sent +
-            lane.transfers[static_cast<std::size_t>(scheduled.transfer) + at(rank_) / at(program_.tensor)] !=
-        time_)
-      return false;
+    if (arrives(stage_, number_of(lane, scheduled), sent) != time_) return false;
     push(sent, OpName::pp_send, Stream::pp, scheduled.op.micro_batch, scheduled.op.kind);
     stage_ = scheduled.input_stage;
     scheduled_ = scheduled.input_op;

@@ -4,13 +4,11 @@
 #include <atomic>
 #include <exception>
 #include <numeric>
-#include <optional>
 #include <string>
 #include <thread>
 
 #include "sim/engine/op/op_lane_run.h"
 #include "sim/engine/op/op_lockstep.h"
-#include "sim/engine/op/op_recorded.h"
 
 namespace equipoise {
 namespace {
@@ -181,9 +179,7 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
                         options.speed.begin() + static_cast<std::ptrdiff_t>(first + context.ranks));
     context.speed = speed_buffer;
   }
-  const auto place = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(program.stages) +
-                     static_cast<std::uint64_t>(stage);
-  context.jitter_base = SplitMix64((place << 24) + static_cast<std::uint64_t>(scheduled)).next();
+  context.jitter_base = jitter_base_of(program, lane, stage, scheduled);
   return context;
 }
 
@@ -223,10 +219,7 @@ OpResult run(const OpProgram& program, const OpOptions& options) {
 }
 
 void replay_scheduled_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
-                         int stage, int scheduled, OpSink& listener) {
-  std::optional<RecordedSink> recorded;
-  if (result.recorded != nullptr) recorded.emplace(program, result, lane, stage, scheduled, listener);
-  OpSink& sink = recorded ? *recorded : listener;
+                         int stage, int scheduled, OpSink& sink) {
   if (program.lanes[at(lane)].lockstep != kNoLockstep)
     return op_rows::replay_lockstep_op(program, options, result, lane, stage, scheduled, sink);
   std::vector<double> speed;
@@ -235,7 +228,7 @@ void replay_scheduled_op(const OpProgram& program, const OpOptions& options, con
   const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
                      static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
   std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
-  op_rows::SinkObserver observer{&sink};
+  op_rows::SinkObserver observer = op_rows::observer_of(result, lane, stage, scheduled, sink);
   const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
   if (options.jitter.sigma > 0)
     op_rows::run_scheduled_op<true>(context, what, clock.data(), nullptr, nullptr, scratch, observer);

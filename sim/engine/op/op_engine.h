@@ -31,14 +31,18 @@ struct OpOptions {
   int threads = 1;
 };
 
-// When every op ran, where its duration does not say so because flows shared links (op/contended_step.h).
+// When ops ended whose durations do not say so, because flows shared links (op/contended_run.h). Every other
+// op's time follows from these.
 struct RecordedTimes {
   struct Stage {
-    std::vector<std::size_t> first;      // [scheduled op]: of its rows, see LoweredProgram
+    // [first + row * groups + group]: collectives inside the lane, in program order; op_rows::recorded_groups
+    // says which those are.
+    std::vector<Picoseconds> meeting_end;
+    std::vector<std::size_t> first;      // [scheduled op]: of its ends in meeting_end
+    bool tensor = false;                 // with collectives of folded TP ranks
     std::vector<Picoseconds> input_end;  // [scheduled op * ranks + rank]: its transfer arrives
   };
   std::vector<std::vector<Stage>> lanes;            // [lane][stage]
-  std::vector<Picoseconds> start, end;              // [first + row * ranks + rank]
   std::vector<std::vector<Picoseconds>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
 };
 

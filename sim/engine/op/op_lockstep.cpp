@@ -175,7 +175,7 @@ void replay_lockstep_op(const OpProgram& program, const OpOptions& options, cons
   const auto first = result.lanes[at(lane)].start[at(stage)].begin() +
                      static_cast<std::ptrdiff_t>(at(scheduled) * context.ranks);
   std::vector<Picoseconds> clock(first, first + static_cast<std::ptrdiff_t>(context.ranks));
-  SinkObserver observer{&sink};
+  SinkObserver observer = observer_of(result, lane, stage, scheduled, sink);
   const ScheduledOp& what = program.lanes[at(lane)].stages[at(stage)][at(scheduled)];
   const auto& synchronizations = lockstep.scheduled_ops[at(stage)][at(scheduled)];
   const auto before = lockstep.network[at(stage)].begin() + std::ptrdiff_t{scheduled} * program.tensor;

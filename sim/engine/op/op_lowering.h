@@ -1,9 +1,9 @@
 // Writes an OpProgram out as a task graph: one task per kernel and rank, one per collective, one per
 // transfer.
 //
-// For cross-checks (the graph's longest path must be the op engine's makespan), and for link contention,
-// which needs a true event loop. Takes about 40 bytes a task, so it is for hundreds of GPUs, not thousands.
-// Durations are those of the run: speed factors and jitter applied.
+// The plain reference of tests: the graph's longest path must be the op engine's makespan, its event loop
+// with shared links the contended run's (contended_run.h). Takes about 40 bytes a task, so it is for hundreds
+// of GPUs, not thousands. Durations are those of the run: speed factors and jitter applied.
 #pragma once
 
 #include "sim/engine/graph/task_graph.h"

@@ -18,16 +18,46 @@ namespace equipoise::op_rows {
 
 struct NoObserver {
   static constexpr bool kListens = false;
+  static const Picoseconds* recorded_ends(const OpLane&, SyncGroup, int) { return nullptr; }
   void on_op(const OpEvent&) {}
   void on_repetition(std::uint32_t, std::uint32_t) {}
 };
 
+// Ends that a row of collectives inside a lane records under contention, one for each group; 0: none.
+// `tensor`: of the program; `folded`: collectives of folded TP ranks record theirs.
+inline std::size_t recorded_groups(SyncGroup sync, const OpLane& lane, int tensor, bool folded) {
+  if (sync == SyncGroup::context && lane.context > 1) return static_cast<std::size_t>(tensor);
+  if (sync == SyncGroup::tensor && (tensor > 1 || folded)) return static_cast<std::size_t>(lane.context);
+  return 0;
+}
+
 struct SinkObserver {
   static constexpr bool kListens = true;
   OpSink* sink = nullptr;
+  const Picoseconds* recorded = nullptr;  // the next row's, or null: ops take their durations
+  bool folded = false;                    // see recorded_groups
+  // By group, when the collectives of the row at hand ended, where the network says so; null elsewhere.
+  const Picoseconds* recorded_ends(const OpLane& lane, SyncGroup sync, int tensor) {
+    if (recorded == nullptr) return nullptr;
+    const std::size_t groups = recorded_groups(sync, lane, tensor, folded);
+    const Picoseconds* const ends = recorded;
+    recorded += groups;
+    return groups > 0 ? ends : nullptr;
+  }
   void on_op(const OpEvent& event) { sink->on_op(event); }
   void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
 };
+
+// For a replay of one scheduled op.
+inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
+  SinkObserver observer{&sink};
+  if (result.recorded == nullptr) return observer;
+  const RecordedTimes::Stage& times =
+      result.recorded->lanes[static_cast<std::size_t>(lane)][static_cast<std::size_t>(stage)];
+  observer.recorded = times.meeting_end.data() + times.first[static_cast<std::size_t>(scheduled)];
+  observer.folded = times.tensor;
+  return observer;
+}
 
 // Buffers of one thread, grown once.
 struct Scratch {
@@ -87,15 +117,18 @@ template <class Observer>
 [[gnu::aligned(64)]] void run_step(const OpContext& at, SyncGroup sync, const Picoseconds* row,
                                    const Picoseconds* beside, Picoseconds* clock, Scratch& scratch,
                                    Observer& observer, std::uint32_t run, std::uint32_t repetition,
-                                   std::uint32_t step) {
+                                   std::uint32_t step, [[maybe_unused]] const Picoseconds* recorded) {
   const std::size_t ranks = at.ranks;
   if (sync == SyncGroup::none) {
     for (std::size_t r = 0; r < ranks; ++r) {
       const Picoseconds arrived = clock[r];
-      clock[r] += beside == nullptr ? row[r] : std::max(row[r], beside[r]);
+      Picoseconds takes = row[r];
+      if constexpr (Observer::kListens)
+        if (recorded != nullptr) takes = recorded[r] - arrived;
+      clock[r] += beside == nullptr ? takes : std::max(takes, beside[r]);
       if constexpr (Observer::kListens) {
         const int rank = static_cast<int>(r);
-        observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + row[r], rank});
+        observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + takes, rank});
         if (beside != nullptr)
           observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
       }
@@ -120,7 +153,9 @@ template <class Observer>
         scratch.last[g] = static_cast<int>(r);
   const auto finish = [&](std::size_t r, std::size_t g) {
     const Picoseconds arrived = clock[r];
-    const Picoseconds done = latest[g] + row[r];
+    Picoseconds done = latest[g] + row[r];
+    if constexpr (Observer::kListens)
+      if (recorded != nullptr) done = recorded[g];
     clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
     if constexpr (Observer::kListens) {
       const int rank = static_cast<int>(r);
@@ -168,7 +203,8 @@ void run_local(const OpContext& at, const OpBlock& block, const Picoseconds* row
     if (compute != nullptr && busy != nullptr)
       for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
   }
-  run_step(at, sync, row, beside, clock, scratch, observer, place.run, place.repetition, place.step);
+  run_step(at, sync, row, beside, clock, scratch, observer, place.run, place.repetition, place.step,
+           observer.recorded_ends(at.lane, step.sync, at.tensor));
   place.step += beside != nullptr ? 2 : 1;
 }
 
@@ -216,6 +252,13 @@ void run_scheduled_op(const OpContext& at, const ScheduledOp& scheduled, Picosec
       end_repetition(at, run, place, clock, buckets, observer);
     }
   }
+}
+
+// Of the draws of a scheduled op.
+inline std::uint64_t jitter_base_of(const OpProgram& program, int lane, int stage, int scheduled) {
+  const auto place = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(program.stages) +
+                     static_cast<std::uint64_t>(stage);
+  return SplitMix64((place << 24) + static_cast<std::uint64_t>(scheduled)).next();
 }
 
 OpContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int scheduled,

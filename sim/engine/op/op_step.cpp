@@ -12,15 +12,21 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
+// Under contention, jitter and slow GPUs are those of each TP rank.
+bool folds_tp(const OpStepOptions& op) {
+  return op.fold_tp && (op.fabric == nullptr || (op.jitter.sigma == 0 && op.speed.empty()));
+}
+
 }  // namespace
 
 OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                                  OpStepOptions op, const MemoryModel* memory)
     : costs_(costs),
+      shard_(shard),
       options_(options),
       op_(std::move(op)),
       stage_(costs, shard, options, memory),
-      expander_(costs, shard, options, op_.fold_tp && op_.fabric == nullptr) {
+      expander_(costs, shard, options, folds_tp(op_)) {
   op_options_.speed = op_.speed;
   op_options_.jitter = op_.jitter;
   op_options_.threads = op_.threads;
@@ -32,9 +38,35 @@ StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
   program_ = expander_.expand(step);
   contended_.reset();
   result_ = equipoise::run(program_, op_options_);
-  if (op_.fabric != nullptr) contended_.emplace(program_, op_options_, result_, costs_.grid(), *op_.fabric);
+  if (op_.fabric != nullptr) run_with_contention(step);
   StepTimes times = make_times(step, stage.times, stage.work.peak);
   return {std::move(stage.work), std::move(times)};
+}
+
+void OpStepSimulator::run_with_contention(const Step& step) {
+  std::optional<NetworkRoutes> routes;
+  routes.emplace(program_, costs_.grid(), *op_.fabric);
+  if (!routes->alike()) {
+    if (!unfolded_) unfolded_.emplace(costs_, shard_, options_, false);
+    program_ = unfolded_->expand(step);
+    result_ = equipoise::run(program_, op_options_);
+    routes.emplace(program_, costs_.grid(), *op_.fabric);
+  }
+  ContendedOptions how;
+  how.threads = op_.threads;
+  how.share = false;
+  const ExposedTime alone = run_contended(program_, op_options_, result_, *routes, how).exposed;
+  how.share = true;
+  how.progress = op_.progress;
+  contended_ = run_contended(program_, op_options_, result_, *routes, how);
+  added_ = contended_->exposed;
+  const Picoseconds width = routes->width();
+  for (std::size_t s = 0; s < kStreams; ++s)
+    added_.by_stream[s] = width * (added_.by_stream[s] - alone.by_stream[s]);
+  for (std::size_t l = 0; l < added_.in_ops.size(); ++l) {
+    added_.in_ops[l] = width * (added_.in_ops[l] - alone.in_ops[l]);
+    added_.in_recompute[l] = width * (added_.in_recompute[l] - alone.in_recompute[l]);
+  }
 }
 
 StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak) {
@@ -92,9 +124,9 @@ std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
     LaneResult lane = stage[lanes.size()];
     lane.makespan = all.end - all.start;
     if (contended_) {
-      const Picoseconds ranks = Picoseconds{program_.lanes[l].context} * program_.tensor;
-      lane.useful += contended_->added().in_ops[l] / ranks;
-      lane.recompute += contended_->added().in_recompute[l] / ranks;
+      const Picoseconds ranks = Picoseconds{program_.lanes[l].context} * costs_.layout().tensor;
+      lane.useful += added_.in_ops[l] / ranks;
+      lane.recompute += added_.in_recompute[l] / ranks;
     }
     lanes.push_back(lane);
   }
@@ -103,13 +135,12 @@ std::vector<LaneResult> OpStepSimulator::lanes_of(const Step& step,
 
 // What contention adds to exposed communication: all of it, and that of ops that recompute.
 void OpStepSimulator::add_contention(const Step& step, StepTimes& times) const {
-  const ExposedTime& added = contended_->added();
   const double gpus = static_cast<double>(costs_.layout().gpus());
   for (std::size_t s = 0; s < kStreams; ++s)
-    times.exposed_seconds[s] += static_cast<double>(added.by_stream[s]) * kSecondsPerPicosecond / gpus;
+    times.exposed_seconds[s] += static_cast<double>(added_.by_stream[s]) * kSecondsPerPicosecond / gpus;
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     if (step.lanes[l].micro_batches.empty()) continue;
-    const double of_recompute = static_cast<double>(added.in_recompute[l]) * kSecondsPerPicosecond / gpus;
+    const double of_recompute = static_cast<double>(added_.in_recompute[l]) * kSecondsPerPicosecond / gpus;
     times.recompute_seconds += of_recompute;
     times.recompute_exposed_seconds += of_recompute;
   }

@@ -5,11 +5,12 @@
 // hides. When things happen, compute per GPU and what waiting adds come from the ops.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "sim/engine/op/contended_step.h"
+#include "sim/engine/op/contended_run.h"
 #include "sim/engine/op/critical_path.h"
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op/op_engine.h"
@@ -23,9 +24,10 @@ struct OpStepOptions {
   Jitter jitter;              // its seed is advanced by one from step to step
   std::vector<double> speed;  // as OpOptions::speed; empty: all GPUs nominal
   int threads = 1;
-  // Link contention: flows share the links of this network (null: every op has the network to itself). Runs
-  // the task graph of the step through the event loop, every GPU its own tasks: for hundreds of GPUs.
+  // Link contention: flows share the links of this network (null: every op has the network to itself). TP is
+  // folded where that is exact: nominal GPUs without jitter, whose routes are alike.
   const Fabric* fabric = nullptr;
+  std::function<void(double)> progress;  // with contention: gets the share of a step that is done
 };
 
 // One per thread, like StepSimulator.
@@ -40,11 +42,10 @@ class OpStepSimulator {
 
   // Of the latest step, with its contention.
   [[nodiscard]] const OpProgram& program() const { return program_; }
-  [[nodiscard]] const OpResult& result() const { return contended_ ? contended_->result() : result_; }
+  [[nodiscard]] const OpResult& result() const { return contended_ ? contended_->result : result_; }
   [[nodiscard]] const OpOptions& op_options() const { return op_options_; }
   [[nodiscard]] std::vector<PathSegment> critical_path() const {
-    return contended_ ? contended_->critical_path()
-                      : equipoise::critical_path(program_, op_options_, result_);
+    return equipoise::critical_path(program_, op_options_, result());
   }
   [[nodiscard]] bool contention() const { return contended_.has_value(); }
   // Of the same step, had every op the network to itself.
@@ -52,6 +53,7 @@ class OpStepSimulator {
 
  private:
   // The times of the run at hand. `stage`: those of the same step at stage fidelity.
+  void run_with_contention(const Step& step);
   [[nodiscard]] StepTimes make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak);
   [[nodiscard]] std::vector<LaneResult> lanes_of(const Step& step,
                                                  const std::vector<LaneResult>& stage) const;
@@ -63,15 +65,18 @@ class OpStepSimulator {
   [[nodiscard]] std::optional<TimeSpan> time_of_peak(const MemoryPeak& peak) const;
 
   const LayerCosts& costs_;
+  const ShardRule& shard_;
   StepOptions options_;
   OpStepOptions op_;
   OpOptions op_options_;
   StepSimulator stage_;
   StepExpander expander_;
+  std::optional<StepExpander> unfolded_;  // where folding TP would not be exact
   GpuCompute gpu_compute_;
   OpProgram program_;
   OpResult result_;  // without contention
-  std::optional<ContendedStep> contended_;
+  std::optional<ContendedTimes> contended_;
+  ExposedTime added_;  // by contention, summed over GPUs
 };
 
 }  // namespace equipoise
