@@ -2,7 +2,7 @@
 # For a fresh Debian or Ubuntu machine; each does all its own set-up:
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
-#   ./run.sh papers [--paper NAME] [--out FILE.md]               the four papers' tables and figures beside ours
+#   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
 set -euo pipefail
 cd "$(dirname "$0")"
 

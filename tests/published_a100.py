@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
-"""Predicts published A100 steps with the profile `a100-sxm`, which is derived from the H100's by rule: a blind test.
+"""Predicts published A100 steps with `a100-sxm`, a profile derived from the H100's by rule: a blind test.
 
-  tests/published_a100.py --rows a100_single_node.csv --rows a100_multi_node.csv [--program build/release/bin/equipoise]
+  tests/published_a100.py --rows a100_single_node.csv --rows a100_multi_node.csv [--program EQUIPOISE]
 
-Rows as vTrain (github.com/VIA-Research/vTrain, MIT) publishes them: "# GPUs", "global batch", "micro batch", "hidden size",
-"attention heads", "# layers", "sequence length", the three degrees of parallelism, "iteration time (ms)". Nothing is fitted
-to them. What the rows do not say is read off its configuration: GPT with 4 x hidden, vocabulary 50,257 (padded to 51,200),
-every layer recomputed, 1F1B. The framework is Megatron-LM as of then: nothing overlapped, no ZeRO, kernels at their benchmark speed
-(no preset was fitted on an A100). Beside ours: the constant share of peak that is the median of all other groups.
-Two things are known to be missing: the framework wrote attention's scores to memory (no FlashAttention), and its host took
-longer an op than is assumed, which --seconds-per-op shows.
+Rows as vTrain (github.com/VIA-Research/vTrain, MIT) publishes them: "# GPUs", "global batch", "micro batch",
+"hidden size", "attention heads", "# layers", "sequence length", the three degrees of parallelism, "iteration
+time (ms)". Nothing is fitted to them. What the rows do not say is read off its configuration: GPT with 4 x
+hidden, vocabulary 50,257 (padded to 51,200), every layer recomputed, 1F1B. The framework is Megatron-LM as of
+then: nothing overlapped, no ZeRO, kernels at their benchmark speed (no preset was fitted on an A100). Beside
+ours: the constant share of peak that is the median of all other groups.
+Two things are known to be missing: the framework wrote attention's scores to memory (no FlashAttention), and
+its host took longer an op than is assumed, which --seconds-per-op shows.
 """
+
 import argparse
 import json
 import statistics
@@ -35,17 +37,38 @@ def rows_and_models(table, name):
     for i, row in enumerate(table):
         hidden, layers = column(row, "hidden size"), column(row, "# layers")
         model = f"gpt-{hidden}-{layers}"
-        models[model] = {"model_id": model, "n_layers": layers, "hidden": hidden, "n_heads": column(row, "attention heads"),
-                         "n_kv_heads": column(row, "attention heads"), "ffn_hidden": 4 * hidden, "gated_mlp": 0, "vocab": VOCABULARY}
-        rows.append({"row_id": f"{name}{i}", "group": f"{name}, hidden {hidden}, micro-batch {column(row, 'micro batch')}", "gpu": "A100",
-                     "model_id": model, "seq_len": column(row, "sequence length"), "tp": column(row, "tensor parallelism"), "cp": 1,
-                     "pp": column(row, "pipeline parallelism"), "dp": column(row, "data parallelism"), "mbs": column(row, "micro batch"),
-                     "gbs_seqs": column(row, "global batch"), "act_recompute": "full", "step_time_s": float(row["iteration time (ms)"]) / 1e3})
+        models[model] = {
+            "model_id": model,
+            "n_layers": layers,
+            "hidden": hidden,
+            "n_heads": column(row, "attention heads"),
+            "n_kv_heads": column(row, "attention heads"),
+            "ffn_hidden": 4 * hidden,
+            "gated_mlp": 0,
+            "vocab": VOCABULARY,
+        }
+        rows.append(
+            {
+                "row_id": f"{name}{i}",
+                "group": f"{name}, hidden {hidden}, micro-batch {column(row, 'micro batch')}",
+                "gpu": "A100",
+                "model_id": model,
+                "seq_len": column(row, "sequence length"),
+                "tp": column(row, "tensor parallelism"),
+                "cp": 1,
+                "pp": column(row, "pipeline parallelism"),
+                "dp": column(row, "data parallelism"),
+                "mbs": column(row, "micro batch"),
+                "gbs_seqs": column(row, "global batch"),
+                "act_recompute": "full",
+                "step_time_s": float(row["iteration time (ms)"]) / 1e3,
+            }
+        )
     return rows, models
 
 
 def profile_with(folder, seconds_per_op):
-    """The shipped profile, or a copy with another host time: a preset's counts only on GPUs that it was fitted on."""
+    """The shipped profile, or a copy with another host time: a preset's counts only where it was fitted."""
     if seconds_per_op is None:
         return "a100-sxm"
     profile = json.loads((steps.ROOT / "profiler/profiles/a100-sxm.json").read_text())
@@ -74,19 +97,27 @@ def flops(row, model):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", required=True, action="append")
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
-    parser.add_argument("--seconds-per-op", type=float, help="an experiment: host time of an op instead of the profile's")
+    parser.add_argument(
+        "--seconds-per-op", type=float, help="an experiment: host time of an op instead of the profile's"
+    )
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     rows, models = [], {}
     for path in args.rows:
-        found, shapes = rows_and_models(steps.read_table(path, ("hidden size", "iteration time (ms)")),
-                                        "multi-node" if "multi" in Path(path).name else "one node")
+        found, shapes = rows_and_models(
+            steps.read_table(path, ("hidden size", "iteration time (ms)")),
+            "multi-node" if "multi" in Path(path).name else "one node",
+        )
         rows, models = rows + found, {**models, **shapes}
     with tempfile.TemporaryDirectory() as folder:
-        simulator = steps.Simulator(args.program, rows, list(models.values()), preset_of_then(folder), args.jobs)
+        simulator = steps.Simulator(
+            args.program, rows, list(models.values()), preset_of_then(folder), args.jobs
+        )
         simulator.command += ["--profile", profile_with(folder, args.seconds_per_op)]
         predicted = {row["row_id"]: float(row["predicted_seconds"]) for row in simulator.predict("preset")}
     groups = defaultdict(list)
@@ -94,10 +125,18 @@ def main():
         if row["row_id"] in predicted:
             ideal = flops(row, models[row["model_id"]]) / (row["tp"] * row["pp"] * row["dp"] * PEAK)
             groups[row["group"]].append((row["step_time_s"], predicted[row["row_id"]], ideal))
-    print(f"{'group':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} {'constant |err| %':>16}")
+    print(
+        f"{'group':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
+        f"{'constant |err| %':>16}"
+    )
     total, total_constant = [], []
-    for name, members in sorted(groups.items(), key=lambda item: [int(w) if w.isdigit() else w for w in item[0].replace(",", "").split()]):
-        constant = statistics.median(t / ideal for other, found in groups.items() if other != name for t, _, ideal in found)
+    for name, members in sorted(
+        groups.items(),
+        key=lambda item: [int(w) if w.isdigit() else w for w in item[0].replace(",", "").split()],
+    ):
+        constant = statistics.median(
+            t / ideal for other, found in groups.items() if other != name for t, _, ideal in found
+        )
         errors = [p / t - 1 for t, p, _ in members]
         constants = [constant * ideal / t - 1 for t, _, ideal in members]
         total, total_constant = total + errors, total_constant + constants
@@ -108,8 +147,11 @@ def main():
 
 
 def line(name, errors, constants):
-    return (f"{name:44} {len(errors):4d} {100 * statistics.mean(map(abs, errors)):12.1f} {100 * statistics.mean(errors):11.1f} "
-            f"{100 * max(errors, key=abs):8.1f} {100 * statistics.mean(map(abs, constants)):16.1f}")
+    return (
+        f"{name:44} {len(errors):4d} {100 * statistics.mean(map(abs, errors)):12.1f} "
+        f"{100 * statistics.mean(errors):11.1f} "
+        f"{100 * max(errors, key=abs):8.1f} {100 * statistics.mean(map(abs, constants)):16.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ Components chatqa2_long_sft() {
 }
 
 // ChunkFlow (arXiv 2503.02356) Table 2, which says nothing below 1K. The two points there are ours: a median of
-// 250 tokens and a mean below 1K of about 330, as conversations have (LMSys-Chat-1M). One lognormal through the
+// 250 tokens and a mean of about 330 below 1K, as conversations have (LMSys-Chat-1M). One lognormal through the
 // table's first two points alone would have a median of 14.
 Components chunkflow_eval() {
   return {{{1, TableShape{8,

@@ -15,8 +15,10 @@ namespace {
 constexpr double kSlack = 1.0005;
 
 const Profile& shipped(const char* name) {
-  static const Profile h100 = Profile::load("h100-sxm"), h200 = Profile::load("h200-sxm");
-  return std::string_view(name) == "h100-sxm" ? h100 : h200;
+  static const Profile h100 = Profile::load("h100-sxm"), h200 = Profile::load("h200-sxm"),
+                       a100 = Profile::load("a100-sxm");
+  const std::string_view wanted = name;
+  return wanted == "h100-sxm" ? h100 : wanted == "h200-sxm" ? h200 : a100;
 }
 
 // The largest ratio of `now` to `before` over a grid.
@@ -91,6 +93,16 @@ TEST_CASE("An H200 has an H100's SMs and clock and more bandwidth: no kernel of 
   CHECK(gemms(h200, h100).ratio <= kSlack);
   CHECK(elementwise(h200, h100).ratio <= kSlack);
   CHECK(collectives(h200, 0, h100, 0).ratio <= kSlack);
+}
+
+TEST_CASE("An H100 is never slower than an A100, nor its GEMMs more than its peak allows faster") {
+  const Profile &h100 = shipped("h100-sxm"), &a100 = shipped("a100-sxm");
+  CHECK(gemms(h100, a100).ratio <= kSlack);
+  CHECK(elementwise(h100, a100).ratio <= kSlack);
+  CHECK(collectives(h100, 25, a100, 25).ratio <= kSlack);
+  // Rates by 312 / 989 and memory by 2039 / 3350; waves of 108 SMs in place of 132 cost at most one more.
+  CHECK(gemms(a100, h100).ratio <= 989.0 / 312 * 2);
+  CHECK(elementwise(a100, h100).ratio <= 3350.0 / 2039 * kSlack);
 }
 
 TEST_CASE("A faster NIC and faster NVLink make no collective slower") {

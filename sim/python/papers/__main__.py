@@ -7,6 +7,7 @@
 
 Exit 1 also where a headline has another sign than published. What is printed is Markdown.
 """
+
 import argparse
 import sys
 from pathlib import Path
@@ -33,16 +34,23 @@ def with_block(text, block, path):
 
 def stale_files(wanted):
     """Complaints about files that hold something else, a line each."""
-    return [f"{path.relative_to(ROOT)}: not what comes out today; `./run.sh papers --write` writes it anew"
-            for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    return [
+        f"{path.relative_to(ROOT)}: not what comes out today; `./run.sh papers --write` writes it anew"
+        for path, text in wanted.items()
+        if not path.exists() or path.read_text() != text
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="papers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--paper", choices=PAPERS, help="only this one")
     parser.add_argument("--out", help="also write it to this file")
-    parser.add_argument("--write", action="store_true", help="write RESULTS.md, its plot and the README's table")
+    parser.add_argument(
+        "--write", action="store_true", help="write RESULTS.md, its plot and the README's table"
+    )
     parser.add_argument("--check", action="store_true", help="compare them instead")
     parser.add_argument("--check-readme", action="store_true", help="compare only the README with RESULTS.md")
     args = parser.parse_args()
@@ -59,7 +67,13 @@ def main():
             print(f"{paper.PAPER}", file=sys.stderr)
             tables += paper.tables(run)
             missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
-    text = summary_of(tables) + "\n" + left_out(missing) + "\n## All\n\n" + "\n".join(markdown(table) for table in tables)
+    text = (
+        summary_of(tables)
+        + "\n"
+        + left_out(missing)
+        + "\n## All\n\n"
+        + "\n".join(markdown(table) for table in tables)
+    )
     print(text)
     if args.out:
         Path(args.out).write_text(text)
@@ -69,7 +83,11 @@ def main():
         print(f"wrong sign: {what}", file=sys.stderr)
     stale = []
     if args.write or args.check:
-        wanted = {RESULTS: text, PLOT: svg(figures), README: with_block(README.read_text(), block_of(text), README)}
+        wanted = {
+            RESULTS: text,
+            PLOT: svg(figures),
+            README: with_block(README.read_text(), block_of(text), README),
+        }
         if args.write:
             for path, content in wanted.items():
                 path.write_text(content)

@@ -1,4 +1,5 @@
 """ChunkFlow (arXiv 2503.02356)."""
+
 from math import log
 
 from .figure import Experiment, Table, largest_of
@@ -11,15 +12,24 @@ STEPS = 20
 DOCUMENTS = 256  # a global batch
 MEDIANS = (125, 250, 500)  # tokens: what Table 2 does not say
 LEFT_OUT = [
-    ("Fig. 8, bar by bar", "the bars have no numbers; ours are shown, and \"up to\" is compared"),
-    ("Figures by LMSys-Chat-1M lengths (Table 1)", "no speed-up is printed for them; the lengths are `lmsys-chat-1m`"),
+    ("Fig. 8, bar by bar", 'the bars have no numbers; ours are shown, and "up to" is compared'),
+    (
+        "Figures by LMSys-Chat-1M lengths (Table 1)",
+        "no speed-up is printed for them; the lengths are `lmsys-chat-1m`",
+    ),
 ]
 
 # Context, model, TP, PP, recompute of Megatron-LM, chunk size, K.
-LAYOUTS = (("32K", "qwen2.5-7b", 4, 1, "selective", "32K", 1), ("32K", "qwen2.5-14b", 4, 4, "selective", "8K", 8),
-           ("32K", "qwen2.5-32b", 4, 4, "selective", "8K", 6), ("32K", "qwen2.5-72b", 8, 4, "selective", "8K", 16),
-           ("256K", "qwen2.5-7b", 4, 4, "full", "8K", 16), ("256K", "qwen2.5-14b", 4, 4, "full", "8K", 8),
-           ("256K", "qwen2.5-32b", 4, 4, "full", "8K", 6), ("256K", "qwen2.5-72b", 8, 4, "selective", "8K", 16))
+LAYOUTS = (
+    ("32K", "qwen2.5-7b", 4, 1, "selective", "32K", 1),
+    ("32K", "qwen2.5-14b", 4, 4, "selective", "8K", 8),
+    ("32K", "qwen2.5-32b", 4, 4, "selective", "8K", 6),
+    ("32K", "qwen2.5-72b", 8, 4, "selective", "8K", 16),
+    ("256K", "qwen2.5-7b", 4, 4, "full", "8K", 16),
+    ("256K", "qwen2.5-14b", 4, 4, "full", "8K", 8),
+    ("256K", "qwen2.5-32b", 4, 4, "full", "8K", 6),
+    ("256K", "qwen2.5-72b", 8, 4, "selective", "8K", 16),
+)
 
 
 def lengths(run, context, median=250, steps=STEPS):
@@ -39,20 +49,41 @@ def trace(run, context, median=250, steps=STEPS):
 
 def against_megatron(run, layout, median=250, **keys):
     context, model, tensor, pipeline, recompute, chunk, keep = layout
-    rows = [{"name": "padded", "recompute": recompute, "label": "megatron"},
-            {"name": "chunkflow", "chunk_size": chunk, "keep": keep, "label": "chunkflow"}]
-    return run.summary("chunkflow-7b-256k", rows, model=model, parallel__tensor=tensor, parallel__pipeline=pipeline,
-                       batch__steps=STEPS, trace=trace(run, context, median), **keys)
+    rows = [
+        {"name": "padded", "recompute": recompute, "label": "megatron"},
+        {"name": "chunkflow", "chunk_size": chunk, "keep": keep, "label": "chunkflow"},
+    ]
+    return run.summary(
+        "chunkflow-7b-256k",
+        rows,
+        model=model,
+        parallel__tensor=tensor,
+        parallel__pipeline=pipeline,
+        batch__steps=STEPS,
+        trace=trace(run, context, median),
+        **keys,
+    )
 
 
 def table_5(run):
-    table = Table(PAPER, "Table 5, peak memory, Qwen2.5-7B, TP 4, K = 1",
-                  "`recompute_ahead` was chosen with this table in view.")
-    for study, figures in (("chunkflow-memory-32k", (41.6, 47.5, 59.3)), ("chunkflow-memory-256k", (45.6, 50.8, 63.8))):
+    table = Table(
+        PAPER,
+        "Table 5, peak memory, Qwen2.5-7B, TP 4, K = 1",
+        "`recompute_ahead` was chosen with this table in view.",
+    )
+    for study, figures in (
+        ("chunkflow-memory-32k", (41.6, 47.5, 59.3)),
+        ("chunkflow-memory-256k", (45.6, 50.8, 63.8)),
+    ):
         summary = run.summary(study)
         for size, published in zip(("2K", "4K", "8K"), figures):
-            table.add(f"chunks of {size}, context {study[17:].upper()}", published,
-                      metric(summary, f"chunkflow ({size},1)", "peak_memory_bytes") / GIB, "fitted", unit="GiB")
+            table.add(
+                f"chunks of {size}, context {study[17:].upper()}",
+                published,
+                metric(summary, f"chunkflow ({size},1)", "peak_memory_bytes") / GIB,
+                "fitted",
+                unit="GiB",
+            )
     return table
 
 
@@ -60,52 +91,108 @@ SETTINGS = (("chunkflow (2K,16)", 29.810), ("chunkflow (8K,4)", 23.774), ("chunk
 
 
 def table_6(run):
-    table = Table(PAPER, "Table 6, Qwen2.5-7B, 256K context: chunk size and K, 100 iterations",
-                  "The paper names no GPU but \"its cloud instance\".")
+    table = Table(
+        PAPER,
+        "Table 6, Qwen2.5-7B, 256K context: chunk size and K, 100 iterations",
+        'The paper names no GPU but "its cloud instance".',
+    )
     summary = run.summary("chunkflow-7b-256k")
     for label, published in (SETTINGS[0], SETTINGS[2]):
-        table.add(f"chunkflow (8K,4) over {label}", published / 23.774, speedup(summary, "chunkflow (8K,4)", label))
+        table.add(
+            f"chunkflow (8K,4) over {label}", published / 23.774, speedup(summary, "chunkflow (8K,4)", label)
+        )
     for label, published in SETTINGS:
-        table.add(f"seconds an iteration, {label[10:]}", published, metric(summary, label, "step_seconds"), unit="s",
-                  cause="see \"What Table 6's seconds would take\"")
+        table.add(
+            f"seconds an iteration, {label[10:]}",
+            published,
+            metric(summary, label, "step_seconds"),
+            unit="s",
+            cause='see "What Table 6\'s seconds would take"',
+        )
     return table
 
 
 def table_6_seconds(run):
     """What would have to be otherwise for the printed seconds."""
-    table = Experiment(PAPER, "What Table 6's seconds would take: seconds an iteration on 16 H100s", ["", "(2K,16)", "(8K,4)", "(32K,1)", "tokens an iteration"],
-                       note="The paper: 29.8, 23.8, 28.9 s, on an instance that it does not name. Lengths by its own table are 0.1 to 0.2M tokens "
-                       "a batch of 256, which 16 H100s do in 2 to 4 s: a model of 7B at a tenth of that speed is not a matter of efficiency. "
-                       "Batches of long documents alone would take as long, but then the paper's order of the three settings is lost "
-                       "(chunks of 32K win). So its instance must be some ten times slower than 16 H100s, or have fewer GPUs than <4,4,4>.")
+    table = Experiment(
+        PAPER,
+        "What Table 6's seconds would take: seconds an iteration on 16 H100s",
+        ["", "(2K,16)", "(8K,4)", "(32K,1)", "tokens an iteration"],
+        note="The paper: 29.8, 23.8, 28.9 s, on an instance that it does not name. Lengths by its own table "
+        "are 0.1 to 0.2M tokens a batch of 256, which 16 H100s do in 2 to 4 s: a model of 7B at a tenth "
+        "of that speed is not a matter of efficiency. Batches of long documents alone would take as "
+        "long, but then the paper's order of the three settings is lost (chunks of 32K win). So its "
+        "instance must be some ten times slower than 16 H100s, or have fewer GPUs than <4,4,4>.",
+    )
     own = run.lengths("chunkflow-eval", DOCUMENTS * 4000)
-    for what, least, steps in (("documents as Table 2 has them", 1, 20), ("only those of 1K and more", K, 8), ("only those of 8K and more", 8 * K, 2)):
-        chosen = [n for n in own if n >= least][:DOCUMENTS * steps]
-        rows = [{"name": "chunkflow", "chunk_size": c, "keep": k, "label": f"({c},{k})"} for c, k in (("2K", 16), ("8K", 4), ("32K", 1))]
+    for what, least, steps in (
+        ("documents as Table 2 has them", 1, 20),
+        ("only those of 1K and more", K, 8),
+        ("only those of 8K and more", 8 * K, 2),
+    ):
+        chosen = [n for n in own if n >= least][: DOCUMENTS * steps]
+        rows = [
+            {"name": "chunkflow", "chunk_size": c, "keep": k, "label": f"({c},{k})"}
+            for c, k in (("2K", 16), ("8K", 4), ("32K", 1))
+        ]
         steps = min(steps, len(chosen) // DOCUMENTS)
-        summary = run.summary("chunkflow-7b-256k", rows, trace=run.trace_of(f"eval-from-{least}", chosen), batch__steps=steps)
-        table.rows.append([what, *(metric(summary, f"({c},{k})", "step_seconds") for c, k in (("2K", 16), ("8K", 4), ("32K", 1))),
-                           sum(chosen[:DOCUMENTS * steps]) // steps])
+        summary = run.summary(
+            "chunkflow-7b-256k", rows, trace=run.trace_of(f"eval-from-{least}", chosen), batch__steps=steps
+        )
+        table.rows.append(
+            [
+                what,
+                *(
+                    metric(summary, f"({c},{k})", "step_seconds")
+                    for c, k in (("2K", 16), ("8K", 4), ("32K", 1))
+                ),
+                sum(chosen[: DOCUMENTS * steps]) // steps,
+            ]
+        )
     return table
 
 
 def headline(run):
-    table = Table(PAPER, "Fig. 8, over Megatron-LM (bars without numbers; \"up to\" is printed)",
-                  "The band: the median of all documents 125, 250 and 500 tokens, on which the table of lengths is silent.")
-    by_median = {m: {(x[0], x[1]): speedup(against_megatron(run, x, m), "chunkflow", "megatron") for x in LAYOUTS} for m in MEDIANS}
+    table = Table(
+        PAPER,
+        'Fig. 8, over Megatron-LM (bars without numbers; "up to" is printed)',
+        "The band: the median of all documents 125, 250 and 500 tokens, on which the table of lengths is "
+        "silent.",
+    )
+    by_median = {
+        m: {(x[0], x[1]): speedup(against_megatron(run, x, m), "chunkflow", "megatron") for x in LAYOUTS}
+        for m in MEDIANS
+    }
     best = max(by_median[250], key=lambda x: by_median[250][x] or 0)
-    table.add(f"up to (ours: {best[1]}, {best[0]})", 4.53, by_median[250][best], headline=True,
-              band=tuple(largest_of(found.values()) for found in by_median.values()), cause="see \"What 4.53 hangs on\"")
+    table.add(
+        f"up to (ours: {best[1]}, {best[0]})",
+        4.53,
+        by_median[250][best],
+        headline=True,
+        band=tuple(largest_of(found.values()) for found in by_median.values()),
+        cause='see "What 4.53 hangs on"',
+    )
     return table
 
 
 def figure_8(run):
-    table = Experiment(PAPER, "Fig. 8, every layout: over Megatron-LM, seconds and memory",
-                       ["", *(f"over Megatron-LM, median {m}" for m in MEDIANS), "Megatron-LM, s", "ChunkFlow, s", "Megatron-LM, GiB", "ChunkFlow, GiB"],
-                       note="Simulated all the same where more than 79.1 GiB are needed (oom). By the paper's own arithmetic, too: in Table 5, 4K "
-                       "tokens more in both chunks that are held take 11.8 GiB on 7B, so a document of 256K without full recompute would "
-                       "need 380 GiB there, and on 72B's layout <8,8,4,selective> not less; and with full recompute 256K tokens have 38,016 columns of "
-                       "logits on TP 4, 10 GB for each byte held of a logit (6 in Megatron-LM).")
+    table = Experiment(
+        PAPER,
+        "Fig. 8, every layout: over Megatron-LM, seconds and memory",
+        [
+            "",
+            *(f"over Megatron-LM, median {m}" for m in MEDIANS),
+            "Megatron-LM, s",
+            "ChunkFlow, s",
+            "Megatron-LM, GiB",
+            "ChunkFlow, GiB",
+        ],
+        note="Simulated all the same where more than 79.1 GiB are needed (oom). By the paper's own "
+        "arithmetic, too: in Table 5, 4K tokens more in both chunks that are held take 11.8 GiB on 7B, "
+        "so a document of 256K without full recompute would need 380 GiB there, and on 72B's layout "
+        "<8,8,4,selective> not less; and with full recompute 256K tokens have 38,016 columns of logits "
+        "on TP 4, 10 GB for each byte held of a logit (6 in Megatron-LM).",
+    )
     for layout in LAYOUTS:
         context, model = layout[:2]
         found = [against_megatron(run, layout, m) for m in MEDIANS]
@@ -114,25 +201,67 @@ def figure_8(run):
         memory = []
         for label in ("megatron", "chunkflow"):
             peak = metric(middle, label, "peak_memory_bytes")
-            memory.append((f"{peak / GIB:.0f}" if peak else "-") + (" oom" if status(middle, label) == "oom" else ""))
-        table.rows.append([f"{model[8:]}, {context}", *cells, metric(middle, "megatron", "step_seconds"), metric(middle, "chunkflow", "step_seconds"), *memory])
+            memory.append(
+                (f"{peak / GIB:.0f}" if peak else "-") + (" oom" if status(middle, label) == "oom" else "")
+            )
+        table.rows.append(
+            [
+                f"{model[8:]}, {context}",
+                *cells,
+                metric(middle, "megatron", "step_seconds"),
+                metric(middle, "chunkflow", "step_seconds"),
+                *memory,
+            ]
+        )
     return table
 
 
 def what_it_hangs_on(run):
-    table = Experiment(PAPER, "What 4.53 hangs on: over Megatron-LM, 7B", ["", "32K <4,4,1>", "256K <4,4,4>"],
-                       note="Megatron-LM runs 256 documents one by one, of which most are shorter than what fills a GPU, so it waits for launches, "
-                       "collectives of TP and the host. One lognormal through the table's first two points has a median of 14 tokens, which gave "
-                       "4.2 here by accident. With a conversation's lengths 4.53 would take a host of some 35 us an op, or a slower one "
-                       "beside GPUs without NVLink, as an instance may have that is ten times slower (Table 6).")
+    table = Experiment(
+        PAPER,
+        "What 4.53 hangs on: over Megatron-LM, 7B",
+        ["", "32K <4,4,1>", "256K <4,4,4>"],
+        note="Megatron-LM runs 256 documents one by one, of which most are shorter than what fills a GPU, so "
+        "it waits for launches, collectives of TP and the host. One lognormal through the table's first "
+        "two points has a median of 14 tokens, which gave 4.2 here by accident. With a conversation's "
+        "lengths 4.53 would take a host of some 35 us an op, or a slower one beside GPUs without "
+        "NVLink, as an instance may have that is ten times slower (Table 6).",
+    )
     layouts = (LAYOUTS[0], LAYOUTS[4])
-    table.rows.append(["as shipped, median 250 tokens", *(speedup(against_megatron(run, x), "chunkflow", "megatron") for x in layouts)])
+    table.rows.append(
+        [
+            "as shipped, median 250 tokens",
+            *(speedup(against_megatron(run, x), "chunkflow", "megatron") for x in layouts),
+        ]
+    )
     for median in (14, 60):
-        table.rows.append([f"median {median}", *(speedup(against_megatron(run, x, median), "chunkflow", "megatron") for x in layouts)])
+        table.rows.append(
+            [
+                f"median {median}",
+                *(speedup(against_megatron(run, x, median), "chunkflow", "megatron") for x in layouts),
+            ]
+        )
     for seconds in (16e-6, 32e-6):
-        table.rows.append([f"host {1e6 * seconds:.0f} us an op", *(speedup(against_megatron(run, x, framework__seconds_per_op=seconds), "chunkflow", "megatron")
-                                                                    for x in layouts)])
-    table.rows.append(["one GPU a node: TP over 50 GB/s", *(speedup(against_megatron(run, x, cluster__gpus_per_node=1), "chunkflow", "megatron") for x in layouts)])
+        table.rows.append(
+            [
+                f"host {1e6 * seconds:.0f} us an op",
+                *(
+                    speedup(
+                        against_megatron(run, x, framework__seconds_per_op=seconds), "chunkflow", "megatron"
+                    )
+                    for x in layouts
+                ),
+            ]
+        )
+    table.rows.append(
+        [
+            "one GPU a node: TP over 50 GB/s",
+            *(
+                speedup(against_megatron(run, x, cluster__gpus_per_node=1), "chunkflow", "megatron")
+                for x in layouts
+            ),
+        ]
+    )
     return table
 
 
@@ -141,32 +270,69 @@ def observation_2(run):
     rows = [{"name": "padded", "recompute": "selective", "label": "megatron"}]
 
     def peak(tokens):
-        summary = run.summary("chunkflow-memory-32k", rows, trace={"uniform": tokens}, batch={"documents_per_step": 2, "steps": 1})
+        summary = run.summary(
+            "chunkflow-memory-32k",
+            rows,
+            trace={"uniform": tokens},
+            batch={"documents_per_step": 2, "steps": 1},
+        )
         return metric(summary, "megatron", "peak_memory_bytes") / 1e9
 
-    table.add("peak, a document of 32K, GB", 75, peak(32 * K), cause="with `logit_bytes` 14 and fp32 gradients; the paper's Megatron-LM is not named")
+    table.add(
+        "peak, a document of 32K, GB",
+        75,
+        peak(32 * K),
+        cause="with `logit_bytes` 14 and fp32 gradients; the paper's Megatron-LM is not named",
+    )
     low, high = K, 32 * K
     while high - low > 64:
         middle = (low + high) // 2
         low, high = (middle, high) if peak(middle) < 45 else (low, middle)
     below = [n for n in run.lengths("chunkflow-eval", 400000) if n <= 32 * K]
-    table.add(f"share of micro-steps below 45 GB (ours: documents below {low / K:.1f}K)", 0.977, sum(n < low for n in below) / len(below))
+    table.add(
+        f"share of micro-steps below 45 GB (ours: documents below {low / K:.1f}K)",
+        0.977,
+        sum(n < low for n in below) / len(below),
+    )
     short = [n for n in run.lengths("chunkflow-eval", DOCUMENTS * STEPS + 100) if n < 32 * K]
     speeds = {}
     for what, tensor, pipeline in (("TP 4", 4, 1), ("TP 4, PP 4", 4, 4), ("TP 16", 16, 1)):
-        model = {"hidden": 3584, "layers": 28, "heads": 28, "kv_heads": 4, "ffn": 18944, "vocab": 152064, "gated_ffn": True}
+        model = {
+            "hidden": 3584,
+            "layers": 28,
+            "heads": 28,
+            "kv_heads": 4,
+            "ffn": 18944,
+            "vocab": 152064,
+            "gated_ffn": True,
+        }
         if tensor == 16:  # 28 heads do not divide by 16: 32 heads of the same width in all
             model = {**model, "heads": 32, "head_dim": 112}
-        summary = run.summary("chunkflow-memory-32k", rows, model="qwen2.5-7b" if tensor == 4 else model, trace=run.trace_of("short", short),
-                              parallel__tensor=tensor, parallel__pipeline=pipeline, batch={"documents_per_step": 64, "steps": 40})
+        summary = run.summary(
+            "chunkflow-memory-32k",
+            rows,
+            model="qwen2.5-7b" if tensor == 4 else model,
+            trace=run.trace_of("short", short),
+            parallel__tensor=tensor,
+            parallel__pipeline=pipeline,
+            batch={"documents_per_step": 64, "steps": 40},
+        )
         gpus = tensor * pipeline
         found = seconds_per_token(summary, "megatron")
         speeds[what] = 1 / (found * gpus) if found else None
     loss = {what: None if speed is None else 1 - speed / speeds["TP 4"] for what, speed in speeds.items()}
-    table.add("speed a GPU that documents below 32K lose on 16 GPUs instead of 4", 0.65, loss["TP 4, PP 4"], band=(loss["TP 4, PP 4"], loss["TP 16"]),
-              cause="the 16 GPUs' layout is not printed: PP 4 (first) or TP 16 over two nodes")
+    table.add(
+        "speed a GPU that documents below 32K lose on 16 GPUs instead of 4",
+        0.65,
+        loss["TP 4, PP 4"],
+        band=(loss["TP 4, PP 4"], loss["TP 16"]),
+        cause="the 16 GPUs' layout is not printed: PP 4 (first) or TP 16 over two nodes",
+    )
     return table
 
 
 def tables(run):
-    return [make(run) for make in (headline, what_it_hangs_on, figure_8, table_6, table_6_seconds, table_5, observation_2)]
+    return [
+        make(run)
+        for make in (headline, what_it_hangs_on, figure_8, table_6, table_6_seconds, table_5, observation_2)
+    ]

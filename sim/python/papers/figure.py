@@ -1,4 +1,5 @@
 """A published figure beside ours, and tables of them."""
+
 from dataclasses import dataclass, field
 from statistics import mean
 
@@ -54,6 +55,7 @@ class Table:
 @dataclass
 class Experiment:
     """What a figure hangs on: ours alone, over something that the paper leaves open or we assume."""
+
     paper: str
     title: str
     columns: list

@@ -1,12 +1,14 @@
-"""Fits the slowdowns of the `deepspeed` preset to HBP's steps without packing (arXiv 2503.07680, strategies table).
+"""Fits the slowdowns of the preset `deepspeed` to HBP's steps without packing (arXiv 2503.07680, strategies).
 
   python3 -m papers.fit_deepspeed [--program build/release/bin/equipoise] [--write]
 
-The rows: Llama-3.1-8B, 32 H100, DeepSpeed with Ulysses, 512K tokens a step, every document as long as its sequence, SP
-degree and checkpointed layers as printed. They say how fast the framework is and nothing of any packing, which is what
-its gains are predicted from. Two numbers are fitted, of GEMM and of attention; the elementwise one stays FSDP's, since it
-moves every row as GEMM's does. Each length is left out in its turn: those errors are what the preset states.
+The rows: Llama-3.1-8B, 32 H100, DeepSpeed with Ulysses, 512K tokens a step, every document as long as its
+sequence, SP degree and checkpointed layers as printed. They say how fast the framework is and nothing of any
+packing, whose gains are then predicted. Two numbers are fitted, of GEMM and of attention; the elementwise one
+stays FSDP's, since it moves every row as GEMM's does. Each length is left out in its turn: those errors are
+what the preset states.
 """
+
 import argparse
 import datetime
 import json
@@ -31,8 +33,13 @@ class Rows:
         """ln(simulated / published) of every row."""
         at = round(gemm, 4), round(attention, 4)
         if at not in self.known:
-            self.known[at] = [math.log(strategy_seconds(self.run, row, gemm_slowdown=at[0], attention_slowdown=at[1])
-                                       / row.seconds) for row in STRATEGIES]
+            self.known[at] = [
+                math.log(
+                    strategy_seconds(self.run, row, gemm_slowdown=at[0], attention_slowdown=at[1])
+                    / row.seconds
+                )
+                for row in STRATEGIES
+            ]
         return self.known[at]
 
 
@@ -56,13 +63,18 @@ def fit(rows, seen):
 
 
 def summary(errors):
-    return {"rows": len(errors), "mean_abs_error": round(sum(map(abs, errors)) / len(errors), 4),
-            "mean_error": round(sum(errors) / len(errors), 4), "worst": round(max(errors, key=abs), 4)}
+    return {
+        "rows": len(errors),
+        "mean_abs_error": round(sum(map(abs, errors)) / len(errors), 4),
+        "mean_error": round(sum(errors) / len(errors), 4),
+        "worst": round(max(errors, key=abs), 4),
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="papers.fit_deepspeed", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="papers.fit_deepspeed", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped preset")
     args = parser.parse_args()
@@ -73,8 +85,10 @@ def main():
             own = [i for i, row in enumerate(STRATEGIES) if row.length == length]
             slowdowns = fit(rows, [i for i in range(len(STRATEGIES)) if i not in own])
             errors = [math.exp(rows.errors(*slowdowns)[i]) - 1 for i in own]
-            print(f"without {length}: GEMM x{slowdowns[0]}, attention x{slowdowns[1]}; its rows "
-                  + ", ".join(f"{100 * e:+.1f} %" for e in errors))
+            print(
+                f"without {length}: GEMM x{slowdowns[0]}, attention x{slowdowns[1]}; its rows "
+                + ", ".join(f"{100 * e:+.1f} %" for e in errors)
+            )
             by_length[f"sequences_of_{length}"] = summary(errors)
             left_out += errors
         gemm, attention = fit(rows, range(len(STRATEGIES)))
@@ -84,11 +98,19 @@ def main():
         preset = json.loads(PRESET.read_text())
         elementwise = preset["kernels"]["slowdowns"]["elementwise"]
         preset["kernels"] = {
-            "kind": "fitted", "gpu_families": ["H100", "H800"],
+            "kind": "fitted",
+            "gpu_families": ["H100", "H800"],
             "slowdowns": {"gemm": gemm, "attention": attention, "elementwise": elementwise},
-            "fit": {"rows": len(STRATEGIES), "benchmarks": len(by_length), "numbers": 2, "source": [SOURCE],
-                    "date": datetime.date.today().isoformat(), "error_in_sample": summary(seen)},
-            "left_out": {**summary(left_out), "benchmarks": by_length}}
+            "fit": {
+                "rows": len(STRATEGIES),
+                "benchmarks": len(by_length),
+                "numbers": 2,
+                "source": [SOURCE],
+                "date": datetime.date.today().isoformat(),
+                "error_in_sample": summary(seen),
+            },
+            "left_out": {**summary(left_out), "benchmarks": by_length},
+        }
         PRESET.write_text(json.dumps(preset, indent=1) + "\n")
     return 0
 

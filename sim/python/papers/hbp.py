@@ -1,31 +1,36 @@
-"""HBP (arXiv 2503.07680)."""
+"""HBP (arXiv 2503.07680): gains, what they hang on, steps without packing, memory."""
+
 from dataclasses import dataclass
 
+from . import hbp_packing
 from .figure import Experiment, Table, ratio
-from .runner import metric, seconds_per_token, speedup, status
+from .hbp_setting import GIB, GPUS, ISF, PAPER, TOKENS, K, layers, short_documents
+from .runner import metric, seconds_per_token, speedup
 
-PAPER = "HBP"
-K = 1024
-GIB = 2.0**30
-TOKENS = 512 * K  # of an iteration: 4 packs of 128K
-GPUS = 32
-# Model and its published GPU days, ISF and HBP.
-MODELS = (("llama3.1-8b", 5.22, 3.73), ("qwen2.5-32b", 21.33, 16.00), ("llama3.1-70b", 44.4, 31.1), ("qwen2.5-72b", 47.1, 33.7))
-ISF = {"name": "isf", "shard": "per-sequence"}
+MODELS = (
+    ("llama3.1-8b", 5.22, 3.73),
+    ("qwen2.5-32b", 21.33, 16.00),
+    ("llama3.1-70b", 44.4, 31.1),
+    ("qwen2.5-72b", 47.1, 33.7),
+)
 LEFT_OUT = [
-    ("DeepSeek-V2 236B, 2.4 (256 H100, Megatron-LM)", "which ISF layout the 2.4 is against is not printed, and the gain hangs on it: all-gather "
-     "2.04, ring 1.86, Ulysses 1.32 when it was tried before the presets; its expert exchange is being mended (README, "
-     "mixture of experts), so no figure is shown before that"),
     ("Tulu3 + LongWriter, 4.4 -> 3.5 days", "LongWriter's lengths are not printed"),
-    ("Padding ratios of the packers (none 0.72, random 0.03, ISF 0.01)", "ISF's stands in the study `hbp-8b`; that of \"none\" "
-     "says how its batches were padded, which is not printed"),
-    ("Seconds of packing and of group selection", "measured on the paper's machine; ours are in the README's table of speeds"),
+    (
+        "Padding ratios of the packers (none 0.72, random 0.03, ISF 0.01)",
+        'ISF\'s stands in the study `hbp-8b`; that of "none" '
+        "says how its batches were padded, which is not printed",
+    ),
+    (
+        "Seconds of packing and of group selection",
+        "measured on the paper's machine; ours are in the README's table of speeds",
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class Strategy:
     """A step without packing: every document as long as its sequence, 512K tokens in all."""
+
     length: str
     degree: int  # Ulysses
     checkpointed: int  # layers
@@ -33,75 +38,121 @@ class Strategy:
     seconds: float
 
 
-STRATEGIES = (Strategy("32K", 2, 28, 77, 4.45), Strategy("32K", 4, 23, 78, 4.35), Strategy("32K", 8, 8, 78, 4.12),
-              Strategy("64K", 4, 28, 78, 6.3), Strategy("64K", 8, 24, 79, 6.2), Strategy("128K", 8, 29, 78, 10.2),
-              Strategy("128K", 16, 23, 79, 10.5))
+STRATEGIES = (
+    Strategy("32K", 2, 28, 77, 4.45),
+    Strategy("32K", 4, 23, 78, 4.35),
+    Strategy("32K", 8, 8, 78, 4.12),
+    Strategy("64K", 4, 28, 78, 6.3),
+    Strategy("64K", 8, 24, 79, 6.2),
+    Strategy("128K", 8, 29, 78, 10.2),
+    Strategy("128K", 16, 23, 79, 10.5),
+)
 OUT_OF_MEMORY = (("64K", 2, 32), ("128K", 4, 32), ("32K", 1, 32))
-
-
-def layers(count):
-    return {"layers": count} if count else "none"
 
 
 def of_strategy(run, length, degree, checkpointed, **framework):
     tokens = int(length[:-1]) * K
     sequences = max(TOKENS // tokens, GPUS // degree)
-    return run.summary("hbp-8b", [{"name": "plain", "shard": "per-sequence"}], trace={"uniform": tokens},
-                       framework={"preset": "deepspeed", **framework}, parallel__context=degree,
-                       parallel__data=GPUS // degree, parallel__recompute=layers(checkpointed),
-                       batch={"context_window": tokens, "sequences_per_step": sequences, "steps": 1})
+    return run.summary(
+        "hbp-8b",
+        [{"name": "plain", "shard": "per-sequence"}],
+        trace={"uniform": tokens},
+        framework={"preset": "deepspeed", **framework},
+        parallel__context=degree,
+        parallel__data=GPUS // degree,
+        parallel__recompute=layers(checkpointed),
+        batch={"context_window": tokens, "sequences_per_step": sequences, "steps": 1},
+    )
 
 
 def strategy_seconds(run, row, **framework):
-    return metric(of_strategy(run, row.length, row.degree, row.checkpointed, **framework), "plain", "step_seconds")
+    return metric(
+        of_strategy(run, row.length, row.degree, row.checkpointed, **framework), "plain", "step_seconds"
+    )
 
 
 def strategies(run):
-    table = Table(PAPER, "Strategies, 8B without packing: Ulysses degree and checkpointed layers, seconds an iteration",
-                  "The slowdowns of the preset `deepspeed` were fitted to these seven rows (two numbers, of GEMM and of attention; "
-                  "`python3 -m papers.fit_deepspeed`): they are of the baseline framework, one document a sequence, and of "
-                  "no packing. Everything else of HBP and all of Skrull is predicted with them.")
+    table = Table(
+        PAPER,
+        "Strategies, 8B without packing: Ulysses degree and checkpointed layers, seconds an iteration",
+        "The slowdowns of the preset `deepspeed` were fitted to these seven rows (two numbers, of GEMM and "
+        "of attention; `python3 -m papers.fit_deepspeed`): they are of the baseline framework, one document "
+        "a sequence, and of no packing. Everything else of HBP and all of Skrull is predicted with them.",
+    )
     for row in STRATEGIES:
-        table.add(f"{row.length}, SP {row.degree}, {row.checkpointed} layers", row.seconds, strategy_seconds(run, row), "fitted", unit="s")
+        table.add(
+            f"{row.length}, SP {row.degree}, {row.checkpointed} layers",
+            row.seconds,
+            strategy_seconds(run, row),
+            "fitted",
+            unit="s",
+        )
     return table
 
 
 def memory(run):
-    table = Experiment(PAPER, "DeepSpeed's memory: why one number cannot give it",
-                       ["8B", "paper, GB", "ours, GB", "missing, GB", "tokens of layers kept, K"],
-                       note="The paper's rows all say 77 to 79 GB; ours are what tensors and buffers need. Not derivable: what is missing "
-                       "goes from {least:.0f} to {most:.0f} GB, so nothing that is added fits, nor any sum by tokens. The first row has twice the "
-                       "tokens of the second on a GPU (logits at 10 bytes 11 GB more, checkpoints 2 GB) and keeps 8K layer-tokens less "
-                       "(5 GB): 8 GB more by tokens, 1 GB less as printed, and at 8 more than 78 it would not have run. So the printed "
-                       "figures are what the caching allocator has reserved, which fills the device; the layers were chosen so that "
-                       "it just does not overflow. What they are good for is the rows that did not run (last three), for which "
-                       "ours lacks 20 GB; a reserve of that size is refuted by 70B and 72B, whose ISF ran in 80 GB and already needs "
-                       "more by ours.")
+    table = Experiment(
+        PAPER,
+        "DeepSpeed's memory: why one number cannot give it",
+        ["8B", "paper, GB", "ours, GB", "missing, GB", "tokens of layers kept, K"],
+        note="The paper's rows all say 77 to 79 GB; ours are what tensors and buffers need. Not derivable: "
+        "what is missing goes from {least:.0f} to {most:.0f} GB, so nothing that is added fits, nor any "
+        "sum by tokens. The first row has twice the tokens of the second on a GPU (logits at 10 bytes "
+        "11 GB more, checkpoints 2 GB) and keeps 8K layer-tokens less (5 GB): 8 GB more by tokens, 1 GB "
+        "less as printed, and at 8 more than 78 it would not have run. So the printed figures are what "
+        "the caching allocator has reserved, which fills the device; the layers were chosen so that it "
+        "just does not overflow. What they are good for is the rows that did not run (last three), for "
+        "which ours lacks 20 GB; a reserve of that size is refuted by 70B and 72B, whose ISF ran in 80 "
+        "GB and already needs more by ours.",
+    )
     missing = []
     for row in STRATEGIES:
-        ours = metric(of_strategy(run, row.length, row.degree, row.checkpointed), "plain", "peak_memory_bytes") / 1e9
+        ours = (
+            metric(of_strategy(run, row.length, row.degree, row.checkpointed), "plain", "peak_memory_bytes")
+            / 1e9
+        )
         missing.append(row.memory - ours)
         tokens = int(row.length[:-1]) // row.degree * (32 - row.checkpointed)
-        table.rows.append([f"{row.length}, SP {row.degree}, {row.checkpointed} layers", f"{row.memory:.0f}", f"{ours:.1f}",
-                           f"{row.memory - ours:.1f}", tokens])
+        table.rows.append(
+            [
+                f"{row.length}, SP {row.degree}, {row.checkpointed} layers",
+                f"{row.memory:.0f}",
+                f"{ours:.1f}",
+                f"{row.memory - ours:.1f}",
+                tokens,
+            ]
+        )
     for length, degree, checkpointed in OUT_OF_MEMORY:
         ours = metric(of_strategy(run, length, degree, checkpointed), "plain", "peak_memory_bytes") / 1e9
-        table.rows.append([f"{length}, SP {degree}, {checkpointed} layers", "out of memory", f"{ours:.1f}", "-", 0])
+        table.rows.append(
+            [f"{length}, SP {degree}, {checkpointed} layers", "out of memory", f"{ours:.1f}", "-", 0]
+        )
     table.note = table.note.format(least=min(missing), most=max(missing))
     return table
 
 
 def components(run):
-    table = Table(PAPER, "Components, Llama-3.1-8B: ISF, + hierarchical, + balance",
-                  "The lengths of `tulu3-longcite` were fitted so that abr and cr of this table come out.")
+    table = Table(
+        PAPER,
+        "Components, Llama-3.1-8B: ISF, + hierarchical, + balance",
+        "The lengths of `tulu3-longcite` were fitted so that abr and cr of this table come out.",
+    )
     summary = run.summary("hbp-8b")
-    for label, abr, cr, days in (("isf 128K, CP 8", 0.506, 1.0, 5.22), ("+ hierarchical", 0.288, 0.173, 4.51),
-                                 ("+ balance (hbp, groups as printed)", 0.002, 0.173, 3.73)):
+    for label, abr, cr, days in (
+        ("isf 128K, CP 8", 0.506, 1.0, 5.22),
+        ("+ hierarchical", 0.288, 0.173, 4.51),
+        ("+ balance (hbp, groups as printed)", 0.002, 0.173, 3.73),
+    ):
         table.add(f"{label}: abr", abr, metric(summary, label, "abr"), "by construction", small=0.01)
         table.add(f"{label}: cr", cr, metric(summary, label, "cr"), "by construction")
         if days != 5.22:
-            table.add(f"{label}: speed-up", 5.22 / days, metric(summary, label, "speedup"),
-                      headline=label.startswith("+ balance"), cause="see \"What HBP's gain hangs on\"")
+            table.add(
+                f"{label}: speed-up",
+                5.22 / days,
+                metric(summary, label, "speedup"),
+                headline=label.startswith("+ balance"),
+                cause='see "What HBP\'s gain hangs on"',
+            )
     return table
 
 
@@ -111,30 +162,101 @@ def models(run):
     rows = [{**ISF, "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
     for model, isf, hbp in MODELS:
         summary = run.summary("hbp-8b", rows, model=model, batch__steps=60)
-        table.add(model, isf / hbp, speedup(summary, "hbp", "isf"), headline=True, cause="see \"What HBP's gain hangs on\"")
+        table.add(
+            model,
+            isf / hbp,
+            speedup(summary, "hbp", "isf"),
+            headline=True,
+            cause='see "What HBP\'s gain hangs on"',
+        )
         needs.append(f"{model} {metric(summary, 'isf', 'peak_memory_bytes') / GIB:.0f}")
         if model != "llama3.1-8b":
             small = run.summary("hbp-8b", rows, model="llama3.1-8b", batch__steps=60)
-            table.add(f"{model}: GPU days of ISF over 8B's", isf / 5.22,
-                      ratio(seconds_per_token(summary, "isf"), seconds_per_token(small, "isf")),
-                      cause="ours recomputes every layer that does not fit, by our memory model; the paper's layers are not printed")
-    table.note = ("Groups are selected by the policy, recompute by memory. ISF needs, in GiB of 79.1: " + ", ".join(needs)
-                  + "; rows beyond are simulated all the same, since the paper ran them.")
+            table.add(
+                f"{model}: GPU days of ISF over 8B's",
+                isf / 5.22,
+                ratio(seconds_per_token(summary, "isf"), seconds_per_token(small, "isf")),
+                cause="ours recomputes every layer that does not fit, by our memory model; the paper's "
+                "layers are not printed",
+            )
+    table.note = (
+        "Groups are selected by the policy, recompute by memory. ISF needs, in GiB of 79.1: "
+        + ", ".join(needs)
+        + "; rows beyond are simulated all the same, since the paper ran them."
+    )
+    return table
+
+
+def deepseek_v2(run):
+    table = Table(
+        PAPER,
+        "Gain, DeepSeek-V2 236B, 256 H100, Megatron-LM, packs of 32K",
+        "The layout and how CP communicates are not printed. Ours: TP 1, CP 8, PP 8, DP 4, EP 8; the ring is "
+        "Megatron-LM's default and counts, the band is all-gather, ring and Ulysses. Documents of the "
+        "mixture up to 32K.",
+    )
+    rows = [{**ISF, "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
+    found = {}
+    for form in ("ring", "all-gather", "ulysses"):
+        summary = run.summary(
+            "hbp-8b",
+            rows,
+            model="deepseek-v2",
+            framework="megatron",
+            trace=short_documents(run, 32 * K, 200000),
+            batch={"context_window": 32 * K, "sequences_per_step": 64, "steps": 10},
+            parallel={
+                "tensor": 1,
+                "context": 8,
+                "pipeline": 8,
+                "data": 4,
+                "expert": 8,
+                "zero": 1,
+                "recompute": "auto",
+                "context_comm": form,
+            },
+        )
+        found[form] = speedup(summary, "hbp", "isf")
+    table.add(
+        "deepseek-v2, ring",
+        57.1 / 23.8,
+        found["ring"],
+        headline=True,
+        band=tuple(found.values()),
+        cause="hangs on how CP communicates (the band)",
+    )
     return table
 
 
 def gain_experiments(run):
-    table = Experiment(PAPER, "What HBP's gain hangs on, 8B: over ISF", ["", "+ hierarchical", "+ balance", "groups selected"],
-                       note="The paper: 1.16, 1.40, 1.40. How slow attention is beside the rest decides what an imbalance costs: with the "
-                       "slowdowns that were borrowed from another framework (FSDP, attention x1.90) the gain is too "
-                       "large, and the steps without packing (above) refute them: at 128K they are 57 % too slow.")
-    cases = (("as shipped", {}), ("slowdowns of FSDP (GEMM 1.16, attention 1.90)", {"gemm_slowdown": 1.162, "attention_slowdown": 1.904}),
-             ("no slowdown", {"gemm_slowdown": 1, "attention_slowdown": 1, "elementwise_slowdown": 1}))
+    table = Experiment(
+        PAPER,
+        "What HBP's gain hangs on, 8B: over ISF",
+        ["", "+ hierarchical", "+ balance", "groups selected"],
+        note="The paper: 1.16, 1.40, 1.40. How slow attention is beside the rest decides what an imbalance "
+        "costs: with the slowdowns that were borrowed from another framework (FSDP, attention x1.90) "
+        "the gain is too large, and the steps without packing (above) refute them: at 128K they are 57 "
+        "% too slow.",
+    )
+    cases = (
+        ("as shipped", {}),
+        (
+            "slowdowns of FSDP (GEMM 1.16, attention 1.90)",
+            {"gemm_slowdown": 1.162, "attention_slowdown": 1.904},
+        ),
+        ("no slowdown", {"gemm_slowdown": 1, "attention_slowdown": 1, "elementwise_slowdown": 1}),
+    )
     for what, framework in cases:
-        add_gains(table, what, run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=100))
+        add_gains(
+            table,
+            what,
+            run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=100),
+        )
     for count in (16, 29):
         summary = run.summary("hbp-8b", parallel__recompute=layers(count), batch__steps=100)
-        add_gains(table, f"{count} layers checkpointed in ISF and in the groups as printed (the paper: 29)", summary)
+        add_gains(
+            table, f"{count} layers checkpointed in ISF and in the groups as printed (the paper: 29)", summary
+        )
     return table
 
 
@@ -146,180 +268,28 @@ def add_gains(table, what, summary):
 def groups(run):
     table = Table(PAPER, "Groups, 8B: speed-up over ISF at one length")
     hbp = {"name": "hbp", "shard": "per-sequence"}
-    rows = [{**ISF, "label": "isf"}, {**hbp, "groups": "32K:2,128K:8", "label": "manual"},
-            {**hbp, "groups": "16K:1,128K:8", "label": "as the paper selects"}, {**hbp, "label": "as ours selects"}]
+    rows = [
+        {**ISF, "label": "isf"},
+        {**hbp, "groups": "32K:2,128K:8", "label": "manual"},
+        {**hbp, "groups": "16K:1,128K:8", "label": "as the paper selects"},
+        {**hbp, "label": "as ours selects"},
+    ]
     summary = run.summary("hbp-8b", rows, batch__steps=200)
-    for what, label, days, cr in (("[32K, 128K], SP [2, 8]", "manual", 4.25, 1.0), ("[16K, 128K], SP [1, 8]", "as the paper selects", 3.73, 0.173),
-                                  ("selected", "as ours selects", 3.73, 0.173)):
-        table.add(f"{what}: speed-up", 5.22 / days, speedup(summary, label, "isf"), cause="see \"What HBP's gain hangs on\"")
+    for what, label, days, cr in (
+        ("[32K, 128K], SP [2, 8]", "manual", 4.25, 1.0),
+        ("[16K, 128K], SP [1, 8]", "as the paper selects", 3.73, 0.173),
+        ("selected", "as ours selects", 3.73, 0.173),
+    ):
+        table.add(
+            f"{what}: speed-up",
+            5.22 / days,
+            speedup(summary, label, "isf"),
+            cause='see "What HBP\'s gain hangs on"',
+        )
         table.add(f"{what}: cr", cr, metric(summary, label, "cr"))
     return table
 
 
-def short_documents(run, longest, documents):
-    """Documents of the mixture up to a length: Tulu3 goes to 32K, and LongCite adds nothing below 4K."""
-    found = [length for length in run.lengths("tulu3-longcite", documents) if length <= longest]
-    return run.trace_of(f"tulu3-{longest}", found)
-
-
-def packed_at(run, length, degree, rows, recompute="auto", steps=150):
-    """Packs of one length on 32 GPUs, 512K tokens an iteration, documents no longer than a pack."""
-    tokens = int(length[:-1]) * K
-    trace = {"distribution": "tulu3-longcite", "documents": 200000, "seed": 0} if length == "128K" else short_documents(run, tokens, 200000)
-    batch = {"context_window": tokens, "sequences_per_step": max(TOKENS // tokens, GPUS // degree), "steps": steps}
-    return run.summary("hbp-8b", rows, trace=trace, parallel__context=degree, parallel__data=GPUS // degree,
-                       parallel__recompute=recompute, batch=batch)
-
-
-def one_length(run):
-    table = Table(PAPER, "One pack length, ISF", "At 4K a lane runs 4 packs one after another in an iteration of 512K tokens.")
-    for length, degree, abr, cr, dbr in (("4K", 1, 0.343, 0.0, 0.003), ("32K", 4, 0.456, 1.0, 0.001), ("128K", 8, 0.506, 1.0, 0.003)):
-        summary = packed_at(run, length, degree, [ISF])
-        table.add(f"{length}, SP {degree}: abr", abr, metric(summary, "isf", "abr"),
-                  cause="see \"What the balance ratios at 32K and 4K hang on\"")
-        table.add(f"{length}, SP {degree}: cr", cr, metric(summary, "isf", "cr"), small=0.001)
-        table.add(f"{length}, SP {degree}: dbr", dbr, metric(summary, "isf", "dbr"), small=0.02)
-    return table
-
-
-def degrees(run):
-    table = Table(PAPER, "32K packs by Ulysses degree, seconds an iteration and GPU days over SP 8's",
-                  "SP 1 is out of memory in the paper with all layers checkpointed.")
-    rows = {d: packed_at(run, "32K", d, [ISF], layers(c)) for d, c in ((2, 28), (4, 23), (8, 8), (16, 0))}
-    smooth = {d: run.summary("hbp-8b", [ISF], trace={"uniform": 800}, parallel__context=d, parallel__data=GPUS // d, parallel__recompute=layers(c),
-                             batch={"context_window": 32 * K, "sequences_per_step": TOKENS // (32 * K), "steps": 5})
-              for d, c in ((2, 28), (4, 23), (8, 8), (16, 0))}
-    cause = "the band's low end has packs of documents of 800 tokens each, so that no lane waits; SP 16: see \"What SP 16 at 32K hangs on\""
-    for degree, seconds, days in ((2, 3.01, 3.73), (4, 2.95, 3.37), (8, 2.82, 3.04), (16, 3.60, 3.93)):
-        ours = metric(rows[degree], "isf", "step_seconds")
-        table.add(f"SP {degree}: iteration", seconds, ours, unit="s", cause=cause, band=(ours, metric(smooth[degree], "isf", "step_seconds")))
-        if degree != 8:
-            table.add(f"SP {degree}: days over SP 8's", days / 3.04,
-                      ratio(seconds_per_token(rows[degree], "isf"), seconds_per_token(rows[8], "isf")),
-                      cause="see \"What SP 16 at 32K hangs on\"")
-    return table
-
-
-def best_per_length(run):
-    table = Table(PAPER, "Best per pack length at equal tokens, seconds an iteration")
-    for length, degree, checkpointed, seconds in (("8K", 2, 8, 2.69), ("16K", 1, 28, 2.65), ("32K", 8, 8, 2.83), ("64K", 4, 28, 3.01), ("128K", 8, 28, 3.05)):
-        summary = packed_at(run, length, degree, [ISF], layers(checkpointed))
-        smooth = run.summary("hbp-8b", [ISF], trace={"uniform": 800}, parallel__context=degree, parallel__data=GPUS // degree,
-                             parallel__recompute=layers(checkpointed),
-                             batch={"context_window": int(length[:-1]) * K, "sequences_per_step": max(TOKENS // (int(length[:-1]) * K), GPUS // degree), "steps": 5})
-        table.add(f"{length}, SP {degree}, {checkpointed} layers", seconds, metric(summary, "isf", "step_seconds"), unit="s",
-                  band=(metric(summary, "isf", "step_seconds"), metric(smooth, "isf", "step_seconds")),
-                  cause="lanes of unlike packs wait for each other here; the band's low end has documents of 800 tokens each, where none waits")
-    return table
-
-
-PACKERS = (("random", 0.53, None), ("isf", 0.506, 5.22), ("ffs", 0.508, 5.24), ("ffd", 0.515, 5.48), ("bfs", 0.508, 5.24), ("spfhp", 0.512, 5.40))
-PACKERS_32K = (("random", 0.620, 4.44), ("isf", 0.616, 4.00), ("ffs", 0.618, 4.02), ("ffd", 0.693, 4.51), ("bfs", 0.618, 4.11), ("spfhp", 0.695, 4.24))
-PACKERS_4K = (("random", 0.648, 3.64), ("isf", 0.64, 3.28), ("ffs", 0.638, 3.29), ("ffd", 0.71, 3.45), ("bfs", 0.64, 3.33), ("spfhp", 0.71, 3.47))
-
-
-def packers(run, length, published):
-    table = Table(PAPER, f"Packers at {length}: attention balance ratio, and GPU days over ISF's", "Ratios of shuffled packers hang on the draw.")
-    degree = {"4K": 1, "32K": 4, "128K": 8}[length]
-    rows = [{"name": name, "shard": "per-sequence"} for name, _, _ in published]
-    if length == "4K":
-        own = [n for n in run.lengths("openhermes-longcite", 200000) if n <= 4 * K]
-        summary = run.summary("hbp-8b", rows, trace=run.trace_of("openhermes-4K", own), parallel__context=1, parallel__data=GPUS,
-                              batch={"context_window": 4 * K, "sequences_per_step": GPUS, "steps": 150})
-    else:
-        summary = packed_at(run, length, degree, rows, steps=200)
-    isf_days = dict((name, days) for name, _, days in published)["isf"]
-    for name, abr, days in published:
-        table.add(f"{name}: abr", abr, metric(summary, name, "abr"),
-                  cause="see \"What the balance ratios at 32K and 4K hang on\"")
-        if days and name != "isf":
-            table.add(f"{name}: days over ISF's", days / isf_days, ratio(seconds_per_token(summary, name), seconds_per_token(summary, "isf")))
-    return table
-
-
-def lanes_experiment(run):
-    table = Experiment(PAPER, "What the balance ratios at 32K and 4K hang on, ISF", ["", "abr, 32K", "abr, 4K"],
-                       note="The paper: 0.616 and 0.64 in its first version, 0.456 and 0.343 in a later one. More lanes (a smaller SP degree, not "
-                       "printed in the first) and lengths of another spread (not printed) both move it over that range.")
-    for degree in (1, 2, 4, 8):
-        summary = packed_at(run, "32K", degree, [ISF], steps=100)
-        table.rows.append([f"32K with SP {degree}, {GPUS // degree} lanes", metric(summary, "isf", "abr"), "-"])
-    own = [n for n in run.lengths("openhermes-longcite", 200000) if n <= 4 * K]
-    for power in (1, 2, 3):
-        wider = [min(4 * K, max(16, round(420 * (n / 420) ** power))) for n in own]
-        summary = run.summary("hbp-8b", [ISF], trace=run.trace_of(f"openhermes-{power}", wider), parallel__context=1, parallel__data=GPUS,
-                              batch={"context_window": 4 * K, "sequences_per_step": GPUS, "steps": 100})
-        table.rows.append([f"4K, lengths with {power} times the spread (of ln tokens)", "-", metric(summary, "isf", "abr")])
-    return table
-
-
-def nic_experiment(run):
-    table = Experiment(PAPER, "What SP 16 at 32K hangs on: seconds an iteration by the NICs' rate, GB/s a GPU", ["", "50", "25", "12.5"],
-                       note="The paper: 3.60 s with packs of 32K, 10.5 s with sequences of 128K. Its network is not printed. The "
-                       "first lies between half and a quarter of the rate that is assumed, which moves the second by 4 to 11 %.")
-    packs, whole = ["32K packs, SP 16, no checkpoints"], ["128K, SP 16, 23 layers"]
-    for rate in (50, 25, 12.5):
-        batch = {"context_window": 32 * K, "sequences_per_step": 16, "steps": 60}
-        found = run.summary("hbp-8b", [ISF], trace=short_documents(run, 32 * K, 200000), parallel__context=16, parallel__data=2,
-                            parallel__recompute="none", batch=batch, cluster__network__nic_GBps=rate)
-        packs.append(metric(found, "isf", "step_seconds"))
-        found = run.summary("hbp-8b", [{"name": "plain", "shard": "per-sequence"}], trace={"uniform": 128 * K}, parallel__context=16,
-                            parallel__data=2, parallel__recompute=layers(23), cluster__network__nic_GBps=rate,
-                            batch={"context_window": 128 * K, "sequences_per_step": 4, "steps": 1})
-        whole.append(metric(found, "plain", "step_seconds"))
-    table.rows += [packs, whole]
-    return table
-
-
-def batching(run):
-    table = Table(PAPER, "Batching, 8B: GPU days over packing's", "Random and sorted batching pad; at 4K a batch has 3 samples a rank (2.4K tokens), "
-                  "else one, as the printed Ave-T says. Packing is ISF. LongAlign's rows are \"packing\" and \"sorted\" at 128K.")
-    for length, degrees_tried, random, by_length, packing in (("4K", (1,), 8.0, 3.3, 3.1), ("32K", (4, 2, 8), 16.7, 10.3, 4.4),
-                                                              ("128K", (8,), 38.0, 33.3, 5.2)):
-        found = [batching_at(run, length, degree) for degree in degrees_tried]
-        for what, label, days in (("random", "padded", random), ("sorted", "sorted", by_length)):
-            table.add(f"{length}: {what} over packing", days / packing, found[0][label], band=tuple(f[label] for f in found) if len(found) > 1 else None,
-                      cause="the SP degree of the 32K rows is not printed: the band is SP 4, 2 and 8. One sample a batch pays ZeRO-3's gathers "
-                      "alone, once an iteration, so that fewer lanes pay more often; sorted at 32K would have to hold several samples")
-    return table
-
-
-def batching_at(run, length, degree):
-    """Seconds a token of random and sorted batches over ISF's packs."""
-    lanes, tokens, samples = GPUS // degree, int(length[:-1]) * K, 3 if length == "4K" else 1
-    trace = {"distribution": "tulu3-longcite", "documents": 200000, "seed": 0} if length == "128K" else short_documents(run, tokens, 200000)
-    layout = {"parallel__context": degree, "parallel__data": lanes}
-    padded = run.summary("hbp-8b", [{"name": "padded", "shard": "per-sequence"}, {"name": "sorted", "shard": "per-sequence"}], trace=trace,
-                         batch={"documents_per_step": lanes * samples, "micro_batch_size": samples, "steps": 400}, **layout)
-    isf = run.summary("hbp-8b", [ISF], trace=trace, **layout,
-                      batch={"context_window": tokens, "sequences_per_step": max(TOKENS // tokens, lanes), "steps": 60})
-    return {label: ratio(seconds_per_token(padded, label), seconds_per_token(isf, "isf")) for label in ("padded", "sorted")}
-
-
-def mixtures(run):
-    table = Table(PAPER, "OpenHermes (4K) + LongCite: ISF, + hierarchical, + balance",
-                  "The lengths of `openhermes-longcite` were fitted to the ratios of this row.")
-    summary = run.summary("hbp-8b", trace={"distribution": "openhermes-longcite", "documents": 200000, "seed": 0}, batch__steps=100)
-    for label, abr, days in (("isf 128K, CP 8", 0.513, 2.95), ("+ hierarchical", 0.269, 2.33), ("+ balance (hbp, groups as printed)", 0.004, 2.04)):
-        table.add(f"{label}: abr", abr, metric(summary, label, "abr"), "by construction", small=0.02)
-        if days != 2.95:
-            table.add(f"{label}: speed-up", 2.95 / days, metric(summary, label, "speedup"), cause="see \"What HBP's gain hangs on\"")
-    return table
-
-
-def flexsp(run):
-    table = Table(PAPER, "FlexSP, SP [1, 2, 4, 8], 8B")
-    rows = [{**ISF, "label": "isf"}, {"name": "flexsp", "shard": "per-sequence"}]
-    summary = run.summary("hbp-8b", rows, batch__steps=60)
-    cause = "counted by lane here, and lanes of FlexSP have unlike CP degrees; how the paper counts them is not printed"
-    table.add("speed-up over ISF", 5.22 / 4.35, speedup(summary, "flexsp", "isf"), cause=cause)
-    for name, published in (("cr", 0.171), ("dbr", 0.064), ("abr", 0.36)):
-        table.add(name, published, metric(summary, "flexsp", name), small=0.02,
-                  cause=cause if status(summary, "flexsp") == "ok" else status(summary, "flexsp"))
-    return table
-
-
 def tables(run):
-    return [components(run), models(run), strategies(run), gain_experiments(run), groups(run), one_length(run), best_per_length(run), degrees(run),
-            packers(run, "128K", PACKERS), packers(run, "32K", PACKERS_32K), packers(run, "4K", PACKERS_4K), lanes_experiment(run), nic_experiment(run), batching(run), mixtures(run),
-            flexsp(run), memory(run)]
+    own = (components, models, deepseek_v2, strategies, gain_experiments, groups)
+    return [make(run) for make in own] + hbp_packing.tables(run) + [memory(run)]

@@ -1,4 +1,5 @@
 """Runs studies with the program and hands out their figures; a study that was run once is not run again."""
+
 import json
 import subprocess
 import sys
@@ -23,8 +24,21 @@ class Runner:
         name = f"{distribution}-{documents}-{seed}"
         if name not in self.done:
             path = Path(self.folder.name) / f"{name}.txt"
-            self._call([self.program, "trace", "synth", "--distribution", distribution, "--documents", str(documents),
-                        "--seed", str(seed), "--out", str(path)])
+            self._call(
+                [
+                    self.program,
+                    "trace",
+                    "synth",
+                    "--distribution",
+                    distribution,
+                    "--documents",
+                    str(documents),
+                    "--seed",
+                    str(seed),
+                    "--out",
+                    str(path),
+                ]
+            )
             lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
             self.done[name] = [int(line) for line in lines if line]
         return self.done[name]
@@ -62,7 +76,11 @@ class Runner:
         command = [self.program, "study", str(path), "--format", "json", "--quiet", "--ignore-memory"]
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        print(f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}"[:160], file=self.log, flush=True)
+        print(
+            f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}"[:160],
+            file=self.log,
+            flush=True,
+        )
         summary = json.loads(self._call(command))
         for line in reasons(summary):
             print(f"    {line}", file=self.log)

@@ -1,4 +1,5 @@
 """Skrull (arXiv 2505.19609)."""
+
 from .figure import Experiment, Table, largest_of, mean_of
 from .runner import metric, speedup, status
 
@@ -7,15 +8,23 @@ K = 1024
 BUCKETS = {"qwen2.5-0.5b": 26 * K, "qwen2.5-7b": 13 * K}  # BucketSize as printed
 SETS = ("wikipedia", "lmsys-chat-1m", "chatqa2-long-sft")
 STEPS = 20
-HOST_SECONDS = (8e-6, 24e-6)
+HOST_SECONDS = (8e-6, 25e-6)
 PADDED = {"name": "padded", "shard": "per-sequence", "label": "deepspeed"}
-CAUSE = "see \"What its gain hangs on\""
+CAUSE = 'see "What its gain hangs on"'
 LEFT_OUT = [
-    ("Fig. by figure: gains by model and data set, step by step, BatchSize and BucketSize curves", "their bars and curves have no numbers; ours "
-     "are shown"),
-    ("Case study: least memory of a GPU in each iteration", "a result holds the fullest GPU; the others' memory is in its timeline only"),
-    ("Microseconds of collectives, 2 MB to 1 GB", "their GPU count and placement are not stated; they are slower than one NVLink node, and nothing "
-     "is fitted to them"),
+    (
+        "Fig. by figure: gains by model and data set, step by step, BatchSize and BucketSize curves",
+        "their bars and curves have no numbers; ours are shown",
+    ),
+    (
+        "Case study: least memory of a GPU in each iteration",
+        "a result holds the fullest GPU; the others' memory is in its timeline only",
+    ),
+    (
+        "Microseconds of collectives, 2 MB to 1 GB",
+        "their GPU count and placement are not stated; they are slower than one NVLink node, and nothing "
+        "is fitted to them",
+    ),
 ]
 
 
@@ -25,7 +34,7 @@ def layout_of(model, data_set):
 
 
 def documents(run, model, data_set, count):
-    """Documents of a set, cut where the buckets of the CP ranks end: no system could run a longer one in this setting."""
+    """Documents of a set, cut where the buckets of all CP ranks end: none could run a longer one here."""
     _, context, _ = layout_of(model, data_set)
     most = BUCKETS[model] * context - context
     return run.trace_of(f"{data_set}-{most}", [min(n, most) for n in run.lengths(data_set, count)])
@@ -35,8 +44,17 @@ def at(run, model, data_set, rows, steps=STEPS, batch=None, **keys):
     """Rows on the layout of the paper; `batch`: documents a replica and step."""
     data, context, per_step = layout_of(model, data_set)
     per_step = per_step if batch is None else batch * data
-    return run.summary("skrull-7b", rows, model=model, trace=documents(run, model, data_set, per_step * steps + 1), batch__steps=steps,
-                       parallel__data=data, parallel__context=context, batch__documents_per_step=per_step, **keys)
+    return run.summary(
+        "skrull-7b",
+        rows,
+        model=model,
+        trace=documents(run, model, data_set, per_step * steps + 1),
+        batch__steps=steps,
+        parallel__data=data,
+        parallel__context=context,
+        batch__documents_per_step=per_step,
+        **keys,
+    )
 
 
 def skrull_row(model, **options):
@@ -58,14 +76,22 @@ def combined(found, combine, model=None):
     return combine([v for (m, _), v in found.items() if model in (None, m)])
 
 
-CASES = [{"reduce_each_micro_batch": each, "seconds_per_op": seconds} for each in (True, False) for seconds in HOST_SECONDS]
+CASES = [
+    {"reduce_each_micro_batch": each, "seconds_per_op": seconds}
+    for each in (True, False)
+    for seconds in HOST_SECONDS
+]
 
 
 def headline(run):
-    table = Table(PAPER, "Over DeepSpeed and over sorted batching, means over three data sets",
-                  "7B on ChatQA2 runs on DP 2, CP 16, batch 40; all else on DP 4, CP 8, batch 64 a replica. BucketSize as printed; "
-                  "documents beyond the buckets of all CP ranks are cut, for all rows alike. The band: gradients reduced with "
-                  "every micro-batch (first, as DeepSpeed's code does) or once a step, 8 us (first) or 24 us of host time an op.")
+    table = Table(
+        PAPER,
+        "Over DeepSpeed and over sorted batching, means over three data sets",
+        "7B on ChatQA2 runs on DP 2, CP 16, batch 40; all else on DP 4, CP 8, batch 64 a replica. BucketSize "
+        "as printed; documents beyond the buckets of all CP ranks are cut, for all rows alike. The band: "
+        "gradients reduced with every micro-batch (first, as DeepSpeed's code does) or once a step, 8 us "
+        "(first) or 25 us of host time an op.",
+    )
     over = {against: [gains(run, against, **case) for case in CASES] for against in ("deepspeed", "sorted")}
 
     def add(what, published, against, combine, model=None, **keywords):
@@ -82,57 +108,110 @@ def headline(run):
 
 
 def what_it_hangs_on(run):
-    table = Experiment(PAPER, "What its gain hangs on: over DeepSpeed",
-                       ["gradients reduced", "host time an op", *(f"{model[8:]}, {name}" for model in BUCKETS for name in SETS), "mean"],
-                       note="The paper: means 5.50 (0.5B), 2.03 (7B), 3.76 (all). Its baseline runs one document a micro-batch over 8 ranks. For 0.5B "
-                       "that waits for the host: 8 us an op is assumed for fused kernels; Qwen2's modelling code, run eagerly, launches "
-                       "39 kernels a layer forward where we count 13 ops, which makes it about 24 us. No published H100 step is small enough "
-                       "to measure it (the smallest FSDP ones, 760M, hold 6 ms of work a layer); on A100s of 2022 (vTrain's rows of hidden "
-                       "size 1,024 and micro-batch 1) a layer takes 3.5 ms at whatever width, some 60 us an op of ours, which bounds it "
-                       "from above. For 7B it waits for gradients: reduced with every micro-batch its gain is too large, once a step "
-                       "it is the paper's, although ZeRO-2 as DeepSpeed writes it keeps only its shard between micro-batches.")
+    table = Experiment(
+        PAPER,
+        "What its gain hangs on: over DeepSpeed",
+        [
+            "gradients reduced",
+            "host time an op",
+            *(f"{model[8:]}, {name}" for model in BUCKETS for name in SETS),
+            "mean",
+        ],
+        note="The paper: means 5.50 (0.5B), 2.03 (7B), 3.76 (all). Its baseline runs one document a "
+             "micro-batch over 8 ranks. For 0.5B that waits for the host: 8 us an op is assumed for fused "
+             "kernels; Qwen2's modelling code, run eagerly, launches 38 kernels a layer forward (norms 16, "
+             "rotary embedding 10, products 7, the rest 5) where we count 12 ops, which makes it 25 us. No "
+             "published H100 step is small enough to measure it (the smallest FSDP ones, 760M, hold 6 ms of "
+             "work a layer); on A100s of 2022 (vTrain's rows of hidden size 1,024 and micro-batch 1) a layer "
+             "takes 3.5 ms at whatever width, some 80 us an op of ours, which bounds it from above. For 7B "
+             "it waits for gradients: reduced with every micro-batch its gain is too large, once a step it "
+             "is the paper's, although ZeRO-2 as DeepSpeed writes it keeps only its shard between "
+             "micro-batches.",
+    )
     for case in CASES:
         found = gains(run, "deepspeed", **case)
-        table.rows.append(["with every micro-batch" if case["reduce_each_micro_batch"] else "once a step", f"{1e6 * case['seconds_per_op']:.0f} us",
-                           *found.values(), mean_of(found.values())])
+        table.rows.append(
+            [
+                "with every micro-batch" if case["reduce_each_micro_batch"] else "once a step",
+                f"{1e6 * case['seconds_per_op']:.0f} us",
+                *found.values(),
+                mean_of(found.values()),
+            ]
+        )
     return table
 
 
 def whole_documents(run):
-    table = Experiment(PAPER, "What cutting documents does: over DeepSpeed, 10 steps, 0.5B", ["", "wikipedia", "lmsys-chat-1m"],
-                       note="The few documents beyond 32K among 2,560 take as long on every row; how many of them 10 or 20 steps meet is luck.")
+    table = Experiment(
+        PAPER,
+        "What cutting documents does: over DeepSpeed, 10 steps, 0.5B",
+        ["", "wikipedia", "lmsys-chat-1m"],
+        note="The few documents beyond 32K among 2,560 take as long on every row; how many of them 10 or 20 "
+        "steps meet is luck.",
+    )
     model = "qwen2.5-0.5b"
     for what, most in (("at 32K", 32 * K), ("where the buckets end, 208K", BUCKETS[model] * 8 - 8)):
         found = []
         for data_set in SETS[:2]:
-            trace = run.trace_of(f"{data_set}-{most}-10", [min(n, most) for n in run.lengths(data_set, 256 * 10 + 1)])
-            summary = run.summary("skrull-7b", [PADDED, skrull_row(model)], model=model, trace=trace, batch__steps=10)
+            trace = run.trace_of(
+                f"{data_set}-{most}-10", [min(n, most) for n in run.lengths(data_set, 256 * 10 + 1)]
+            )
+            summary = run.summary(
+                "skrull-7b", [PADDED, skrull_row(model)], model=model, trace=trace, batch__steps=10
+            )
             found.append(speedup(summary, "skrull", "deepspeed"))
         table.rows.append([what, *found])
     return table
 
 
 def step_by_step(run):
-    table = Experiment(PAPER, "Step by step: over DeepSpeed", ["", *(f"{model[8:]}, {name}" for model in BUCKETS for name in SETS)],
-                       note="DACP alone keeps a document whole on one rank. In the baseline's micro-batches, one document each, the other ranks "
-                       "then have nothing to do, so it slows ours down; with more documents a micro-batch (next table) it is what "
-                       "gains. GDS makes such micro-batches.")
-    for what, make in (("DACP alone, one document a micro-batch", lambda m: {"name": "padded", "shard": "dacp", "bucket_size": BUCKETS[m], "label": "row"}),
-                       ("GDS alone, every document over all ranks", lambda m: {"name": "gds", "bucket_size": BUCKETS[m], "shard": "per-sequence", "label": "row"}),
-                       ("both", lambda m: skrull_row(m, label="row"))):
-        table.rows.append([what, *(speedup(at(run, m, s, [PADDED, make(m)]), "row", "deepspeed") for m in BUCKETS for s in SETS)])
+    table = Experiment(
+        PAPER,
+        "Step by step: over DeepSpeed",
+        ["", *(f"{model[8:]}, {name}" for model in BUCKETS for name in SETS)],
+        note="DACP alone keeps a document whole on one rank. In the baseline's micro-batches, one document "
+        "each, the other ranks then have nothing to do, so it slows ours down; with more documents a "
+        "micro-batch (next table) it is what gains. GDS makes such micro-batches.",
+    )
+    for what, make in (
+        (
+            "DACP alone, one document a micro-batch",
+            lambda m: {"name": "padded", "shard": "dacp", "bucket_size": BUCKETS[m], "label": "row"},
+        ),
+        (
+            "GDS alone, every document over all ranks",
+            lambda m: {"name": "gds", "bucket_size": BUCKETS[m], "shard": "per-sequence", "label": "row"},
+        ),
+        ("both", lambda m: skrull_row(m, label="row")),
+    ):
+        table.rows.append(
+            [
+                what,
+                *(
+                    speedup(at(run, m, s, [PADDED, make(m)]), "row", "deepspeed")
+                    for m in BUCKETS
+                    for s in SETS
+                ),
+            ]
+        )
     return table
 
 
 def dacp_by_documents(run):
-    table = Experiment(PAPER, "DACP over sharding every document, by documents a micro-batch (0.5B)", ["", "1", "4", "16", "64"],
-                       note="The same padded micro-batches with per-document sharding and with DACP.")
+    table = Experiment(
+        PAPER,
+        "DACP over sharding every document, by documents a micro-batch (0.5B)",
+        ["", "1", "4", "16", "64"],
+        note="The same padded micro-batches with per-document sharding and with DACP.",
+    )
     model = "qwen2.5-0.5b"
     for data_set in SETS:
         cells = []
         for size in (1, 4, 16, 64):
-            rows = [{"name": "padded", "shard": "per-document", "label": "all"},
-                    {"name": "padded", "shard": "dacp", "bucket_size": 208 * K, "label": "dacp"}]
+            rows = [
+                {"name": "padded", "shard": "per-document", "label": "all"},
+                {"name": "padded", "shard": "dacp", "bucket_size": 208 * K, "label": "dacp"},
+            ]
             cells.append(speedup(at(run, model, data_set, rows, batch__micro_batch_size=size), "dacp", "all"))
         table.rows.append([data_set, *cells])
     return table
@@ -140,69 +219,170 @@ def dacp_by_documents(run):
 
 def batch_sizes(run):
     sizes = (8, 16, 32, 64)
-    table = Experiment(PAPER, "BatchSize, documents a replica and step: over DeepSpeed", ["", *map(str, sizes)],
-                       note="The paper: grows from 8 to 64 and levels off.")
+    table = Experiment(
+        PAPER,
+        "BatchSize, documents a replica and step: over DeepSpeed",
+        ["", *map(str, sizes)],
+        note="The paper: grows from 8 to 64 and levels off.",
+    )
     for model in BUCKETS:
         for data_set in SETS:
-            cells = [speedup(at(run, model, data_set, [PADDED, skrull_row(model)], steps=STEPS * 64 // size, batch=size), "skrull", "deepspeed")
-                     for size in sizes]
+            cells = [
+                speedup(
+                    at(
+                        run,
+                        model,
+                        data_set,
+                        [PADDED, skrull_row(model)],
+                        steps=STEPS * 64 // size,
+                        batch=size,
+                    ),
+                    "skrull",
+                    "deepspeed",
+                )
+                for size in sizes
+            ]
             table.rows.append([f"{model[8:]}, {data_set}", *cells])
     return table
 
 
 def bucket_sizes(run):
     sizes = (8, 13, 16, 20, 26, 32)
-    table = Experiment(PAPER, "BucketSize, tokens of a CP rank: over DeepSpeed", ["", *(f"{size}K" for size in sizes)],
-                       note="The paper: grows from 8K to 32K until memory runs out. \"oom\": the plan does not fit our 79.1 GiB; documents "
-                       "are cut at eight buckets of the size.")
+    table = Experiment(
+        PAPER,
+        "BucketSize, tokens of a CP rank: over DeepSpeed",
+        ["", *(f"{size}K" for size in sizes)],
+        note='The paper: grows from 8K to 32K until memory runs out. "oom": the plan does not fit our 79.1 '
+        "GiB; documents are cut at eight buckets of the size.",
+    )
     for model in BUCKETS:
         for data_set in ("wikipedia", "chatqa2-long-sft"):
             cells = []
             for size in sizes:
                 _, context, per_step = layout_of(model, data_set)
                 most = size * K * context - context
-                trace = run.trace_of(f"{data_set}-{most}-bucket", [min(n, most) for n in run.lengths(data_set, per_step * 10 + 1)])
+                trace = run.trace_of(
+                    f"{data_set}-{most}-bucket",
+                    [min(n, most) for n in run.lengths(data_set, per_step * 10 + 1)],
+                )
                 data = layout_of(model, data_set)[0]
-                summary = run.summary("skrull-7b", [PADDED, {"name": "skrull", "bucket_size": size * K}], model=model, trace=trace, batch__steps=10,
-                                      parallel__data=data, parallel__context=context, batch__documents_per_step=per_step)
+                summary = run.summary(
+                    "skrull-7b",
+                    [PADDED, {"name": "skrull", "bucket_size": size * K}],
+                    model=model,
+                    trace=trace,
+                    batch__steps=10,
+                    parallel__data=data,
+                    parallel__context=context,
+                    batch__documents_per_step=per_step,
+                )
                 found = speedup(summary, "skrull", "deepspeed")
-                cells.append(f"{found:.3f}" + (" oom" if status(summary, "skrull") == "oom" else "") if found else status(summary, "skrull"))
+                cells.append(
+                    f"{found:.3f}" + (" oom" if status(summary, "skrull") == "oom" else "")
+                    if found
+                    else status(summary, "skrull")
+                )
             table.rows.append([f"{model[8:]}, {data_set}", *cells])
     return table
 
 
 def case_study(run):
-    table = Table(PAPER, "Case study: Qwen2.5-0.5B, ChatQA2, DP 1, CP 8, batch 64",
-                  "Largest memory of a GPU: the paper's of four iterations. Both placements without roll-back are out of memory in the paper "
-                  "and in ours (study `skrull-0.5b`).")
-    rows = [PADDED, {"name": "round-robin", "placement_order": "arrival", "bucket_size": 26 * K}, skrull_row("qwen2.5-0.5b")]
+    table = Table(
+        PAPER,
+        "Case study: Qwen2.5-0.5B, ChatQA2, DP 1, CP 8, batch 64",
+        "Largest memory of a GPU: the paper's of four iterations. Both placements without roll-back are out "
+        "of memory in the paper and in ours (study `skrull-0.5b`).",
+    )
+    rows = [
+        PADDED,
+        {"name": "round-robin", "placement_order": "arrival", "bucket_size": 26 * K},
+        skrull_row("qwen2.5-0.5b"),
+    ]
     summary = run.summary("skrull-0.5b", rows)
-    fours = [run.summary("skrull-0.5b", rows, trace={"distribution": "chatqa2-long-sft", "seed": seed}, batch__steps=4) for seed in range(8)]
-    for what, label, published in (("round-robin, as they arrived", "round-robin", 1.17), ("skrull", "skrull", 1.40)):
-        table.add(what, published, speedup(summary, label, "deepspeed"), band=tuple(speedup(s, label, "deepspeed") for s in fours),
-                  cause="40 iterations; the band is eight draws of four, as many as the paper's. Reduced once a step (the next table) both are lower")
-    for what, label, peak in (("baseline", "deepspeed", 46), ("round-robin", "round-robin", 49), ("skrull", "skrull", 51)):
-        table.add(f"{what}: fullest GPU, GB", peak, metric(summary, label, "peak_memory_bytes") / 1e9,
-                  cause="see \"What memory and gain of the case study hang on\"")
+    fours = [
+        run.summary(
+            "skrull-0.5b", rows, trace={"distribution": "chatqa2-long-sft", "seed": seed}, batch__steps=4
+        )
+        for seed in range(8)
+    ]
+    for what, label, published in (
+        ("round-robin, as they arrived", "round-robin", 1.17),
+        ("skrull", "skrull", 1.40),
+    ):
+        table.add(
+            what,
+            published,
+            speedup(summary, label, "deepspeed"),
+            band=tuple(speedup(s, label, "deepspeed") for s in fours),
+            cause="40 iterations; the band is eight draws of four, as many as the paper's. Reduced once a "
+            "step (the next table) both are lower",
+        )
+    for what, label, peak in (
+        ("baseline", "deepspeed", 46),
+        ("round-robin", "round-robin", 49),
+        ("skrull", "skrull", 51),
+    ):
+        table.add(
+            f"{what}: fullest GPU, GB",
+            peak,
+            metric(summary, label, "peak_memory_bytes") / 1e9,
+            cause='see "What memory and gain of the case study hang on"',
+        )
     return table
 
 
 def case_memory(run):
-    rows = [PADDED, {"name": "round-robin", "placement_order": "arrival", "bucket_size": 26 * K}, skrull_row("qwen2.5-0.5b")]
+    rows = [
+        PADDED,
+        {"name": "round-robin", "placement_order": "arrival", "bucket_size": 26 * K},
+        skrull_row("qwen2.5-0.5b"),
+    ]
     labels = ("deepspeed", "round-robin", "skrull")
-    table = Experiment(PAPER, "What memory and gain of the case study hang on",
-                       ["a logit takes, bytes", "gradients reduced", *(f"{label}, GB" for label in labels), "round-robin over DeepSpeed", "skrull over DeepSpeed"],
-                       note="The paper: 46, 49, 51 GB; 1.17, 1.40. At 26K tokens a rank, logits of 10 bytes take 41 GB of a vocabulary of 152K. No size "
-                       "of logits gives all three: the baseline's GPUs hold more in the paper (35 GB even in the emptiest of its four "
-                       "iterations, where documents of mostly less than 32K are spread over 8 GPUs), the placements' less. As in HBP's "
-                       "table the baseline's is the allocator's reserve, not what tensors need.")
+    table = Experiment(
+        PAPER,
+        "What memory and gain of the case study hang on",
+        [
+            "a logit takes, bytes",
+            "gradients reduced",
+            *(f"{label}, GB" for label in labels),
+            "round-robin over DeepSpeed",
+            "skrull over DeepSpeed",
+        ],
+        note="The paper: 46, 49, 51 GB; 1.17, 1.40. At 26K tokens a rank, logits of 10 bytes take 41 GB of a "
+        "vocabulary of 152K. No size of logits gives all three: the baseline's GPUs hold more in the "
+        "paper (35 GB even in the emptiest of its four iterations, where documents of mostly less than "
+        "32K are spread over 8 GPUs), the placements' less. As in HBP's table the baseline's is the "
+        "allocator's reserve, not what tensors need.",
+    )
     for size, each in ((6, True), (10, True), (14, True), (10, False)):
-        found = run.summary("skrull-0.5b", rows, framework={"preset": "deepspeed", "logit_bytes": size, "reduce_each_micro_batch": each})
-        table.rows.append([size, "with every micro-batch" if each else "once a step", *(metric(found, label, "peak_memory_bytes") / 1e9 for label in labels),
-                           *(speedup(found, label, "deepspeed") for label in labels[1:])])
+        found = run.summary(
+            "skrull-0.5b",
+            rows,
+            framework={"preset": "deepspeed", "logit_bytes": size, "reduce_each_micro_batch": each},
+        )
+        table.rows.append(
+            [
+                size,
+                "with every micro-batch" if each else "once a step",
+                *(metric(found, label, "peak_memory_bytes") / 1e9 for label in labels),
+                *(speedup(found, label, "deepspeed") for label in labels[1:]),
+            ]
+        )
     return table
 
 
 def tables(run):
-    return [make(run) for make in (headline, what_it_hangs_on, whole_documents, step_by_step, dacp_by_documents, batch_sizes, bucket_sizes, case_study,
-                                   case_memory)]
+    return [
+        make(run)
+        for make in (
+            headline,
+            what_it_hangs_on,
+            whole_documents,
+            step_by_step,
+            dacp_by_documents,
+            batch_sizes,
+            bucket_sizes,
+            case_study,
+            case_memory,
+        )
+    ]

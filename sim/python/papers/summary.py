@@ -1,4 +1,5 @@
-"""What stands first: the headlines, how many figures agree, and what is not here. The README has the same lines."""
+"""What stands first: the headlines, how many figures agree, and what is not here; the README has it, too."""
+
 from .figure import AIM, HOW, Table, number, percent
 
 BEGIN, END = "<!-- papers -->\n", "<!-- /papers -->\n"
@@ -18,8 +19,14 @@ def ours_of(f):
 
 def summary_of(tables):
     figures = figures_of(tables)
-    lines = ["## Headlines", "", BEGIN.strip(), "", "| paper | | paper | ours (band over what it leaves open) | deviation | |",
-             "| --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "## Headlines",
+        "",
+        BEGIN.strip(),
+        "",
+        "| paper | | paper | ours (band over what it leaves open) | deviation | |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for table in tables:
         if not isinstance(table, Table):
             continue
@@ -27,14 +34,29 @@ def summary_of(tables):
         for f in table.figures:
             if f.headline:
                 cause = f"; {f.cause}" if f.beyond() and f.cause else ""
-                lines.append(f"| {table.paper} | {title}: {f.what} | {number(f.published)} | {ours_of(f)} | {percent(f.deviation)} | {f.how}{cause} |")
-    lines += ["", f"Of all {len(figures)} figures that are compared:", "", "| | figures | within 15 % | the others |", "| --- | --- | --- | --- |"]
+                lines.append(
+                    f"| {table.paper} | {title}: {f.what} | {number(f.published)} | {ours_of(f)} | "
+                    f"{percent(f.deviation)} | {f.how}{cause} |"
+                )
+    lines += [
+        "",
+        f"Of all {len(figures)} figures that are compared:",
+        "",
+        "| | figures | within 15 % | the others |",
+        "| --- | --- | --- | --- |",
+    ]
     for how, meaning in HOW.items():
         of_kind = [f for _, f in figures if f.how == how]
         beyond = [f for f in of_kind if f.beyond()]
         shown = sum('see "' in f.cause or f.band is not None for f in beyond)
-        lines.append(f"| {how}: {meaning} | {len(of_kind)} | {len(of_kind) - len(beyond)} | "
-                     + (f"{len(beyond)}, for {shown} of them an experiment or a band shows what they hang on |" if beyond else "- |"))
+        lines.append(
+            f"| {how}: {meaning} | {len(of_kind)} | {len(of_kind) - len(beyond)} | "
+            + (
+                f"{len(beyond)}, for {shown} of them an experiment or a band shows what they hang on |"
+                if beyond
+                else "- |"
+            )
+        )
     assert AIM == 0.15  # as the table says
     lines += ["", END.strip(), ""]
     return "\n".join(lines)

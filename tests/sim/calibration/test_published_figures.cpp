@@ -71,3 +71,18 @@ TEST_CASE("MPT 30B on 256 GPUs: 2,148 tokens/s a GPU (MosaicML llm-foundry, benc
   CAPTURE(error);
   CHECK(std::abs(error) <= stated_worst("fsdp", "mpt_30b"));
 }
+
+TEST_CASE("8B, sequences of 128K with Ulysses of 8 and of 16, 32 H100: 10.2 and 10.5 s (arXiv 2503.07680)") {
+  const auto error = [](int degree, int checkpointed, double published) {
+    const json study = uniform_study(131072, "llama3.1-8b",
+                                     {{"context", degree},
+                                      {"data", 32 / degree},
+                                      {"zero", 3},
+                                      {"recompute", {{"layers", checkpointed}}},
+                                      {"context_comm", "ulysses"}},
+                                     "deepspeed", 4, 1);
+    return step_seconds(study) / published - 1;
+  };
+  CHECK(std::abs(error(8, 29, 10.2)) <= stated_worst("deepspeed", "sequences_of_128K"));
+  CHECK(std::abs(error(16, 23, 10.5)) <= stated_worst("deepspeed", "sequences_of_128K"));
+}
