@@ -10,7 +10,7 @@ hidden, vocabulary 50,257 (padded to 51,200), every layer recomputed, 1F1B. The 
 then: nothing overlapped, no ZeRO, kernels at their benchmark speed (no preset was fitted on an A100). Beside
 ours: the constant share of peak that is the median of all other groups.
 Two things are known to be missing: the framework wrote attention's scores to memory (no FlashAttention), and
-its host took longer an op than is assumed, which --seconds-per-op shows.
+its host took longer an op than is assumed: --scores and --seconds-per-op show what each makes of it.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from pathlib import Path
 import published_steps as steps
 
 PEAK = 312e12
+MEMORY = 2039e9  # bytes a second
 VOCABULARY = 51200
 
 
@@ -89,6 +90,17 @@ def preset_of_then(folder):
     return str(path)
 
 
+def score_seconds(row, model):
+    """An estimate, not simulated: what attention's scores take that go through memory, in a step of a stage.
+
+    Passes over a matrix of 2 bytes a score: forward 6.5 (product, softmax, dropout with its mask, product),
+    again for the recomputation, backward 9.5; at the share of bandwidth that elementwise kernels reach.
+    """
+    micro_batches = row["gbs_seqs"] // (row["dp"] * row["mbs"]) + row["pp"] - 1
+    scores = row["mbs"] * model["n_heads"] / row["tp"] * row["seq_len"] ** 2
+    return micro_batches * model["n_layers"] / row["pp"] * scores * 2 * 22.5 / (0.78 * MEMORY)
+
+
 def flops(row, model):
     """Model FLOPs of a step: causal attention, nothing twice."""
     tokens = row["gbs_seqs"] * row["seq_len"]
@@ -102,6 +114,9 @@ def main():
     )
     parser.add_argument("--rows", required=True, action="append")
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
+    parser.add_argument(
+        "--scores", action="store_true", help="an experiment: add what writing attention's scores takes"
+    )
     parser.add_argument(
         "--seconds-per-op", type=float, help="an experiment: host time of an op instead of the profile's"
     )
@@ -123,6 +138,8 @@ def main():
     groups = defaultdict(list)
     for row in rows:
         if row["row_id"] in predicted:
+            if args.scores:
+                predicted[row["row_id"]] += score_seconds(row, models[row["model_id"]])
             ideal = flops(row, models[row["model_id"]]) / (row["tp"] * row["pp"] * row["dp"] * PEAK)
             groups[row["group"]].append((row["step_time_s"], predicted[row["row_id"]], ideal))
     print(

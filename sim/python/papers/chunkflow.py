@@ -190,7 +190,7 @@ def figure_8(run):
         note="Simulated all the same where more than 79.1 GiB are needed (oom). By the paper's own "
         "arithmetic, too: in Table 5, 4K tokens more in both chunks that are held take 11.8 GiB on 7B, "
         "so a document of 256K without full recompute would need 380 GiB there, and on 72B's layout "
-        "<8,8,4,selective> not less; and with full recompute 256K tokens have 38,016 columns of logits "
+        "<8,8,4,selective> some 300 GiB; and with full recompute 256K tokens have 38,016 columns of logits "
         "on TP 4, 10 GB for each byte held of a logit (6 in Megatron-LM).",
     )
     for layout in LAYOUTS:

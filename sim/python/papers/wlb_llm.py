@@ -181,7 +181,7 @@ def table_2(run):
         "did.",
     )
     summary = run.summary("wlb-table2")
-    queue = 'see the last row and "What one queue and the delay hang on"'
+    queue = 'see "What one queue and the delay hang on" and the last row'
     for label, published, cause in [
         ("plain-4d", 1.44, ""),
         ("fixed-greedy, 1 batch", 1.41, ""),
