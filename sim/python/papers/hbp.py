@@ -204,7 +204,7 @@ def deepseek_v2(run):
         found[0],
         headline=True,
         band=tuple(found),
-        cause="how CP communicates, the band",
+        cause="neither layout nor how CP communicates is printed; the band is the latter alone",
     )
     return table
 

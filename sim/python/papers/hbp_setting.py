@@ -18,7 +18,7 @@ def short_documents(run, longest, documents):
     return run.trace_of(f"tulu3-{longest}", found)
 
 
-def packed_at(run, length, degree, rows, recompute="auto", steps=150):
+def packed_at(run, length, degree, rows, recompute="auto", steps=150, **keys):
     """Packs of one length on 32 GPUs, 512K tokens an iteration, documents no longer than a pack."""
     tokens = int(length[:-1]) * K
     trace = (
@@ -39,4 +39,5 @@ def packed_at(run, length, degree, rows, recompute="auto", steps=150):
         parallel__data=GPUS // degree,
         parallel__recompute=recompute,
         batch=batch,
+        **keys,
     )
