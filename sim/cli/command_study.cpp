@@ -1,6 +1,7 @@
 #include "sim/cli/command_study.h"
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <iomanip>
 #include <nlohmann/json.hpp>
@@ -36,11 +37,27 @@ struct Case {
   Study study;
 };
 
+// "0,3" as numbers; none for "all" and for nothing.
+std::vector<int> numbers_of(const char* option, const std::string& text) {
+  std::vector<int> numbers;
+  if (text.empty() || text == "all") return numbers;
+  std::istringstream items(text + ',');
+  for (std::string item; std::getline(items, item, ',');) {
+    int number = 0;
+    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), number);
+    if (error != std::errc() || end != item.data() + item.size())
+      throw UserError(std::string(option) + ": expected numbers, such as 0,3, or all, found " +
+                      printable(text));
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 // What options of the command name must be in the study. Lanes and CP ranks may be as many as all DP x CP
 // ranks (hbp), so that is the bound for both.
 void check_options(const StudyOptions& options, const Study& study) {
-  const auto check = [](const char* option, const std::vector<int>& chosen, int count) {
-    for (const int item : chosen)
+  const auto check = [](const char* option, const std::string& text, int count) {
+    for (const int item : numbers_of(option, text))
       if (item < 0 || item >= count)
         throw UserError(std::string(option) + ": expected 0 to " + std::to_string(count - 1) + ", found " +
                         std::to_string(item));
@@ -172,8 +189,15 @@ RunStudyOptions run_options(const StudyOptions& options, Format format) {
   run.ignore_memory = options.ignore_memory;
   run.record_gpus = !options.out.empty() || format == Format::json;
   run.details.steps = options.timeline_steps;
-  run.details.selection = {options.timeline_lanes, options.timeline_stages, options.timeline_ranks,
-                           options.no_fold_tp, parse_counters(options.timeline_counters)};
+  run.details.gzip = options.timeline_gzip;
+  const auto selected = [&](const char* option, const std::string& text) {
+    return run.steps.fidelity == Fidelity::op && text.empty() ? std::vector<int>{0}
+                                                              : numbers_of(option, text);
+  };
+  run.details.selection = {selected("--timeline-lanes", options.timeline_lanes),
+                           selected("--timeline-stages", options.timeline_stages),
+                           numbers_of("--timeline-ranks", options.timeline_ranks), options.no_fold_tp,
+                           parse_counters(options.timeline_counters)};
   run.details.chakra = options.chakra;
   return run;
 }

@@ -23,10 +23,13 @@ struct StudyOptions {
   bool contention = false;  // op fidelity: flows share links
   double jitter = 0;        // op fidelity: relative standard deviation
   std::uint64_t jitter_seed = 0;
-  std::string stragglers;                                            // op fidelity: GPU:SPEED,...
-  int timeline_steps = 1;                                            // with out: of every policy
-  std::vector<int> timeline_lanes, timeline_stages, timeline_ranks;  // empty: all
-  std::string timeline_counters = "memory,tokens";                   // or none
+  std::string stragglers;      // op fidelity: GPU:SPEED,...
+  int timeline_steps = 1;      // with out: of every policy
+  bool timeline_gzip = false;  // compressed
+  // Numbers, comma-separated, or all. Where nothing is said: all, but at op fidelity, where every kernel is
+  // drawn, the first lane and the first stage.
+  std::string timeline_lanes, timeline_stages, timeline_ranks;
+  std::string timeline_counters = "memory,tokens";  // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
   std::int64_t max_cases = kDefaultCases;   // of a sweep

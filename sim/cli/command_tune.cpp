@@ -12,6 +12,7 @@
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
 #include "sim/cli/progress_line.h"
+#include "sim/cli/report_pages.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/text_table.h"
 #include "sim/study/hardware.h"
@@ -96,6 +97,7 @@ void check_memory(const Study& study, const StudyInputs& inputs, const RunStudyO
 
 void write_results(const TuneOptions& options, const TuneReport& report) {
   write_file_atomically(path_in(options, "tune.json"), tune_json(report).dump(1) + "\n");
+  write_file_atomically(path_in(options, "report.html"), tune_html(report));
   if (report.ranking.empty()) {
     std::error_code ignored;  // of an earlier search
     std::filesystem::remove(path_in(options, "best.json"), ignored);

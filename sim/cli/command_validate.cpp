@@ -15,6 +15,7 @@
 #include "policies/base/staged_folder.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/own_profile.h"
+#include "sim/cli/report_pages.h"
 #include "sim/execution/launch.h"
 #include "sim/study/write_details.h"
 #include "sim/validation/calibrate.h"
@@ -43,6 +44,7 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
     write_file_atomically((folder.path() / "validation.json").string(), json);
     write_file_atomically((folder.path() / "validation.txt").string(), text);
     write_file_atomically((folder.path() / "validation.svg").string(), validation_plot(validation, figures));
+    write_file_atomically((folder.path() / "report.html").string(), validation_html(validation, figures));
     timelines(folder.path());
     folder.commit();
   }

@@ -43,12 +43,13 @@ void add_study(CLI::App& app, int& status) {
       ->add_option("--timeline-steps", options->timeline_steps,
                    "With --out: steps of every policy's timeline")
       ->capture_default_str();
-  command->add_option("--timeline-lanes", options->timeline_lanes, "Lanes in timelines; all by default")
-      ->delimiter(',');
-  command->add_option("--timeline-stages", options->timeline_stages, "Stages in timelines; all by default")
-      ->delimiter(',');
-  command->add_option("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines; all by default")
-      ->delimiter(',');
+  command->add_option("--timeline-lanes", options->timeline_lanes,
+                      "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first");
+  command->add_option("--timeline-stages", options->timeline_stages,
+                      "Stages in timelines, 0,3, or all; by default all, of op fidelity the first");
+  command->add_option("--timeline-ranks", options->timeline_ranks,
+                      "CP ranks in timelines, 0,3, or all (default)");
+  command->add_flag("--timeline-gzip", options->timeline_gzip, "Compress timelines (LABEL.pftrace.gz)");
   command
       ->add_option("--timeline-counters", options->timeline_counters,
                    "Counters of each rank in timelines: memory, tokens, or none")

@@ -1,7 +1,10 @@
 #include "sim/report/perfetto.h"
 
+#include <zlib.h>
+
 #include <bit>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "policies/base/error.h"
@@ -40,7 +43,7 @@ constexpr std::uint64_t kUnitCount = 2, kUnitBytes = 3;
 }  // namespace
 
 PerfettoWriter::PerfettoWriter(const std::string& path) : path_(path), temporary_(path + ".partial") {
-  file_ = std::fopen(temporary_.c_str(), "wb");
+  file_ = gzopen(temporary_.c_str(), path.ends_with(".gz") ? "wb" : "wbT");
   if (file_ == nullptr) throw UserError(path + ": cannot be written: " + std::strerror(errno));
   buffer_.reserve(kBufferBytes + 4096);
   put_integer(packet_, field::kSequenceId, kSequence);
@@ -50,7 +53,7 @@ PerfettoWriter::PerfettoWriter(const std::string& path) : path_(path), temporary
 
 PerfettoWriter::~PerfettoWriter() {
   if (file_ == nullptr) return;
-  std::fclose(file_);
+  gzclose(file_);
   std::remove(temporary_.c_str());
 }
 
@@ -69,7 +72,7 @@ void PerfettoWriter::finish_packet() {
 }
 
 void PerfettoWriter::flush() {
-  if (std::fwrite(buffer_.data(), 1, buffer_.size(), file_) != buffer_.size())
+  if (!buffer_.empty() && gzwrite(file_, buffer_.data(), static_cast<unsigned>(buffer_.size())) <= 0)
     throw UserError(path_ + ": cannot be written: " + std::strerror(errno));
   bytes_ += static_cast<std::int64_t>(buffer_.size());
   buffer_.clear();
@@ -178,9 +181,9 @@ void PerfettoWriter::count(TrackId counter, std::int64_t picoseconds, std::int64
 
 void PerfettoWriter::close() {
   flush();
-  std::FILE* const file = file_;
+  gzFile const file = file_;
   file_ = nullptr;
-  const bool complete = std::fclose(file) == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0;
+  const bool complete = gzclose(file) == Z_OK && std::rename(temporary_.c_str(), path_.c_str()) == 0;
   if (complete) return;
   const std::string why = std::strerror(errno);
   std::remove(temporary_.c_str());

@@ -7,18 +7,21 @@
 // renames it to its place, so that a half-written trace is never left behind. Memory: the distinct names,
 // nothing per event.
 //
+// A path that ends with .gz is compressed on the way, which the viewer reads as it is.
+//
 // Times are picoseconds in, nanoseconds (the format's unit, rounded down) out. Write each track's events in
 // time order, slices properly nested.
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <variant>
 #include <vector>
+
+struct gzFile_s;
 
 namespace equipoise {
 
@@ -71,7 +74,7 @@ class PerfettoWriter {
   void flush();
 
   std::string path_, temporary_;
-  std::FILE* file_ = nullptr;
+  gzFile_s* file_ = nullptr;  // of zlib, which also writes without compressing
   std::vector<std::uint8_t> buffer_;  // whole packets on their way to the file
   std::vector<std::uint8_t> packet_;  // the packet being made
   std::vector<std::uint8_t> event_;   // a message inside it

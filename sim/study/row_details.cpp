@@ -12,6 +12,8 @@
 namespace equipoise {
 namespace {
 
+constexpr std::size_t kOpsOfMicroBatch = 3;  // a micro-batch's text is as long as that of so many ops
+
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
@@ -103,8 +105,9 @@ DrawnStep draw_step(const Step& step, const Choice& choice, const StepTimes& tim
   constexpr std::size_t kMostLanes = 8;
   for (const int lane : from_both_ends(std::move(ends))) {
     std::vector<StageOp>& own = ops[lane];
-    if (own.size() > room || drawn.lanes.size() == kMostLanes) break;
-    room -= own.size();
+    const std::size_t cost = own.size() + kOpsOfMicroBatch * step.lanes[at(lane)].micro_batches.size();
+    if (cost > room || drawn.lanes.size() == kMostLanes) break;
+    room -= cost;
     const auto forward =
         std::span(times.forward_latency).subspan(std::min(first[at(lane)], times.forward_latency.size()));
     drawn.lanes.push_back(draw_lane(step.lanes[at(lane)], lane, forward, std::move(own)));

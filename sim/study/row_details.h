@@ -54,7 +54,7 @@ struct RowDetails {
 
 // Simulates the chosen steps once more. `row` has its steps, its peak and its plan; `recorded`: steps that
 // were recorded already, from step 0. Under contention, where a step is dear, only those are looked at. At
-// most `most_ops` ops are kept.
+// most `most_ops` ops are kept, where a micro-batch counts as a few.
 RowDetails look_closer(const Run& run, const PolicyResult& row, const ShardRule& rule,
                        const std::vector<StepResult>& recorded, std::size_t most_ops);
 

@@ -44,6 +44,7 @@ void check_stragglers(const StepSettings& settings, std::int64_t gpus);
 struct DetailOptions {
   std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing
   int steps = 1;
+  bool gzip = false;  // timeline/LABEL.pftrace.gz
   TimelineSelection selection;
   bool chakra = false;  // op fidelity: chakra/LABEL/step.GPU.et of the first step
 };

@@ -17,8 +17,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostPoints = 400;  // steps of a row whose figures a page holds
-constexpr std::size_t kMostGpus = 16384;  // of a row
+constexpr std::size_t kMostPoints = 400;       // steps of a row whose figures a page holds
+constexpr std::size_t kGpusOfPage = 200000;    // load maps of all rows together
+constexpr std::size_t kCasesText = 2'000'000;  // bytes of a sweep's cases
 constexpr double kMicroseconds = 1e6;
 
 std::size_t at(int index) {
@@ -104,15 +105,20 @@ json stages_json(const RowDetails& details) {
   return {{"step", details.memory_step}, {"stages", std::move(list)}};
 }
 
-// Compute seconds of every GPU over their mean, in thousandths; ranks of a TP group that do the same are one.
-json load_json(const PolicyResult& row, const std::vector<double>& seconds) {
-  if (seconds.empty() || seconds.size() > kMostGpus) return nullptr;
+// Compute seconds of every GPU in the step of median time over their mean, in thousandths; ranks of a TP
+// group that do the same are one. Without the map itself where there are more than `most`.
+json load_json(const PolicyResult& row, std::size_t most) {
+  if (!row.simulated() || row.details.typical_step < 0) return nullptr;
+  const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].times.gpu_compute;
+  if (seconds.empty()) return nullptr;
   double sum = 0;
   for (const double s : seconds) sum += s;
   const double mean = sum / static_cast<double>(seconds.size());
   json list = json::array();
-  for (const double s : seconds) list.push_back(mean > 0 ? std::llround(1000 * s / mean) : 0);
-  return {{"mean_seconds", mean},
+  for (const double s : seconds)
+    if (seconds.size() <= most) list.push_back(mean > 0 ? std::llround(1000 * s / mean) : 0);
+  return {{"step", row.details.typical_step},
+          {"mean_seconds", mean},
           {"stages", row.layout.pipeline},
           {"replicas", row.layout.data * row.layout.context},
           {"context", row.layout.context},
@@ -121,21 +127,13 @@ json load_json(const PolicyResult& row, const std::vector<double>& seconds) {
           {"relative", std::move(list)}};
 }
 
-json gpus_json(const PolicyResult& row) {
-  if (!row.simulated() || row.gpu_compute.empty()) return nullptr;
-  json node = {{"mean", load_json(row, row.gpu_compute)}, {"step", row.details.typical_step}};
-  if (row.details.typical_step >= 0)
-    node["typical"] = load_json(row, row.steps[at(row.details.typical_step)].times.gpu_compute);
-  return node;
-}
-
 json row_json(const Study& study, const PolicyResult& row) {
   json node = {{"label", row.run.label},
                {"losses", losses_json(row.metrics, study.layout.pipeline)},
                {"steps", row.simulated() ? steps_json(row) : json(nullptr)},
                {"drawn", drawn_json(row.details)},
                {"memory", stages_json(row.details)},
-               {"gpus", gpus_json(row)},
+               {"gpus", load_json(row, kGpusOfPage / study.policies.size())},
                {"tokens_by_delay", row.details.tokens_by_delay}};
   node["critical_path"] =
       row.details.critical_path.empty() ? json(nullptr) : json::parse(row.details.critical_path);
@@ -255,6 +253,13 @@ std::string report_html(const Study& study, const StudyResult& result) {
 void SweepPage::add(const std::vector<std::string>& assignments, const std::string& folder,
                     const Study& study, const StudyResult& result) {
   title_ = study.name;
+  ++count_;
+  if (const PolicyResult* winner = winner_of(result)) {
+    auto known =
+        std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == winner->run.label; });
+    if (known == wins_.end()) known = wins_.insert(wins_.end(), {winner->run.label, 0});
+    ++known->second;
+  }
   json rows = json::array();
   for (const PolicyResult& row : result.policies) {
     const Metrics& m = row.metrics;
@@ -274,17 +279,38 @@ void SweepPage::add(const std::vector<std::string>& assignments, const std::stri
                      {"baseline", study.baseline},
                      {"gpus", study.layout.gpus()},
                      {"rows", std::move(rows)}};
+  const std::string text = node.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (cases_.size() + text.size() > kCasesText) {
+    ++left_out_;
+    return;
+  }
   if (!cases_.empty()) cases_ += ',';
-  cases_ += node.dump(-1, ' ', false, json::error_handler_t::replace);
+  cases_ += text;
 }
 
 std::string SweepPage::html() const {
-  const json cases = json::parse('[' + cases_ + ']');
-  const std::string content = "<section id=\"verdict\">\n<p class=\"kicker\">" + escaped(title_) +
-                              "</p>\n<h1>" + std::to_string(cases.size()) +
-                              " cases of a sweep</h1>\n</section>\n";
-  return html_page({title_, content},
-                   {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", cases}});
+  auto wins = wins_;
+  std::stable_sort(wins.begin(), wins.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
+  std::string verdict = "No policy runs in any of " + all, others;
+  for (const auto& [label, count] : wins) {
+    if (&label == &wins.front().first)
+      verdict =
+          label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
+    else
+      others += (others.empty() ? "" : ", ") + label + " in " + std::to_string(count);
+  }
+  std::string content =
+      "<section id=\"verdict\">\n" + paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
+  if (left_out_ > 0)
+    content += paragraph("The last " + std::to_string(left_out_) +
+                             " cases are too many for this page; each has its own in its folder.",
+                         "note");
+  if (!others.empty()) content += paragraph("Fastest in the others: " + others + ".", "lead");
+  return html_page(
+      {title_, content + "</section>\n"},
+      {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
 }
 
 }  // namespace equipoise

@@ -1,8 +1,10 @@
 // report.html: a study's result as a page for a browser, and a sweep's as one of its cases.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/study/study_result.h"
@@ -31,6 +33,8 @@ class SweepPage {
  private:
   std::string title_;
   std::string cases_;  // JSON, comma-separated
+  std::size_t count_ = 0, left_out_ = 0;
+  std::vector<std::pair<std::string, std::size_t>> wins_;  // of a label, in the order of their first
 };
 
 }  // namespace equipoise

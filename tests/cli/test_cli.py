@@ -4,6 +4,7 @@ EQUIPOISE names the program; ctest sets it.
 """
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -217,6 +218,26 @@ class StudyCommand(Case):
         study = self.write("study.json", STUDY)
         for option, found in (("--timeline-steps", -1), ("--timeline-lanes", 2), ("--timeline-ranks", -1), ("--timeline-stages", 2)):
             self.refused("study", study, option, found, says=[option, found])
+        for found in ("some", "0,", "1.5"):
+            self.refused("study", study, "--timeline-lanes", found, says=["--timeline-lanes", "numbers", "all", found])
+
+    def test_op_timelines_are_of_one_lane_and_stage_unless_asked_for_more(self):
+        study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], data=2)))
+        sizes = {}
+        for name, options in (("first", ()), ("all", ("--timeline-lanes", "all", "--timeline-stages", "all")),
+                              ("gzip", ("--timeline-gzip",)), ("last", ("--timeline-lanes", "1", "--timeline-stages", "1"))):
+            out = self.folder / name
+            self.ok("study", study, "--fidelity", "op", "--out", out, "--quiet", *options)
+            file = out / "timeline" / ("wlb.pftrace.gz" if name == "gzip" else "wlb.pftrace")
+            content = gzip.decompress(file.read_bytes()) if name == "gzip" else file.read_bytes()
+            sizes[name] = len(content)
+            lanes = {lane for lane in (0, 1) if b"lane %d" % lane in content}
+            self.assertEqual(lanes, {"all": {0, 1}, "last": {1}}.get(name, {0}))
+            self.assertEqual({s for s in (0, 1) if re.search(rb"stage %d(?!:)" % s, content)}, {"all": {0, 1}, "last": {1}}.get(name, {0}))
+            if name == "gzip":
+                self.assertEqual(content, (self.folder / "first" / "timeline" / "wlb.pftrace").read_bytes())
+                self.assertLess(file.stat().st_size, len(content) / 3)
+        self.assertGreater(sizes["all"], 3 * sizes["first"])
 
     def test_an_interrupted_sweep_keeps_what_is_finished(self):
         study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 4096, "repeat": True}))

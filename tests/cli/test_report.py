@@ -4,6 +4,7 @@ and a real browser that has nothing to complain of.
 EQUIPOISE names the program; ctest sets it. EQUIPOISE_SCREENSHOTS: a folder for pictures of the pages, to look at.
 """
 
+import csv
 import html.parser
 import json
 import os
@@ -107,7 +108,7 @@ class Report(Case):
                     ends.append(max(op[4] + op[5] for op in ops))
                 self.assertAlmostEqual(max(ends), step["pipeline"], delta=2)
                 self.assertAlmostEqual(step["end"] / 1e6, float(own[step["step"]][4]), delta=1e-5)
-            relative = row["gpus"]["mean"]["relative"]
+            relative = row["gpus"]["relative"]
             self.assertEqual(len(relative), 4)  # 2 stages x 2 CP ranks, 2 TP ranks do the same
             self.assertAlmostEqual(sum(relative) / len(relative), 1000, delta=1)
         tokens = sum(one["tokens"] for one in data["lengths"])
@@ -143,6 +144,42 @@ class Report(Case):
             for row, policy in zip(case["rows"], summary["policies"]):
                 for key in ("tokens_per_second_per_gpu", "speedup", "speedup_low", "peak_memory_bytes"):
                     self.assertEqual(row[key], policy["metrics"][key])
+
+
+    def tune(self):
+        out = self.folder / "tuned"
+        space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
+        self.ok("tune", self.write("study.json", STUDY), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
+        return out / "report.html"
+
+    def test_a_search_has_a_page(self):
+        file = self.tune()
+        outline = self.check_file(file)
+        found = json.loads((file.parent / "tune.json").read_text())
+        self.assertEqual(outline.data["tune"], {key: value for key, value in found.items() if key not in ("tried", "layouts", "rows")})
+        best = min(one["seconds_per_token"] for one in found["tried"] if one["outcome"] == "ok")
+        self.assertEqual(min(seconds for _, seconds in outline.data["ran"]), best)
+        winner = found["ranking"][0]
+        self.assertRegex(outline.text, r"%s on .* is the fastest of %d candidates: %.0f tokens/s/GPU" % (
+            winner["label"], found["counts"]["candidates"], winner["metrics"]["tokens_per_second_per_gpu"]))
+
+    def validation(self):
+        """Of a log that says what the simulator says, but 2 % slower."""
+        study = self.write("study.json", STUDY)
+        self.ok("study", study, "--out", self.folder / "own", "--quiet")
+        with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        log = "policy,step,step_seconds\n" + "".join(f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02}\n" for row in rows)
+        out = self.folder / "validated"
+        self.ok("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        return out / "report.html"
+
+    def test_a_validation_has_a_page(self):
+        file = self.validation()
+        outline = self.check_file(file)
+        found = json.loads((file.parent / "validation.json").read_text())
+        self.assertEqual(outline.data["validation"], found)
+        self.assertIn("Passed: simulated steps are at most 2.0% off the measured ones", outline.text)
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")
@@ -237,6 +274,19 @@ class InABrowser(Report):
         links = page.evaluate("[...document.querySelectorAll('#cases a')].map(a => decodeURIComponent(a.pathname))")
         for link in links:
             self.assertTrue(pathlib.Path(link).exists(), link)
+
+
+    def test_search(self):
+        page = self.look(self.tune(), "tune")
+        found = json.loads((self.folder / "tuned" / "tune.json").read_text())
+        values = page.evaluate("[...document.querySelectorAll('#ranking svg .value')].map(t => t.textContent.split(/\\s/)[0])")
+        rates = [row["metrics"]["tokens_per_second_per_gpu"] for row in found["ranking"] + [found["baseline"]]]
+        self.assertEqual(values, ["%.0f" % rate for rate in rates])
+
+    def test_validation(self):
+        page = self.look(self.validation(), "validation")
+        values = page.evaluate("[...document.querySelectorAll('#steps svg .value')].map(t => t.textContent)")
+        self.assertEqual(values, ["\u22122.0 %"] * len(STUDY["policies"]))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ class TraceFiles(unittest.TestCase):
         cls.out = folder / "out"
         subprocess.run(
             [PROGRAM, "study", folder / "study.json", "--fidelity", "op", "--out", cls.out, "--timeline-steps", str(STEPS)]
-            + ["--timeline-counters", "none", "--chakra"],
+            + ["--timeline-counters", "none", "--timeline-lanes", "all", "--timeline-stages", "all", "--chakra"],
             check=True, capture_output=True, timeout=300,
         )
         cls.trace = (cls.out / "timeline" / "plain.pftrace").read_bytes()

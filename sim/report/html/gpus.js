@@ -1,11 +1,5 @@
 // Compute time of every GPU in one step: a map, and the GPUs in order of their load (WLB-LLM's Fig. 1 and 4).
 
-function loadsOf(row) {
-  if (!row.gpus) return null;
-  const load = row.gpus.typical || row.gpus.mean;
-  return load && { ...load, label: row.label, step: row.gpus.typical ? row.gpus.step : null };
-}
-
 function gpuAt(load, stage, column) {
   const replica = Math.floor(column / load.tensor), tp = column % load.tensor;
   return load.relative[(stage * load.replicas + replica) * load.tensor + tp] / 1000;
@@ -51,8 +45,9 @@ function loadScale(spread) {
 }
 
 function gpusSection(study) {
-  const loads = data.rows.map(loadsOf).filter(Boolean);
-  const large = data.rows.some((row) => row.gpus && !row.gpus.mean);
+  const all = data.rows.filter((row) => row.gpus).map((row) => ({ ...row.gpus, label: row.label }));
+  const loads = all.filter((load) => load.relative.length);
+  const large = loads.length < all.length;
   if (!loads.length && !large) return;
   const gpus = study.study.gpus;
   const parent = section("gpus", `The load of ${grouped(gpus)} GPUs`,
@@ -66,7 +61,7 @@ function gpusSection(study) {
   parent.append(panels);
   for (const load of loads) {
     const slowest = Math.max(...load.relative) / 1000;
-    const panel = el("div", {}, el("h3", {}, load.label), el("p", { class: "note" }, `slowest ${slowest.toFixed(2)}x the mean` + (load.step === null ? "" : `, step ${load.step}`)));
+    const panel = el("div", {}, el("h3", {}, load.label), el("p", { class: "note" }, `slowest ${slowest.toFixed(2)}x the mean, step ${load.step}`));
     panels.append(panel);
     chart(panel, `Load of each GPU under ${load.label}, slowest ${slowest.toFixed(2)} times the mean`, (host, width) => drawMap(host, width, load, loadScale(spread)));
   }
@@ -76,8 +71,8 @@ function gpusSection(study) {
     const height = 230, left = 36, bottom = 40;
     const svg = svgIn(host, width, height);
     const x = d3.scaleLinear().domain([0, 1]).range([left, width - 22]);
-    const all = sorted.flatMap((row) => [row.values[0], row.values[row.values.length - 1]]);
-    const y = d3.scaleLinear().domain([Math.min(...all, 0.98), Math.max(...all, 1.02)]).nice(5).range([height - bottom, 8]);
+    const ends = sorted.flatMap((row) => [row.values[0], row.values[row.values.length - 1]]);
+    const y = d3.scaleLinear().domain([Math.min(...ends, 0.98), Math.max(...ends, 1.02)]).nice(5).range([height - bottom, 8]);
     svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5).tickSize(-(width - left - 22)));
     svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).ticks(5).tickFormat((v) => percent(v, 0)).tickSize(0).tickPadding(8));
     svg.append("text").attr("class", "soft").attr("x", width - 10).attr("y", height - 5).attr("text-anchor", "end").text("share of GPUs; compute time over the mean");

@@ -19,11 +19,6 @@ function sweepPage() {
   const keys = [...new Set(cases.flatMap((one) => Object.keys(one.values)))]
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
   const valuesOf = (key) => [...new Set(cases.map((one) => one.values[key]))];
-  const best = (one) => one.rows.filter((row) => isNumber(row.tokens_per_second_per_gpu))
-    .reduce((a, b) => (!a || b.tokens_per_second_per_gpu > a.tokens_per_second_per_gpu ? b : a), null);
-  const wins = labels.map((label) => [label, cases.filter((one) => (best(one) || {}).label === label).length]).filter((w) => w[1]).sort((a, b) => b[1] - a[1]);
-  document.getElementById("verdict").append(el("p", { class: "lead" }, wins.length
-    ? `Fastest: ${wins.map(([label, n]) => `${label} in ${n} of ${cases.length}`).join(", ")}.` : "No policy runs in any case."));
   if (keys.length) sweepLines(cases, labels, keys, valuesOf);
   const parent = section("cases", "All cases");
   parent.append(table([["case", true], ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false]],

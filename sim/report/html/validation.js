@@ -1,0 +1,64 @@
+// Simulated beside measured: steps by policy, op kinds, the farthest micro-batches.
+
+const signed = (share) => (isNumber(share) ? (share >= 0 ? "+" : "−") + Math.abs(100 * share).toFixed(1) + " %" : "–");
+
+function validationPage() {
+  const v = data.validation;
+  if (v.policies.length) stepsAgainst(v);
+  if (v.ops.length) opsAgainst(v);
+  if (v.micro_batches.count > 0) {
+    const parent = section("micro_batches", "Micro-batches",
+      `${grouped(v.micro_batches.count)} micro-batches are off by ${percent(v.micro_batches.mean_abs_error)} on average. The farthest:`);
+    parent.append(table([["where", true], ["simulated", false], ["measured", false], ["error", false]], v.micro_batches.worst.map((m) =>
+      [`${m.label}, step ${m.step}, lane ${m.lane}, micro-batch ${m.micro_batch}`, seconds(m.predicted_seconds), seconds(m.measured_seconds), signed(m.error)])));
+  }
+  const parent = section("provenance", "Where the figures come from");
+  parent.append(table([["figure", true], ["kind", true], ["from", true]], [
+    ["simulated times", el("span", { class: "kind" }, "simulated"), `profile ${v.profile}`],
+    ["measured times", el("span", { class: "kind" }, "measured"), v.device]]));
+  parent.append(el("p", { class: "note" }, `An error is simulated / measured − 1; noise is half the 95 % interval of the measured median. Limits: step ${percent(v.limits.step)}, op kind by time ${percent(v.limits.op)}, the same ranking.`));
+  contents();
+}
+
+function stepsAgainst(v) {
+  const parent = section("steps", "Steps, simulated and measured");
+  parent.append(legend([["simulated", "var(--p0)"], ["measured, with its noise", "var(--base)"]]));
+  const most = Math.max(...v.policies.map((p) => Math.max(p.predicted_seconds, p.measured_seconds + (p.noise_seconds || 0))));
+  chart(parent, "Mean step by policy: " + v.policies.map((p) => `${p.label} ${signed(p.error)}`).join(", "), (host, width) => {
+    const tall = 58;
+    const svg = svgIn(host, width, v.policies.length * tall + 26);
+    const x = d3.scaleLinear().domain([0, most]).range([0, width - 14]);
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${v.policies.length * tall})`)
+      .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 6).tickFormat((t) => (t === 0 ? "0" : seconds(t))).tickSize(0).tickPadding(6))
+      .selectAll("text").attr("text-anchor", (t) => (x(t) < 20 ? "start" : x(t) > width - 50 ? "end" : "middle"));
+    const row = svg.selectAll("g.row").data(v.policies).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
+    row.append("text").attr("y", 15).text((p) => p.label).call(fitText, width * 0.6);
+    row.append("text").attr("class", "value").attr("x", width - 8).attr("y", 15).attr("text-anchor", "end").text((p) => signed(p.error));
+    row.append("rect").attr("y", 22).attr("height", 11).attr("width", (p) => x(p.predicted_seconds)).style("fill", "var(--p0)");
+    row.append("rect").attr("y", 35).attr("height", 11).attr("width", (p) => x(p.measured_seconds)).style("fill", "var(--base)");
+    row.filter((p) => p.noise_seconds).append("line").attr("class", "whisker").attr("y1", 40.5).attr("y2", 40.5)
+      .attr("x1", (p) => x(p.measured_seconds - p.noise_seconds)).attr("x2", (p) => x(p.measured_seconds + p.noise_seconds));
+  });
+  behind(parent, [["policy", true], ["simulated", false], ["measured", false], ["noise", false], ["error", false], ["profile alone", false], ["steps", false]],
+    v.policies.map((p) => [p.label, seconds(p.predicted_seconds), seconds(p.measured_seconds), seconds(p.noise_seconds), signed(p.error), signed(p.error_of_profile_alone), String(p.steps.length)])).open = true;
+}
+
+function opsAgainst(v) {
+  const parent = section("ops", "Kinds of op", `Error of each kind’s time; the band is its limit, ${percent(v.limits.op)}.`);
+  const shown = v.ops.slice(0, 24);
+  const most = Math.max(v.limits.op * 1.3, ...shown.map((op) => Math.abs(op.error || 0)));
+  chart(parent, "Errors by kind of op", (host, width) => {
+    const tall = 26, left = Math.min(190, width * 0.42);
+    const svg = svgIn(host, width, shown.length * tall + 26);
+    const x = d3.scaleLinear().domain([-most, most]).range([left, width - 22]);
+    svg.append("rect").attr("x", x(-v.limits.op)).attr("width", x(v.limits.op) - x(-v.limits.op)).attr("y", 0).attr("height", shown.length * tall).style("fill", "var(--faint)");
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${shown.length * tall})`).call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((e) => signed(e)).tickSize(-shown.length * tall));
+    const row = svg.selectAll("g.row").data(shown).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
+    row.append("text").attr("y", 17).text((op) => op.op).call(fitText, left - 8);
+    row.append("line").attr("class", "reference").attr("x1", x(0)).attr("x2", (op) => x(op.error || 0)).attr("y1", 13).attr("y2", 13);
+    const dots = row.append("circle").attr("cx", (op) => x(op.error || 0)).attr("cy", 13).attr("r", 5).style("fill", (op) => (op.within_limit ? "var(--p0)" : "var(--bad)"));
+    tooltips(dots, (op) => [op.op, `${signed(op.error)} of ${seconds(op.measured_seconds)} measured`, `${grouped(op.count)} ops, mean |error| ${percent(op.mean_abs_error)}`]);
+  });
+  behind(parent, [["op", true], ["count", false], ["simulated", false], ["measured", false], ["error", false], ["profile alone", false], ["mean |error|", false]],
+    v.ops.map((op) => [op.op, grouped(op.count), seconds(op.predicted_seconds), seconds(op.measured_seconds), signed(op.error), signed(op.error_of_profile_alone), percent(op.mean_abs_error)]));
+}
