@@ -99,6 +99,7 @@ class Report(Case):
             self.assertEqual(sum(delays), policy["metrics"]["total_tokens"])
             waited = sum(n * steps for steps, n in enumerate(delays)) / sum(delays)
             self.assertAlmostEqual(waited, policy["metrics"]["token_delay_mean"], places=9)
+            self.assertEqual(len(delays) - 1, policy["metrics"]["token_delay_max"])
             for step in row["drawn"]:
                 ends = []
                 for lane in step["lanes"]:
@@ -249,6 +250,19 @@ class InABrowser(Report):
         tip = page.evaluate("document.getElementById('tip').innerText")
         self.assertRegex(tip, r"(?s)F0.*tokens in .*documents")
         self.assertEqual(page.complaints(), [])
+
+    def test_without_the_chart_library_there_are_tables(self):
+        file = self.page(STUDY)
+        text, count = re.subn(r"<script>[^<]*d3js.org.*?</script>", "", file.read_text(), flags=re.DOTALL)
+        if count == 0:
+            self.skipTest("built without D3: every test here is of tables")
+        file.write_text(text)
+        page = self.open(file)
+        self.assertEqual(page.evaluate("document.querySelectorAll('svg, canvas').length"), 0)
+        folded = page.evaluate("[...document.querySelectorAll('details')].filter(d => d.querySelector('table') && !d.open).length")
+        self.assertEqual(folded, 0)
+        self.assertGreater(page.evaluate("document.querySelectorAll('#memory table, #losses table, #lengths table').length"), 2)
+        self.assertLessEqual(page.evaluate("document.documentElement.scrollWidth"), SIZES["desktop"])
 
     def test_op_fidelity(self):
         file = self.page(STUDY, "--fidelity", "op")

@@ -9,7 +9,7 @@ function delaySection(study) {
   const held = rows.some((row) => row.tokens_by_delay.length > 1);
   const parent = section("delay", "How long tokens wait",
     held ? "A policy that holds documents back to pack them better trains on them later, and in another order. Steps between a token’s arrival and its training."
-      : "No policy of this study holds documents back: every token trains in the step that it arrives in, or earlier.",
+      : "No policy that was planned here holds documents back: every token trains in the step that it arrives in, or earlier.",
     whole.length ? `Without a delay, since they see all documents first: ${whole.join(", ")}.` : "");
   if (!held) return;
   const shares = rows.map((row) => {

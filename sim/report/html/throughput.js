@@ -35,7 +35,7 @@ function throughputSection(study) {
     const row = svg.selectAll("g").data(rows).join("g").attr("transform", (_, i) => `translate(0,${i * tall})`);
     const barTop = tall - 26;
     row.append("text").attr("class", (p) => (p.label === data.winner ? "strong" : null)).attr("y", 16)
-      .text((p) => p.label).call(fitText, width < 560 ? width - 10 : width * 0.5);
+      .text((p) => p.label + (p.memory_ignored ? " (does not fit)" : "")).call(fitText, width < 560 ? width - 10 : width * 0.5);
     row.append("text").attr("class", (p) => "value" + (p.label === data.winner ? " strong" : ""))
       .attr("x", width < 560 ? 0 : width - 8).attr("text-anchor", width < 560 ? "start" : "end").attr("y", width < 560 ? 34 : 16)
       .text((p) => (isNumber(rate(p)) ? [whole(rate(p)), speedupText(p.metrics)].filter(Boolean).join("  ·  ") : kNotRun[p.status]));
