@@ -31,7 +31,8 @@ GemmParameters from_vector(std::span<const double> p) {
 }
 
 double log_error(const GemmParameters& fit, double sms, const GemmSample& sample) {
-  return std::log(gemm_seconds(fit, sms, sample.m, sample.n, sample.k) / sample.seconds);
+  return std::log(gemm_seconds(GemmForm(fit, sms), sample.m, sample.n, sample.k, sample.groups) /
+                  sample.seconds);
 }
 
 std::vector<double> calibrated(std::span<const GemmSample* const> samples, double sms) {

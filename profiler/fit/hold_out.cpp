@@ -60,7 +60,8 @@ GroupFit fit_group(const FitProblem& problem) {
   GroupFit fit;
   std::vector<std::size_t> folds;
   const std::size_t shapes = ranks.empty() ? 0 : 1 + *std::max_element(ranks.begin(), ranks.end());
-  for (const std::size_t rank : ranks) folds.push_back(shapes < kFolds ? 0 : (rank + rank / kFolds) % kFolds);
+  const bool all = shapes < kFolds || !problem.set_aside;
+  for (const std::size_t rank : ranks) folds.push_back(all ? 0 : (rank + rank / kFolds) % kFolds);
   fit.parameters = fit_without(problem, folds, kHeldOutFold);
   for (std::size_t i = 0; i < folds.size(); ++i) {
     if (folds[i] != kHeldOutFold) continue;

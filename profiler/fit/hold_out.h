@@ -34,6 +34,7 @@ struct FitProblem {
   // Relative uncertainty of a sample as published (a figure read off a chart); errors count from there on.
   // Empty: 0.
   std::vector<double> uncertainty;
+  bool set_aside = true;  // a fold that is never fitted; false where every sample is needed
   FitOptions options;
 };
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise_form.h"
@@ -240,12 +241,15 @@ class Maker {
       entry.erase("matches");
       const json way = entry.value("all_to_all", json());
       entry.erase("all_to_all");
+      const json unseen = entry.value("unseen_fabrics", json());
+      entry.erase("unseen_fabrics");
       json made_table = made(entry, here, [&] {
         return fit_network(collectives(entry, here, true, ""), node, nic, kind_of(entry));
       });
       made_table["fitted_at_nic_GBps"] = nic;
       if (!matches.empty()) made_table["matches"] = matches;
       if (way.is_string()) made_table["all_to_all"] = way;
+      if (unseen.is_object()) made_table["unseen_fabrics"] = unseen;
       profile_["tables"]["collective"]["networks"][item.key()] = std::move(made_table);
     }
   }
@@ -316,9 +320,38 @@ const std::string& label_of(const Labels& labels, const std::string& key) {
   return it->second;
 }
 
+// A table of each kind inside a node, and one of the fabric between nodes where samples are of that.
+void add_collectives(json& recipe, const SampleSet& samples, const std::string& network) {
+  std::set<std::string> kinds;
+  bool between = false;
+  for (const CollectiveSample& sample : samples.collective) {
+    const std::string& kind = label_of(sample.labels, "op");
+    if (sample.group.ranks <= sample.group.ranks_per_node)
+      kinds.insert(kind);
+    else
+      between = true;
+  }
+  for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};
+  if (!between) return;
+  const double nic = recipe["device"].value("nic_GBps", 0.0);
+  if (!(nic > 0))
+    throw UserError(
+        "--nic-GBps: needed, the rate of one GPU's NIC in one direction: there are samples between nodes, "
+        "and "
+        "a network is fitted as a share of it");
+  if (kinds.size() < kCollectiveNames.size())
+    throw UserError("samples: expected all of " + joined(kCollectiveNames) +
+                    " inside a node beside those between nodes, found " +
+                    (kinds.empty() ? "none" : joined(std::vector<std::string>(kinds.begin(), kinds.end()))) +
+                    "; or --base, a profile whose links inside a node are borrowed");
+  recipe["collective"]["networks"][network] = {{"nic_GBps", nic}, {"fit", json::object()}};
+  recipe["collective"]["default_network"] = network;
+}
+
 }  // namespace
 
-json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples) {
+json recipe_of_samples(const json& file, const std::string& name, const SampleSet& samples,
+                       const std::string& network) {
   json recipe = {{"name", name}, {"measured", true}, {"device", file.value("device", json::object())}};
   recipe["summary"] = file.value("summary", "measured by this program on " +
                                                 recipe["device"].value("name", std::string("this machine")));
@@ -347,9 +380,7 @@ json recipe_of_samples(const json& file, const std::string& name, const SampleSe
     const std::string table = op + std::string(pass == "backward" ? kernels::kBackwardSuffix : "");
     if (count >= kFolds) recipe["elementwise"][table] = {{"fit", {{"op", op}, {"pass", pass}}}};
   }
-  std::set<std::string> kinds;
-  for (const CollectiveSample& sample : samples.collective) kinds.insert(label_of(sample.labels, "op"));
-  for (const std::string& kind : kinds) recipe["collective"]["node"][kind] = {{"fit", {{"op", kind}}}};
+  add_collectives(recipe, samples, network.empty() ? "measured" : network);
   return recipe;
 }
 

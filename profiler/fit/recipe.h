@@ -6,13 +6,13 @@
 //               "ranges": {…}, "rule": "why"}}                                marked derived, with the rule
 //   {"keep": {"profile": "h200-sxm", "table": "gemm/fp8"}}                    as it is there, with its
 //                                                                             provenance
-// An "exchange" of the collectives is fitted to rows of a board whose "nvlink_GBps" and "nic_GBps" stand beside
-// "fit"; "all_to_all" at a network names the exchange that its all-to-alls are.
-// "document_mask" at a fitted attention table: how its kernel keeps packed documents apart
-// (profile/attention_work.h). "measured": true at a fitted table (or at the whole recipe) says that its
-// samples are this program's own. "measured_facts": ["launch_seconds", …] takes facts of the device from the
-// samples file instead of the recipe. Samples that `profile` measured bring their own recipe: everything that
-// is there is fitted.
+// An "exchange" of the collectives is fitted to rows of a board whose "nvlink_GBps" and "nic_GBps" stand
+// beside "fit"; "all_to_all" at a network names the exchange that its all-to-alls are; "unseen_fabrics" says
+// how far such a fit was off on fabrics that it had not seen (tests/fit_fabrics.py). "document_mask" at a
+// fitted attention table: how its kernel keeps packed documents apart (profile/attention_work.h). "measured":
+// true at a fitted table (or at the whole recipe) says that its samples are this program's own.
+// "measured_facts": ["launch_seconds", …] takes facts of the device from the samples file instead of the
+// recipe. Samples that `profile` measured bring their own recipe: everything that is there is fitted.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -32,8 +32,9 @@ void take_measurement(nlohmann::json& recipe, const std::string& where, const nl
 // Whether the labels are those that a selector asks for.
 bool selects(const nlohmann::json& selector, const Labels& labels);
 
-// The recipe of a measured samples file: `file` has device facts and `samples` its lists.
+// The recipe of a measured samples file: `file` has device facts and `samples` its lists. `network`: what to
+// call the fabric of groups between nodes ("measured" if empty), whose NIC rate is the device's.
 nlohmann::json recipe_of_samples(const nlohmann::json& file, const std::string& name,
-                                 const SampleSet& samples);
+                                 const SampleSet& samples, const std::string& network = {});
 
 }  // namespace equipoise

@@ -47,7 +47,8 @@ struct GemmSample {
   std::int64_t m = 0;
   std::int64_t n = 0;
   std::int64_t k = 0;
-  double seconds = 0;  // 0: not measured
+  std::int64_t groups = 1;  // such products in one launch
+  double seconds = 0;       // 0: not measured
 };
 
 struct ElementwiseSample {

@@ -1,8 +1,10 @@
 #include "profiler/measure/point_lists.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <set>
+#include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
@@ -138,6 +140,22 @@ void add_mixes(std::vector<Point>& points, const ListOptions& options, const ker
   }
 }
 
+// Every op with its first points, one of each after the other, then all others: a fit needs so many of a
+// table.
+std::vector<Point> every_op_first(std::vector<Point> points) {
+  std::array<std::size_t, kernels::kRowOps.size()> seen{};
+  std::vector<std::pair<std::size_t, Point>> turns;
+  turns.reserve(points.size());
+  for (Point& point : points) {
+    const std::size_t turn = seen[std::get<RowPoint>(point.what).op]++;
+    turns.emplace_back(std::min(turn, kLeastOfTable), std::move(point));
+  }
+  std::stable_sort(turns.begin(), turns.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < points.size(); ++i) points[i] = std::move(turns[i].second);
+  return points;
+}
+
 }  // namespace
 
 Scale scale_of(std::string_view backend) {
@@ -241,7 +259,7 @@ std::vector<Point> row_points(const ListOptions& options) {
   }
   ListOptions smaller = options;
   smaller.scale.most_bytes = std::min(options.scale.most_bytes, kMostRowBytes);
-  return ordered(std::move(points), smaller);
+  return every_op_first(ordered(std::move(points), smaller));
 }
 
 namespace {

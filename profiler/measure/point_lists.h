@@ -1,6 +1,7 @@
 // Which points a run measures, in the order in which they tell most.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -29,6 +30,11 @@ struct ListOptions {
   std::uint64_t seed = 0;
 };
 
+// Samples of a table that a fit needs at least (profiler/fit/recipe.h).
+inline constexpr std::size_t kLeastOfTable = 4;
+
+// Of each list the first points are those that no profile can do without: of row ops kLeastOfTable of every
+// op.
 std::vector<Point> launch_points();
 std::vector<Point> copy_points(const ListOptions& options);
 std::vector<Point> attention_points(const ListOptions& options);

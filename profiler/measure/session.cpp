@@ -1,8 +1,10 @@
 #include "profiler/measure/session.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -36,6 +38,8 @@ struct Family {
   std::string name;
   double share = 1;
   std::vector<Point> points;
+  std::size_t least =
+      0;  // of the first points, without which a profile lacks a table: measured before all others
   std::size_t next = 0;  // visit
   double spent = 0;
 };
@@ -99,11 +103,14 @@ RulerOptions ruler_options(bool gpu) {
 }
 
 std::vector<Family> families_of(const SessionOptions& options, const ListOptions& lists, int ranks) {
-  std::vector<Family> families{{"launch", 0.01, launch_points()},
-                               {"copy", 0.05, copy_points(lists)},
-                               {"attention", 0.45, attention_points(lists)},
-                               {"gemm", 0.29, gemm_points(lists)},
-                               {"elementwise", 0.2, row_points(lists)}};
+  // The passes of attention and the roles of a GEMM take turns within the first points.
+  constexpr std::size_t kFew = 2 * kLeastOfTable;
+  std::vector<Family> families{
+      {"launch", 0.01, launch_points(), 1},
+      {"copy", 0.05, copy_points(lists), kLeastOfTable},
+      {"attention", 0.45, attention_points(lists), kFew},
+      {"gemm", 0.29, gemm_points(lists), kFew},
+      {"elementwise", 0.2, row_points(lists), kLeastOfTable * kernels::kRowOps.size()}};
   // Under a launcher the ranks are there to be joined; one rank alone measures the rest best.
   if (ranks > 1) families = {{"collective", 1, collective_points(lists, ranks)}};
   if (options.families.empty()) return families;
@@ -121,9 +128,12 @@ std::vector<Family> families_of(const SessionOptions& options, const ListOptions
   return chosen;
 }
 
-// The family that has had the least of its share and still has points; -1: none.
+// The first family that lacks one of its first points, else the one that has had the least of its share and
+// still has points; -1: none.
 int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   int best = -1;
+  for (std::size_t i = 0; i < families.size(); ++i)
+    if (families[i].next < std::min(families[i].least, families[i].points.size())) return static_cast<int>(i);
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
@@ -152,7 +162,7 @@ class Session {
       if (nccl_ == nullptr) throw UserError("--device cuda under a launcher: " + reason);
     }
     context_ = {gpu_ ? "cudnn" : "cpu-blocked", gpu_ ? "bf16" : "fp32", backend_->element_type(),
-                local_ranks(), gpu_ ? "clock_mhz" : kCpuPace};
+                ranks_of_a_node(), gpu_ ? "clock_mhz" : kCpuPace};
     lists_ = {scale_of(backend_->name()), backend_->element_type(), options.models, options.lengths,
               options.seed};
   }
@@ -182,11 +192,31 @@ class Session {
  private:
   [[nodiscard]] bool leader() const { return world_ == nullptr || world_->rank() == 0; }
 
-  static int local_ranks() {
-    for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}) {
-      if (const char* text = std::getenv(name)) return std::max(1, std::atoi(text));
-    }
-    return 1;
+  // Ranks on each machine. Groups are cut from the ranks in their order, so machines must follow one another.
+  // Throws UserError, on every rank, where they do not or are of different size.
+  int ranks_of_a_node() {
+    if (world_ == nullptr) return 1;
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    std::uint32_t color = 2166136261U;  // FNV-1a: the same on every machine
+    for (const char* c = host.data(); *c != 0; ++c)
+      color = (color ^ static_cast<unsigned char>(*c)) * 16777619U;
+    const auto node = world_->split(static_cast<int>(color & 0x7fffffffU), world_->rank());
+    const int ranks = node->size();
+    const std::array<float, 2> mine{static_cast<float>(ranks),
+                                    world_->rank() % ranks == node->rank() ? 0.0F : 1.0F};
+    std::array<float, 2> all{};
+    world_->all_reduce(mine.data(), all.data(), 2);
+    float uneven = all[0] == mine[0] * static_cast<float>(world_->size()) ? 0.0F : 1.0F;
+    float anywhere = 0;
+    uneven += all[1];
+    world_->all_reduce(&uneven, &anywhere, 1);
+    if (anywhere > 0)
+      throw UserError(
+          "profile: expected as many ranks on every machine, one machine after the other (mpirun --map-by "
+          "ppr:8:node, srun --ntasks-per-node=8 --distribution=block), found " +
+          std::to_string(ranks) + " of " + std::to_string(world_->size()) + " on " + host.data());
+    return ranks;
   }
 
   // The ruler against work of known duration: long enough to be timed alone, and short enough to be batched.

@@ -106,6 +106,17 @@ bool Profile::has_table(std::string_view name) const {
   return it != tables.end() && it->is_object();
 }
 
+std::string unseen_fabric_errors(const nlohmann::json& network) {
+  const auto unseen = network.find("unseen_fabrics");
+  if (unseen == network.end() || !unseen->is_object()) return {};
+  const auto median = unseen->find("median");
+  const bool pair = median != unseen->end() && median->is_array() && median->size() == 2 &&
+                    (*median)[0].is_number() && (*median)[1].is_number();
+  if (!pair) return {};
+  return short_number(100 * (*median)[0].get<double>()) + " to " +
+         short_number(100 * (*median)[1].get<double>()) + "% at the median";
+}
+
 std::vector<std::string> shipped_profiles() {
   return kProfiles.names();
 }

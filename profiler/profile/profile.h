@@ -52,6 +52,10 @@ class Profile {
   std::unique_ptr<Data> data_;
 };
 
+// How far collectives were off on fabrics whose rows a network's fit had not seen: "17 to 50% at the median";
+// empty where its table does not say.
+std::string unseen_fabric_errors(const nlohmann::json& network);
+
 // Names of the profiles that are found beside the program or in the source tree, sorted.
 std::vector<std::string> shipped_profiles();
 

@@ -8,9 +8,15 @@
 namespace equipoise {
 
 struct FitCommandOptions {
-  std::vector<std::string> samples;  // .csv in the columns of the public tables, or .json as `profile` writes
-  std::string recipe;                // which samples make which table; needed for .csv
-  std::string document_histogram;    // of rows whose documents are named by their distribution only
+  // .json as `profile` writes; .csv in the columns of the public tables; what nccl-tests printed, or its -J;
+  // traces of torch.profiler. Each may be compressed.
+  std::vector<std::string> samples;
+  std::string recipe;              // which samples make which table; needed for .csv
+  std::string document_histogram;  // of rows whose documents are named by their distribution only
+  std::string base;                // a profile that the samples mend, instead of a recipe
+  std::string base_network;        // of the base, where samples between nodes begin; empty: its default
+  std::string network;             // what to call the fabric of samples between nodes; empty: "measured"
+  double nic_GBps = 0;             // of one GPU, one direction; 0: not given
   std::string out = "profile.json";
 };
 

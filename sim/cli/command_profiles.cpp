@@ -49,8 +49,15 @@ void print_provenance(const Profile& profile, std::ostream& out) {
     const json provenance = table.value("provenance", json::object());
     out << "\n" << view.path << ": " << provenance.value("kind", std::string("?"));
     if (provenance.contains("samples")) out << ", " << provenance["samples"].dump() << " samples";
+    if (provenance.contains("borrowed_from") && provenance.value("kind", std::string()) != "mended")
+      out << ", borrowed from " << text_of(provenance["borrowed_from"]);
     if (provenance.contains("source")) out << "\n  from " << text_of(provenance["source"]);
     if (table.contains("note")) out << "\n  note: " << text_of(table["note"]);
+    if (const std::string errors = unseen_fabric_errors(table); !errors.empty())
+      out << "\n  borrowed by every other cluster: on fabrics left out of such a fit " << errors;
+    if (table.contains("base_error"))
+      out << "\n  the base is off its samples by "
+          << short_number(100 * table["base_error"].value("median", 0.0)) << "% at the median";
     const json ranges = table.value("ranges", json::object());
     // The samples that a derived table states are of the table it was derived from.
     const char* const whose =
@@ -102,22 +109,24 @@ void profiles_command(Format format, std::ostream& out) {
     const Profile profile = Profile::load(name);
     list.push_back({{"name", name},
                     {"device", profile.device().name},
+                    {"kernels", kernels_are(profile)},
                     {"summary", profile.json().value("summary", std::string())}});
   }
   if (format == Format::json) {
     out << list.dump(1) << '\n';
     return;
   }
-  if (format == Format::csv) out << "name,device,summary\n";
+  if (format == Format::csv) out << "name,device,kernels,summary\n";
   for (const json& row : list) {
     const auto name = row["name"].get<std::string>();
     const auto device = row["device"].get<std::string>();
+    const auto kernels = row["kernels"].get<std::string>();
     const auto summary = row["summary"].get<std::string>();
     if (format == Format::csv) {
-      out << name << ",\"" << device << "\",\"" << summary << "\"\n";
+      out << name << ",\"" << device << "\"," << kernels << ",\"" << summary << "\"\n";
     } else {
       char line[80];
-      std::snprintf(line, sizeof line, "%-14s %-26s ", name.c_str(), device.c_str());
+      std::snprintf(line, sizeof line, "%-12s %-9s %-24s ", name.c_str(), kernels.c_str(), device.c_str());
       out << line << summary << '\n';
     }
   }

@@ -40,11 +40,23 @@ void add_fit(CLI::App& app) {
       "fit", "Fit a profile to samples, or a framework preset to measured steps, and say how wrong it is");
   command->footer(
       "Example: equipoise fit --samples cpu.samples.json --out cpu.json\n"
+      "         equipoise fit --samples all_reduce_perf.txt --base h100-sxm --nic-GBps 50 --out mine.json\n"
       "         equipoise fit --steps my_runs.csv --preset megatron --out mine.json");
   const auto options = std::make_shared<FitCommandOptions>();
-  command->add_option("--samples,samples", options->samples,
-                      "Samples that `profile` wrote (.json; default samples.json), or tables (.csv)");
-  command->add_option("--recipe", options->recipe, "Which rows make which table; needed for .csv");
+  command->add_option(
+      "--samples,samples", options->samples,
+      "Samples that `profile` wrote (.json; default samples.json), output of nccl-tests, traces of "
+      "torch.profiler (.json, .gz), or tables (.csv)");
+  command->add_option("--recipe", options->recipe,
+                      "Which rows make which table; needed for .csv without --base");
+  command->add_option("--base", options->base,
+                      "A profile to borrow from: the samples mend its tables, the rest stays as it is");
+  command->add_option("--network", options->network,
+                      "What to call the fabric of samples between nodes (measured by default)");
+  command->add_option("--base-network", options->base_network,
+                      "With --base: which of its networks to begin with; its default otherwise");
+  command->add_option("--nic-GBps", options->nic_GBps,
+                      "NIC rate of one GPU, one direction, that samples between nodes had");
   command->add_option("--document-histogram", options->document_histogram,
                       "Lengths that rows of packed documents were drawn from (length_min,length_max,n_docs)");
   CLI::Option* out = command->add_option("--out", options->out,

@@ -2,9 +2,13 @@
 
 #include <atomic>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "kernels/row_ops.h"
 #include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/cli/command_fit.h"
 #include "sim/cli/command_profile.h"
 #include "sim/execution/launch.h"
@@ -19,6 +23,25 @@ std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
   }
   return nullptr;  // the ranks say why
 }
+
+namespace {
+
+// Names of the row ops that every simulation asks for and the profile has no table of.
+std::string missing_tables(const Profile& profile) {
+  const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json& tables = profile.has_table("elementwise") ? profile.table("elementwise") : none;
+  std::vector<std::string> missing;
+  for (const kernels::ElementwiseKind& kind : kernels::kElementwise)
+    if (kind.in_every_profile && !tables.contains(std::string(kind.name))) missing.emplace_back(kind.name);
+  return joined(missing);
+}
+
+std::string too_short(double minutes, const std::string& why) {
+  return "validate: --minutes " + short_number(minutes) +
+         " of profiling were too short on this machine: " + why + "; give more minutes";
+}
+
+}  // namespace
 
 bool covers(const Profile& profile, const kernels::Backend& backend) {
   return profile.device().name == backend.describe().name;
@@ -48,7 +71,13 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
       throw UserError("validate: collectives between two ranks could not be measured");
   }
   fit.out = (folder / "profile.json").string();
-  fit_command(fit, report, report);
+  try {
+    fit_command(fit, report, report);
+  } catch (const UserError& e) {
+    throw UserError(too_short(minutes, e.what()));
+  }
+  if (const std::string missing = missing_tables(Profile::load(fit.out)); !missing.empty())
+    throw UserError(too_short(minutes, "no times of " + missing));
   return fit.out;
 }
 

@@ -45,6 +45,12 @@ std::vector<TableView> tables_of(const Profile& profile) {
   return views;
 }
 
+std::string kernels_are(const Profile& profile) {
+  const json::json_pointer kind("/tables/gemm/bf16/provenance/kind");
+  const json& file = profile.json();
+  return file.contains(kind) && file.at(kind).is_string() ? file.at(kind).get<std::string>() : std::string();
+}
+
 void print_errors(const Profile& profile, std::ostream& out) {
   char line[200];
   std::snprintf(line, sizeof line, "%-38s %-15s | %-23s | %s\n", "", "", "held out", "each shape left out");

@@ -19,6 +19,10 @@ struct TableView {
 // In the order of the file. The views point into the profile.
 std::vector<TableView> tables_of(const Profile& profile);
 
+// Where a profile's kernels come from, by its GEMM table: measured, published, derived, mended; empty: no
+// table.
+std::string kernels_are(const Profile& profile);
+
 // Errors on samples that the fits did not see, one line a table and group.
 void print_errors(const Profile& profile, std::ostream& out);
 

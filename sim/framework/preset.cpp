@@ -113,7 +113,9 @@ FrameworkOptions FrameworkPreset::elsewhere() const {
 
 bool FrameworkPreset::fitted_on(const Profile& profile) const {
   const json::json_pointer provenance("/tables/gemm/bf16/provenance/kind");
-  if (profile.json().contains(provenance) && profile.json()[provenance] == "measured") return false;
+  if (profile.json().contains(provenance) &&
+      (profile.json()[provenance] == "measured" || profile.json()[provenance] == "mended"))
+    return false;
   const std::string& gpu = profile.device().name;
   return std::any_of(gpu_families.begin(), gpu_families.end(),
                      [&](const std::string& family) { return gpu.find(family) != std::string::npos; });

@@ -40,6 +40,28 @@ void check_communication(const Study& study, const Layout& layout, const Profile
                     " states none (device.nic_GBps), found nothing");
 }
 
+std::string borrowed_network(const Study& study, const Layout& layout, const Profile& profile) {
+  if (layout.gpus() <= gpus_per_node(study.cluster, profile)) return {};
+  const nlohmann::json& table = profile.table("collective");
+  const std::string& asked = study.cluster.network.name;
+  const std::string name = asked.empty() ? table.value("default_network", std::string()) : asked;
+  const nlohmann::json network =
+      table.value("networks", nlohmann::json::object()).value(name, nlohmann::json::object());
+  const std::string kind = network.value("provenance", nlohmann::json::object()).value("kind", std::string());
+  if (kind == "measured" || kind == "mended") return {};
+  std::string note =
+      "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one ";
+  if (const std::string errors = unseen_fabric_errors(network); !errors.empty())
+    note += "collectives between nodes may be off as on fabrics left out of such a fit, " + errors +
+            "; a few points of "
+            "nccl-tests mend it (equipoise fit --base " +
+            profile.name() + ")";
+  else
+    note += "its error is unknown; a few points of nccl-tests mend it (equipoise fit --base " +
+            profile.name() + ")";
+  return note;
+}
+
 void check_links(const Study& study, const Layout& layout, const Profile& profile) {
   const bool shares_nodes = layout.gpus() > 1 && gpus_per_node(study.cluster, profile) > 1;
   if (shares_nodes && !(profile.device().nvlink_GBps > 0))

@@ -2,6 +2,8 @@
 // does: what needs the rate is refused, before anything runs.
 #pragma once
 
+#include <string>
+
 #include "profiler/profile/profile.h"
 #include "sim/study/study.h"
 
@@ -13,6 +15,10 @@ double nic_GBps(const Cluster& cluster, const Profile& profile);
 
 // Whether the profile, with what the study adds, prices the communication of a layout. Throws UserError.
 void check_communication(const Study& study, const Layout& layout, const Profile& profile);
+
+// That the network between nodes is another cluster's, and how far such a one has been off; empty where the
+// layout stays in a node, and where the network was measured or mended.
+std::string borrowed_network(const Study& study, const Layout& layout, const Profile& profile);
 
 // What --contention asks beyond that: the rates of links. Throws UserError.
 void check_links(const Study& study, const Layout& layout, const Profile& profile);

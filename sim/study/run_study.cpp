@@ -44,6 +44,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernels_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
+  if (std::string note = borrowed_network(study, study.layout, inputs.profile); !note.empty())
+    result.notes.push_back(std::move(note));
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;
   result.tokens = inputs.documents.tokens;

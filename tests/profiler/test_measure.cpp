@@ -405,6 +405,27 @@ TEST_CASE("point lists hold valid, distinct points that fit the device, the same
   }
 }
 
+TEST_CASE("the shortest run has samples of every table: each row op comes four times before any comes a fifth time") {
+  for (const std::string device : {"cpu", "cuda"}) {
+    CAPTURE(device);
+    ListOptions options;
+    options.scale = scale_of(device);
+    options.type = device == "cpu" ? kernels::ElementType::f32 : kernels::ElementType::bf16;
+    const std::vector<Point> rows = row_points(options);
+    constexpr std::size_t kOps = kernels::kRowOps.size();
+    REQUIRE(rows.size() > kLeastOfTable * kOps);
+    for (std::size_t turn = 0; turn < kLeastOfTable; ++turn) {
+      std::set<std::size_t> ops;
+      for (std::size_t i = 0; i < kOps; ++i) ops.insert(std::get<RowPoint>(rows[turn * kOps + i].what).op);
+      CHECK(ops.size() == kOps);
+    }
+    std::set<kernels::Pass> passes;
+    const std::vector<Point> attention = attention_points(options);
+    for (std::size_t i = 0; i < 2 * kLeastOfTable; ++i) passes.insert(std::get<AttentionPoint>(attention[i].what).pass);
+    CHECK(passes.size() == 2);
+  }
+}
+
 TEST_CASE("a model's GEMMs are those of its linear layers") {
   // Llama-2-7B on TP 2, 512 tokens: QKV is 512 x (3 * 4096 / 2) x 4096; its weight gradient 6144 x 4096 x
   // 512.
@@ -438,6 +459,12 @@ TEST_CASE("a short real run writes a samples file, and a resumed one goes on whe
   const SessionReport first = run_session(options, log, go);
   CHECK(first.checks_passed);
   CHECK(first.measured == 8);
+  {
+    // A launch, four copies, then the first of attention: what no profile can do without comes first.
+    const auto begun = nlohmann::json::parse(std::ifstream(path)).at("samples");
+    CHECK(begun.at("elementwise").size() == 4);
+    CHECK(begun.at("attention").size() == 3);
+  }
   {
     std::ofstream torn(path + ".journal", std::ios::app);
     torn << "{\"family\": \"gemm\", \"ke";  // as after a power cut

@@ -1,0 +1,383 @@
+#include "profiler/fit/mend.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "profiler/fit/mend_table.h"
+#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/json_fields.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMostBytes = 1e13;
+constexpr double kMostRowBytes = 1e15;
+constexpr double kMostNodes = 65536;
+constexpr double kLargeMessage = 1024 * 1024;
+constexpr const char* kMeasured = "measured";
+
+// How far numbers differ from machine to machine, in logarithms: the published networks' latencies by a
+// factor of four, their ramps by six, shares of a link's rate by a tenth or two; links of one kind by less.
+const MovedForm& node_form() {
+  static const MovedForm form{{{"latency", 0.5}, {"rate", 0.3}},
+                              {{"launch_us", 0.4, 0},
+                               {"rank_us", 0.4, 0},
+                               {"ramp_us", 0.4, 0},
+                               {"ramp_rank_us", 0.4, 0},
+                               {"ramp_MB", 0.5},
+                               {"pair_loss", 0.5},
+                               {"bus_GBps", 0.1, 1},
+                               {"switch_bus_GBps", 0.1, 1}}};
+  return form;
+}
+const MovedForm& network_form() {
+  static const MovedForm form{{{"latency", 0.6}, {"ramp", 0.8}, {"rate", 0.3}},
+                              {{"launch_us", 0.3, 0},
+                               {"step_us", 0.3, 0},
+                               {"pair_launch_us", 0.3, 0},
+                               {"ramp_us", 0.4, 1},
+                               {"reduce_ramp_us", 0.4, 1},
+                               {"ramp_MB", 0.7},
+                               {"efficiency", 0.15, 2},
+                               {"pair_efficiency", 0.15, 2}}};
+  return form;
+}
+const MovedForm& gemm_form() {
+  static const MovedForm form{{{"rate", 0.3}},
+                              {{"launch_us", 0.5},
+                               {"memory_GBps", 0.3},
+                               {"wave_blend", 0.2},
+                               {"tile_us", 0.3},
+                               {"power_loss", 0.3},
+                               {"split_us", 0.3},
+                               {"tile_tflops/256x128", 0.1, 0},
+                               {"tile_tflops/128x128", 0.1, 0},
+                               {"tile_tflops/128x64", 0.1, 0},
+                               {"tile_tflops/64x64", 0.1, 0},
+                               {"tile_tflops/64x16", 0.1, 0}}};
+  return form;
+}
+const MovedForm& attention_form() {
+  static const MovedForm form{{{"work", 0.3}},
+                              {{"launch_us", 0.5},
+                               {"tile_us", 0.2, 0},
+                               {"tile_us_per_128", 0.2, 0},
+                               {"block_us", 0.1, 0},
+                               {"block_us_per_128", 0.1, 0},
+                               {"block_us_per_128_above", 0.2, 0},
+                               {"diagonal_blocks", 0.3},
+                               {"imbalance_power", 0.2},
+                               {"memory_GBps", 0.3}}};
+  return form;
+}
+const MovedForm& elementwise_form() {
+  static const MovedForm form{
+      {}, {{"launch_us", 0.5}, {"memory_GBps", 0.3}, {"cache_GBps", 0.3}, {"cache_MB", 0.3}}};
+  return form;
+}
+
+bool between_nodes(const CollectiveSample& sample) {
+  return sample.group.ranks > sample.group.ranks_per_node;
+}
+
+class Mender {
+ public:
+  Mender(const Profile& base, const MendOptions& options, const SampleSet& samples,
+         std::vector<std::string>& notes)
+      : base_(base), options_(options), samples_(samples), notes_(notes), made_(base.json()) {}
+
+  json mend() {
+    mark_borrowed(made_["tables"]);
+    mend_nodes();
+    mend_network();
+    mend_gemm();
+    mend_attention();
+    mend_elementwise();
+    if (mended_.empty())
+      throw UserError("--base " + base_.name() + ": no sample is of any of its tables; " + joined(notes_));
+    made_["name"] = options_.name;
+    made_["summary"] = "from " + base_.name() + ", mended by samples of " + options_.date +
+                       (options_.measured_on.empty() ? "" : " (" + options_.measured_on + ")") + ": " +
+                       joined(mended_);
+    for (const char* key : {"checks", "software", "samples"}) made_.erase(key);
+    return made_;
+  }
+
+ private:
+  void mark_borrowed(json& node) const {
+    if (!node.is_object()) return;
+    if (node.contains("parameters")) {
+      node["provenance"]["borrowed_from"] = base_.name();
+      return;
+    }
+    for (json& child : node) mark_borrowed(child);
+  }
+
+  // The base's table at a path such as "collective/node/all_gather"; null where it has none.
+  [[nodiscard]] const json* table_of(const std::string& path) const {
+    const json::json_pointer pointer("/tables/" + path);
+    return base_.json().contains(pointer) ? &base_.json().at(pointer) : nullptr;
+  }
+
+  void leave_out(std::size_t count, const std::string& of, const std::string& why) {
+    notes_.push_back(std::to_string(count) + " samples of " + of + " left out: " + why);
+  }
+
+  // Mends the base's table `from` (of the form that `key` belongs to) and puts it at `path`.
+  void put(const std::string& path, const std::string& from, const char* key, const MovedForm& form,
+           const TableSamples& samples, const std::function<Predictor(const json&)>& by_table) {
+    const json& base = *table_of(from);
+    if (!base.contains("parameters") || !base["parameters"].contains(key))
+      return leave_out(samples.shapes.size(), path,
+                       base_.name() + "'s table is of a CPU, whose forms are not mended");
+    json table = mended_table(base, form, samples, by_table);
+    const json was = base.value("provenance", json::object());
+    std::set<std::string> files;
+    for (const Labels* labels : samples.times.labels)
+      if (const auto it = labels->find("source"); it != labels->end()) files.insert(it->second);
+    const std::size_t count = samples.shapes.size();
+    table["provenance"] = {{"kind", "mended"},
+                           {"samples", count},
+                           {"date", options_.date},
+                           {"borrowed_from", base_.name()},
+                           {"borrowed_table", from},
+                           {"borrowed_kind", was.value("kind", std::string())},
+                           {"source", std::to_string(count) + " samples of " + options_.date +
+                                          " moved what was borrowed from " + base_.name() + " " + from}};
+    if (!files.empty()) table["provenance"]["files"] = files;
+    table["provenance"]["borrowed_source"] = was.value("source", json());
+    note(path, table);
+    made_["tables"][json::json_pointer("/" + path)] = std::move(table);
+    mended_.push_back(path);
+  }
+
+  void note(const std::string& path, const json& table) {
+    std::size_t count = 0;
+    double worst = 0;
+    for (const json& group : table["cross_validated"]) {
+      count += group["samples"].get<std::size_t>();
+      worst = std::max(worst, group["median"].get<double>());
+    }
+    char text[160];
+    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f%% off them at the median", count,
+                  100 * table["base_error"]["median"].get<double>());
+    notes_.push_back(path + text);
+  }
+
+  struct Collectives {
+    TableSamples samples;
+    std::vector<const CollectiveSample*> list;
+    Covered bytes, nodes;
+    ErrorGroup large{"above 1 MiB", {}}, small{"up to 1 MiB", {}};
+
+    void add(const CollectiveSample& sample) {
+      list.push_back(&sample);
+      const double groups = static_cast<double>(sample.group.ranks) / sample.group.ranks_per_node;
+      samples.shapes.push_back(
+          {static_cast<double>(sample.kind), sample.bytes, static_cast<double>(sample.group.ranks), groups});
+      samples.times.add(sample.labels, sample.seconds);
+      bytes.add(sample.bytes);
+      nodes.add(groups);
+      large.holds.push_back(sample.bytes > kLargeMessage);
+      small.holds.push_back(sample.bytes <= kLargeMessage);
+      samples.groups = {large, small};
+    }
+  };
+
+  void mend_nodes() {
+    std::map<std::string, Collectives> kinds;
+    for (const CollectiveSample& sample : samples_.collective)
+      if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
+    for (auto& [kind, all] : kinds) {
+      const std::string path = "collective/node/" + kind;
+      if (table_of(path) == nullptr) {
+        leave_out(all.list.size(), path, base_.name() + " has no such table");
+        continue;
+      }
+      all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)}};
+      put(path, path, "bus_GBps", node_form(), all.samples,
+          [&list = all.list, path](const json& table) -> Predictor {
+            return [&list, fit = node_parameters(table, path)](std::size_t i) {
+              return node_seconds(fit, list[i]->kind, list[i]->bytes, list[i]->group.ranks);
+            };
+          });
+    }
+  }
+
+  void mend_network() {
+    Collectives all;
+    bool all_to_all = false;
+    for (const CollectiveSample& sample : samples_.collective) {
+      if (!between_nodes(sample)) continue;
+      all.add(sample);
+      all_to_all = all_to_all || sample.kind == Collective::all_to_all;
+    }
+    if (all.list.empty()) return;
+    const json* networks = table_of("collective/networks");
+    if (networks == nullptr)
+      return leave_out(all.list.size(), "groups between nodes", base_.name() + " has no network");
+    const std::string from =
+        options_.base_network.empty()
+            ? text_field(*table_of("collective"), "default_network", base_.name() + ".collective")
+            : options_.base_network;
+    if (!networks->contains(from)) {
+      std::vector<std::string> known;
+      for (const auto& item : networks->items()) known.push_back(item.key());
+      throw UserError("--base-network: expected one of " + base_.name() + "'s (" + joined(known) +
+                      "), found \"" + from + "\"" + did_you_mean(from, known));
+    }
+    const double nic = options_.nic_GBps > 0 ? options_.nic_GBps : base_.device().nic_GBps;
+    if (!(nic > 0))
+      throw UserError("--nic-GBps: needed, since " + base_.name() + " does not say what a GPU's NIC carries");
+    std::array<NodeParameters, kCollectiveNames.size()> node;
+    for (std::size_t i = 0; i < node.size(); ++i) {
+      const std::string path = "/tables/collective/node/" + std::string(kCollectiveNames[i]);
+      node[i] = node_parameters(made_.at(json::json_pointer(path)), path);
+    }
+    all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)},
+                          {"nodes", range_json(all.nodes, 2, kMostNodes)}};
+    const std::string name = options_.network.empty() ? kMeasured : options_.network;
+    const std::string path = "collective/networks/" + name;
+    put(path, "collective/networks/" + from, "efficiency", network_form(), all.samples,
+        [&, path](const json& table) -> Predictor {
+          return [&, fit = network_parameters(table, path)](std::size_t i) {
+            const CollectiveSample& sample = *all.list[i];
+            return network_seconds(fit, node[static_cast<std::size_t>(sample.kind)], sample.kind,
+                                   sample.bytes, sample.group, nic);
+          };
+        });
+    json& collective = made_["tables"]["collective"];
+    collective["networks"][name]["fitted_at_nic_GBps"] = nic;
+    // Its own points say what an all-to-all takes here; without them the base's way does.
+    if (all_to_all) collective["networks"][name].erase("all_to_all");
+    collective["default_network"] = name;
+    if (options_.nic_GBps > 0) {
+      made_["device"]["nic_GBps"] = nic;
+      made_["device"]["sources"]["nic_GBps"] = "as given to fit";
+    }
+  }
+
+  void mend_gemm() {
+    std::map<std::string, std::vector<const GemmSample*>> tables;
+    for (const GemmSample& sample : samples_.gemm) {
+      const auto it = sample.labels.find("dtype");
+      tables[it != sample.labels.end() && it->second == "fp8" ? "fp8" : "bf16"].push_back(&sample);
+    }
+    for (const auto& [dtype, list] : tables) {
+      const std::string path = "gemm/" + dtype;
+      if (table_of(path) == nullptr) {
+        leave_out(list.size(), path, base_.name() + " has no such table");
+        continue;
+      }
+      TableSamples samples;
+      CoveredProducts covered;
+      for (const GemmSample* sample : list) {
+        samples.shapes.push_back(
+            {static_cast<double>(sample->n), static_cast<double>(sample->k), static_cast<double>(sample->m)});
+        samples.times.add(sample->labels, sample->seconds);
+        covered.add(*sample);
+      }
+      samples.ranges = gemm_ranges(covered);
+      const double sms = base_.device().sms;
+      put(path, path, "tile_tflops", gemm_form(), samples,
+          [&list = list, path, sms](const json& table) -> Predictor {
+            return [&list, form = GemmForm(gemm_parameters(table, path), sms)](std::size_t i) {
+              return gemm_seconds(form, list[i]->m, list[i]->n, list[i]->k, list[i]->groups);
+            };
+          });
+    }
+  }
+
+  void mend_attention() {
+    std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
+    for (const AttentionSample& sample : samples_.attention) {
+      const auto it = sample.labels.find("kernel");
+      tables[(it == sample.labels.end() ? "" : it->second) + "/" + sample.pass].push_back(&sample);
+    }
+    for (const auto& [kernel, list] : tables) {
+      const std::string path = "attention/kernels/" + kernel;
+      if (table_of(path) == nullptr) {
+        leave_out(list.size(), path, base_.name() + " has no such table");
+        continue;
+      }
+      TableSamples samples;
+      Covered keys, queries, dims, heads;
+      std::vector<std::vector<AttentionWork>> works;
+      const DocumentMask apart = document_mask(*table_of(path), path);
+      for (const AttentionSample* sample : list) {
+        samples.shapes.push_back(sample->shape);
+        samples.times.add(sample->labels, sample->seconds[0]);
+        works.push_back({attention_work(sample->mask, apart, sample->packings[0])});
+        keys.add(static_cast<double>(sample->most_keys));
+        queries.add(static_cast<double>(sample->least_queries));
+        dims.add(sample->heads.head_dim);
+        heads.add(sample->heads.query_heads);
+      }
+      samples.ranges = attention_ranges(keys, queries, dims, heads);
+      const double sms = base_.device().sms;
+      put(path, path, "block_us_per_128", attention_form(), samples,
+          [&, path, sms](const json& table) -> Predictor {
+            return [&, fit = attention_parameters(table, path), sms](std::size_t i) {
+              return attention_seconds(fit, list[i]->heads, sms, works[i][0]);
+            };
+          });
+    }
+  }
+
+  void mend_elementwise() {
+    std::map<std::string, std::vector<const ElementwiseSample*>> tables;
+    for (const ElementwiseSample& sample : samples_.elementwise) {
+      const auto op = sample.labels.find("op");
+      const auto pass = sample.labels.find("pass");
+      const bool backward = pass != sample.labels.end() && pass->second == "backward";
+      if (op != sample.labels.end())
+        tables[op->second + std::string(backward ? kernels::kBackwardSuffix : "")].push_back(&sample);
+    }
+    for (const auto& [op, list] : tables) {
+      const std::string path = "elementwise/" + op;
+      if (table_of(path) == nullptr) {
+        leave_out(list.size(), path, base_.name() + " has no such table");
+        continue;
+      }
+      TableSamples samples;
+      Covered bytes;
+      for (const ElementwiseSample* sample : list) {
+        samples.shapes.push_back({sample->bytes});
+        samples.times.add(sample->labels, sample->seconds);
+        bytes.add(sample->bytes);
+      }
+      samples.ranges = {{"bytes", range_json(bytes, 0, kMostRowBytes)}};
+      put(path, path, "memory_GBps", elementwise_form(), samples,
+          [&list = list, path](const json& table) -> Predictor {
+            return [&list, fit = elementwise_parameters(table, path)](std::size_t i) {
+              return elementwise_seconds(fit, list[i]->bytes);
+            };
+          });
+    }
+  }
+
+  const Profile& base_;
+  const MendOptions& options_;
+  const SampleSet& samples_;
+  std::vector<std::string>& notes_;
+  json made_;
+  std::vector<std::string> mended_;
+};
+
+}  // namespace
+
+json mend_profile(const Profile& base, const MendOptions& options, const SampleSet& samples,
+                  std::vector<std::string>& notes) {
+  return Mender(base, options, samples, notes).mend();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,177 @@
+// A shipped profile mended by few samples of a machine whose numbers are known.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "profiler/fit/mend.h"
+#include "profiler/profile/collective_form.h"
+#include "profiler/profile/gemm_form.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+const Profile& base() {
+  static const Profile profile = Profile::load("h100-sxm");
+  return profile;
+}
+
+// A fabric with twice the latencies and two thirds of the rate of the base's default.
+struct Fabric {
+  NetworkParameters network =
+      network_parameters(base().table("collective").at("networks").at("rail-400"), "rail-400");
+  NodeParameters node = node_parameters(base().table("collective").at("node").at("all_reduce"), "node");
+  static constexpr double kNic = 50;
+  static constexpr GroupShape kGroup{16, 8};
+
+  Fabric() {
+    for (double* us : {&network.launch_us, &network.step_us, &network.reduce_ramp_us, &network.ramp_us})
+      *us *= 2;
+    network.efficiency *= 2.0 / 3;
+  }
+  [[nodiscard]] double seconds(double bytes) const {
+    return network_seconds(network, node, Collective::all_reduce, bytes, kGroup, kNic);
+  }
+  [[nodiscard]] SampleSet samples(const std::vector<double>& sizes) const {
+    SampleSet set;
+    for (const double bytes : sizes)
+      set.collective.push_back({{{"op", "all_reduce"}, {"source", "all_reduce.txt"}},
+                                Collective::all_reduce,
+                                bytes,
+                                kGroup,
+                                seconds(bytes)});
+    return set;
+  }
+};
+
+std::vector<double> octaves() {
+  std::vector<double> sizes;
+  for (double bytes = 1024; bytes <= 8e9; bytes *= 2) sizes.push_back(bytes);
+  return sizes;
+}
+
+double median_error(const Profile& profile, const Fabric& fabric) {
+  const CollectiveModel model(profile, {});
+  std::vector<double> errors;
+  RangeUse use;
+  for (const double bytes : octaves())
+    errors.push_back(std::abs(
+        model.seconds(Collective::all_reduce, bytes, Fabric::kGroup, use) / fabric.seconds(bytes) - 1));
+  std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                   errors.end());
+  return errors[errors.size() / 2];
+}
+
+Profile mended(const SampleSet& samples, std::vector<std::string>& notes) {
+  return Profile(mend_profile(base(), {"mine", "ours", "", 0, "2026-11-23", "NVIDIA H100"}, samples, notes),
+                 "mine.json");
+}
+
+}  // namespace
+
+TEST_CASE("one point of a new fabric helps, three help more, ten nearly find it") {
+  const Fabric fabric;
+  const double borrowed = median_error(base(), fabric);
+  CHECK(borrowed > 0.25);  // half the latency, or two thirds of the time
+  std::vector<std::string> notes;
+  const double one = median_error(mended(fabric.samples({1 << 26}), notes), fabric);
+  const double three = median_error(mended(fabric.samples({8192, 1 << 22, 1 << 30}), notes), fabric);
+  std::vector<double> ten;
+  for (int i = 0; i < 10; ++i) ten.push_back(2048.0 * std::exp2(2 * i));
+  const double all = median_error(mended(fabric.samples(ten), notes), fabric);
+  CHECK(one < borrowed);
+  CHECK(three < 0.5 * borrowed);
+  CHECK(all < 0.04);
+}
+
+TEST_CASE("a mended profile says what was measured, when, and what is borrowed") {
+  const Fabric fabric;
+  std::vector<std::string> notes;
+  const Profile profile = mended(fabric.samples({8192, 1 << 22, 1 << 30}), notes);
+  const json& collective = profile.table("collective");
+  CHECK(collective.at("default_network") == "ours");
+  const json& network = collective.at("networks").at("ours");
+  CHECK(network.at("provenance").at("kind") == "mended");
+  CHECK(network.at("provenance").at("samples") == 3);
+  CHECK(network.at("provenance").at("date") == "2026-11-23");
+  CHECK(network.at("provenance").at("borrowed_from") == "h100-sxm");
+  CHECK(network.at("provenance").at("borrowed_table") == "collective/networks/rail-400");
+  CHECK(network.at("provenance").at("files") == json::array({"all_reduce.txt"}));
+  CHECK(network.at("ranges").at("bytes").at("samples") == json::array({8192.0, 1073741824.0}));
+  CHECK(network.at("base_error").at("samples") == 3);
+  CHECK(profile.table("gemm").at("bf16").at("provenance").at("borrowed_from") == "h100-sxm");
+  CHECK(profile.table("gemm").at("bf16").at("parameters") ==
+        base().table("gemm").at("bf16").at("parameters"));
+  CHECK(collective.at("networks").at("efa-400").at("parameters") ==
+        base().table("collective").at("networks").at("efa-400").at("parameters"));
+  CHECK(profile.json().at("summary").get<std::string>().find("mended by samples of 2026-11-23") !=
+        std::string::npos);
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].find("collective/networks/ours: 3 samples, the base is ") == 0);
+}
+
+TEST_CASE("points that say what the base says leave it where it is") {
+  const CollectiveModel model(base(), {});
+  RangeUse use;
+  SampleSet set;
+  for (const double bytes : {65536.0, 1e8})
+    set.collective.push_back({{{"op", "all_reduce"}},
+                              Collective::all_reduce,
+                              bytes,
+                              {16, 8},
+                              model.seconds(Collective::all_reduce, bytes, {16, 8}, use)});
+  std::vector<std::string> notes;
+  const Profile profile = mended(set, notes);
+  const json& was = base().table("collective").at("networks").at("rail-400").at("parameters");
+  for (const auto& item : profile.table("collective").at("networks").at("ours").at("parameters").items()) {
+    const std::string name = item.key();
+    CAPTURE(name);
+    CHECK(item.value().get<double>() == doctest::Approx(was.at(name).get<double>()).epsilon(1e-3));
+  }
+}
+
+TEST_CASE("two products of a slower GPU move all rates of a GEMM table") {
+  const GemmModel model(base(), Precision::bf16);
+  RangeUse use;
+  SampleSet set;
+  for (const std::int64_t m : {4096, 16384}) {
+    GemmSample sample;
+    sample.labels = {{"dtype", "bf16"}};
+    sample.m = m;
+    sample.n = sample.k = 8192;
+    sample.seconds = 1.25 * model.seconds(m, 8192, 8192, use);
+    set.gemm.push_back(sample);
+  }
+  std::vector<std::string> notes;
+  const Profile profile = mended(set, notes);
+  const GemmModel slower(profile, Precision::bf16);
+  const double unseen = slower.seconds(8192, 5120, 4096, use) / model.seconds(8192, 5120, 4096, use);
+  CHECK(unseen == doctest::Approx(1.25).epsilon(0.06));
+  CHECK(profile.table("gemm").at("bf16").at("provenance").at("kind") == "mended");
+}
+
+TEST_CASE("what no table of the base is for is said; nothing at all, or an unknown network, is refused") {
+  std::vector<std::string> notes;
+  SampleSet set;
+  AttentionSample attention;
+  attention.labels = {{"kernel", "of-my-own"}};
+  attention.pass = "forward";
+  attention.seconds = {1e-3};
+  set.attention.push_back(attention);
+  CHECK_THROWS_WITH_AS(mended(set, notes),
+                       "--base h100-sxm: no sample is of any of its tables; 1 samples of "
+                       "attention/kernels/of-my-own/forward left out: h100-sxm has no such table",
+                       UserError);
+  const Fabric fabric;
+  CHECK_THROWS_WITH_AS(
+      mend_profile(base(), {"mine", "", "rail-401", 0, "", ""}, fabric.samples({1e6}), notes),
+      doctest::Contains("--base-network: expected one of h100-sxm's ("), UserError);
+}
+
+}  // namespace equipoise
