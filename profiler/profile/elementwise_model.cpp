@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -38,6 +39,18 @@ nlohmann::json to_json(const ElementwiseParameters& fit) {
     if (fit.cache_power != ElementwiseParameters{}.cache_power) node["cache_power"] = fit.cache_power;
   }
   return node;
+}
+
+double least_elementwise_seconds_per_byte(const Profile& profile, bool from_memory) {
+  const std::string where = profile.origin() + ": tables.elementwise";
+  double fastest_GBps = 0;
+  for (const auto& [name, table] : profile.table("elementwise").items()) {
+    if (!table.is_object() || !table.contains("parameters")) continue;
+    const ElementwiseParameters fit = elementwise_parameters(table, where + "." + name);
+    fastest_GBps = std::max(fastest_GBps, fit.memory_GBps);
+    if (fit.cache_MB > 0 && !from_memory) fastest_GBps = std::max(fastest_GBps, fit.cache_GBps);
+  }
+  return fastest_GBps > 0 ? 1e-9 / fastest_GBps : 0;
 }
 
 struct ElementwiseModel::Fit {

@@ -4,6 +4,8 @@
 #include <charconv>
 #include <filesystem>
 #include <iomanip>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
@@ -15,21 +17,26 @@
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "policies/base/utf8.h"
+#include "sim/cli/command_merge.h"
 #include "sim/cli/progress_line.h"
-#include "sim/report/csv.h"
+#include "sim/cli/sweep_journal.h"
+#include "sim/cli/sweep_printer.h"
 #include "sim/study/json_object.h"
 #include "sim/study/outputs.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"
+#include "sim/study/share.h"
 #include "sim/study/study_html.h"
 #include "sim/study/study_report.h"
-#include "sim/study/sweep_table.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
 using nlohmann::json;
 
 namespace {
+
+constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
 
 struct Case {
   std::vector<std::string> assignments;
@@ -202,44 +209,14 @@ RunStudyOptions run_options(const StudyOptions& options, Format format) {
   return run;
 }
 
-// The results of all cases in one format. A single study is printed at once, a sweep at its end.
-class Printer {
- public:
-  Printer(Format format, bool sweep, std::ostream& out) : format_(format), sweep_(sweep), out_(out) {}
-
-  void add(const std::string& name, const Study& study, const StudyResult& result) {
-    if (format_ == Format::table) {
-      if (sweep_)
-        table_.add(name, study, result);
-      else
-        out_ << study_table(study, result) << std::flush;
-    } else if (format_ == Format::json) {
-      summaries_.push_back(summary_json(study, result));
-      if (!name.empty()) summaries_.back()["case"] = name;
-    } else {
-      std::istringstream lines(summary_csv(study, result));
-      std::string line;
-      std::getline(lines, line);
-      if (csv_.empty()) csv_ = (sweep_ ? "case," : "") + line + "\n";
-      while (std::getline(lines, line)) csv_ += (sweep_ ? csv_cell(name) + "," : "") + line + "\n";
-    }
-  }
-
-  void finish() {
-    if (sweep_ && format_ == Format::json) out_ << json(summaries_).dump(2) << '\n';
-    if (!sweep_ && !summaries_.empty()) out_ << summaries_.front().dump(2) << '\n';
-    if (!table_.empty()) out_ << table_.text();
-    out_ << csv_;
-  }
-
- private:
-  Format format_;
-  bool sweep_;
-  std::ostream& out_;
-  SweepTable table_;
-  std::vector<json> summaries_;
-  std::string csv_;
-};
+void print_study(Format format, const Study& study, const StudyResult& result, std::ostream& out) {
+  if (format == Format::table)
+    out << study_table(study, result);
+  else if (format == Format::json)
+    out << summary_json(study, result).dump(2) << '\n';
+  else
+    out << summary_csv(study, result);
+}
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
 StudyResult study_of(const Case& c, const StudyOptions& options, const RunStudyOptions& run,
@@ -256,14 +233,15 @@ StudyResult study_of(const Case& c, const StudyOptions& options, const RunStudyO
   return run_study(c.study, *inputs, run);
 }
 
-void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
-              Printer& printer, SweepPage& page, std::ostream& log) {
+// Runs the case and writes its folder.
+StudyResult run_case(const Case& c, const std::string& folder_of_all, const StudyOptions& options,
+                     RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
   std::optional<StagedFolder> folder;
-  if (!options.out.empty()) {
-    folder.emplace(std::filesystem::path(options.out) / directory_name(c.name), "--out");
+  if (!folder_of_all.empty()) {
+    folder.emplace(std::filesystem::path(folder_of_all) / directory_name(c.name), "--out");
     run.details.directory = folder->path().string();
   }
-  const StudyResult result = [&] {
+  StudyResult result = [&] {
     const ProgressLine progress(log, !options.quiet);
     std::string row;
     std::optional<TimeLeft> left;
@@ -289,9 +267,120 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
   if (folder) {
     write_outputs(folder->path().string(), c.study, result);
     folder->commit();
-    if (!c.name.empty()) page.add(c.assignments, directory_name(c.name), c.study, result);
   }
-  printer.add(c.name, c.study, result);
+  return result;
+}
+
+int run_one(const Case& c, const StudyOptions& options, Format format, RunStudyOptions& run,
+            const MemoryLimit& limit, std::ostream& out, std::ostream& log) {
+  try {
+    print_study(format, c.study, run_case(c, options.out, options, run, limit, log), out);
+    return 0;
+  } catch (const Interrupted&) {
+    log << "interrupted\n";
+    return kInterrupted;
+  }
+}
+
+// All that decides what is written: a journal of anything else is refused.
+json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const Share& share) {
+  json asked = {{"study", read_json_file(options.file)},
+                {"set", options.set},
+                {"fidelity", options.fidelity},
+                {"fold_tp", !options.no_fold_tp},
+                {"contention", options.contention},
+                {"jitter", {options.jitter, options.jitter_seed}},
+                {"stragglers", options.stragglers},
+                {"timelines",
+                 {options.timeline_steps, options.timeline_lanes, options.timeline_stages,
+                  options.timeline_ranks, options.timeline_counters}},
+                {"chakra", options.chakra},
+                {"ignore_memory", options.ignore_memory},
+                {"cases", json::array()}};
+  for (const Case& c : cases) asked["cases"].push_back(c.name);
+  if (!share.is_all()) asked["share"] = {share.index, share.count};
+  return asked;
+}
+
+void write_page(const std::string& folder, const SweepPage& page) {
+  write_file_atomically((std::filesystem::path(folder) / "report.html").string(), page.html());
+}
+
+// The cases of this process's share, each printed at the end and kept in the journal once it has finished.
+class Sweep {
+ public:
+  Sweep(const std::vector<Case>& cases, const StudyOptions& options, Format format, std::ostream& out)
+      : cases_(cases), share_(chosen_share(options.shard)), folder_(options.out), printer_(format, out) {
+    if (!share_.is_all() && folder_.empty())
+      throw UserError(
+          "--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
+    if (!share_.is_all()) folder_ = (std::filesystem::path(folder_) / share_.folder()).string();
+    if (!folder_.empty())
+      journal_ = std::make_unique<SweepJournal>((std::filesystem::path(folder_) / kSweepJournal).string(),
+                                                asked_of(cases, options, share_), options.resume);
+  }
+
+  // 0, or 130 where it was interrupted: finished cases are printed all the same.
+  int run(const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
+    std::size_t finished = 0, mine = 0;
+    for (std::size_t i = 0; i < cases_.size(); ++i) mine += share_.has(i) ? 1 : 0;
+    try {
+      for (std::size_t i = 0; i < cases_.size(); ++i) {
+        if (!share_.has(i)) continue;
+        naming(cases_[i].name, [&] {
+          finish(i, options, run, limit, log);
+          return 0;
+        });
+        ++finished;
+      }
+    } catch (const Interrupted&) {
+      log << "interrupted: " << finished << " of " << mine << " cases are finished"
+          << (journal_ ? "; --resume goes on from there" : "") << '\n';
+    }
+    if (share_.is_all()) {
+      if (!folder_.empty() && finished > 0) write_page(folder_, page_);
+      printer_.finish();
+    }
+    if (finished < mine) return kInterrupted;
+    if (share_.is_all() && journal_) journal_->remove();
+    if (!share_.is_all() && !options.quiet)
+      log << "shard " << share_.index << '/' << share_.count << ": " << mine << " of " << cases_.size()
+          << " cases; `equipoise merge OUT " << options.out << "` puts those of all shards together\n";
+    return 0;
+  }
+
+ private:
+  void finish(std::size_t i, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+              std::ostream& log) {
+    if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
+    const Case& c = cases_[i];
+    const StudyResult result = run_case(c, folder_, options, run, limit, log);
+    const CaseText text =
+        case_text(c.name, c.study, result, case_of_page(c.assignments, directory_name(c.name), c.study, result));
+    if (journal_) journal_->add(i, text);
+    add(text);
+  }
+
+  void add(const CaseText& text) {
+    printer_.add(text);
+    page_.add(text.page);
+  }
+
+  const std::vector<Case>& cases_;
+  Share share_;
+  std::string folder_;
+  SweepPrinter printer_;
+  SweepPage page_;
+  std::unique_ptr<SweepJournal> journal_;
+};
+
+void check_resume(const StudyOptions& options) {
+  if (!options.resume && options.shard.empty()) return;
+  const char* option = options.resume ? "--resume" : "--shard";
+  if (options.sweep.empty())
+    throw UserError(std::string(option) + ": expected a sweep's cases, found no --sweep");
+  if (options.out.empty())
+    throw UserError(std::string(option) + " needs --out DIR, where finished cases are kept");
 }
 
 }  // namespace
@@ -299,6 +388,7 @@ void run_case(const Case& c, const StudyOptions& options, RunStudyOptions& run, 
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
   const Format format = parse_format(options.format);
+  check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   const std::vector<Case> cases = cases_of(options, limit);
   RunStudyOptions run = run_options(options, format);
@@ -310,28 +400,48 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
     (void)(c.name.empty() ? check() : naming(c.name, check));
   }
   run.stop = &stop;
-  Printer printer(format, !options.sweep.empty(), out);
+  if (options.sweep.empty()) return run_one(cases.front(), options, format, run, limit, out, log);
+  return Sweep(cases, options, format, out).run(options, run, limit, log);
+}
+
+int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
+  SweepPrinter printer(parse_format(options.format), out);
   SweepPage page;
-  std::size_t finished = 0;
-  try {
-    for (const Case& c : cases) {
-      const auto ran = [&] {
-        run_case(c, options, run, limit, printer, page, log);
-        return 0;
-      };
-      (void)(c.name.empty() ? ran() : naming(c.name, ran));
-      ++finished;
-    }
-  } catch (const Interrupted&) {
-    log << "interrupted";
-    if (cases.size() > 1) log << ": " << finished << " of " << cases.size() << " cases are finished";
-    log << '\n';
+  json asked;
+  PartsFound parts;
+  std::map<std::size_t, CaseText> finished;
+  std::map<std::size_t, std::string> folder_of;
+  for (const std::string& folder : folders) {
+    const std::string path = (std::filesystem::path(folder) / kSweepJournal).string();
+    SweepJournalText text = read_sweep_journal(path);
+    parts.add(share_of_json(text.asked, path), path);
+    text.asked.erase("share");
+    if (asked.is_null()) asked = text.asked;
+    if (text.asked != asked)
+      throw UserError(path + ": expected a shard of the sweep that " + folders.front() +
+                      " is of, found another (study, cases or options differ)");
+    for (const auto& [number, one] : text.finished) folder_of[number] = folder;
+    finished.merge(text.finished);
   }
-  if (!options.out.empty() && !options.sweep.empty() && finished > 0)
-    write_file_atomically((std::filesystem::path(options.out) / "report.html").string(), page.html());
+  parts.check();
+  const json& cases = asked.at("cases");
+  for (std::size_t i = 0; i < cases.size(); ++i)
+    if (!finished.contains(i))
+      throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +
+                      std::to_string(finished.size()) + "; " + cases[i].get<std::string>() +
+                      " is not finished: run its shard again with --resume");
+  for (const auto& [number, text] : finished) {
+    const std::string name = directory_name(text.table.name);
+    StagedFolder folder(std::filesystem::path(options.out) / name, "merge");
+    std::filesystem::copy(std::filesystem::path(folder_of[number]) / name, folder.path(),
+                          std::filesystem::copy_options::recursive);
+    folder.commit();
+    printer.add(text);
+    page.add(text.page);
+  }
+  write_page(options.out, page);
   printer.finish();
-  constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
-  return finished == cases.size() ? 0 : kInterrupted;
+  return 0;
 }
 
 }  // namespace equipoise

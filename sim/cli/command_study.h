@@ -12,12 +12,16 @@
 
 namespace equipoise {
 
+struct MergeOptions;
+
 struct StudyOptions {
   std::string file;
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run
   std::string out;                 // directory; empty: nothing is written
-  int jobs = 0;                    // threads; 0: all cores
+  std::string shard;    // "i/n": these cases of a sweep, into out/shard-i-of-n; empty: by rank, or all
+  bool resume = false;  // of a sweep: cases that `out` has are not run again
+  int jobs = 0;         // threads; 0: all cores
   std::string fidelity = "stage";
   bool no_fold_tp = false;  // op fidelity: every GPU its own tasks
   bool contention = false;  // op fidelity: flows share links
@@ -46,5 +50,8 @@ struct StudyOptions {
 // can: cases that are finished are printed and written, and the status is 130 instead of 0. Throws UserError.
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
+
+// Copies the cases of all shards in `folders` into one folder and prints them as one sweep.
+int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out);
 
 }  // namespace equipoise

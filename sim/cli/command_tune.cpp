@@ -11,6 +11,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "sim/cli/command_merge.h"
 #include "sim/cli/progress_line.h"
 #include "sim/cli/report_pages.h"
 #include "sim/limits/memory_limit.h"
@@ -29,7 +30,6 @@ using nlohmann::json;
 namespace {
 
 constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
-constexpr const char* kJournal = "tune.journal";
 
 void check_options(const TuneOptions& options) {
   if (options.budget < 1)
@@ -41,18 +41,27 @@ void check_options(const TuneOptions& options) {
     throw UserError("--out " + options.out + ": expected a folder, found a file");
 }
 
-std::string path_in(const TuneOptions& options, const char* file) {
-  return (std::filesystem::path(options.out) / file).string();
-}
+// What is to be found, and everything that finding it takes.
+struct TuneJob {
+  json file;  // the study, absolute
+  Study study;
+  StudyInputs inputs;
+  std::int64_t gpus = 0;
+  Space space;
+  Candidates candidates;
+  SearchOptions search;
+  json names;  // of the files, as they were typed: for messages
+};
 
 // All that decides what the search finds: a journal of anything else is refused.
-json asked_of(const json& study, const Space& space, const SearchOptions& search, std::int64_t gpus) {
-  const double delay = search.most_delay;
-  return {{"study", study},
-          {"space", space_json(space)},
-          {"budget", search.budget},
-          {"gpus", gpus},
-          {"max_delay", delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr)}};
+json asked_of(const TuneJob& job) {
+  const double delay = job.search.most_delay;
+  return {{"study", job.file},
+          {"space", space_json(job.space)},
+          {"budget", job.search.budget},
+          {"gpus", job.gpus},
+          {"max_delay", delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr)},
+          {"names", job.names}};
 }
 
 // "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, 0:35 left"
@@ -80,12 +89,6 @@ class Progress {
   std::chrono::steady_clock::time_point begin_;
 };
 
-Space space_of(const TuneOptions& options, const Study& study, const json& file, const StudyInputs& inputs,
-               std::int64_t gpus) {
-  if (!options.space.empty()) return read_space(options.space, file);
-  return default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile));
-}
-
 // Candidates share the documents; each thread plans and simulates one at a time.
 void check_memory(const Study& study, const StudyInputs& inputs, const RunStudyOptions& run,
                   const MemoryLimit& limit) {
@@ -95,16 +98,74 @@ void check_memory(const Study& study, const StudyInputs& inputs, const RunStudyO
   check_planned_memory(threads, totals_of(inputs.documents), run, limit);
 }
 
-void write_results(const TuneOptions& options, const TuneReport& report) {
-  write_file_atomically(path_in(options, "tune.json"), tune_json(report).dump(1) + "\n");
-  write_file_atomically(path_in(options, "report.html"), tune_html(report));
+// `search` has what the user typed; the job is filled from the study, and from `space_of` once the documents
+// are read.
+template <class SpaceOf>
+TuneJob job_of(json file, json names, std::int64_t gpus, SearchOptions search, double max_memory_GB,
+               const SpaceOf& space_of) {
+  const MemoryLimit limit = memory_limit(max_memory_GB);
+  const std::string name = names.at("study").get<std::string>();
+  Study study = parse_study(file, name);
+  search.name = name;
+  search.run.find_fits = false;
+  check_planned_memory(study, foreseen_documents(study), search.run, limit);
+  StudyInputs inputs = load_inputs(study);
+  check_memory(study, inputs, search.run, limit);
+  if (gpus == 0) gpus = study.layout.gpus();
+  Space space = space_of(study, file, inputs, gpus);
+  Candidates candidates =
+      candidates_of(space, file, gpus, names.at("space").get<std::string>(), search.run.jobs);
+  return {std::move(file),  std::move(study),      std::move(inputs), gpus,
+          std::move(space), std::move(candidates), std::move(search), std::move(names)};
+}
+
+int threads(int jobs) {
+  return jobs > 0 ? jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+TuneJob job_of(const TuneOptions& options, std::ostream& log) {
+  SearchOptions search;
+  search.budget = options.budget;
+  if (options.max_delay >= 0) search.most_delay = options.max_delay;
+  search.run.jobs = threads(options.jobs);
+  const json names = {{"study", options.file},
+                      {"space", options.space.empty() ? "the default space" : options.space}};
+  return job_of(absolute_study(options.file, options.set), names, options.gpus, std::move(search),
+                options.max_memory_GB,
+                [&](const Study& study, const json& file, const StudyInputs& inputs, std::int64_t gpus) {
+                  if (!options.space.empty()) return read_space(options.space, file);
+                  Space space =
+                      default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile));
+                  if (!options.quiet)
+                    log << "note: no --space, so this one: " << space_json(space).dump() << '\n';
+                  return space;
+                });
+}
+
+// The job that a journal is of.
+TuneJob job_of(const json& asked, const MergeOptions& options) {
+  SearchOptions search;
+  search.budget = asked.at("budget").get<std::int64_t>();
+  if (!asked.at("max_delay").is_null()) search.most_delay = asked["max_delay"].get<double>();
+  search.run.jobs = threads(options.jobs);
+  return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(), std::move(search),
+                options.max_memory_GB, [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {
+                  return parse_space(asked.at("space"), asked.at("names").at("space"), file);
+                });
+}
+
+void write_results(const std::string& folder, const TuneReport& report) {
+  const std::filesystem::path out = folder;
+  std::error_code ignored;
+  std::filesystem::create_directories(out, ignored);
+  write_file_atomically((out / "tune.json").string(), tune_json(report).dump(1) + "\n");
+  write_file_atomically((out / "report.html").string(), tune_html(report));
+  const std::string best = (out / "best.json").string();
   if (report.ranking.empty()) {
-    std::error_code ignored;  // of an earlier search
-    std::filesystem::remove(path_in(options, "best.json"), ignored);
+    std::filesystem::remove(best, ignored);  // of an earlier search
     return;
   }
-  write_file_atomically(path_in(options, "best.json"),
-                        candidate_json(report.candidates, report.ranking.front().point).dump(2) + "\n");
+  write_file_atomically(best, candidate_json(report.candidates, report.ranking.front().point).dump(2) + "\n");
 }
 
 void print(const TuneReport& report, Format format, std::ostream& out) {
@@ -116,62 +177,100 @@ void print(const TuneReport& report, Format format, std::ostream& out) {
     out << tune_csv(report);
 }
 
+SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ostream& log) {
+  Progress progress(log, !quiet, job.gpus);
+  SearchOptions options = job.search;
+  options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
+    progress.show(tried, most, seconds);
+  };
+  return search(job.candidates, job.inputs, options, journal);
+}
+
+// Runs the best in full, prints the ranking and, of a whole search, writes it to `folder` (empty: nowhere).
+// Of an interrupted one the best so far are printed; a second Ctrl-C ends that, too.
+int report_search(const TuneJob& job, SearchResult found, const std::string& folder, Format format,
+                  std::ostream& out) {
+  SearchOptions options = job.search;
+  if (found.interrupted) options.run.stop = nullptr;
+  const auto made = [&] {
+    const Baseline baseline = run_baseline(job.file, job.inputs, options.run);
+    const std::vector<RankedRow> ranking =
+        ranked_rows(job.candidates, found, options.keep, job.inputs, baseline, options.run);
+    std::vector<WhatIf> what_if;
+    if (!found.interrupted) what_if = sensitivity(job.candidates, found, job.inputs, options);
+    const TuneReport report{job.candidates, job.space, options, found, baseline, ranking, what_if};
+    if (!folder.empty() && !found.interrupted) write_results(folder, report);
+    print(report, format, out);
+  };
+  try {
+    made();
+  } catch (const Interrupted&) {  // while the best of a whole search were run in full
+    found.interrupted = true;
+    options.run.stop = nullptr;
+    made();
+  }
+  return found.interrupted ? kInterrupted : 0;
+}
+
 }  // namespace
 
 int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop) {
   const Format format = parse_format(options.format);
   check_options(options);
-  const MemoryLimit limit = memory_limit(options.max_memory_GB);
-  const json file = absolute_study(options.file, options.set);
-  const Study study = parse_study(file, options.file);
-  SearchOptions search_options;
-  search_options.budget = options.budget;
-  if (options.max_delay >= 0) search_options.most_delay = options.max_delay;
-  search_options.name = options.file;
-  search_options.run.jobs =
-      options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  search_options.run.find_fits = false;
-  check_planned_memory(study, foreseen_documents(study), search_options.run, limit);
-  const StudyInputs inputs = load_inputs(study);
-  check_memory(study, inputs, search_options.run, limit);
-  const std::int64_t gpus = options.gpus > 0 ? options.gpus : study.layout.gpus();
-  const Space space = space_of(options, study, file, inputs, gpus);
-  if (options.space.empty() && !options.quiet)
-    log << "note: no --space, so this one: " << space_json(space).dump() << '\n';
-  const std::string space_name = options.space.empty() ? "the default space" : options.space;
-  const Candidates candidates = candidates_of(space, file, gpus, space_name, search_options.run.jobs);
+  const Share share = chosen_share(options.shard);
+  if (!share.is_all() && options.out.empty())
+    throw UserError("--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
+  std::filesystem::path folder = options.out;
+  if (!share.is_all()) folder /= share.folder();
+  TuneJob job = job_of(options, log);
+  job.search.share = share;
+  job.search.run.stop = &stop;
   std::unique_ptr<Journal> journal;
-  if (!options.out.empty())
-    journal = std::make_unique<Journal>(path_in(options, kJournal),
-                                        asked_of(file, space, search_options, gpus), options.resume);
-  search_options.run.stop = &stop;
-  SearchResult found;
-  {
-    Progress progress(log, !options.quiet, gpus);
-    search_options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
-      progress.show(tried, most, seconds);
-    };
-    found = search(candidates, inputs, search_options, journal.get());
+  if (!options.out.empty()) {
+    json asked = asked_of(job);
+    if (!share.is_all()) asked["share"] = {share.index, share.count};
+    journal = std::make_unique<Journal>((folder / kTuneJournal).string(), asked, options.resume);
   }
-  if (found.interrupted) {
+  SearchResult found = searched(job, journal.get(), options.quiet, log);
+  if (found.interrupted)
     log << "interrupted after " << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
-    return kInterrupted;
-  }
-  try {
-    const Baseline baseline = run_baseline(file, inputs, search_options.run);
-    const std::vector<RankedRow> ranking =
-        ranked_rows(candidates, found, search_options.keep, inputs, baseline, search_options.run);
-    const std::vector<WhatIf> what_if = sensitivity(candidates, found, inputs, search_options);
-    const TuneReport report{candidates, space, search_options, found, baseline, ranking, what_if};
-    if (!options.out.empty()) write_results(options, report);
-    print(report, format, out);
-  } catch (const Interrupted&) {
-    log << "interrupted; --resume with --out goes on\n";
-    return kInterrupted;
-  }
+  if (share.is_all()) return report_search(job, std::move(found), options.out, format, out);
+  if (found.interrupted) return kInterrupted;
+  if (!options.quiet)
+    log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
+        << " candidates tried; `equipoise merge OUT " << options.out << "` ranks those of all shards\n";
   return 0;
+}
+
+int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
+               std::ostream& log, const std::atomic<bool>& stop) {
+  const Format format = parse_format(options.format);
+  KnownTrials known;
+  json asked;
+  PartsFound parts;
+  for (const std::string& folder : folders) {
+    const std::string path = (std::filesystem::path(folder) / kTuneJournal).string();
+    JournalText text = read_journal(path);
+    parts.add(share_of_json(text.asked, path), path);
+    text.asked.erase("share");
+    if (asked.is_null()) asked = text.asked;
+    if (text.asked != asked)
+      throw UserError(path + ": expected a shard of the search that " + folders.front() +
+                      " is of, found another (study, space or options differ)");
+    known.add(std::move(text.tried));
+  }
+  parts.check();
+  TuneJob job = job_of(asked, options);
+  job.search.known = &known;
+  job.search.run.stop = &stop;
+  SearchResult found = searched(job, nullptr, options.quiet, log);
+  if (!options.quiet)
+    log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
+        << grouped(static_cast<std::int64_t>(found.tried.size()))
+        << " candidates are from the shards, the others were tried here\n";
+  return report_search(job, std::move(found), options.out, format, out);
 }
 
 }  // namespace equipoise

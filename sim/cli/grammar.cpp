@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <new>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "policies/base/error.h"
@@ -145,6 +147,18 @@ void add_memory_option(CLI::App& command, double& max_memory_GB) {
       });
 }
 
+void add_run_options(CLI::App& command, int& jobs, double& max_memory_GB, std::string& format, bool& quiet) {
+  command.add_option("--jobs", jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
+  add_memory_option(command, max_memory_GB);
+  command.add_option("--format", format, "table, json or csv")->capture_default_str();
+  command.add_flag("--quiet", quiet, "No notes on stderr");
+}
+
+void bound_run(double max_memory_GB, int jobs) {
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  bound_memory(memory_limit(max_memory_GB), std::max(cores, jobs));
+}
+
 int run_program(int argc, char** argv) {
   CLI::App app{"Compares packing and sharding policies of long-context training on a simulated cluster"};
   app.name("equipoise");
@@ -155,6 +169,7 @@ int run_program(int argc, char** argv) {
   add_study(app, status);
   add_check(app, status);
   add_tune(app, status);
+  add_merge(app, status);
   add_pack(app);
   add_shard(app);
   add_schedule(app);

@@ -2,13 +2,11 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "policies/base/names.h"
 #include "sim/cli/command_check.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
-#include "sim/limits/memory_limit.h"
 #include "sim/study/expectation.h"
 
 namespace equipoise {
@@ -33,13 +31,9 @@ void add_check(CLI::App& app, int& status) {
       ->capture_default_str();
   command->add_flag("--update", options->update, "Write what is found into the expectation file");
   command->add_option("--junit", options->junit, "JUnit XML file for CI systems");
-  command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
-  add_memory_option(*command, options->max_memory_GB);
-  command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
-  command->add_flag("--quiet", options->quiet, "No notes on stderr");
+  add_run_options(*command, options->jobs, options->max_memory_GB, options->format, options->quiet);
   command->callback([options, &status] {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    bound_memory(memory_limit(options->max_memory_GB), std::max(cores, options->jobs));
+    bound_run(options->max_memory_GB, options->jobs);
     status = run_check_command(*options, std::cout, std::cerr, stop_on_interrupt());
   });
 }

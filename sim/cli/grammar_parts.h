@@ -13,6 +13,7 @@ namespace equipoise {
 void add_study(CLI::App& app, int& status);  // the exit status of the command that ran
 void add_check(CLI::App& app, int& status);
 void add_tune(CLI::App& app, int& status);
+void add_merge(CLI::App& app, int& status);
 void add_pack(CLI::App& app);
 void add_list(CLI::App& app);
 void add_trace(CLI::App& app);
@@ -28,5 +29,9 @@ void add_self_description(CLI::App& app);
 
 // --max-memory-GB, of every command in which a typed number decides an allocation.
 void add_memory_option(CLI::App& command, double& max_memory_GB);
+// --jobs, --max-memory-GB, --format and --quiet, of commands that simulate on all cores.
+void add_run_options(CLI::App& command, int& jobs, double& max_memory_GB, std::string& format, bool& quiet);
+// Holds such a command to its memory.
+void bound_run(double max_memory_GB, int jobs);
 
 }  // namespace equipoise

@@ -4,7 +4,6 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "policies/base/error.h"
@@ -31,6 +30,9 @@ void add_study(CLI::App& app, int& status) {
   std::vector<std::string_view> files;
   for (const StudyOutput& output : study_outputs()) files.push_back(output.file);
   command->add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
+  command->add_option("--shard", options->shard,
+                      "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");
+  command->add_flag("--resume", options->resume, "Of a sweep: leave out the cases that --out has finished");
   command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
   command->add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
   command->add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
@@ -68,8 +70,7 @@ void add_study(CLI::App& app, int& status) {
   command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
   command->add_flag("--quiet", options->quiet, "No notes on stderr");
   command->callback([options, &status] {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    bound_memory(memory_limit(options->max_memory_GB), std::max(cores, options->jobs));
+    bound_run(options->max_memory_GB, options->jobs);
     status = run_study_command(*options, std::cout, std::cerr, stop_on_interrupt());
   });
 }

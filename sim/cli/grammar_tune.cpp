@@ -1,14 +1,12 @@
-// The grammar of `tune`.
+// The grammar of `tune`, and of `merge`.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
-#include <thread>
 
+#include "sim/cli/command_merge.h"
 #include "sim/cli/command_tune.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
-#include "sim/limits/memory_limit.h"
 
 namespace equipoise {
 
@@ -27,14 +25,30 @@ void add_tune(CLI::App& app, int& status) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 22));
   command->add_option("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
   command->add_flag("--resume", options->resume, "Go on with the search whose journal is in --out");
-  command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
-  add_memory_option(*command, options->max_memory_GB);
-  command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
-  command->add_flag("--quiet", options->quiet, "No notes on stderr");
+  command->add_option("--shard", options->shard,
+                      "i/n: only one of n shares of the search, i from 0; see merge");
+  add_run_options(*command, options->jobs, options->max_memory_GB, options->format, options->quiet);
   command->callback([options, &status] {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    bound_memory(memory_limit(options->max_memory_GB), std::max(cores, options->jobs));
+    bound_run(options->max_memory_GB, options->jobs);
     status = run_tune_command(*options, std::cout, std::cerr, stop_on_interrupt());
+  });
+}
+
+void add_merge(CLI::App& app, int& status) {
+  CLI::App* command = app.add_subcommand(
+      "merge",
+      "Put together what the shards of `tune` or of `study --sweep` found, as one machine would have");
+  command->footer(
+      "Example: equipoise tune study.json --shard 0/2 --out parts\n"
+      "         equipoise tune study.json --shard 1/2 --out parts\n"
+      "         equipoise merge results parts");
+  const auto options = std::make_shared<MergeOptions>();
+  command->add_option("out", options->out, "Folder for the results of the whole")->required();
+  command->add_option("folders", options->folders, "Folders of shards: their --out, or one each")->required();
+  add_run_options(*command, options->jobs, options->max_memory_GB, options->format, options->quiet);
+  command->callback([options, &status] {
+    bound_run(options->max_memory_GB, options->jobs);
+    status = run_merge_command(*options, std::cout, std::cerr, stop_on_interrupt());
   });
 }
 

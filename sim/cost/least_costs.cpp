@@ -1,7 +1,18 @@
-// What no plan can beat: the products of a layer at the rate of the fastest tile, attention by visible pairs,
-// K and V at the rate of the links. Row ops, latencies, waves and TP communication only add to it.
+// What no plan can beat: the local ops of a layer without latencies and waves, attention by visible pairs, K
+// and V at the rate of the links.
+//
+// Every op of forward_ops and backward_ops takes at least its products at the rate of the fastest tile, or
+// its bytes at that of the fastest memory or link; products and bytes grow with the tokens; and the time of a
+// list grows with that of each op. So the time of the list for any number of tokens is at least the tokens'
+// share of that of the list for some number with all ops at these rates.
 
+#include <algorithm>
+#include <cmath>
+
+#include "policies/base/error.h"
+#include "profiler/profile/elementwise_form.h"
 #include "sim/cost/layer_costs.h"
+#include "sim/cost/micro_batch_cost.h"
 
 namespace equipoise {
 namespace {
@@ -10,29 +21,84 @@ double as_double(std::int64_t value) {
   return static_cast<double>(value);
 }
 
+// Durations are whole picoseconds: so that nothing is lost by that, times here are of so many times the work.
+constexpr double kScale = 1e6;
+
+struct LeastRates {
+  double flop = 0, logits_flop = 0, byte = 0;
+  double all_gathered_byte = 0, reduce_scattered_byte = 0;  // of TP
+
+  [[nodiscard]] double seconds(const Op& op) const {
+    if (op.name == OpName::tp_all_gather) return op.bytes * all_gathered_byte;
+    if (op.name == OpName::tp_reduce_scatter) return op.bytes * reduce_scattered_byte;
+    if (op.stream != Stream::compute) return 0;  // exchanges between experts
+    if (op.name == OpName::logits_gemm) return op.flops * logits_flop;
+    return op.flops > 0 ? op.flops * flop : op.bytes * byte;
+  }
+
+  // Of a list that is for `tokens` tokens, per token.
+  [[nodiscard]] double of_token(const OpList& list, std::int64_t tokens) const {
+    OpList least;
+    for (Op op : list.ops()) {
+      op.duration = static_cast<Picoseconds>(seconds(op) * 1e12 * kScale);
+      least.push(op);
+    }
+    return to_seconds(run_time(least.ops()).total) / kScale / as_double(tokens);
+  }
+};
+
 }  // namespace
 
 LeastCosts LayerCosts::least() const {
-  const std::int64_t t = layout_.tensor;
-  const double h = as_double(model_.hidden);
-  double flops = 2 * h * as_double(std::int64_t{model_.heads} * model_.value_dim() / t);  // output
-  if (!model_.mla)
-    flops += 2 * h *
-             as_double(std::int64_t{model_.heads} / t * model_.head_dim +
-                       2 * std::max<std::int64_t>(1, model_.kv_heads / t) * model_.head_dim);
-  // How many tokens an expert gets is not known before they are routed.
-  if (!model_.moe) flops += (model_.gated_ffn ? 6 : 4) * h * as_double(model_.ffn / t);
-  const double layer = flops * gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
-  const AttentionModel::Least forward = attention_.least_forward();
-  const AttentionModel::Least backward = attention_.least_backward();
-  const double slow = framework_.attention_slowdown;
   LeastCosts least;
-  least.forward_token = layer + slow * forward.per_query;
-  least.forward_pair = slow * forward.per_pair;
-  least.backward_token = 2 * layer + slow * backward.per_query;
-  least.backward_pair = slow * backward.per_pair;
-  least.head_token = 3 * 2 * h * as_double((model_.vocab + t - 1) / t) *
-                     logits_gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
+  LeastRates rates;
+  rates.flop = gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
+  rates.logits_flop = logits_gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
+  rates.byte =
+      least_elementwise_seconds_per_byte(profile_, framework_.own_kernels) * framework_.elementwise_slowdown;
+  const auto of_groups = [&](Collective kind) {
+    double rate = layout_.tensor > 1 ? collectives_.least_seconds_per_byte(kind, tp_group_) : 0;
+    if (layout_.expert_tensor_size() > 1 && model_.moe)
+      rate = std::min(rate, collectives_.least_seconds_per_byte(kind, grid_.expert_tensor_shape()));
+    return rate;
+  };
+  rates.all_gathered_byte = of_groups(Collective::all_gather);
+  rates.reduce_scattered_byte = of_groups(Collective::reduce_scatter);
+
+  RangeUse unused;
+  OpList before, after;
+  const std::int64_t tokens = std::int64_t{model_.moe ? 4096 : 64} * layout_.tensor;
+  double forward = std::numeric_limits<double>::infinity(), backward = forward;  // of the least kind of layer
+  try {
+    for (int k = 0; k < kLayerKinds; ++k) {
+      if (layer_counts_[static_cast<std::size_t>(k)] == 0) continue;
+      const auto kind = static_cast<LayerKind>(k);
+      // Tokens of experts are rounded up to the same number each, and the busiest rank has more than its
+      // part.
+      const double share =
+          is_moe(kind) ? (1 - as_double(model_.moe->experts) / as_double(tokens * model_.moe->active)) /
+                             std::max(1.0, framework_.expert_imbalance)
+                       : 1;
+      forward_ops(kind, tokens, before, after, unused);
+      forward = std::min(forward, share * (rates.of_token(before, tokens) + rates.of_token(after, tokens)));
+      backward_ops(kind, tokens, before, after, unused);
+      backward = std::min(backward, share * (rates.of_token(before, tokens) + rates.of_token(after, tokens)));
+    }
+    head_backward_ops(tokens, before, unused);
+    least.head_token = rates.of_token(before, tokens);
+    head_forward_ops(tokens, before, unused);
+    rates.reduce_scattered_byte = 0;  // there it is an all-reduce
+    least.head_token += rates.of_token(before, tokens);
+  } catch (const UserError&) {
+    forward = backward = least.head_token = 0;  // a profile that does not reach so far
+  }
+  const AttentionModel::Least attention_forward = attention_.least_forward();
+  const AttentionModel::Least attention_backward = attention_.least_backward();
+  const double slow = framework_.attention_slowdown;
+  least.forward_token = forward + slow * attention_forward.per_query;
+  least.forward_pair = slow * attention_forward.per_pair;
+  least.backward_token = backward + slow * attention_backward.per_query;
+  least.backward_pair = slow * attention_backward.per_pair;
   return least;
 }
 
@@ -43,7 +109,13 @@ double LayerCosts::least_exchange_seconds(int context) const {
   if (layout_.context_comm == ContextComm::all_gather)  // K and V once more in the backward, their gradients
     return as_double(kv_bytes_per_token_) *
            (2 * rate(Collective::all_gather) + rate(Collective::reduce_scatter));
-  if (layout_.context_comm == ContextComm::ring) return 0;  // under attention
+  if (layout_.context_comm == ContextComm::ring) {
+    double blocks = context - 1;
+    for (const int sent : ring_backward_sends(context)) blocks += sent;
+    const GroupShape hop{2, group.ranks_per_node == group.ranks ? 2 : 1};
+    return blocks / context * as_double(kv_bytes_per_token_) *
+           collectives_.least_seconds_per_byte(Collective::send_recv, hop);
+  }
   RangeUse use;
   constexpr std::int64_t kTokens = 1 << 10;  // bytes are proportional to them
   const double bytes = ulysses_exchange(kTokens, context, false, use).bytes +

@@ -18,14 +18,23 @@ ReadyRow row_with_models(const Study& study, const StudyInputs& inputs, PolicyRu
   return ready;
 }
 
-void plan_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
-                    ReadyRow& ready) {
+void derive_sizes(const Study& study, const RunStudyOptions& options, ReadyRow& ready) {
   ready.no_room = derive_options(study, *ready.models, ready.row, ready.notes);
-  if (!ready.no_room.empty() && !options.ignore_memory) return;
-  if (!ready.no_room.empty()) derive_without_memory(study, ready.row);
+  if (ready.no_room.empty() || !options.ignore_memory) return;
+  derive_without_memory(study, ready.row);
   ready.no_room.clear();
+}
+
+void pack_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+                    ReadyRow& ready) {
   ready.workload = workload_of(study, *ready.models, ready.row);
   ready.planned = plan_row(ready.run(study, inputs, options), ready.row);
+}
+
+void plan_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+                    ReadyRow& ready) {
+  derive_sizes(study, options, ready);
+  if (ready.no_room.empty()) pack_ready_row(study, inputs, options, ready);
 }
 
 }  // namespace equipoise

@@ -28,9 +28,12 @@ struct ReadyRow {
 // `row` as the study has it, with its models; no plan yet. Throws UserError naming the study's file.
 ReadyRow row_with_models(const Study& study, const StudyInputs& inputs, PolicyRun row,
                          const RunStudyOptions& options);
-// Derives its sizes and packs. Throws UnplaceableDocument where the policy cannot place a document, UserError
-// where it refuses its options.
+// Derives its sizes and packs: both of the next. Throws UnplaceableDocument where the policy cannot place a
+// document, UserError where it refuses its options.
 void plan_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+                    ReadyRow& ready);
+void derive_sizes(const Study& study, const RunStudyOptions& options, ReadyRow& ready);
+void pack_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
                     ReadyRow& ready);
 
 }  // namespace equipoise

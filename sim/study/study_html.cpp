@@ -250,16 +250,8 @@ std::string report_html(const Study& study, const StudyResult& result) {
   return html_page({study.name, content_of(study, result)}, report_json(study, result));
 }
 
-void SweepPage::add(const std::vector<std::string>& assignments, const std::string& folder,
-                    const Study& study, const StudyResult& result) {
-  title_ = study.name;
-  ++count_;
-  if (const PolicyResult* winner = winner_of(result)) {
-    auto known =
-        std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == winner->run.label; });
-    if (known == wins_.end()) known = wins_.insert(wins_.end(), {winner->run.label, 0});
-    ++known->second;
-  }
+json case_of_page(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
+                  const StudyResult& result) {
   json rows = json::array();
   for (const PolicyResult& row : result.policies) {
     const Metrics& m = row.metrics;
@@ -274,12 +266,26 @@ void SweepPage::add(const std::vector<std::string>& assignments, const std::stri
                     {"step_seconds", value(m.step_seconds)},
                     {"peak_memory_bytes", value(m.peak_memory_bytes)}});
   }
-  const json node = {{"assignments", assignments},
-                     {"folder", folder},
-                     {"baseline", study.baseline},
-                     {"gpus", study.layout.gpus()},
-                     {"rows", std::move(rows)}};
-  const std::string text = node.dump(-1, ' ', false, json::error_handler_t::replace);
+  const PolicyResult* winner = winner_of(result);
+  return {{"study", study.name},
+          {"assignments", assignments},
+          {"folder", folder},
+          {"baseline", study.baseline},
+          {"gpus", study.layout.gpus()},
+          {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
+          {"rows", std::move(rows)}};
+}
+
+void SweepPage::add(const json& one) {
+  title_ = one.at("study").get<std::string>();
+  ++count_;
+  if (one.at("winner").is_string()) {
+    const std::string label = one["winner"];
+    auto known = std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == label; });
+    if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
+    ++known->second;
+  }
+  const std::string text = one.dump(-1, ' ', false, json::error_handler_t::replace);
   if (cases_.size() + text.size() > kCasesText) {
     ++left_out_;
     return;

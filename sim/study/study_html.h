@@ -21,13 +21,15 @@ nlohmann::json report_json(const Study& study, const StudyResult& result);
 
 std::string report_html(const Study& study, const StudyResult& result);
 
-// A page over the cases of a sweep. Keeps figures only, so a sweep holds no results of cases that are
-// finished.
+// What the page over a sweep shows of one case: figures only, so a sweep holds no results of those that are
+// finished. `folder`: where the case's own page lies, beside this one.
+nlohmann::json case_of_page(const std::vector<std::string>& assignments, const std::string& folder,
+                            const Study& study, const StudyResult& result);
+
+// A page over the cases of a sweep.
 class SweepPage {
  public:
-  // `folder`: where the case's own page lies, beside this one.
-  void add(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
-           const StudyResult& result);
+  void add(const nlohmann::json& one);  // a case_of_page
   [[nodiscard]] std::string html() const;
 
  private:

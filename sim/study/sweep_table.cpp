@@ -8,23 +8,30 @@
 
 namespace equipoise {
 
-void SweepTable::add(const std::string& name, const Study& study, const StudyResult& result) {
+SweepCase sweep_case(const std::string& name, const Study& study, const StudyResult& result) {
+  SweepCase one{name, {}, "", ""};
   for (const PolicyResult& row : result.policies) {
     std::vector<std::string> line = comparison_cells(row, true);
     line.insert(line.begin(), name);
-    lines_.push_back(std::move(line));
-    if (row.status != RowStatus::ok) reasons_ += name + ": " + reason_line(row) + '\n';
+    one.lines.push_back(std::move(line));
+    if (row.status != RowStatus::ok) one.reasons += name + ": " + reason_line(row) + '\n';
   }
   if (const std::string differs = recompute_difference(study, result); !differs.empty())
-    reasons_ += name + ": note: " + differs + '\n';
-  if (result.kernels.empty()) return;
-  const std::string source = source_line(study, result);
-  const auto same =
-      std::find_if(sources_.begin(), sources_.end(), [&](const auto& known) { return known.line == source; });
+    one.reasons += name + ": note: " + differs + '\n';
+  if (!result.kernels.empty()) one.source = source_line(study, result);
+  return one;
+}
+
+void SweepTable::add(const SweepCase& one) {
+  lines_.insert(lines_.end(), one.lines.begin(), one.lines.end());
+  reasons_ += one.reasons;
+  if (one.source.empty()) return;
+  const auto same = std::find_if(sources_.begin(), sources_.end(),
+                                 [&](const auto& known) { return known.line == one.source; });
   if (same == sources_.end())
-    sources_.push_back({source, name});
+    sources_.push_back({one.source, one.name});
   else
-    same->cases += ", " + name;
+    same->cases += ", " + one.name;
 }
 
 std::string SweepTable::text() const {

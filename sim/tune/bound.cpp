@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "sim/workload/recompute_order.h"
+
 namespace equipoise {
 namespace {
 
@@ -17,14 +19,18 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
       splits_backward_(splits_backward),
       replicas_(models.layout.data * models.layout.context) {
   const Layout& layout = models.layout;
-  full_recompute_ = layout.recompute == Recompute::full;
   // Skrull's whole documents travel nowhere.
   exchanges_ = !row.rule().places_documents && !row.policy().places_documents;
   const auto stages = static_cast<std::size_t>(layout.pipeline);
   layers_.resize(stages, 0);
   layers_before_.resize(stages, 0);
+  recomputed_.resize(stages, 0);
+  const RecomputedLayers recomputed(costs_.model(), layout);
   const std::vector<int> of_virtual = layers_of_stages(costs_.model(), layout);
-  for (std::size_t v = 0; v < of_virtual.size(); ++v) layers_[v % stages] += of_virtual[v];
+  for (std::size_t v = 0; v < of_virtual.size(); ++v) {
+    layers_[v % stages] += of_virtual[v];
+    recomputed_[v % stages] += recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
+  }
   for (std::size_t s = 1; s < stages; ++s) layers_before_[s] = layers_before_[s - 1] + of_virtual[s - 1];
 }
 
@@ -46,12 +52,17 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
   return work;
 }
 
-double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_forward,
-                                double fill_backward) const {
+double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_forward, double fill_backward,
+                                bool recomputes) const {
   const double forward = least_.forward_token * sum.tokens + least_.forward_pair * sum.pairs;
-  const double backward = least_.backward_token * sum.tokens + least_.backward_pair * sum.pairs;
-  const double layer = (full_recompute_ ? 2 : 1) * forward + backward + sum.exchange;
-  double seconds = layers_[stage] * layer + layers_before_[stage] * (fill_forward + fill_backward);
+  const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens;
+  const double pairs = (least_.forward_pair + least_.backward_pair) * sum.pairs;
+  // Attention runs under a ring's exchanges, and behind or before those of the other forms.
+  const bool ring = costs_.layout().context_comm == ContextComm::ring;
+  const double attended = ring ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
+  double seconds =
+      layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
+  if (recomputes) seconds += recomputed_[stage] * forward;
   if (stage + 1 == layers_.size()) seconds += least_.head_token * sum.tokens;
   return seconds;
 }
@@ -59,7 +70,7 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
 double StepBound::lane_seconds(const Lane& lane) const {
   Work sum;
   double fill_forward = std::numeric_limits<double>::infinity(), fill_backward = fill_forward;
-  bool recomputes = full_recompute_;
+  bool recomputes = true;
   for (const MicroBatch& micro_batch : lane.micro_batches) {
     const Work work = work_of(micro_batch, lane.context);
     sum.tokens += work.tokens;
@@ -75,12 +86,8 @@ double StepBound::lane_seconds(const Lane& lane) const {
   }
   if (lane.micro_batches.empty()) return 0;
   double most = 0;
-  for (std::size_t s = 0; s < layers_.size(); ++s) {
-    double seconds = stage_seconds(s, sum, fill_forward, fill_backward);
-    if (full_recompute_ && !recomputes)
-      seconds -= layers_[s] * (least_.forward_token * sum.tokens + least_.forward_pair * sum.pairs);
-    most = std::max(most, seconds);
-  }
+  for (std::size_t s = 0; s < layers_.size(); ++s)
+    most = std::max(most, stage_seconds(s, sum, fill_forward, fill_backward, recomputes));
   return most;
 }
 
@@ -97,12 +104,23 @@ double StepBound::seconds(const Step& step) const {
   return sum * kRoundedDown;
 }
 
-double StepBound::even_seconds(double tokens, double pairs) const {
+double StepBound::even_seconds(double tokens, double pairs, bool recomputes) const {
   if (costs_.layout().context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
   const Work sum{tokens / replicas_, pairs / replicas_, 0};
   double most = 0;
-  for (std::size_t s = 0; s < layers_.size(); ++s) most = std::max(most, stage_seconds(s, sum, 0, 0));
+  for (std::size_t s = 0; s < layers_.size(); ++s)
+    most = std::max(most, stage_seconds(s, sum, 0, 0, recomputes));
   return most * kRoundedDown;
+}
+
+double StepBound::even_estimate(double tokens, double pairs, double micro_batches) const {
+  const Layout& layout = costs_.layout();
+  const Work sum{tokens / replicas_, pairs / replicas_,
+                 tokens / layout.data * costs_.least_exchange_seconds(layout.context)};
+  double most = 0;
+  for (std::size_t s = 0; s < layers_.size(); ++s) most = std::max(most, stage_seconds(s, sum, 0, 0, true));
+  const double chunks = std::max(1.0, micro_batches) * layout.virtual_pipeline;
+  return most * (1 + (layout.pipeline - 1) / chunks);
 }
 
 double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window) {

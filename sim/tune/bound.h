@@ -3,12 +3,13 @@
 // Stage s of a lane on C CP ranks works at least, mean over the ranks,
 //   W_s = layers_s * sum over micro-batches of (forward + backward of its tokens and pairs / C + exposed CP
 //         communication of its tokens) + the logits on the last stage
-// at the rates of LeastCosts; full recompute adds a forward. Its first op waits for a forward through the
-// virtual stages before it, and after its last op that micro-batch's backward goes back through them:
+// at the rates of LeastCosts; a layer that is recomputed adds a forward. Its first op waits for a forward
+// through the virtual stages before it, and after its last op that micro-batch's backward goes back through
+// them:
 //   step >= max over s of (W_s + least forward of any micro-batch before s + least backward before s)
 // All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Lanes
 // run side by side, groups of lanes (Lane::barrier_group) one after another. Left out, since it only adds:
-// row ops, waves, launches, TP collectives, transfers, gradients, the optimizer, waiting inside the pipeline.
+// waves, launches, transfers, gradients, the optimizer, waiting inside the pipeline.
 //
 // That a bound is never above the simulated time is tested over random candidates
 // (tests/sim/tune/test_bound.cpp).
@@ -30,7 +31,11 @@ class StepBound {
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
   // Of any plan of so many tokens with so many visible pairs in all, spread evenly over all GPUs.
-  [[nodiscard]] double even_seconds(double tokens, double pairs) const;
+  // `recomputes`: as the layout does, in every micro-batch.
+  [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes) const;
+  // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
+  // a pipeline that `micro_batches` of a lane fill.
+  [[nodiscard]] double even_estimate(double tokens, double pairs, double micro_batches) const;
 
  private:
   struct Work {
@@ -40,13 +45,14 @@ class StepBound {
   [[nodiscard]] Work work_of(const MicroBatch& micro_batch, int context) const;
   [[nodiscard]] double lane_seconds(const Lane& lane) const;
   [[nodiscard]] double stage_seconds(std::size_t stage, const Work& sum, double fill_forward,
-                                     double fill_backward) const;
+                                     double fill_backward, bool recomputes) const;
 
   LeastCosts least_;
   const LayerCosts& costs_;
-  bool full_recompute_ = false, exchanges_ = false, splits_backward_ = false;
+  bool exchanges_ = false, splits_backward_ = false;
   int replicas_ = 1;                   // data x context
   std::vector<double> layers_;         // of each stage
+  std::vector<double> recomputed_;     // of those, as the layout has it
   std::vector<double> layers_before_;  // of the virtual stages that its first op waits for
 };
 

@@ -2,15 +2,40 @@
 // search. A search that is resumed reads its results instead of trying again, and comes to the same end.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/tune/candidate.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {
+
+inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
+
+struct JournalText {
+  nlohmann::json asked;
+  std::vector<Tried> tried;    // in the order of the search
+  std::uintmax_t whole_bytes;  // of whole lines: a killed run leaves a line half written at most
+};
+// Throws UserError naming the line that no search wrote.
+JournalText read_journal(const std::string& path);
+
+// What several searches of one space have tried.
+class KnownTrials {
+ public:
+  void add(std::vector<Tried> tried);
+  // What the candidate comes to under `limit`, where one of its trials tells.
+  [[nodiscard]] std::optional<Trial> find(Point point, double limit) const;
+
+ private:
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Trial>> of_point_;
+};
 
 class Journal {
  public:
@@ -26,7 +51,6 @@ class Journal {
   [[nodiscard]] const Trial* find(std::size_t n, Point point) const;
   // Appends the results of candidates `first` and on, and brings them to the disk.
   void add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials);
-  [[nodiscard]] std::size_t size() const { return trials_.size(); }
 
  private:
   void read(const nlohmann::json& asked);
@@ -34,8 +58,7 @@ class Journal {
 
   std::string path_;
   std::FILE* file_ = nullptr;
-  std::vector<Point> points_;
-  std::vector<Trial> trials_;
+  std::vector<Tried> tried_;  // by an earlier run
 };
 
 }  // namespace equipoise

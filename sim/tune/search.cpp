@@ -1,25 +1,35 @@
 #include "sim/tune/search.h"
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
+#include <optional>
 #include <tuple>
 
 #include "policies/base/error.h"
 #include "policies/base/parallel.h"
+#include "policies/step_shape.h"
 #include "sim/tune/bound.h"
 #include "sim/tune/journal.h"
+#include "sim/tune/plan_cache.h"
 
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kBatch = 32;  // tried against one limit; not the number of threads
+// Tried against one limit, whatever the number of threads: more, the less the limit still moves.
+constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
+constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// What a layout is thought to take where its probe did not run, beside its bound.
-constexpr double kUnknownOverBound = 1.5;
+// Of the budget, for probes: the layouts of the lowest estimates.
+constexpr std::int64_t kProbeShare = 8, kFewestProbes = 64;
+// What a layout is thought to take beside its estimate, where not even one probe ran.
+constexpr double kUnknownOverEstimate = 1.2;
 
 struct LayoutFacts {
-  double bound = 0;       // least seconds per token of any row that keeps all documents whole
-  double bound_cut = 0;   // of one that may drop or split some
+  // Least seconds per token of any row on it: [may drop or split documents][decides itself what it
+  // recomputes].
+  double bound[2][2] = {};
+  double estimate = 0;    // seconds per token, for the order of the search
   std::string too_large;  // why its states do not fit
 };
 
@@ -49,8 +59,10 @@ class Search {
   void probe_layouts();
   void try_rows();
   void try_others();
-  void try_all(const std::vector<Point>& points);
+  void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {});
   void try_batch(const std::vector<Point>& batch);
+  [[nodiscard]] std::optional<Trial> known_trial(std::size_t n, Point point) const;
+  void keep(const std::vector<Point>& batch, std::vector<Trial> trials);
   void rank();
   [[nodiscard]] LayoutFacts facts_of(std::size_t layout) const;
   [[nodiscard]] double limit() const;
@@ -66,13 +78,38 @@ class Search {
   const SearchOptions& options_;
   Journal* journal_;
   std::vector<LayoutFacts> facts_;
-  std::vector<std::uint32_t> order_;                  // layouts, by bound
-  std::vector<char> decided_, cuts_;                  // by point; by row: it may drop or split documents
+  std::vector<std::uint32_t> order_;              // layouts, by estimate
+  std::vector<char> decided_;                     // by point
+  std::vector<char> no_room_, as_probe_;          // by layout: its probe did not run; by row: it would not
+  std::vector<unsigned char> cuts_, recomputes_;  // by row: it may drop or split documents; its own recompute
+  double pairs_ = 0;                              // of all documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
+  double over_estimate_ = kUnknownOverEstimate;       // median of the probes
   std::uint32_t probe_ = 0, best_layout_ = 0;
   std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending
+  PlanCache plans_;
+  std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
   SearchResult result_;
 };
+
+// Documents cost the same whatever the pipeline; of recompute, what matters is looked at with the row.
+std::string priced_alike(const LayoutChoice& layout) {
+  nlohmann::json keys = layout.keys;
+  for (const char* key :
+       {"parallel.pipeline", "parallel.virtual_pipeline", "parallel.data", "parallel.recompute", "schedule"})
+    keys.erase(key);
+  return keys.dump();
+}
+
+// A row's own recompute, and what hbp finds for each of its groups.
+bool recomputes_itself(const Candidates& candidates, std::uint32_t row, const std::string& name) {
+  try {
+    const Study study = candidate_study(candidates, {0, row}, name);
+    return study.policies.front().has_recompute || study.policies.front().policy().derives == Derives::groups;
+  } catch (const UserError&) {
+    return true;  // it may go with another layout
+  }
+}
 
 bool may_cut(const RowChoice& row) {
   return row.entry.contains("oversize") && row.entry["oversize"] != "error";
@@ -94,10 +131,19 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
       }
     // Bounds of a row without Skrull's placements hold for those with them: exchanges are left out.
     const StepBound bound(models, study.policies.front(), true);
+    Layout keeps_all = study.layout;
+    keeps_all.recompute = Recompute::none;
+    const RunModels other_models(study, keeps_all, inputs_.profile);
+    const StepBound keeping(other_models, study.policies.front(), true);
     const auto tokens = static_cast<double>(inputs_.documents.tokens);
-    const double pairs = visible_pairs(inputs_.documents, study.model.sliding_window);
-    facts.bound = bound.even_seconds(tokens, pairs) / tokens;
-    facts.bound_cut = bound.even_seconds(tokens, 0) / tokens;
+    const PackOptions& pack = study.policies.front().pack;
+    const double micro_batches = static_cast<double>(micro_batches_of_step(pack)) / pack.lanes;
+    facts.estimate = bound.even_estimate(tokens, pairs_, micro_batches) / tokens;
+    for (const bool cuts : {false, true}) {
+      const double seen = cuts ? 0 : pairs_;
+      facts.bound[cuts][0] = bound.even_seconds(tokens, seen, true) / tokens;
+      facts.bound[cuts][1] = keeping.even_seconds(tokens, seen, false) / tokens;
+    }
   } catch (const UserError&) {
     // Rows on it are refused one by one, with their reasons.
   }
@@ -107,10 +153,16 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
 void Search::look_at_layouts() {
   const std::size_t layouts = candidates_.layouts.size();
   facts_.resize(layouts);
+  for (const LayoutChoice& layout : candidates_.layouts) alike_.push_back(priced_alike(layout));
   decided_.assign(layouts * candidates_.rows.size(), 0);
   layout_seconds_.assign(layouts, 0);
   row_seconds_.assign(candidates_.rows.size(), 0);
-  for (const RowChoice& row : candidates_.rows) cuts_.push_back(may_cut(row) ? 1 : 0);
+  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
+    cuts_.push_back(may_cut(candidates_.rows[r]) ? 1 : 0);
+    recomputes_.push_back(recomputes_itself(candidates_, r, options_.name) ? 1 : 0);
+  }
+  pairs_ =
+      visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.sliding_window);
   parallel_for(std::max(1, options_.run.jobs), layouts, [&](int, std::size_t i) {
     end_if_stopped(options_.run);
     facts_[i] = facts_of(i);
@@ -124,35 +176,62 @@ void Search::look_at_layouts() {
     result_.too_large += static_cast<std::int64_t>(candidates_.rows.size());
   }
   std::stable_sort(order_.begin(), order_.end(),
-                   [&](std::uint32_t a, std::uint32_t b) { return facts_[a].bound < facts_[b].bound; });
+                   [&](std::uint32_t a, std::uint32_t b) { return facts_[a].estimate < facts_[b].estimate; });
 }
 
 double Search::bound_of(Point point) const {
-  const LayoutFacts& facts = facts_[point.layout];
-  return cuts_[point.row] != 0 ? facts.bound_cut : facts.bound;
+  return facts_[point.layout].bound[cuts_[point.row]][recomputes_[point.row]];
 }
 
 double Search::limit() const {
   return options_.prune && best_.size() >= options_.keep ? best_.back() : kInfinity;
 }
 
+std::optional<Trial> Search::known_trial(std::size_t n, Point point) const {
+  if (journal_ != nullptr)
+    if (const Trial* known = journal_->find(n, point)) return *known;
+  return options_.known != nullptr ? options_.known->find(point, limit()) : std::nullopt;
+}
+
 void Search::try_batch(const std::vector<Point>& batch) {
   const TrialLimits limits{limit(), options_.most_delay};
   const std::size_t first = result_.tried.size();
   std::vector<Trial> trials(batch.size());
+  std::vector<char> done(batch.size(), 0);
+  std::atomic<std::int64_t> ran = 0;
   RunStudyOptions run = options_.run;
   run.jobs = 1;
-  parallel_for(std::max(1, options_.run.jobs), batch.size(), [&](int, std::size_t i) {
-    if (journal_ != nullptr)
-      if (const Trial* known = journal_->find(first + i, batch[i])) {
-        trials[i] = *known;
-        return;
-      }
-    end_if_stopped(options_.run);
-    trials[i] = try_candidate(candidate_study(candidates_, batch[i], options_.name), inputs_, limits, run);
-  });
-  if (journal_ != nullptr) journal_->add(first, batch, trials);
-  for (std::size_t i = 0; i < batch.size(); ++i) {
+  const auto try_one = [&](int, std::size_t i) {
+    if (std::optional<Trial> known = known_trial(first + i, batch[i])) {
+      trials[i] = *std::move(known);
+    } else {
+      end_if_stopped(options_.run);
+      trials[i] = try_candidate(candidate_study(candidates_, batch[i], options_.name), inputs_, limits, run,
+                                {&plans_, alike_[batch[i].layout]});
+      ++ran;
+    }
+    done[i] = 1;
+  };
+  try {
+    parallel_for(std::max(1, options_.run.jobs), batch.size(), try_one);
+  } catch (const Interrupted&) {
+    const auto finished = static_cast<std::size_t>(std::find(done.begin(), done.end(), 0) - done.begin());
+    trials.resize(finished);
+    keep(batch, std::move(trials));
+    throw;
+  }
+  result_.ran += ran;
+  keep(batch, std::move(trials));
+  if (options_.progress)
+    options_.progress(static_cast<std::int64_t>(result_.tried.size()),
+                      std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
+                      best_.empty() ? 0 : best_.front());
+}
+
+// The first of the batch, as many as there are trials.
+void Search::keep(const std::vector<Point>& batch, std::vector<Trial> trials) {
+  if (journal_ != nullptr) journal_->add(result_.tried.size(), batch, trials);
+  for (std::size_t i = 0; i < trials.size(); ++i) {
     decided_[index_of(batch[i])] = 1;
     if (trials[i].outcome == Outcome::ok) {
       const double seconds = trials[i].seconds_per_token;
@@ -161,25 +240,25 @@ void Search::try_batch(const std::vector<Point>& batch) {
     }
     result_.tried.push_back({batch[i], std::move(trials[i])});
   }
-  if (options_.progress)
-    options_.progress(static_cast<std::int64_t>(result_.tried.size()),
-                      std::min(options_.budget, result_.candidates - result_.too_large - result_.bounded),
-                      best_.empty() ? 0 : best_.front());
 }
 
 // In the order given; those that bounds prove slower are passed over.
-void Search::try_all(const std::vector<Point>& points) {
+void Search::try_all(const std::vector<Point>& points, std::int64_t budget, Share share) {
   std::vector<Point> batch;
-  for (const Point point : points) {
-    if (static_cast<std::int64_t>(result_.tried.size() + batch.size()) >= options_.budget) break;
-    if (is_decided(point)) continue;
+  const auto batch_size = [&] {
+    return std::clamp(result_.tried.size() / kBatchShare, kLeastBatch, kMostBatch);
+  };
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const Point point = points[i];
+    if (static_cast<std::int64_t>(result_.tried.size() + batch.size()) >= budget) break;
+    if (is_decided(point) || !share.has(i / kRun)) continue;
     if (bound_of(point) > limit()) {
       decided_[index_of(point)] = 1;
       ++result_.bounded;
       continue;
     }
     batch.push_back(point);
-    if (batch.size() < kBatch) continue;
+    if (batch.size() < batch_size()) continue;
     try_batch(batch);
     batch.clear();
   }
@@ -189,42 +268,54 @@ void Search::try_all(const std::vector<Point>& points) {
 // The probe: WLB-LLM's variable-length packing where it is among the rows, since its micro-batches are as
 // large as memory allows, so that it runs wherever anything does; else the first row.
 void Search::probe_layouts() {
-  for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
-    const nlohmann::json& name = candidates_.rows[r].entry["name"];
-    if (name != "wlb-llm" && name != "wlb") continue;
-    if (candidates_.rows[r].entry.contains("max_tokens")) continue;
-    probe_ = r;
-    break;
-  }
+  const auto like_probe = [](const RowChoice& row) {
+    const nlohmann::json& name = row.entry["name"];
+    return (name == "wlb-llm" || name == "wlb") && !row.entry.contains("max_tokens");
+  };
+  for (const RowChoice& row : candidates_.rows) as_probe_.push_back(like_probe(row) ? 1 : 0);
+  const auto first = std::find(as_probe_.begin(), as_probe_.end(), 1);
+  probe_ = first == as_probe_.end() ? 0 : static_cast<std::uint32_t>(first - as_probe_.begin());
+  no_room_.assign(facts_.size(), 0);
   std::vector<Point> points;
   for (const std::uint32_t layout : order_) points.push_back({layout, probe_});
-  try_all(points);
+  try_all(points, std::min(options_.budget, std::max(kFewestProbes, options_.budget / kProbeShare)));
   double best = kInfinity;
+  std::vector<double> over_estimate;
   for (const Tried& tried : result_.tried) {
     const double seconds = tried.trial.expected;
+    no_room_[tried.point.layout] = seconds <= 0 ? 1 : 0;
     if (seconds <= 0) continue;
     layout_seconds_[tried.point.layout] = seconds;
+    if (const double estimate = facts_[tried.point.layout].estimate; estimate > 0)
+      over_estimate.push_back(seconds / estimate);
     if (seconds >= best) continue;
     best = seconds;
     best_layout_ = tried.point.layout;
   }
   if (best == kInfinity && !order_.empty()) best_layout_ = order_.front();
+  if (over_estimate.empty()) return;
+  const auto middle = over_estimate.begin() + static_cast<std::ptrdiff_t>(over_estimate.size() / 2);
+  std::nth_element(over_estimate.begin(), middle, over_estimate.end());
+  over_estimate_ = *middle;
 }
 
 void Search::try_rows() {
   if (order_.empty()) return;
   std::vector<Point> points;
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) points.push_back({best_layout_, r});
-  try_all(points);
+  try_all(points, options_.budget);
   for (const Tried& tried : result_.tried)
     if (tried.point.layout == best_layout_) row_seconds_[tried.point.row] = tried.trial.expected;
 }
 
+// Rows whose micro-batches are as large as memory allows find no more room than the probe did: they come
+// last.
 double Search::foretold(Point point) const {
+  if (no_room_[point.layout] != 0 && as_probe_[point.row] != 0) return kInfinity;
   const double layout = layout_seconds_[point.layout] > 0 ? layout_seconds_[point.layout]
-                                                          : kUnknownOverBound * facts_[point.layout].bound;
+                                                          : over_estimate_ * facts_[point.layout].estimate;
   const double probe = row_seconds_[probe_], row = row_seconds_[point.row];
-  return probe > 0 && row > 0 ? layout * row / probe : layout * kUnknownOverBound;
+  return probe > 0 && row > 0 ? layout * row / probe : layout * over_estimate_;
 }
 
 void Search::try_others() {
@@ -240,7 +331,9 @@ void Search::try_others() {
                    [&](std::size_t a, std::size_t b) { return seconds[a] < seconds[b]; });
   std::vector<Point> sorted;
   for (const std::size_t i : order) sorted.push_back(points[i]);
-  try_all(sorted);
+  const auto probed = static_cast<std::int64_t>(result_.tried.size());
+  const std::int64_t own = (options_.budget - probed + options_.share.count - 1) / options_.share.count;
+  try_all(sorted, probed + own, options_.share);
 }
 
 void Search::rank() {

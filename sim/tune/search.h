@@ -1,17 +1,24 @@
 // The search: which candidates are tried, in which order, and when one need not be.
 //
-// 1. Layouts whose states alone do not fit are left out; the others are ordered by the lower bound of any
-//    policy on them (bound.h), fastest first.
-// 2. One row, the probe, on every layout; then every row on the layout on which the probe was fastest. That
+// 1. Layouts whose states alone do not fit are left out; the others are ordered by what they are
+//    estimated to take (bound.h), fastest first.
+// 2. One row, the probe, on the layouts of the lowest estimates (all of a small space); then every row on the
+// layout on which the probe was fastest. That
 //    foretells seconds per token of any candidate as (its layout's) x (its row's) / (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
 // A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
 // tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
 //
-// Candidates are tried in batches of a fixed size, each against the limit that stood before the batch, so
-// results depend neither on threads nor on how often the search was interrupted. Cost: one plan and at most
-// one simulation a candidate.
+// Candidates are tried in batches whose sizes follow from the search alone, each against the limit that stood
+// before the batch, so results depend neither on threads nor on how often the search was interrupted. Cost:
+// one plan and at most one simulation a candidate.
+//
+// Over machines each does 1 and 2, and of 3 every n-th run of the order, against the limit that its own
+// candidates give it. That limit is never below the one that a single machine has at that candidate, but for
+// the borders of batches; and what a trial comes to under a lower limit follows from what it knew before each
+// step (under_limit). So the single machine's search over what all have tried, which is cheap, gives its
+// result to the bit: what cannot be told it tries itself.
 #pragma once
 
 #include <cstdint>
@@ -19,27 +26,26 @@
 #include <string>
 #include <vector>
 
+#include "sim/study/share.h"
 #include "sim/tune/candidate.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {
 
 class Journal;
+class KnownTrials;
 
 struct SearchOptions {
   std::int64_t budget = 10'000;  // most candidates tried
   std::size_t keep = 10;         // of the ranking: exact where all candidates were reached
   double most_delay = std::numeric_limits<double>::infinity();
-  bool prune = true;    // false: every candidate to its end, for tests
-  RunStudyOptions run;  // jobs: threads
-  std::string name;     // of the study, for messages
+  bool prune = true;                   // false: every candidate to its end, for tests
+  Share share;                         // of the candidates after the probes
+  const KnownTrials* known = nullptr;  // what others have tried
+  RunStudyOptions run;                 // jobs: threads
+  std::string name;                    // of the study, for messages
   // Called after each batch: tried, of how many at most, the best seconds per token so far.
   std::function<void(std::int64_t, std::int64_t, double)> progress;
-};
-
-struct Tried {
-  Point point;
-  Trial trial;
 };
 
 struct SearchResult {
@@ -48,7 +54,8 @@ struct SearchResult {
   std::int64_t candidates = 0;       // of the space
   std::int64_t too_large = 0;        // candidates whose states alone do not fit
   std::int64_t bounded = 0;          // candidates that bounds alone prove slower
-  std::int64_t left = 0;             // not reached within the budget
+  std::int64_t left = 0;             // not reached within the budget, or another's share
+  std::int64_t ran = 0;              // of `tried`: simulated here, found in no journal
   std::string too_large_example;
   bool interrupted = false;
 

@@ -1,14 +1,18 @@
 #include "sim/tune/trial.h"
 
+#include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "policies/base/error.h"
 #include "policies/plan_metrics.h"
+#include "policies/policy.h"
 #include "policies/unplaceable.h"
 #include "sim/study/ready_row.h"
 #include "sim/study/simulate_plan.h"
 #include "sim/study/step_runner.h"
 #include "sim/tune/bound.h"
+#include "sim/tune/plan_cache.h"
 
 namespace equipoise {
 namespace {
@@ -28,6 +32,15 @@ double tokens_of(const Step& step) {
   return tokens;
 }
 
+// The last of trial.least is above the limit.
+void end_early(Trial& trial) {
+  const double first = trial.least.front(), last = trial.least.back();
+  trial.outcome = Outcome::slower;
+  trial.seconds_per_token = last;
+  trial.steps = static_cast<int>(trial.least.size()) - 1;
+  trial.expected = trial.steps > 0 ? first + (last - first) * trial.planned / trial.steps : last;
+}
+
 bool splits_backward(const Run& run) {
   return run.step_options().schedule->name.starts_with("zb");
 }
@@ -43,28 +56,33 @@ Trial simulate(const Run& run, const Plan& plan, const ShardRule& rule, double l
     tokens += tokens_of(step);
   }
   Trial trial;
+  trial.planned = static_cast<int>(plan.steps.size());
   if (tokens <= 0) return ended(Outcome::refused, "no tokens in its plan");
   StepRunner runner(run, rule, run.step_options());
-  double seconds = 0, least_so_far = 0;
-  const double all = rest;
+  double seconds = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     end_if_stopped(run.options);
-    if ((seconds + rest) / tokens > limit) {
-      trial.outcome = Outcome::slower;
-      trial.seconds_per_token = (seconds + rest) / tokens;
-      trial.expected = least_so_far > 0 ? seconds / least_so_far * all / tokens : trial.seconds_per_token;
+    trial.least.push_back((seconds + rest) / tokens);
+    if (trial.least.back() > limit) {
+      end_early(trial);
       return trial;
     }
-    const StepResult result = runner.run(plan.steps[i], i);
+    ++trial.steps;
+    StepResult result;
+    try {
+      result = runner.run(plan.steps[i], i);
+    } catch (const UserError& e) {  // a schedule that does not go with the micro-batches
+      trial.outcome = Outcome::refused;
+      trial.reason = e.what();
+      return trial;
+    }
     if (!fits(result.work, run.models.memory.capacity_bytes())) {
-      Trial oom = ended(Outcome::oom, "step " + std::to_string(i) + " does not fit into memory");
-      oom.steps = trial.steps + 1;
-      return oom;
+      trial.outcome = Outcome::oom;
+      trial.reason = "step " + std::to_string(i) + " does not fit into memory";
+      return trial;
     }
     seconds += to_seconds(result.times.makespan);
-    least_so_far += least[i];
     rest -= least[i];
-    ++trial.steps;
   }
   trial.outcome = Outcome::ok;
   trial.seconds_per_token = trial.expected = seconds / tokens;
@@ -82,7 +100,9 @@ Trial simulate_row(const Run& run, const Plan& plan, double limit) {
   };
   const bool stays = rank(first) != rank(other) ? rank(first) < rank(other)
                                                 : first.seconds_per_token <= other.seconds_per_token;
-  return stays ? first : other;
+  Trial chosen = stays ? first : other;
+  chosen.least.clear();
+  return chosen;
 }
 
 bool is_late(const StudyInputs& inputs, const Plan& plan, double most) {
@@ -93,23 +113,79 @@ bool is_late(const StudyInputs& inputs, const Plan& plan, double most) {
 
 }  // namespace
 
-Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options) {
-  if (!study.impossible.empty()) return ended(Outcome::refused, study.impossible);
-  try {
-    ReadyRow ready = row_with_models(study, inputs, study.policies.front(), options);
-    plan_ready_row(study, inputs, options, ready);
-    if (!ready.no_room.empty()) return ended(Outcome::oom, ready.no_room);
-    if (is_late(inputs, ready.planned.plan, limits.token_delay))
-      return ended(Outcome::late, ready.planned.plan.sees_whole_set
-                                      ? "it packs the whole set first: no delay is defined"
-                                      : "tokens wait longer than --max-delay");
-    return simulate_row(ready.run(study, inputs, options), ready.planned.plan, limits.seconds_per_token);
-  } catch (const UnplaceableDocument& e) {
-    return ended(Outcome::unplaceable, e.what());
-  } catch (const UserError& e) {
-    return ended(Outcome::refused, e.what());
+std::optional<Trial> under_limit(const Trial& known, double limit) {
+  const bool early = known.outcome == Outcome::slower;
+  if (limit == known.limit || (!early && (limit > known.limit || known.steps == 0))) {
+    Trial same = known;
+    same.limit = limit;
+    return same;
   }
+  if (limit > known.limit || known.least.empty()) return std::nullopt;
+  const auto above =
+      std::find_if(known.least.begin(), known.least.end(), [&](double least) { return least > limit; });
+  Trial trial = known;
+  trial.limit = limit;
+  if (above == known.least.end()) return trial;
+  trial.reason.clear();
+  trial.least.assign(known.least.begin(), above + 1);
+  end_early(trial);
+  return trial;
+}
+
+namespace {
+
+// Throws what packing would where a document is too long for the policy, before anything is priced.
+void check_longest(const StudyInputs& inputs, const PolicyRun& row) {
+  if (row.has_plan_file() || row.policy().hard_limit == nullptr || chooses_groups(row)) return;
+  const std::int64_t limit = row.policy().hard_limit(row.pack);
+  if (limit <= 0 || row.pack.oversize != Oversize::error || longest_of(inputs.documents) <= limit) return;
+  (void)make_plan(row.policy(), {inputs.documents.batches, row.pack, QuadraticWorkload()});
+}
+
+// The row planned: `ready` itself, or one whose plan it shares.
+std::shared_ptr<const ReadyRow> planned(const Study& study, const StudyInputs& inputs,
+                                        const RunStudyOptions& options, const SharedPlans& plans,
+                                        const std::shared_ptr<ReadyRow>& ready) {
+  const auto plan = [&] {
+    pack_ready_row(study, inputs, options, *ready);
+    return ready;
+  };
+  if (plans.cache == nullptr) return plan();
+  const std::string key = plan_key(plans.alike, *ready->models, ready->row);
+  return key.empty() ? plan() : plans.cache->find(key, plan);
+}
+
+Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
+                        const RunStudyOptions& options, const SharedPlans& plans) {
+  const auto ready =
+      std::make_shared<ReadyRow>(row_with_models(study, inputs, study.policies.front(), options));
+  derive_sizes(study, options, *ready);
+  if (!ready->no_room.empty()) return ended(Outcome::oom, ready->no_room);
+  check_longest(inputs, ready->row);
+  const std::shared_ptr<const ReadyRow> packed = planned(study, inputs, options, plans, ready);
+  const Plan& plan = packed->planned.plan;
+  if (is_late(inputs, plan, limits.token_delay))
+    return ended(Outcome::late, plan.sees_whole_set ? "it packs the whole set first: no delay is defined"
+                                                    : "tokens wait longer than --max-delay");
+  const Run run{study, *ready->models, inputs.documents, ready->row, *packed->workload, options};
+  return simulate_row(run, plan, limits.seconds_per_token);
+}
+
+}  // namespace
+
+Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
+                    const RunStudyOptions& options, const SharedPlans& plans) {
+  Trial trial;
+  try {
+    trial = study.impossible.empty() ? plan_and_simulate(study, inputs, limits, options, plans)
+                                     : ended(Outcome::refused, study.impossible);
+  } catch (const UnplaceableDocument& e) {
+    trial = ended(Outcome::unplaceable, e.what());
+  } catch (const UserError& e) {
+    trial = ended(Outcome::refused, e.what());
+  }
+  trial.limit = limits.seconds_per_token;
+  return trial;
 }
 
 }  // namespace equipoise

@@ -7,13 +7,18 @@
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
+#include "sim/tune/candidate.h"
 
 namespace equipoise {
+
+class PlanCache;
 
 enum class Outcome { ok, slower, oom, unplaceable, refused, late };
 inline constexpr std::string_view kOutcomeNames[] = {"ok", "slower", "oom", "unplaceable", "refused", "late"};
@@ -22,10 +27,20 @@ struct Trial {
   Outcome outcome = Outcome::refused;
   // ok: seconds of all steps over all tokens. slower: what it takes at least. Else 0.
   double seconds_per_token = 0;
-  double expected = 0;  // slower: what the steps that ran foretell
+  double expected = 0;  // slower: if the other steps exceed their bounds as those that ran did
   int steps = 0;        // simulated
+  int planned = 0;      // steps of its plan
   std::string reason;   // why it did not run; empty for ok and slower
+  // What it was held against, and seconds per token that were known to be needed before each step: of a
+  // candidate that ended early, the last is above the limit. Empty where two sharding rules were tried.
+  double limit = std::numeric_limits<double>::infinity();
+  std::vector<double> least;
   friend bool operator==(const Trial&, const Trial&) = default;
+};
+
+struct Tried {
+  Point point;
+  Trial trial;
 };
 
 struct TrialLimits {
@@ -33,8 +48,18 @@ struct TrialLimits {
   double token_delay = std::numeric_limits<double>::infinity();        // most token_delay_mean
 };
 
+// What the candidate would have come to under another limit, without running it again; nothing where that
+// cannot be told from what is known.
+std::optional<Trial> under_limit(const Trial& known, double limit);
+
+// Where a candidate may find its plan: `alike` is what makes prices of documents equal (plan_cache.h).
+struct SharedPlans {
+  PlanCache* cache = nullptr;  // null: it is planned on its own
+  std::string alike = {};
+};
+
 // `study` has one row. Throws Interrupted once options.stop is set.
 Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
-                    const RunStudyOptions& options);
+                    const RunStudyOptions& options, const SharedPlans& plans = {});
 
 }  // namespace equipoise

@@ -251,9 +251,58 @@ class StudyCommand(Case):
             time.sleep(0.01)
         program.send_signal(signal.SIGINT)
         printed, said = program.communicate(timeout=60)
-        self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases are finished\n"))
+        self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases are finished; --resume goes on from there\n"))
         self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
-        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html"})
+        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html", "sweep.journal"})
+
+    SWEEP = ("--sweep", "parallel.context=1,2", "--sweep", "batch.steps=1,2,3")
+
+    def test_an_interrupted_sweep_resumes(self):
+        study = self.write("study.json", STUDY)
+        out, shard = self.folder / "out", self.folder / "out" / "shard-0-of-1"
+        self.ok("study", study, *self.SWEEP, "--out", out)
+        self.assertNotIn("sweep.journal", [p.name for p in out.iterdir()])  # it is whole
+        parts = self.folder / "parts"
+        self.ok("study", study, *self.SWEEP, "--shard", "0/2", "--out", parts)
+        journal = parts / "shard-0-of-2" / "sweep.journal"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        self.assertEqual(len(lines), 1 + 3)
+        journal.write_bytes(b"".join(lines[:3]) + lines[3][:100])  # killed while it wrote
+        first = parts / "shard-0-of-2" / "parallel.context=1_batch.steps=1" / "summary.json"
+        before = first.stat().st_mtime_ns
+        self.ok("study", study, *self.SWEEP, "--shard", "0/2", "--out", parts, "--resume")
+        self.assertEqual(first.stat().st_mtime_ns, before)
+        self.assertEqual(len(journal.read_bytes().splitlines()), 1 + 3)
+        self.refused("study", study, *self.SWEEP, "--set", "trace.seed=4", "--shard", "0/2", "--out", parts, "--resume", says=["--resume", "another sweep"])
+        self.refused("study", study, "--resume", "--out", out, says=["--resume", "--sweep"])
+        self.refused("study", study, "--shard", "0/2", *self.SWEEP, says=["--shard", "--out"])
+        self.assertFalse(shard.exists())
+
+    def test_shards_are_one_sweep(self):
+        study = self.write("study.json", STUDY)
+        whole, parts, merged = (self.folder / name for name in ("whole", "parts", "merged"))
+        plain = {form: self.ok("study", study, *self.SWEEP, "--out", whole, "--format", form) for form in ("table", "csv", "json")}
+        for rank in range(4):  # as mpirun starts them
+            with mock.patch.dict(os.environ, {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "4"}):
+                self.assertEqual(self.ok("study", study, *self.SWEEP, "--out", parts), "")
+        measured = re.compile(r'"pack_ms": [-0-9.e+]+')
+        together = {form: self.ok("merge", merged, parts, "--format", form) for form in plain}
+        self.assertEqual(measured.sub("", together["json"]), measured.sub("", plain["json"]))
+        rows = {form: list(csv.DictReader(io.StringIO(text["csv"]))) for form, text in (("plain", plain), ("together", together))}
+        for row in rows["plain"] + rows["together"]:
+            row.pop("pack_ms", None)
+        self.assertEqual(rows["plain"], rows["together"])
+        names = [line.split()[:3] for line in plain["table"].splitlines()]
+        self.assertEqual([line.split()[:3] for line in together["table"].splitlines()], names)
+        files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+        self.assertEqual(sorted(path.relative_to(merged) for path in merged.rglob("*") if path.is_file()), files)
+        for file in files:
+            a, b = ((folder / file).read_bytes() for folder in (whole, merged))
+            if file.suffix in (".json", ".csv") or (file.suffix == ".html" and len(file.parts) > 1):
+                continue  # they hold measured times, and were compared above
+            self.assertEqual(a, b, file)
+        (parts / "shard-2-of-4" / "sweep.journal").unlink()
+        self.refused("merge", merged, parts, says=["expected all 4 shards", "missing: 2"])
 
     def test_set_and_sweep(self):
         study = self.write("study.json", STUDY)

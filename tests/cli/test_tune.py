@@ -8,8 +8,9 @@ import signal
 import subprocess
 import time
 import unittest
+from unittest import mock
 
-from test_cli import PROGRAM, STUDY, Case
+from test_cli import PROGRAM, STUDY, Case, run
 
 SPACE = {
     "parallel.tensor": [1, 2, 4],
@@ -101,9 +102,59 @@ class Tune(Case):
         while not (out / "tune.journal").exists() and time.monotonic() < deadline:
             time.sleep(0.002)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        text, errors = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertIn("--resume", errors)
+        self.assertIn("Interrupted", text)
+        found = sum(json.loads(line).get("outcome") == "ok" for line in (out / "tune.journal").read_text().splitlines())
+        self.assertEqual("tokens/s/GPU" in text, found > 0)  # the table of those that were run to the end
+        self.assertFalse((out / "tune.json").exists())
+
+    def test_shards_are_one_search(self):
+        whole = self.folder / "whole"
+        table = self.search("--out", whole)
+        parts = self.folder / "parts"
+        for i in range(3):
+            self.assertEqual(self.search("--shard", f"{i}/3", "--out", parts, "--jobs", 1 + i), "")
+        self.assertEqual(sorted(path.name for path in parts.iterdir()), [f"shard-{i}-of-3" for i in range(3)])
+        merged = self.folder / "merged"
+        self.assertEqual(self.ok("merge", merged, parts, "--quiet"), table)
+        for name in ("tune.json", "best.json"):
+            self.assertEqual((merged / name).read_bytes(), (whole / name).read_bytes(), name)
+        note = run("merge", self.folder / "again", *sorted(parts.iterdir())).stderr
+        self.assertIn("candidates are from the shards", note)
+        (parts / "shard-1-of-3" / "tune.journal").unlink()
+        self.refused("merge", merged, parts, "--quiet", says=["expected all 3 shards", "missing: 1"])
+        self.refused("merge", merged, parts / "shard-0-of-3", parts / "shard-0-of-3", says=["each shard once"])
+        self.refused("merge", merged, whole, says=["whole run"])
+        self.refused("merge", merged, self.folder / "nothing", says=["no such folder"])
+        self.search("--shard", "1/3", "--out", parts, "--budget", 50)
+        self.refused("merge", merged, parts, "--quiet", says=["shard-1-of-3", "found another"])
+
+    def test_a_killed_shard_resumes(self):
+        parts = self.folder / "parts"
+        self.search("--shard", "0/2", "--out", parts)
+        journal = parts / "shard-0-of-2" / "tune.journal"
+        text = journal.read_bytes()
+        journal.write_bytes(text[: len(text) // 2])
+        self.search("--shard", "0/2", "--out", parts, "--resume")
+        self.assertEqual(journal.read_bytes(), text)
+
+    def test_ranks_are_shards(self):
+        for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+            parts = self.folder / rank
+            with mock.patch.dict("os.environ", {rank: "1", size: "2"}):
+                self.search("--out", parts)
+            self.assertEqual([path.name for path in parts.iterdir()], ["shard-1-of-2"])
+        with mock.patch.dict("os.environ", {"PMI_RANK": "1", "PMI_SIZE": "2"}):
+            self.refused("tune", self.folder / "study.json", "--quiet", says=["need --out"])
+            self.search("--shard", "0/1")  # what is typed counts
+
+    def test_bad_shards_are_one_line(self):
+        study = self.write("study.json", STUDY)
+        for text in ("2/2", "-1/2", "1", "a/b", "1/0", "0/2x"):
+            self.refused("tune", study, "--shard", text, "--out", self.folder / "out", says=["--shard", "i/n", text])
+        self.refused("tune", study, "--shard", "0/2", says=["--out"])
 
     def test_exactly_so_many_gpus(self):
         found = json.loads(self.search("--gpus", 4, "--format", "json"))

@@ -169,8 +169,8 @@ TEST_CASE("A sweep's table has a line for every case and policy, and the reasons
   const StudyResult refused = refused_study(parse(small_study()), "trace: too short");
   SweepTable table;
   const Study study = parse(small_study());
-  table.add("batch.steps=4", study, ran);
-  table.add("batch.steps=9", study, refused);
+  table.add(sweep_case("batch.steps=4", study, ran));
+  table.add(sweep_case("batch.steps=9", study, refused));
   const std::string text = table.text();
   std::size_t lines = 0;
   for (const char c : text) lines += c == '\n';

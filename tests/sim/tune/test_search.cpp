@@ -50,6 +50,16 @@ TEST_CASE("pruning leaves the ranking as trying everything has it") {
   }
 }
 
+TEST_CASE("candidates that share a plan come to what they come to alone") {
+  for (const Tried& tried : small_case().find().tried) {
+    TrialLimits limits;
+    limits.seconds_per_token = tried.trial.limit;
+    const Candidates& candidates = small_case().candidates;
+    REQUIRE(tried.trial == try_candidate(candidate_study(candidates, tried.point, "study.json"),
+                                         small_case().inputs, limits, {}));
+  }
+}
+
 TEST_CASE("what is proven slower is slower") {
   SearchOptions all;
   all.prune = false;
@@ -126,6 +136,71 @@ TEST_CASE("a journal cut anywhere leads to the same end") {
   }
   CHECK_THROWS_WITH_AS(Journal(path, {{"study", "other"}}, true), doctest::Contains("another search"),
                        UserError);
+}
+
+TEST_CASE("what a trial knows tells what it comes to under a lower limit") {
+  const TuneCase& c = small_case();
+  SplitMix64 random(3);
+  int told = 0;
+  for (int draw = 0; draw < 40; ++draw) {
+    const Point point{static_cast<std::uint32_t>(random.next() % c.candidates.layouts.size()),
+                      static_cast<std::uint32_t>(random.next() % c.candidates.rows.size())};
+    const auto under = [&](double limit) {
+      TrialLimits limits;
+      limits.seconds_per_token = limit;
+      return try_candidate(candidate_study(c.candidates, point, "study.json"), c.inputs, limits, {});
+    };
+    const Trial whole = under(std::numeric_limits<double>::infinity());
+    if (whole.least.empty()) continue;
+    const double first = whole.least.front(), last = whole.least.back();
+    for (const double share : {-0.1, 0.0, 0.5, 0.9, 1.0, 1.1}) {
+      const double limit = first + share * (last - first);
+      const auto expected = under_limit(whole, limit);
+      REQUIRE(expected.has_value());
+      CHECK(*expected == under(limit));
+      CHECK(under_limit(*expected, limit) == expected);
+      // What ended early tells nothing of a higher limit.
+      if (expected->outcome == Outcome::slower) CHECK(!under_limit(*expected, 2 * last).has_value());
+      ++told;
+    }
+  }
+  CHECK(told > 50);
+}
+
+TEST_CASE("shares of a search, put together, are the search of one machine") {
+  const test::Scratch folder;
+  const TuneCase& c = small_case();
+  for (const std::int64_t budget : {10'000, 150}) {
+    SearchOptions options;
+    options.budget = budget;
+    const SearchResult whole = c.find(options);
+    for (const int count : {2, 5}) {
+      KnownTrials known;
+      for (int index = 0; index < count; ++index) {
+        const std::string path = folder.path("share");
+        {
+          Journal journal(path, nullptr, false);
+          options.share = {index, count};
+          (void)c.find(options, &journal);
+        }
+        known.add(read_journal(path).tried);
+      }
+      options.share = {};
+      options.known = &known;
+      const SearchResult merged = c.find(options);
+      CHECK(same(merged, whole));
+      // The shares did the work: all of it but for the borders of batches and, within a budget, of the
+      // shares.
+      CHECK(merged.ran * 4 <= static_cast<std::int64_t>(merged.tried.size()));
+      CHECK(merged.complete() == whole.complete());
+      // A share that is missing costs time and nothing else.
+      KnownTrials one;
+      one.add(read_journal(folder.path("share")).tried);
+      options.known = &one;
+      CHECK(same(c.find(options), whole));
+      options.known = nullptr;
+    }
+  }
 }
 
 TEST_CASE("a delay bound leaves out what waits longer") {

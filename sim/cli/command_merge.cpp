@@ -1,0 +1,85 @@
+#include "sim/cli/command_merge.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "sim/cli/command_study.h"
+#include "sim/cli/command_tune.h"
+#include "sim/cli/sweep_journal.h"
+#include "sim/tune/journal.h"
+
+namespace equipoise {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_journal(const fs::path& folder, const char* name) {
+  return fs::is_regular_file(folder / name);
+}
+
+// Each folder itself, or the shards in it, in the order of their names.
+std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
+  std::vector<std::string> shards;
+  const auto is_shard = [](const fs::path& folder) {
+    return has_journal(folder, kTuneJournal) || has_journal(folder, kSweepJournal);
+  };
+  for (const std::string& folder : folders) {
+    if (!fs::is_directory(folder)) throw UserError("merge: " + folder + ": no such folder");
+    std::vector<std::string> inside;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.is_directory() && entry.path().filename().string().starts_with("shard-") &&
+          is_shard(entry.path()))
+        inside.push_back(entry.path().string());
+    std::sort(inside.begin(), inside.end());
+    if (inside.empty() && is_shard(folder)) inside.push_back(folder);
+    if (inside.empty())
+      throw UserError("merge: " + folder +
+                      ": expected what `tune` or `study --sweep` wrote with --shard, found " + "no " +
+                      kTuneJournal + " and no " + kSweepJournal);
+    shards.insert(shards.end(), inside.begin(), inside.end());
+  }
+  return shards;
+}
+
+}  // namespace
+
+void PartsFound::add(Share share, const std::string& path) {
+  if (count_ == 0) count_ = share.count;
+  if (share.count != count_)
+    throw UserError("merge: " + path + ": expected one of " + std::to_string(count_) + " shards, found " +
+                    std::to_string(share.index) + "/" + std::to_string(share.count));
+  const auto [same, is_new] = path_of_.emplace(share.index, path);
+  if (!is_new)
+    throw UserError("merge: expected each shard once, found " + std::to_string(share.index) + "/" +
+                    std::to_string(share.count) + " as " + same->second + " and as " + path);
+}
+
+void PartsFound::check() const {
+  std::string missing;
+  for (int i = 0; i < count_; ++i)
+    if (!path_of_.contains(i)) missing.append(missing.empty() ? "" : ", ").append(std::to_string(i));
+  if (!missing.empty())
+    throw UserError("merge: expected all " + std::to_string(count_) + " shards, found " +
+                    std::to_string(path_of_.size()) + " of them; missing: " + missing);
+}
+
+Share share_of_json(const nlohmann::json& asked, const std::string& path) {
+  const auto share = asked.find("share");
+  if (share == asked.end())
+    throw UserError(path + ": expected one of several shards, found a whole run; it needs no merge");
+  return {share->at(0).get<int>(), share->at(1).get<int>()};
+}
+
+int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
+                      const std::atomic<bool>& stop) {
+  const std::vector<std::string> shards = shards_in(options.folders);
+  const bool tune = has_journal(shards.front(), kTuneJournal);
+  for (const std::string& shard : shards)
+    if (has_journal(shard, kTuneJournal) != tune)
+      throw UserError("merge: expected shards of one run, found some of `tune` and some of `study --sweep`");
+  return tune ? merge_tune(options, shards, out, log, stop) : merge_sweep(options, shards, out);
+}
+
+}  // namespace equipoise

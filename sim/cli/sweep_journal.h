@@ -1,0 +1,45 @@
+// The finished cases of a sweep, a line each, in a file that survives being killed: what --resume and `merge`
+// read. A case's folder is whole before its line is written.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "sim/cli/sweep_printer.h"
+
+namespace equipoise {
+
+inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
+
+struct SweepJournalText {
+  nlohmann::json asked;
+  std::map<std::size_t, CaseText> finished;  // by number of the case
+  std::uintmax_t whole_bytes = 0;            // of whole lines
+};
+SweepJournalText read_sweep_journal(const std::string& path);
+
+class SweepJournal {
+ public:
+  // `asked`: all that decides a result; a journal of another sweep is refused. Without `resume` an older one
+  // is overwritten. Throws UserError.
+  SweepJournal(std::string path, const nlohmann::json& asked, bool resume);
+  SweepJournal(const SweepJournal&) = delete;
+  SweepJournal& operator=(const SweepJournal&) = delete;
+  ~SweepJournal();
+
+  // A case that an earlier run has finished, else null.
+  [[nodiscard]] const CaseText* find(std::size_t number) const;
+  void add(std::size_t number, const CaseText& text);
+  void remove() const;  // of a sweep that is whole
+
+ private:
+  void write(const std::string& text);
+
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  std::map<std::size_t, CaseText> finished_;
+};
+
+}  // namespace equipoise
