@@ -49,22 +49,33 @@ void add_policies(const Study& study, Space& space) {
   space.policies.push_back({{"name", {"skrull"}}});
 }
 
+// The study's own value is tried, too.
+void add_axis(const char* name, std::vector<json> values, const json& own, Space& space) {
+  if (!own.is_null() && std::find(values.begin(), values.end(), own) == values.end()) values.push_back(own);
+  space.shared.push_back({std::string("parallel.") + name, std::move(values)});
+}
+
 }  // namespace
 
 Space default_space(const Study& study, const json& file, std::int64_t gpus, int gpus_per_node) {
   Space space;
+  const Layout& layout = study.layout;
   std::vector<json> tensor;
   for (const json& degree : divisors(gpus, gpus_per_node))
     if (study.model.heads % degree.get<int>() == 0) tensor.push_back(degree);
-  space.shared.push_back({"parallel.tensor", tensor});
-  space.shared.push_back({"parallel.context", divisors(gpus, gpus)});
-  space.shared.push_back({"parallel.pipeline", divisors(gpus, study.model.layers)});
-  if (study.model.layers > 1) space.shared.push_back({"parallel.virtual_pipeline", {1, 2, 4}});
-  // Pricing a ring takes time with the square of its ranks: it is tried where the study has one.
-  std::vector<json> forms = {"all-gather", "ulysses"};
-  if (study.layout.context_comm == ContextComm::ring) forms.emplace_back("ring");
-  space.shared.push_back({"parallel.context_comm", forms});
-  space.shared.push_back({"parallel.recompute", recompute_modes(study.model.layers)});
+  add_axis("tensor", tensor, layout.tensor, space);
+  add_axis("context", divisors(gpus, gpus), layout.context, space);
+  add_axis("pipeline", divisors(gpus, study.model.layers), layout.pipeline, space);
+  if (study.model.moe) {
+    std::vector<json> expert;
+    for (const json& degree : divisors(gpus, study.model.moe->experts))
+      if (study.model.moe->experts % degree.get<int>() == 0) expert.push_back(degree);
+    add_axis("expert", expert, layout.expert, space);
+  }
+  if (study.model.layers > 1) add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
+  add_axis("context_comm", {"all-gather", "ulysses", "ring"}, nullptr, space);
+  const json parallel = file.value("parallel", json::object());
+  add_axis("recompute", recompute_modes(study.model.layers), parallel.value("recompute", json()), space);
   space.policies = rows_of_study(file);
   add_policies(study, space);
   return space;
