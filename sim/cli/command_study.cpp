@@ -355,8 +355,8 @@ class Sweep {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
     const Case& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log);
-    const CaseText text =
-        case_text(c.name, c.study, result, case_of_page(c.assignments, directory_name(c.name), c.study, result));
+    const CaseText text = case_text(c.name, c.study, result,
+                                    case_of_page(c.assignments, directory_name(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
     add(text);
   }

@@ -19,7 +19,8 @@ struct CaseText {
   std::vector<std::string> csv;  // a line a policy
   nlohmann::json page;           // what the sweep's report.html shows of it
 };
-CaseText case_text(const std::string& name, const Study& study, const StudyResult& result, nlohmann::json page);
+CaseText case_text(const std::string& name, const Study& study, const StudyResult& result,
+                   nlohmann::json page);
 nlohmann::json to_json(const CaseText& text);
 // Throws nlohmann::json::exception where it is no such text.
 CaseText case_text(const nlohmann::json& node);
