@@ -48,7 +48,9 @@ class Outline(html.parser.HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
 
-class Report(Case):
+class Pages(Case):
+    """Pages of each kind, and what holds of every file."""
+
     def page(self, study, *arguments):
         out = self.folder / "out"
         self.ok("study", self.write("study.json", study), "--out", out, "--quiet", *arguments)
@@ -63,6 +65,25 @@ class Report(Case):
             self.assertFalse({"src", "srcset", "action"} & attributes.keys())
         return outline
 
+    def tune(self):
+        out = self.folder / "tuned"
+        space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
+        self.ok("tune", self.write("study.json", STUDY), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
+        return out / "report.html"
+
+    def validation(self):
+        """Of a log that says what the simulator says, but 2 % slower."""
+        study = self.write("study.json", STUDY)
+        self.ok("study", study, "--out", self.folder / "own", "--quiet")
+        with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        log = "policy,step,step_seconds\n" + "".join(f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02}\n" for row in rows)
+        out = self.folder / "validated"
+        self.ok("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
+        return out / "report.html"
+
+
+class Report(Pages):
     def test_it_has_the_figures_of_summary_json(self):
         file = self.page(STUDY)
         outline = self.check_file(file)
@@ -147,12 +168,6 @@ class Report(Case):
                     self.assertEqual(row[key], policy["metrics"][key])
 
 
-    def tune(self):
-        out = self.folder / "tuned"
-        space = {"parallel.tensor": [1, 2], "parallel.context": [1, 2], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2], "shard": "adaptive"}]}
-        self.ok("tune", self.write("study.json", STUDY), "--space", self.write("space.json", space), "--gpus", 4, "--out", out, "--quiet")
-        return out / "report.html"
-
     def test_a_search_has_a_page(self):
         file = self.tune()
         outline = self.check_file(file)
@@ -164,17 +179,6 @@ class Report(Case):
         self.assertRegex(outline.text, r"%s on .* is the fastest of %d candidates: %.0f tokens/s/GPU" % (
             winner["label"], found["counts"]["candidates"], winner["metrics"]["tokens_per_second_per_gpu"]))
 
-    def validation(self):
-        """Of a log that says what the simulator says, but 2 % slower."""
-        study = self.write("study.json", STUDY)
-        self.ok("study", study, "--out", self.folder / "own", "--quiet")
-        with open(self.folder / "own" / "steps.csv", newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        log = "policy,step,step_seconds\n" + "".join(f"{row['policy']},{row['step']},{float(row['step_seconds']) * 1.02}\n" for row in rows)
-        out = self.folder / "validated"
-        self.ok("validate", study, "--measured", self.write("measured.csv", log), "--out", out)
-        return out / "report.html"
-
     def test_a_validation_has_a_page(self):
         file = self.validation()
         outline = self.check_file(file)
@@ -184,7 +188,7 @@ class Report(Case):
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")
-class InABrowser(Report):
+class InABrowser(Pages):
     @classmethod
     def setUpClass(cls):
         cls.browser = Browser()
