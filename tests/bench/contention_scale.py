@@ -15,7 +15,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ["--fidelity", "op", "--contention", "--ignore-memory", "--quiet", "--set", "batch.steps=1", "--set",
-         "cluster.network.wiring=fat-tree", "--set", "cluster.network.oversubscription=4", "--set", 'policies=["plain-4d"]']
+         "cluster.network.topology=fat-tree", "--set", "cluster.network.oversubscription=4", "--set", 'policies=["plain-4d"]']
 
 
 def measure(program, settings, most_seconds):

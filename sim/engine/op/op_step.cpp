@@ -146,14 +146,17 @@ void OpStepSimulator::add_contention(const Step& step, StepTimes& times) const {
   }
 }
 
+// Under contention by GPU, whether TP is folded or not.
 void OpStepSimulator::account_gpus(const Step& step) {
-  gpu_compute_.begin_step(step, costs_.layout(), program_.tensor);
+  const int width = contended_ ? costs_.layout().tensor / program_.tensor : 1;
+  gpu_compute_.begin_step(step, costs_.layout(), program_.tensor * width);
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
     if (step.lanes[l].micro_batches.empty()) continue;
     const std::vector<std::vector<Picoseconds>>& compute = result().lanes[l].compute;
     for (int s = 0; s < program_.stages; ++s)
-      for (std::size_t r = 0; r < compute[at(s)].size(); ++r)
-        gpu_compute_.add(l, s, r, static_cast<double>(compute[at(s)][r]) * kSecondsPerPicosecond);
+      for (std::size_t gpu = 0; gpu < compute[at(s)].size() * at(width); ++gpu)
+        gpu_compute_.add(l, s, gpu,
+                         static_cast<double>(compute[at(s)][gpu / at(width)]) * kSecondsPerPicosecond);
   }
 }
 

@@ -125,6 +125,35 @@ TEST_CASE("On a slow network the path, the ops and the exposed time are those of
   }
 }
 
+TEST_CASE("TP folded or every rank by itself, a contended step tells the same") {
+  for (std::uint64_t seed = 640; seed < 660; ++seed) {
+    const Job job = random_job(seed);
+    CAPTURE(job.text);
+    const Prices prices(job, 4);
+    const Fabric slow = network_of(prices.grid, 20, 0.5);
+    OpStepOptions options;
+    options.fabric = &slow;
+    OpStepSimulator folded(prices.costs, job.shard, job.options, options);
+    options.fold_tp = false;
+    OpStepSimulator unfolded(prices.costs, job.shard, job.options, options);
+    const StepTimes a = folded.run(job.step).times, b = unfolded.run(job.step).times;
+    CHECK(unfolded.program().tensor == job.layout.tensor);
+    CHECK(a.makespan == b.makespan);
+    CHECK(a.exposed_seconds == b.exposed_seconds);
+    CHECK(a.recompute_exposed_seconds == b.recompute_exposed_seconds);
+    CHECK(a.losses.bubble_ratio == b.losses.bubble_ratio);
+    CHECK(a.losses.idle_seconds == b.losses.idle_seconds);
+    REQUIRE(a.lanes.size() == b.lanes.size());
+    for (std::size_t l = 0; l < a.lanes.size(); ++l) {
+      CHECK(a.lanes[l].useful == b.lanes[l].useful);
+      CHECK(a.lanes[l].recompute == b.lanes[l].recompute);
+    }
+    check_path(folded.critical_path(), a.makespan);
+    CHECK(share_path(folded.program(), folded.critical_path()).by_stream ==
+          share_path(unfolded.program(), unfolded.critical_path()).by_stream);
+  }
+}
+
 TEST_CASE("What contention adds to a parameter gather is exposed gradient and parameter exchange, by hand") {
   // Two replicas on a node each, NICs of 1 MB/s: the gather sends half of 197,184 parameters of 2 bytes from
   // each, 0.197184 s, and ends the step. The path ends with it; the pipeline is as long as before.
