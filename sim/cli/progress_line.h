@@ -30,10 +30,17 @@ class ProgressLine {
   bool shown_;
 };
 
-// How long something will take that has come so far: "43 %, 12 s left".
+// Of something of which this share is done after so many seconds: "43 %, 12 s left".
+inline std::string time_left(double share, double seconds) {
+  const auto left = static_cast<std::int64_t>(seconds / share * (1 - share)) + 1;
+  std::string text = std::to_string(static_cast<int>(100 * share));
+  return text.append(" %, ").append(std::to_string(left)).append(" s left");
+}
+
+// Says that of what began with it: after a second, then now and then.
 class TimeLeft {
  public:
-  // Empty where that has been said a moment ago, or nothing can be said yet.
+  // Empty while there is nothing new to say.
   std::string text(double share) {
     using Seconds = std::chrono::duration<double>;
     constexpr double kBetweenTexts = 0.25, kBeforeFirst = 1;
@@ -41,10 +48,7 @@ class TimeLeft {
     const double elapsed = Seconds(now - begin_).count();
     if (!(share > 0) || elapsed < kBeforeFirst || Seconds(now - told_).count() < kBetweenTexts) return {};
     told_ = now;
-    const auto percent = static_cast<int>(100 * share);
-    const auto left = static_cast<std::int64_t>(elapsed / share * (1 - share)) + 1;
-    std::string text = std::to_string(percent);
-    return text.append(" %, ").append(std::to_string(left)).append(" s left");
+    return time_left(share, elapsed);
   }
 
  private:
