@@ -16,6 +16,9 @@ packages=(g++ cmake ninja-build ccache pkg-config nlohmann-json3-dev libcli11-de
   libzstd-dev coinor-libcbc-dev libeigen3-dev libdnnl-dev libopenblas-dev libopenmpi-dev openmpi-bin python3 python3-jsonschema python3-scipy
   node-d3)
 
+# Debian's, if it is there: it has Debian's PyTorch.
+debian_python=$([ -x /usr/bin/python3 ] && echo /usr/bin/python3 || echo python3)
+
 is_installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
 as_root() {
@@ -39,6 +42,18 @@ install_missing() {
 install_if_there() {
   command -v dpkg-query >/dev/null || return 0
   is_installed "$1" || install "$1" || echo "no $1 here: its tests are skipped" >&2
+}
+
+# The Python module in an environment of its own, for its tests and the notebooks, which are skipped without it.
+install_module() {
+  install_if_there python3-venv
+  install_if_there python3-dev
+  echo "building the Python module, log in build/venv.log" >&2
+  mkdir -p build
+  {
+    { [ -x build/venv/bin/pip ] || "$debian_python" -m venv --system-site-packages build/venv; } &&
+      build/venv/bin/pip install '.[notebooks,executors]'
+  } >build/venv.log 2>&1 || echo "no Python module (build/venv.log says why): its tests are skipped" >&2
 }
 
 # build PRESET TARGET...: configures once, then builds; quiet unless it fails.
@@ -84,6 +99,7 @@ case "${1:-}" in
     install_if_there python3-torch
     install_if_there chromium
     build "$preset"
+    [ "$preset" = release ] && install_module
     ctest --preset "$preset" --parallel 2
     ;;
   *) usage ;;

@@ -39,9 +39,8 @@ void add_merge(CLI::App& app, int& status) {
       "merge",
       "Put together what the shards of `tune` or of `study --sweep` found, as one machine would have");
   command->footer(
-      "Example: equipoise tune study.json --shard 0/2 --out parts\n"
-      "         equipoise tune study.json --shard 1/2 --out parts\n"
-      "         equipoise merge results parts");
+      "Example: equipoise merge results parts\n"
+      "         after equipoise tune study.json --shard 0/2 --out parts, and 1/2");
   const auto options = std::make_shared<MergeOptions>();
   command->add_option("out", options->out, "Folder for the results of the whole")->required();
   command->add_option("folders", options->folders, "Folders of shards: their --out, or one each")->required();
