@@ -89,9 +89,11 @@ class GemmModel {
   GemmModel& operator=(GemmModel&&) noexcept;
 
   // Seconds of C[m, n] = A[m, k] * B[k, n], launch included; 0 if any size is 0. `groups`: so many such
-  // products in one launch, with matrices of their own.
+  // products in one launch, with matrices of their own. `output_bytes`: moved of an element of C, where that
+  // is not a bf16 result; the forms of CPUs do not ask.
   [[nodiscard]] double seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
-                               GemmRole role = GemmRole::forward, std::int64_t groups = 1) const;
+                               GemmRole role = GemmRole::forward, std::int64_t groups = 1,
+                               double output_bytes = 2) const;
   // Seconds of a FLOP that no shape can beat; 0 where the form gives none.
   [[nodiscard]] double least_seconds_per_flop() const;
 

@@ -10,7 +10,6 @@ namespace equipoise {
 namespace {
 
 constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
-constexpr double kOutputBytes = 2;
 constexpr double kPartialSumBytes = 8;  // fp32, written and read back
 constexpr std::array<double, 3> kSplits{1, 2, 4};
 
@@ -50,8 +49,8 @@ GemmForm::GemmForm(const GemmParameters& fit, double sms)
   }
 }
 
-double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k,
-                    std::int64_t groups) {
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups,
+                    double output_bytes) {
   const GemmParameters& fit = form.parameters;
   const auto products = static_cast<double>(groups);
   const auto rows = static_cast<double>(m);
@@ -77,7 +76,7 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
     }
   }
   const double memory_us = products *
-                           (fit.input_bytes * (rows + columns) * depth + kOutputBytes * rows * columns) *
+                           (fit.input_bytes * (rows + columns) * depth + output_bytes * rows * columns) *
                            form.us_per_byte;
   const double compute2 = best * best;
   const double memory2 = memory_us * memory_us;

@@ -51,8 +51,10 @@ struct GemmForm {
   GemmParameters parameters;
 };
 
+inline constexpr double kGemmOutputBytes = 2;  // of an element of C that is written and not added to
+
 double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k,
-                    std::int64_t groups = 1);
+                    std::int64_t groups = 1, double output_bytes = kGemmOutputBytes);
 inline double gemm_seconds(const GemmParameters& fit, double sms, std::int64_t m, std::int64_t n,
                            std::int64_t k) {
   return gemm_seconds(GemmForm(fit, sms), m, n, k);

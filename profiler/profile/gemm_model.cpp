@@ -45,8 +45,8 @@ GemmModel::~GemmModel() = default;
 GemmModel::GemmModel(GemmModel&&) noexcept = default;
 GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
 
-double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use,
-                          GemmRole role, std::int64_t groups) const {
+double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use, GemmRole role,
+                          std::int64_t groups, double output_bytes) const {
   if (m <= 0 || n <= 0 || k <= 0) return 0;
   const auto rows = static_cast<double>(m);
   const auto columns = static_cast<double>(n);
@@ -60,7 +60,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   use.derived += fit_->m.derived ? 1 : 0;
   if (fit_->cpu_core)
     return static_cast<double>(groups) * gemm_seconds(fit_->panels[static_cast<std::size_t>(role)], m, n, k);
-  return gemm_seconds(fit_->form, m, n, k, groups);
+  return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
 }
 
 // Power, partly filled waves, prologues, split sums and bytes only add to the products of the fastest tile.

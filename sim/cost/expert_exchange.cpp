@@ -14,13 +14,13 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 
 }  // namespace
 
-Op ExpertExchange::op(std::int64_t tokens, ExchangeWay way, RangeUse& use) const {
+Op ExpertExchange::op(std::int64_t tokens, double load, ExchangeWay way, RangeUse& use) const {
   Op op{OpName::ep_all_to_all, Stream::ep};
   const MoeShape& moe = *model_.moe;
   const bool narrow = way == ExchangeWay::to_experts && framework_.dispatch_bytes > 0;
   const double element_bytes = narrow ? framework_.dispatch_bytes : element_bytes_;
-  const double bytes = element_bytes * static_cast<double>(tokens) * static_cast<double>(model_.hidden) *
-                       framework_.expert_imbalance;
+  const double bytes =
+      element_bytes * static_cast<double>(tokens) * static_cast<double>(model_.hidden) * load;
   if (framework_.expert_dispatcher == ExpertDispatcher::all_to_all) {
     op.bytes = bytes * moe.active;
     op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, group_, use));
@@ -33,9 +33,9 @@ Op ExpertExchange::op(std::int64_t tokens, ExchangeWay way, RangeUse& use) const
     routing.chosen = framework_.expert_nodes;
   }
   const RoutedToken token = routed_token(routing);
-  const ExchangeLoad load = forwarded_load(token, group_, bytes);
-  op.bytes = equivalent_buffer(load, group_);
-  op.duration = to_picoseconds(collectives_.forwarded_seconds(load, group_, use));
+  const ExchangeLoad traffic = forwarded_load(token, group_, bytes);
+  op.bytes = equivalent_buffer(traffic, group_);
+  op.duration = to_picoseconds(collectives_.forwarded_seconds(traffic, group_, use));
   return op;
 }
 

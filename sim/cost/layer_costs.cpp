@@ -61,10 +61,11 @@ Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k,
 }
 
 Op LayerCosts::grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m, std::int64_t n,
-                            std::int64_t k, RangeUse& use) const {
+                            std::int64_t k, RangeUse& use, double output_bytes) const {
   const GemmModel& model = name == OpName::logits_gemm ? logits_gemm_ : gemm_;
   Op op{name, Stream::compute};
-  op.duration = to_picoseconds(model.seconds(m, n, k, use, role, groups) * framework_.gemm_slowdown);
+  op.duration =
+      to_picoseconds(model.seconds(m, n, k, use, role, groups, output_bytes) * framework_.gemm_slowdown);
   op.flops = 2.0 * as_double(groups) * as_double(m) * as_double(n) * as_double(k);
   op.bytes = element_bytes_ * as_double(groups) *
              (as_double(m) * as_double(k) + as_double(k) * as_double(n) + as_double(m) * as_double(n));
@@ -245,8 +246,8 @@ void LayerCosts::push_ffn_up(std::int64_t n, std::int64_t width, bool backward, 
     push_gradients(n, up, model_.hidden, true, ops, use);
   } else {
     push_column(OpName::gate_up_gemm, n, up, model_.hidden, ops, use);
-    ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(n) * as_double(up + f) * element_bytes_, use));
+    ops.push(moves(OpName::activation, Elementwise::swiglu, as_double(n) * as_double(up + f) * element_bytes_,
+                   use));
   }
 }
 
@@ -267,8 +268,8 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
   if (!backward) push_ffn_down(n, width, backward, ops, use);
 }
 
-void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
-                             RangeUse& use) const {
+void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use,
+                             double load) const {
   before.clear();
   after.clear();
   if (n == 0) return;
@@ -284,14 +285,14 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   if (is_moe(kind))
-    push_moe(n, false, after, use);
+    push_moe(n, false, load, after, use);
   else
     push_dense_ffn(n, model_.ffn, false, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
 
-void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after,
-                              RangeUse& use) const {
+void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use,
+                              double load) const {
   before.clear();
   after.clear();
   if (n == 0) return;
@@ -307,14 +308,14 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   const std::size_t first = before.size();
   const bool sparse = is_moe(kind);
   if (sparse && layout_.repeats(RecomputeModule::moe))
-    push_moe(n, false, before, use);
+    push_moe(n, false, load, before, use);
   else if (sparse && layout_.repeats(RecomputeModule::shared_experts) && model_.moe->shared_width() > 0)
     push_dense_ffn(n, model_.moe->shared_width(), false, before, use);
   else if (!sparse && layout_.repeats(RecomputeModule::mlp))
     push_dense_ffn(n, model_.ffn, false, before, use);
   before.mark_again(first);
   if (sparse)
-    push_moe(n, true, before, use);
+    push_moe(n, true, load, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
@@ -342,8 +343,8 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
 
-Picoseconds LayerCosts::host_stall(std::size_t ops, Picoseconds busy) const {
-  return std::max<Picoseconds>(0, static_cast<Picoseconds>(ops) * framework_per_op_ - busy);
+Picoseconds LayerCosts::host_stall(std::size_t launches, Picoseconds busy) const {
+  return std::max<Picoseconds>(0, static_cast<Picoseconds>(launches) * framework_per_op_ - busy);
 }
 
 }  // namespace equipoise

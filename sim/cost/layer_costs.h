@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 #include "sim/framework/framework_options.h"
@@ -35,9 +36,16 @@ class LayerCosts {
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
              NetworkRates network, FrameworkOptions framework);
 
-  // The local ops of one layer on a rank that holds `tokens` tokens.
-  void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
-  void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const;
+  // The local ops of one layer on a rank that holds `tokens` tokens. `load`: of the busiest rank of experts
+  // over the mean, beside framework.expert_imbalance.
+  void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use,
+                   double load = 1) const;
+  void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use,
+                    double load = 1) const;
+  // What compute under an exchange of this length loses to the SMs that it holds.
+  [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
+  // What a micro-batch's documents make of `load`.
+  [[nodiscard]] double expert_load(const MicroBatch& micro_batch) const;
 
   // Attention of one layer over the pieces of one rank; Ulysses spreads the heads over `context` ranks.
   // `window`: keys that a query sees, 0: all up to its own.
@@ -84,9 +92,9 @@ class LayerCosts {
     return backward && layout_.repeats(RecomputeModule::moe) ? 4 : 2;
   }
 
-  // Host time of a layer that the GPU waits for when its kernels are too short: a layer of `ops` kernels that
-  // takes `busy` on the GPU runs dry by the returned time.
-  [[nodiscard]] Picoseconds host_stall(std::size_t ops, Picoseconds busy) const;
+  // Host time of a layer that the GPU waits for when its kernels are too short: one of so many `launches`
+  // that takes `busy` on the GPU runs dry by the returned time.
+  [[nodiscard]] Picoseconds host_stall(std::size_t launches, Picoseconds busy) const;
 
   // Whether the forward of one micro-batch and the backward of another are issued together: where each hides
   // the other's exchanges of experts, or where that is `asked` for. Not with ZeRO-3, whose gathers go part by
@@ -109,9 +117,9 @@ class LayerCosts {
 
  private:
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
-  // `groups` products of m x n x k in one launch.
+  // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
-                                std::int64_t n, std::int64_t k, RangeUse& use) const;
+                                std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
   [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
                          ElementwisePass pass = ElementwisePass::forward) const;
@@ -140,10 +148,13 @@ class LayerCosts {
   void push_ffn_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
                      RangeUse& use) const;
-  void push_moe(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
+  void push_moe(std::int64_t tokens, bool backward, double load, OpList& ops, RangeUse& use) const;
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
-  void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;
+  void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;  // busiest rank
+  [[nodiscard]] Op expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,
+                                   RangeUse& use) const;
   void push_permute(double rows_moved, OpList& ops, RangeUse& use) const;
+  [[nodiscard]] Op routing() const;
   void push_quantize(std::int64_t rows, std::int64_t width, OpList& ops, RangeUse& use) const;
 
   ModelShape model_;

@@ -1,7 +1,9 @@
 // What a rank executes in the FFN of a mixture-of-experts layer.
+#include <algorithm>
 #include <cmath>
 
 #include "sim/cost/expert_exchange.h"
+#include "sim/cost/expert_load.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
@@ -13,34 +15,57 @@ double as_double(std::int64_t value) {
 
 }  // namespace
 
-// Grouped GEMMs of the experts that this rank holds, for `routed` token copies in all: a group an expert, each
-// with weights and tiles of its own.
+// One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
+// before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
+// but under its many rows; what is left of that is in the fitted slowdowns.)
+Op LayerCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,
+                               RangeUse& use) const {
+  const std::int64_t local = model_.moe->experts / layout_.expert;
+  const double output_bytes =
+      role == GemmRole::weight_gradient ? 2 * framework_.gradient_bytes : element_bytes_;
+  Op op = grouped_gemm(name, role, local, m, n, k, use, output_bytes);
+  const std::int64_t together = std::min<std::int64_t>(local, framework_.expert_streams);
+  if (together > 0) {
+    const auto of = [&](std::int64_t groups) {
+      return groups > 0 ? grouped_gemm(name, role, groups, m, n, k, use, output_bytes).duration : 0;
+    };
+    op.duration = local / together * of(together) + of(local % together);
+    op.launches = static_cast<std::uint16_t>(local);
+  }
+  op.duration = to_picoseconds(to_seconds(op.duration) * framework_.expert_gemm_slowdown +
+                               as_double(local) * framework_.expert_product_seconds);
+  return op;
+}
+
+// The products of the experts that the busiest rank holds, for the `routed` token copies that arrive there:
+// a group an expert, each with weights and tiles of its own.
 void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *model_.moe;
   const std::int64_t local = moe.experts / layout_.expert;
-  const auto busiest =
-      static_cast<std::int64_t>(std::llround(as_double(routed) * framework_.expert_imbalance));
-  const std::int64_t rows = (busiest + local - 1) / local;  // of one expert
+  const std::int64_t rows = (routed + local - 1) / local;  // of one expert
   const std::int64_t f = moe.expert_ffn / layout_.expert_tensor_size();
   const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
   const std::int64_t h = model_.hidden;
+  const auto product = [&](OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
+    ops.push(expert_products(name, role, m, n, k, use));
+  };
   const auto activate = [&](ElementwisePass pass) {
     const std::int64_t width = pass == ElementwisePass::forward ? up + f : 2 * up + f;
     ops.push(moves(OpName::activation, Elementwise::swiglu,
-                   as_double(busiest) * as_double(width) * element_bytes_, use, pass));
+                   as_double(routed) * as_double(width) * element_bytes_, use, pass));
   };
   if (!backward) {
-    push_quantize(busiest, h, ops, use);
-    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, up, h, use));
+    push_quantize(routed, h, ops, use);
+    product(OpName::expert_gemm, GemmRole::forward, rows, up, h);
     activate(ElementwisePass::forward);
-    push_quantize(busiest, f, ops, use);
-    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::forward, local, rows, h, f, use));
+    push_quantize(routed, f, ops, use);
+    product(OpName::expert_gemm, GemmRole::forward, rows, h, f);
     return;
   }
   const auto gradients = [&](std::int64_t out, std::int64_t in) {
-    push_quantize(busiest, out, ops, use);
-    ops.push(grouped_gemm(OpName::expert_gemm, GemmRole::input_gradient, local, rows, in, out, use));
-    ops.push(grouped_gemm(OpName::weight_gradient, GemmRole::weight_gradient, local, in, out, rows, use));
+    push_quantize(routed, out, ops, use);
+    product(OpName::expert_gemm, GemmRole::input_gradient, rows, in, out);
+    product(OpName::weight_gradient, GemmRole::weight_gradient, in, out, rows);
   };
   if (layout_.repeats(RecomputeModule::moe_act) && !layout_.repeats(RecomputeModule::moe)) {
     activate(ElementwisePass::forward);
@@ -53,8 +78,39 @@ void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, R
 
 // Copies of rows of h elements, put into or out of the order of experts: each element read or written once.
 void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
-  ops.push(moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_,
-                 use));
+  ops.push(
+      moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_, use));
+}
+
+// Their operands, a number for each token and expert, fit the caches: the launches are what they cost.
+Op LayerCosts::routing() const {
+  Op op{OpName::routing};
+  op.launches = static_cast<std::uint16_t>(framework_.routing_kernels);
+  op.duration =
+      to_picoseconds(framework_.routing_kernels * launch_seconds_ * framework_.elementwise_slowdown);
+  return op;
+}
+
+// With compute at 1 - q of its rate while an exchange of time D runs, what would take U under it is done
+// after D if U <= (1 - q) D, and else after U + q D: the rest runs on all SMs. So the rank goes on after
+// max(D, U + q D), as if a kernel of q D ran there, too. With n of N SMs taken q is n / N where kernels are
+// launched for the others; kernels of one block for each SM that are not need ceil(N / (N - n)) waves instead
+// of one.
+Op LayerCosts::taken_sms(Picoseconds exchange) const {
+  Op op{OpName::taken_sms, Stream::ep};
+  op.launches = 0;
+  const int sms = profile_.device().sms;
+  const int taken = std::min(framework_.exchange_sms, sms - 1);
+  if (taken <= 0) return op;
+  const int waves = (sms + sms - taken - 1) / (sms - taken);
+  op.duration = framework_.exchange_sm_margin ? exchange * taken / sms : exchange * (waves - 1) / waves;
+  return op;
+}
+
+double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
+  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+                                model_.moe->experts / layout_.expert);
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {
@@ -73,25 +129,29 @@ Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUs
 //   back (Megatron-LM's moe_shared_expert_overlap: linear_fc1 behind token_dispatch, linear_fc2 behind
 //   token_combine); backward the second's gradients under the first exchange, the first's under the second.
 // - dualpipe: with the routed ones, since the exchanges run under another micro-batch.
-void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_moe(std::int64_t n, bool backward, double load, OpList& ops, RangeUse& use) const {
   const MoeShape& moe = *model_.moe;
   const std::int64_t t = layout_.tensor;
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
   const std::int64_t e = layout_.expert_tensor_size();
-  const std::int64_t arriving = (e == t ? n : rows * e) * moe.active;
+  load *= framework_.expert_imbalance;
+  const std::int64_t copies = (e == t ? n : rows * e) * moe.active;
+  const std::int64_t arriving = std::llround(as_double(copies) * load);  // at the busiest rank
   const bool exchanges = layout_.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = framework_.expert_overlap;
   const ExpertExchange experts(model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_);
   const auto exchange_over_shared = [&](ExchangeWay way, bool up) {
     const std::size_t first = ops.size();
-    if (exchanges) ops.push(experts.op(rows, way, use));
-    if (!shared || !exchanges || overlap != ExpertOverlap::shared_expert) return;
-    if (up)
-      push_ffn_up(n, moe.shared_width(), backward, ops, use);
-    else
-      push_ffn_down(n, moe.shared_width(), backward, ops, use);
+    if (!exchanges) return;
+    const Op exchange = experts.op(rows, load, way, use);
+    ops.push(exchange);
+    const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;
+    if (!over_shared && overlap != ExpertOverlap::dualpipe) return;  // nothing runs under it
+    if (const Op taken = taken_sms(exchange.duration); taken.duration > 0) ops.push(taken);
+    if (over_shared && up) push_ffn_up(n, moe.shared_width(), backward, ops, use);
+    if (over_shared && !up) push_ffn_down(n, moe.shared_width(), backward, ops, use);
     ops.put_under(first);
   };
   // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where
@@ -100,6 +160,7 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, OpList& ops, RangeUse& 
   const double copied = as_double(rows) * as_double(moe.active + 1);
   const double sorted = exchanges && moe.experts > layout_.expert ? 2 * as_double(arriving) : 0;
   if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
+  if (framework_.routing_kernels > 0) ops.push(routing());
   if (!in_place) push_permute(copied, ops, use);
   exchange_over_shared(ExchangeWay::to_experts, !backward);
   if (e > 1) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));

@@ -135,6 +135,7 @@ struct PairAlone {
       const auto& begun = of(side).exchanges[exchange];
       exchange_end[r] = clock[r] + begun.duration[r];
       clock[r] += begun.under[r];
+      exposed[r] += begun.taken[r];
     }
   }
   void await() const {

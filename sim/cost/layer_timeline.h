@@ -28,8 +28,9 @@ struct LayerTimeline {
   struct Exchange {
     std::size_t run = 0;  // the run of local work that it lies in
     // By rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the rank
-    // computes meanwhile; it goes on when both have ended.
-    std::vector<Picoseconds> lead, duration, under;
+    // computes meanwhile; it goes on when both have ended. `taken`: of `under`, what it loses to the SMs that
+    // the exchange holds (LayerCosts::taken_sms).
+    std::vector<Picoseconds> lead, duration, under, taken;
     [[nodiscard]] Picoseconds alone(std::size_t rank) const { return std::max(duration[rank], under[rank]); }
     friend bool operator==(const Exchange&, const Exchange&) = default;
   };

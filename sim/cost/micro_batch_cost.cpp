@@ -151,6 +151,7 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
+  out.expert_load = costs_.expert_load(micro_batch);
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
     for (int k = 0; k < kLayerKinds; ++k) {

@@ -43,6 +43,7 @@ struct MicroBatchCost {
 
   int ranks = 1;
   Sharding sharding;
+  double expert_load = 1;  // of the busiest rank of experts over the mean (expert_load.h)
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
   // the whole layer followed by its backward; `input_gradient` is the backward without weight gradients.
@@ -75,17 +76,18 @@ struct MicroBatchCost {
 // nevertheless.
 inline constexpr std::size_t kMostExchanges = 4;  // a backward that repeats its layer's forward
 struct ExchangeSplit {
-  std::array<Picoseconds, kMostExchanges> lead{}, duration{}, under{};
+  std::array<Picoseconds, kMostExchanges> lead{}, duration{}, under{}, taken{};
 };
 
 // Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
 struct LocalWork {
   std::int64_t tokens = -1;
+  double load = 1;
   RunTime forward_before, forward_after, backward_before, backward_after;
   Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
-  std::size_t forward_ops = 0, backward_ops = 0;
+  std::size_t forward_launches = 0, backward_launches = 0;
   RangeUse use;
 };
 
@@ -111,7 +113,7 @@ class MicroBatchCoster {
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void sort_ring(const Sharding& sharding, int context);
   void ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier);
-  const LocalWork& local_work(LayerKind kind, std::int64_t tokens);
+  const LocalWork& local_work(LayerKind kind, std::int64_t tokens, double load);
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
   void finish_layer(LayerKind kind, MicroBatchCost& out);

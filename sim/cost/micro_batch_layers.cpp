@@ -57,7 +57,10 @@ ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of)
   for (std::size_t i = 0; i < ops.size() && found < kMostExchanges; ++i) {
     if (ops[i].name != OpName::ep_all_to_all) continue;
     split.lead[found] = time_of(ops.subspan(begin, i - begin));
-    split.under[found] = time_of(ops.subspan(i + 1, ops[i].over));
+    const std::span<const Op> under = ops.subspan(i + 1, ops[i].over);
+    split.under[found] = time_of(under);
+    if (!under.empty() && under.front().name == OpName::taken_sms)
+      split.taken[found] = under.front().duration;
     split.duration[found++] = ops[i].duration;
     begin = i + 1 + ops[i].over;
   }
@@ -74,27 +77,29 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
       exchange.lead.push_back(of_ranks[r].lead[e] + (e == 0 && !lead.empty() ? lead[r] : 0));
       exchange.duration.push_back(of_ranks[r].duration[e]);
       exchange.under.push_back(of_ranks[r].under[e]);
+      exchange.taken.push_back(of_ranks[r].taken[e]);
     }
   }
 }
 
 }  // namespace
 
-const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens) {
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens, double load) {
   LocalWork& slot = memo_[at(kind)][static_cast<std::size_t>(tokens) % memo_[at(kind)].size()];
-  if (slot.tokens == tokens) return slot;
+  if (slot.tokens == tokens && slot.load == load) return slot;
   slot = LocalWork{};
   slot.tokens = tokens;
-  costs_.forward_ops(kind, tokens, before_, after_, slot.use);
+  slot.load = load;
+  costs_.forward_ops(kind, tokens, before_, after_, slot.use, load);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
-  slot.forward_ops = before_.ops().size() + after_.ops().size();
+  slot.forward_launches = before_.launches() + after_.launches();
   const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
   slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
-  costs_.backward_ops(kind, tokens, before_, after_, slot.use);
+  costs_.backward_ops(kind, tokens, before_, after_, slot.use, load);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
-  slot.backward_ops = before_.ops().size() + after_.ops().size();
+  slot.backward_launches = before_.launches() + after_.launches();
   for (const OpList* list : {&before_, &after_}) slot.recomputed += repeated(list->ops());
   slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
   slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
@@ -124,13 +129,12 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), part.under[sync * c + r]);
   };
   for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
     forward.add_local(r, work.forward_before.total);
     backward.add_local(r, work.backward_before.total);
     input.add_local(r, work.input_before);
     out.use += work.use;
-    out.recomputed[k] = std::max(
-        out.recomputed[k], work.recomputed + (selective ? recompute_[at(r)] : 0));
+    out.recomputed[k] = std::max(out.recomputed[k], work.recomputed + (selective ? recompute_[at(r)] : 0));
   }
   weave(forward_, forward, 0);
   weave(backward_, backward, 0);
@@ -159,7 +163,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   LayerTimeline& forward = out.forward[k];
   std::vector<ExchangeSplit> in_forward, in_backward, in_input;
   for (int r = 0; r < out.ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
     in_forward.push_back(work.forward_exchanges);
     in_backward.push_back(work.backward_exchanges);
     in_input.push_back(work.input_exchanges);
@@ -181,17 +185,17 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   for (const Picoseconds t : forward_.comm) forward_comm += t;
   for (const Picoseconds t : backward_.comm) backward_comm += t;
   for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)]);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
     const Picoseconds forward_busy =
         work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
     const Picoseconds backward_busy =
         work.backward_before.total + work.backward_after.total + backward_.busy[at(r)] + backward_comm;
     const bool empty = work.tokens == 0;
     const Picoseconds forward_stall =
-        empty ? 0 : costs_.host_stall(work.forward_ops + 1 + forward_.comm.size(), forward_busy);
+        empty ? 0 : costs_.host_stall(work.forward_launches + 1 + forward_.comm.size(), forward_busy);
     const Picoseconds backward_stall =
         empty ? 0
-              : costs_.host_stall(work.backward_ops + (selective ? 2 : 1) + backward_.comm.size(),
+              : costs_.host_stall(work.backward_launches + (selective ? 2 : 1) + backward_.comm.size(),
                                   backward_busy);
     out.forward[k].add_local(r, work.forward_after.total + forward_stall);
     out.backward[k].add_local(r, work.backward_after.total + backward_stall);

@@ -29,6 +29,8 @@ constexpr std::string_view name_of(ExpertDispatcher dispatcher) {
   return kExpertDispatcherNames[static_cast<std::size_t>(dispatcher)];
 }
 
+inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
+
 // Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
 // no framework is meant: kernels run at their benchmark speed.
 struct FrameworkOptions {
@@ -41,10 +43,30 @@ struct FrameworkOptions {
   double gemm_slowdown = 1;
   double attention_slowdown = 1;
   double elementwise_slowdown = 1;
-  double expert_imbalance = 1;  // busiest expert-parallel rank / mean (routing skew)
+  // Of the experts' grouped products, over gemm_slowdown: a library's rate is that of one large product.
+  double expert_gemm_slowdown = 1;
+  // What each expert's product takes beside its arithmetic: launch, first and last wave, as far as those of
+  // its neighbours do not hide them, and a host that falls behind.
+  double expert_product_seconds = 0;
+  // Their products go out one by one on so many streams, so that as many share the SMs at a time; 0: all of a
+  // rank's in one kernel.
+  int expert_streams = 0;
+  double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
+  // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
+  // beside that is drawn by micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
+  double expert_skew = 0;
+  std::uint64_t expert_seed = 0;
   ExpertOverlap expert_overlap = ExpertOverlap::none;
   // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
   ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
+  // SMs that an exchange's kernels hold: compute under it runs on the others (sim/engine/README.md).
+  int exchange_sms = 0;
+  // Whether that compute is launched for the SMs that are left. Where it is for all of them, the blocks of
+  // those that the exchange holds come in a wave of their own.
+  bool exchange_sm_margin = true;
+  // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
+  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host an op's.
+  int routing_kernels = 0;
   int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
   double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
   // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.

@@ -35,7 +35,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   refuse_unknown_keys(
       node,
       {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels"},
+       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels", "exchange_sms",
+       "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin"},
       where);
   preset.zero = static_cast<int>(number_within(node, "zero", 0, 3, where));
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
@@ -46,7 +47,16 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
   o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
   if (node.contains("seconds_per_op")) o.seconds_per_op = number_within(node, "seconds_per_op", 0, 1, where);
+  if (node.contains("exchange_sm_margin"))
+    o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
+  const auto count = [&](const char* key, double most, int& value) {
+    if (node.contains(key)) value = static_cast<int>(number_within(node, key, 0, most, where));
+  };
+  if (node.contains("expert_skew")) o.expert_skew = number_within(node, "expert_skew", 0, 10, where);
+  count("exchange_sms", 1024, o.exchange_sms);
+  count("expert_streams", kMostExpertStreams, o.expert_streams);
+  count("routing_kernels", kMostRoutingKernels, o.routing_kernels);
   if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
   const json& sources = object_field(file, "sources", origin + ": file");
   for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");
@@ -56,18 +66,25 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
   if (!file.contains("kernels")) return;
   const std::string where = origin + ": kernels";
   const json& node = object_field(file, "kernels", origin + ": file");
-  refuse_unknown_keys(node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out"}, where);
+  refuse_unknown_keys(node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts"},
+                      where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
     throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
   preset.kernels = kind == "fitted" ? KernelTimes::fitted : KernelTimes::borrowed;
   if (preset.kernels == KernelTimes::borrowed) preset.borrowed_from = text_field(node, "from", where);
   const json& slowdowns = object_field(node, "slowdowns", where);
-  refuse_unknown_keys(slowdowns, {"gemm", "attention", "elementwise"}, where + ".slowdowns");
+  refuse_unknown_keys(slowdowns,
+                      {"gemm", "attention", "elementwise", "expert_gemm", "expert_product_seconds"},
+                      where + ".slowdowns");
   FrameworkOptions& o = preset.options;
   o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
   o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
   o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");
+  if (slowdowns.contains("expert_gemm"))
+    o.expert_gemm_slowdown = number_within(slowdowns, "expert_gemm", 0.1, 100, where + ".slowdowns");
+  if (slowdowns.contains("expert_product_seconds"))
+    o.expert_product_seconds = number_within(slowdowns, "expert_product_seconds", 0, 1, where + ".slowdowns");
   if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
     throw UserError(where + ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
   for (const json& family : node["gpu_families"]) {
@@ -106,7 +123,8 @@ FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
 
 FrameworkOptions FrameworkPreset::elsewhere() const {
   FrameworkOptions o = options;
-  o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = 1;
+  o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = o.expert_gemm_slowdown = 1;
+  o.expert_product_seconds = 0;
   o.seconds_per_op.reset();
   return o;
 }

@@ -105,7 +105,9 @@ class CellSlices final : public OpSink {
     const int c = op.rank / program_.tensor;
     const int t = op.rank % program_.tensor;
     if (!selects(timeline_.selection_.ranks, c) || (t > 0 && !timeline_.selection_.all_tensor_ranks)) return;
-    const TrackId track = timeline_.stream_track(lane_, stage_, c, t, what.stream);
+    // What SMs an exchange takes from compute stands where the compute does, not across the exchange.
+    const Stream stream = what.name == OpName::taken_sms ? Stream::compute : what.stream;
+    const TrackId track = timeline_.stream_track(lane_, stage_, c, t, stream);
     arguments_.clear();
     if (start > op.arrived) arguments_.push_back({waited_, (start - op.arrived) / 1000});
     const CellLoad& load = what.of_second || block_of_second(cell_, block_of(op.run)) ? second_ : own_;

@@ -42,7 +42,20 @@ void read_differences(JsonObject& object, FrameworkOptions& options) {
   options.elementwise_slowdown =
       object.number("elementwise_slowdown", options.elementwise_slowdown, 0.1, 100);
   options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
+  options.expert_gemm_slowdown =
+      object.number("expert_gemm_slowdown", options.expert_gemm_slowdown, 0.1, 100);
+  options.expert_product_seconds =
+      object.number("expert_product_seconds", options.expert_product_seconds, 0, 1);
+  options.expert_streams =
+      static_cast<int>(object.integer("expert_streams", options.expert_streams, 0, kMostExpertStreams));
+  options.exchange_sms = static_cast<int>(object.integer("exchange_sms", options.exchange_sms, 0, 1024));
+  options.exchange_sm_margin = object.flag("exchange_sm_margin", options.exchange_sm_margin);
+  options.routing_kernels =
+      static_cast<int>(object.integer("routing_kernels", options.routing_kernels, 0, kMostRoutingKernels));
   options.expert_imbalance = object.number("expert_imbalance", options.expert_imbalance, 1, 1000);
+  options.expert_skew = object.number("expert_skew", options.expert_skew, 0, 10);
+  options.expert_seed = static_cast<std::uint64_t>(
+      object.integer("expert_seed", static_cast<std::int64_t>(options.expert_seed), 0, INT64_MAX));
   const auto choice = [&]<class Enum>(const char* key, Enum value, std::span<const std::string_view> names) {
     return static_cast<Enum>(object.choice(key, static_cast<std::size_t>(value), names));
   };
@@ -124,8 +137,9 @@ Framework read_framework(const json* node, const std::string& where, const std::
   read_differences(object, framework.elsewhere);
   object.finish();
   framework.says_kernel = object.has("attention_kernel");
-  framework.says_slowdowns =
-      object.has("gemm_slowdown") || object.has("attention_slowdown") || object.has("elementwise_slowdown");
+  framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
+                             object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
+                             object.has("expert_product_seconds");
   return framework;
 }
 

@@ -78,12 +78,14 @@ std::string_view kind_of_op(OpName op, bool all_reduces) {
     case OpName::ep_all_to_all:
       return "send_recv";
     case OpName::host_stall:
+    case OpName::taken_sms:
       return "";
     case OpName::rms_norm:
     case OpName::rope:
     case OpName::residual:
     case OpName::activation:
     case OpName::permute:
+    case OpName::routing:
     case OpName::quantize:
     case OpName::embedding:
     case OpName::cross_entropy:

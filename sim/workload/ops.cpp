@@ -44,6 +44,10 @@ const char* name_of(OpName op) {
       return "permute";
     case OpName::ep_all_to_all:
       return "ep_all_to_all";
+    case OpName::taken_sms:
+      return "taken_sms";
+    case OpName::routing:
+      return "routing";
     case OpName::expert_gemm:
       return "expert_gemm";
     case OpName::mla_projection:

@@ -34,9 +34,11 @@ enum class OpName : std::uint8_t {
   activation,
   down_gemm,
   router,
+  routing,  // the router's small kernels: softmax, choice, loss, maps
   permute,
   quantize,
   ep_all_to_all,
+  taken_sms,  // what compute under an exchange loses to the SMs that the exchange holds
   expert_gemm,
   mla_projection,
   input_gradient,
@@ -57,12 +59,13 @@ const char* name_of(Stream stream);
 struct Op {
   OpName name{};
   Stream stream = Stream::compute;
-  bool with_next = false;  // runs concurrently with the next op; what follows waits for both
-  std::uint8_t over = 0;   // an exchange of experts: how many of the next ops run under it; what follows
-                           // waits for it and them. They may be such pairs
+  bool with_next = false;      // runs concurrently with the next op; what follows waits for both
+  std::uint8_t over = 0;       // an exchange of experts: how many of the next ops run under it; what follows
+                               // waits for it and them. They may be such pairs
+  std::uint16_t launches = 1;  // by the host
   Picoseconds duration = 0;
   double flops = 0;
-  double bytes = 0;  // moved or sent by this rank
+  double bytes = 0;    // moved or sent by this rank
   bool again = false;  // of a forward that a backward repeats
 };
 
@@ -76,6 +79,12 @@ class OpList {
   // What was pushed since the list had `first` ops repeats a forward.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
+  // Kernels and collectives that the host launches.
+  [[nodiscard]] std::size_t launches() const {
+    std::size_t sum = 0;
+    for (const Op& op : ops()) sum += op.launches;
+    return sum;
   }
   // What was pushed since the list had `first` + 1 ops runs under op number `first`.
   void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }

@@ -226,6 +226,12 @@ TEST_CASE("a product takes whole waves of tiles") {
   fit.tile_tflops = {1e9, 1e9, 1e9, 1e9, 1e9};
   fit.memory_GBps = 833.536;
   CHECK(gemm_seconds(fit, 2, 256, 128, 1000) == doctest::Approx(2e-6).epsilon(1e-6));
+  // A result that is added to fp32 sums is read and written: 8 bytes for 2, 196,608 more, of three products
+  // thrice.
+  CHECK(gemm_seconds(GemmForm(fit, 2), 256, 128, 1000, 1, 8) ==
+        doctest::Approx((1 + 1'030'144 / 833'536.0) * 1e-6).epsilon(1e-6));
+  CHECK(gemm_seconds(GemmForm(fit, 2), 256, 128, 1000, 3, 8) ==
+        doctest::Approx((1 + 3 * 1'030'144 / 833'536.0) * 1e-6).epsilon(1e-6));
 }
 
 TEST_CASE("products grow with every size, to a million tokens") {

@@ -103,15 +103,16 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
   }
 }
 
-const StepExpander::LayerOps& StepExpander::layer_ops(LayerKind kind, std::int64_t tokens) {
+const StepExpander::LayerOps& StepExpander::layer_ops(LayerKind kind, std::int64_t tokens, double load) {
   auto& memo = memo_[static_cast<std::size_t>(kind)];
   LayerOps& slot = memo[static_cast<std::size_t>(tokens) % memo.size()];
-  if (slot.tokens == tokens) return slot;
+  if (slot.tokens == tokens && slot.load == load) return slot;
   slot.tokens = tokens;
-  costs_.forward_ops(kind, tokens, before_, after_, use_);
+  slot.load = load;
+  costs_.forward_ops(kind, tokens, before_, after_, use_, load);
   slot.forward_before = copy_of(before_);
   slot.forward_after = copy_of(after_);
-  costs_.backward_ops(kind, tokens, before_, after_, use_);
+  costs_.backward_ops(kind, tokens, before_, after_, use_, load);
   slot.backward_before = copy_of(before_);
   slot.backward_after = copy_of(after_);
   return slot;
@@ -309,7 +310,7 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
                               std::all_of(held.begin(), held.end(), [](std::int64_t n) { return n == 0; });
   const Op exchange{OpName::ep_all_to_all, Stream::ep};
   for (std::size_t r = 0; r < c; ++r) {
-    const LayerOps& ops = layer_ops(kind, cost.sharding.rank_tokens[r]);
+    const LayerOps& ops = layer_ops(kind, cost.sharding.rank_tokens[r], cost.expert_load);
     fb[r] = ops.forward_before;
     fa[r] = ops.forward_after;
     bb[r] = ops.backward_before;

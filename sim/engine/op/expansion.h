@@ -39,9 +39,10 @@ class StepExpander {
   // One layer's ops on a rank that holds a number of tokens.
   struct LayerOps {
     std::int64_t tokens = -1;
+    double load = 1;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
   };
-  const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens);
+  const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens, double load);
   void expand_lockstep_groups(const Step& step, OpProgram& program);
   // `lockstep`: null if the lane meets no other.
   void expand_lane(std::span<const MicroBatch> micro_batches, int context, const Schedule& schedule,

@@ -49,9 +49,9 @@ void append_ops(RankOps lists, OpBlock& block) {
       durations[r] = lists[r]->empty() ? 0 : (*lists[r])[s].duration;
     }
     OpStep step{op.name, op.stream};
-    step.sync = op.stream == Stream::tp   ? SyncGroup::tensor
-                : op.stream == Stream::ep ? SyncGroup::expert
-                                          : SyncGroup::none;
+    step.sync = op.stream == Stream::tp            ? SyncGroup::tensor
+                : op.name == OpName::ep_all_to_all ? SyncGroup::expert
+                                                   : SyncGroup::none;
     step.with_next = op.with_next;
     step.over = op.over;
     step.bytes = op.bytes;

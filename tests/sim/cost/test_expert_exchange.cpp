@@ -26,11 +26,11 @@ FrameworkOptions deepep() {
 }
 
 Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay way,
-            std::int64_t tokens = 4096) {
+            std::int64_t tokens = 4096, double load = 1) {
   RangeUse use;
   const LayerCosts& costs = models.costs;
   return ExpertExchange(costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives())
-      .op(tokens, way, use);
+      .op(tokens, load, way, use);
 }
 
 }  // namespace
@@ -44,11 +44,10 @@ TEST_CASE("All-to-all: every copy is in the buffer, FP8 halves the way to the ex
   framework.dispatch_bytes = 1;
   CHECK(exchange(models, framework, ExchangeWay::to_experts).bytes == copies);
   CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 2);
-  framework.expert_imbalance = 1.5;
-  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 3);
+  CHECK(exchange(models, framework, ExchangeWay::back, 4096, 1.5).bytes == copies * 3);
   // Every copy is sent wherever its expert is: a limit of nodes changes nothing here.
   framework.expert_nodes = 4;
-  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 3);
+  CHECK(exchange(models, framework, ExchangeWay::back).bytes == copies * 2);
 }
 
 TEST_CASE("DeepEP crosses the network once a node: 4 of 8 nodes, 7 of 8 of them not at home") {
@@ -107,6 +106,6 @@ TEST_CASE("A profile without DeepEP's times says so") {
   RangeUse use;
   const FrameworkOptions framework = deepep();
   const ExpertExchange exchange(models.costs.model(), framework, {8, 8}, 2, none);
-  CHECK_THROWS_WITH_AS((void)exchange.op(16, ExchangeWay::back, use),
+  CHECK_THROWS_WITH_AS((void)exchange.op(16, 1, ExchangeWay::back, use),
                        doctest::Contains("has no times of DeepEP"), UserError);
 }

@@ -158,9 +158,105 @@ TEST_CASE("A sparse layer routes, exchanges twice, and runs its active and share
   CHECK(expert_flops == doctest::Approx(2.0 * 20 * 1229 * 3 * 5120 * 1536));
 }
 
+TEST_CASE("An exchange's SMs are taken from what may run under it: 33 of 132 a quarter of its time") {
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  framework.exchange_sms = 33;
+  // Blocks for each SM: 33 taken, two waves, half of the time lost; 128 of 132, 33 waves on 4 SMs.
+  for (const auto& [sms, margin, lost] : {std::tuple{33, true, 0.25}, std::tuple{33, false, 0.5},
+                                          std::tuple{128, false, 32.0 / 33}, std::tuple{0, false, 0.0}}) {
+    framework.exchange_sms = sms;
+    framework.exchange_sm_margin = margin;
+    const Models models(builtin_model("deepseek-v2"), layout, framework);
+    CHECK(static_cast<double>(models.costs.taken_sms(33'000'000).duration) ==
+          doctest::Approx(lost * 33'000'000).epsilon(1e-12));
+  }
+  framework.exchange_sms = 33;
+  framework.exchange_sm_margin = true;
+  for (const ExpertOverlap overlap :
+       {ExpertOverlap::none, ExpertOverlap::shared_expert, ExpertOverlap::deepep, ExpertOverlap::dualpipe}) {
+    CAPTURE(name_of(overlap));
+    framework.expert_overlap = overlap;
+    const bool hides = overlap == ExpertOverlap::shared_expert || overlap == ExpertOverlap::dualpipe;
+    framework.expert_dispatcher =
+        overlap == ExpertOverlap::deepep ? ExpertDispatcher::deepep : ExpertDispatcher::all_to_all;
+    const Models models(builtin_model("deepseek-v2"), layout, framework);
+    for (const Lists& lists :
+         {forward(models.costs, 4096, LayerKind::moe), backward(models.costs, 4096, LayerKind::moe)}) {
+      int taken = 0;
+      for (const OpList* list : {&lists.before, &lists.after})
+        for (std::size_t i = 0; i < list->size(); ++i) {
+          if (list->ops()[i].name != OpName::taken_sms) continue;
+          ++taken;
+          REQUIRE(i > 0);
+          const Op& exchange = list->ops()[i - 1];
+          CHECK(exchange.name == OpName::ep_all_to_all);
+          CHECK(exchange.over >= 1);
+          CHECK(list->ops()[i].duration == exchange.duration / 4);
+          CHECK(list->ops()[i].launches == 0);
+        }
+      CHECK(taken == (hides ? 2 : 0));
+    }
+  }
+}
+
+TEST_CASE(
+    "A router's small kernels take their launches, on the GPU and on the host; experts their own slowdown") {
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  const Models plain(builtin_model("deepseek-v2"), layout, framework);
+  framework.routing_kernels = 25;
+  framework.expert_gemm_slowdown = 1.5;
+  const Models models(builtin_model("deepseek-v2"), layout, framework);
+  const Lists without = forward(plain.costs, 4096, LayerKind::moe),
+              with = forward(models.costs, 4096, LayerKind::moe);
+  CHECK(with.after.launches() == without.after.launches() + 25);
+  CHECK(with.after.size() == without.after.size() + 1);
+  const auto of = [](const Lists& lists, OpName name) {
+    Picoseconds sum = 0;
+    for (const Op& op : lists.after.ops()) sum += op.name == name ? op.duration : 0;
+    return sum;
+  };
+  CHECK(of(with, OpName::routing) == to_picoseconds(25 * models.profile.device().launch_seconds));
+  CHECK(static_cast<double>(of(with, OpName::expert_gemm)) ==
+        doctest::Approx(1.5 * static_cast<double>(of(without, OpName::expert_gemm))).epsilon(1e-9));
+  CHECK(of(with, OpName::down_gemm) == of(without, OpName::down_gemm));
+}
+
+TEST_CASE("Experts' products on streams: as many at a time share the SMs, each is a launch") {
+  // 20 local experts, 3 streams: six times three and two together. 4096 x 6 copies: 1229 rows of an expert.
+  Layout layout = tensor_parallel(1);
+  layout.data = layout.expert = 8;
+  FrameworkOptions framework;
+  framework.expert_streams = 3;
+  framework.gradient_bytes = 4;
+  const Models models(builtin_model("deepseek-v2"), layout, framework);
+  const GemmModel gemm(models.profile, Precision::bf16);
+  RangeUse use;
+  const auto together = [&](std::int64_t m, std::int64_t n, std::int64_t k, GemmRole role, double bytes) {
+    return 6 * to_picoseconds(gemm.seconds(m, n, k, use, role, 3, bytes)) +
+           to_picoseconds(gemm.seconds(m, n, k, use, role, 2, bytes));
+  };
+  const Lists there = forward(models.costs, 4096, LayerKind::moe),
+              back = backward(models.costs, 4096, LayerKind::moe);
+  std::vector<Op> products;
+  for (const OpList* list : {&there.after, &back.before})
+    for (const Op& op : list->ops())
+      if (op.launches == 20) products.push_back(op);
+  REQUIRE(products.size() == 6);
+  CHECK(products[0].duration == together(1229, 3072, 5120, GemmRole::forward, 2));
+  CHECK(products[1].duration == together(1229, 5120, 1536, GemmRole::forward, 2));
+  CHECK(products[2].duration == together(1229, 1536, 5120, GemmRole::input_gradient, 2));
+  CHECK(products[3].duration == together(1536, 5120, 1229, GemmRole::weight_gradient, 8));  // added in fp32
+  CHECK(products[4].duration == together(1229, 5120, 3072, GemmRole::input_gradient, 2));
+  CHECK(products[5].duration == together(5120, 3072, 1229, GemmRole::weight_gradient, 8));
+}
+
 TEST_CASE("Experts of their own tensor parallelism: whole experts, fewer tokens, nothing gathered") {
-  // TP 4, 4096 tokens: with etp 4 a rank computes a quarter of each expert for all 4096 x 6 copies, with etp 1
-  // whole experts for the 1024 x 6 copies of its own rows. 20 local experts: 307.2 -> 308 rows each.
+  // TP 4, 4096 tokens: with etp 4 a rank computes a quarter of each expert for all 4096 x 6 copies, with etp
+  // 1 whole experts for the 1024 x 6 copies of its own rows. 20 local experts: 307.2 -> 308 rows each.
   Layout layout = tensor_parallel(4);
   layout.data = 8;
   layout.expert = 8;

@@ -16,19 +16,21 @@ namespace {
 // the rest.
 struct HandLayer {
   Picoseconds before = 0, first = 0, under_first = 0, between = 0, second = 0, under_second = 0, after = 0;
+  Picoseconds taken = 0;  // of what is under each exchange: lost to the SMs that it holds
 };
 
 LayerTimeline timeline_of(const HandLayer& l) {
   LayerTimeline t;
   t.reset(1);
-  t.exchanges = {{0, {l.before}, {l.first}, {l.under_first}}, {0, {l.between}, {l.second}, {l.under_second}}};
+  t.exchanges = {{0, {l.before}, {l.first}, {l.under_first}, {l.taken}},
+                 {0, {l.between}, {l.second}, {l.under_second}, {l.taken}}};
   t.add_local(0, t.left_behind(0, 0) + l.after);
   return t;
 }
 
 Picoseconds exposed_of(const HandLayer& l) {
   return std::max<Picoseconds>(0, l.first - l.under_first) +
-         std::max<Picoseconds>(0, l.second - l.under_second);
+         std::max<Picoseconds>(0, l.second - l.under_second) + 2 * l.taken;
 }
 
 MicroBatchCost cost_of(const HandLayer& forward, const HandLayer& backward) {
@@ -139,6 +141,21 @@ TEST_CASE("A pair: each slot ends with its exchange and the other micro-batch's 
   Replicas plain({cost, cost}, 2, false);
   CHECK(plain.run()[0].makespan == 94);
   CHECK(exposed(plain.accounts[0]) == 40);
+}
+
+TEST_CASE(
+    "An exchange that holds 2 in 5 SMs takes 2 of its 5 from what runs under it, and nothing where it runs "
+    "alone") {
+  // As above, each exchange with 2 under it. Alone: max(5, 2) = 5, so F1 takes 21 and B2 26. The pair from 21
+  // on: max(5, 2 + 4) = 6, max(5, 2 + 9) = 11, max(5, 2 + 6) = 8, max(5, 2 + 7) = 9, and 1: 35.
+  const MicroBatchCost cost = cost_of({4, 5, 2, 6, 5, 2, 1, 2}, {0, 5, 2, 9, 5, 2, 7, 2});
+  Replicas paired({cost, cost}, 2, true);
+  const std::vector<LaneResult> done = paired.run();
+  CHECK(done[0].makespan == 21 + 35 + 26);
+  CHECK(done[0].useful == 82);
+  // Exposed: 10 of F1, 4 x 2 of the pair, 10 of B2; the rest is compute.
+  CHECK(exposed(paired.accounts[0]) == 28);
+  CHECK(done[0].makespan - exposed(paired.accounts[0]) == 2 * 11 + 2 * 16);
 }
 
 TEST_CASE("A pair's exchanges start when all members of the expert group begin the slot") {

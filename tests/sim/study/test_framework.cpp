@@ -159,6 +159,37 @@ TEST_CASE("--set framework.KEY reaches a preset that the study gives by name, or
   CHECK(parse(file).framework.preset.name == "torchtitan");
 }
 
+TEST_CASE("What a preset says of experts: its kernels' choices stay on any GPU, their slowdown does not") {
+  const test::Scratch folder;
+  json preset = own_preset();
+  for (const auto& [key, value] : {std::pair<const char*, json>{"exchange_sms", 24},
+                                   {"exchange_sm_margin", false},
+                                   {"expert_streams", 4},
+                                   {"routing_kernels", 12},
+                                   {"expert_skew", 0.5}}) {
+    preset["defaults"][key] = value;
+    preset["sources"][key] = "us";
+  }
+  preset["kernels"]["slowdowns"]["expert_gemm"] = 1.75;
+  folder.write("mine.json", preset.dump());
+  json file = small_study();
+  file["framework"] = {{"preset", "mine.json"}, {"routing_kernels", 7}};
+  const Study study = parse_study(file, folder.path("study.json"));
+  for (const char* name : {"h100-sxm", "h200-sxm"}) {
+    const FrameworkOptions options = study.framework.on(shipped(name));
+    CHECK(options.exchange_sms == 24);
+    CHECK(!options.exchange_sm_margin);
+    CHECK(options.expert_streams == 4);
+    CHECK(options.routing_kernels == 7);
+    CHECK(options.expert_skew == 0.5);
+    CHECK(options.expert_gemm_slowdown == (std::string_view(name) == "h100-sxm" ? 1.75 : 1));
+  }
+  preset["sources"].erase("expert_skew");
+  folder.write("mine.json", preset.dump());
+  CHECK_THROWS_WITH_AS((void)parse_study(file, folder.path("study.json")), doctest::Contains("expert_skew"),
+                       UserError);
+}
+
 TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and loses its slowdowns") {
   const test::Scratch folder;
   folder.write("mine.json", own_preset().dump());

@@ -56,8 +56,11 @@ inline void vary_overlap(std::uint64_t seed, Job& job) {
   constexpr std::array kOverlaps = {ExpertOverlap::none, ExpertOverlap::shared_expert, ExpertOverlap::deepep,
                                     ExpertOverlap::dualpipe};
   job.framework.expert_overlap = kOverlaps[seed % kOverlaps.size()];
-  job.options.pairs = seed % 7 == 0;  // pairs without experts, too
-  job.text += ", overlap " + std::string(name_of(job.framework.expert_overlap));
+  job.framework.exchange_sms = static_cast<int>(seed / 4 % 3) * 33;  // none, a quarter, half of an H100's
+  job.framework.exchange_sm_margin = seed % 5 != 0;
+  job.options.pairs = seed % 7 == 0;                                 // pairs without experts, too
+  job.text += ", overlap " + std::string(name_of(job.framework.expert_overlap)) + " on " +
+              std::to_string(job.framework.exchange_sms) + " SMs";
 }
 
 inline Job random_job(std::uint64_t seed) {
@@ -113,8 +116,8 @@ inline const Profile& profile() {
 struct Prices {
   explicit Prices(const Job& job, int gpus_per_node = 8)
       : grid(job.layout.order,
-             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data,
-              job.layout.pipeline, job.layout.expert_tensor},
+             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data, job.layout.pipeline,
+              job.layout.expert_tensor},
              gpus_per_node),
         costs(job.model, job.layout, profile(), grid, {}, job.framework) {}
   Prices(const Prices&) = delete;

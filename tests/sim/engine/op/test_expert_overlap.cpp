@@ -15,12 +15,17 @@ using namespace equipoise::testing;
 
 namespace {
 
-OpBlock layer(OpName name, const std::vector<Picoseconds>& parts, Picoseconds exchange) {
+OpBlock layer(OpName name, const std::vector<Picoseconds>& parts, Picoseconds exchange, Picoseconds taken) {
   OpBlock block;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) {
       block.steps.push_back({OpName::ep_all_to_all, Stream::ep, SyncGroup::expert});
       block.durations.push_back(exchange);
+      if (taken > 0) {
+        block.steps.back().over = 1;
+        block.steps.push_back({OpName::taken_sms, Stream::ep});
+        block.durations.push_back(taken);
+      }
     }
     if (parts[i] == 0) continue;
     block.steps.push_back({name});
@@ -30,8 +35,8 @@ OpBlock layer(OpName name, const std::vector<Picoseconds>& parts, Picoseconds ex
 }
 
 // F1, the pair of F2 and B1, B2 on one rank of each of two lanes that share experts; `first`: what each
-// computes in a forward before its first exchange.
-OpProgram two_lanes(const std::vector<Picoseconds>& first) {
+// computes in a forward before its first exchange; `taken`: what compute under an exchange loses to its SMs.
+OpProgram two_lanes(const std::vector<Picoseconds>& first, Picoseconds taken = 0) {
   OpProgram program;
   program.replicas = static_cast<int>(first.size());
   program.lockstep_groups = 1;
@@ -40,7 +45,8 @@ OpProgram two_lanes(const std::vector<Picoseconds>& first) {
     lane.first_replica = static_cast<int>(l);
     lane.lockstep = 0;
     lane.expert_group = {0};
-    lane.blocks = {layer(OpName::attention, {first[l], 6, 1}, 5), layer(OpName::expert_gemm, {0, 9, 7}, 5)};
+    lane.blocks = {layer(OpName::attention, {first[l], 6, 1}, 5, taken),
+                   layer(OpName::expert_gemm, {0, 9, 7}, 5, taken)};
     lane.blocks.push_back(pair_of_layers(lane.blocks[0], lane.blocks[1]));
     lane.runs = {{0}, {2}, {1}};
     const ScheduleOp ops[] = {
@@ -66,6 +72,7 @@ Job even_job(ExpertOverlap overlap, int pipeline, int micro_batches, const char*
   job.layout.pipeline = pipeline;
   job.layout.recompute = Recompute::none;
   job.framework.expert_overlap = overlap;
+  job.framework.exchange_sms = micro_batches % 8 == 0 ? 33 : 0;
   job.options.schedule = &schedule_policy(schedule);
   job.options.record_gpus = true;
   if (job.options.schedule->name == "interleaved-1f1b") job.layout.virtual_pipeline = 2;
@@ -152,6 +159,18 @@ TEST_CASE("Pairs by hand at op fidelity: the same 75 and 82 as the stage engine'
   CHECK(makespan_without(uneven, {}, free) == 62);
 }
 
+TEST_CASE("Exchanges that hold SMs, by hand at op fidelity: the same 82 as the stage engine's") {
+  const OpProgram program = two_lanes({4, 4}, 2);
+  const OpResult result = run(program);
+  CHECK(result.makespan == 82);
+  CHECK(result.lanes[0].end[0] == std::vector<Picoseconds>{21, 56, 56, 82});
+  CHECK(run(lower(program, {}, result).graph).makespan == 82);
+  // Free exchanges take nothing from anybody: 11, then 4 + 9 + 6 + 7 + 1, then 16.
+  Free free;
+  free.streams[static_cast<std::size_t>(Stream::ep)] = true;
+  CHECK(makespan_without(program, {}, free) == 11 + 27 + 16);
+}
+
 TEST_CASE("No overlap makes an even step slower; compute and what is exchanged stay, less is exposed") {
   for (const int pipeline : {1, 2, 4})
     for (const int micro_batches : {1, 4, 8})
@@ -191,7 +210,9 @@ TEST_CASE(
         CAPTURE(name_of(recompute));
         Job job = even_job(overlap, pipeline, 6, "1f1b");
         job.layout.recompute = recompute;
-        job.framework.seconds_per_op = 0;                        // the GPU never runs dry
+        job.framework.seconds_per_op = 0;  // the GPU never runs dry
+        job.framework.exchange_sms = recompute == Recompute::selective ? 0 : 33;
+        job.framework.exchange_sm_margin = pipeline == 1;
         for (std::size_t l = 0; l < job.step.lanes.size(); ++l)  // unequal lanes wait for each other
           for (std::size_t j = 0; j < job.step.lanes[l].micro_batches.size(); ++j)
             job.step.lanes[l].micro_batches[j].slices[0].end +=

@@ -1,0 +1,30 @@
+// How unevenly the router loads the ranks that hold the experts, drawn for a micro-batch.
+//
+// A router that is not forced to balance prefers some experts, and which ones goes with the text: a
+// document's tokens prefer expert e by a weight that is gamma distributed with mean 1 and coefficient of
+// variation `skew`, drawn from a seed and the document's number. A rank's load is the sum over its experts
+// and over the documents of a micro-batch by their tokens, so that what is packed together evens out; the
+// exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
+// a gamma of so many times the shape: one draw for each document and rank.
+//
+// Approximations: the micro-batches that meet in an exchange are taken to be alike, and all layers of a
+// micro-batch, too.
+//
+// Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
+#pragma once
+
+#include <cstdint>
+
+#include "policies/plan.h"
+
+namespace equipoise {
+
+struct RouterSkew {
+  double skew = 0;  // standard deviation over mean of an expert's share of a document's tokens; 0: all equal
+  std::uint64_t seed = 0;
+};
+
+// Busiest rank over the mean, at least 1. O(documents x ranks) draws. `experts_of_rank`: on each of `ranks`.
+double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank);
+
+}  // namespace equipoise
