@@ -104,9 +104,11 @@ double StepBound::seconds(const Step& step) const {
   return sum * kRoundedDown;
 }
 
-double StepBound::even_seconds(double tokens, double pairs, bool recomputes) const {
-  if (costs_.layout().context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
-  const Work sum{tokens / replicas_, pairs / replicas_, 0};
+double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
+  const Layout& layout = costs_.layout();
+  if (layout.context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
+  Work sum{tokens / replicas_, pairs / replicas_, 0};
+  if (exchanges) sum.exchange = tokens / layout.data * costs_.least_exchange_seconds(layout.context);
   double most = 0;
   for (std::size_t s = 0; s < layers_.size(); ++s)
     most = std::max(most, stage_seconds(s, sum, 0, 0, recomputes));
@@ -115,12 +117,8 @@ double StepBound::even_seconds(double tokens, double pairs, bool recomputes) con
 
 double StepBound::even_estimate(double tokens, double pairs, double micro_batches) const {
   const Layout& layout = costs_.layout();
-  const Work sum{tokens / replicas_, pairs / replicas_,
-                 tokens / layout.data * costs_.least_exchange_seconds(layout.context)};
-  double most = 0;
-  for (std::size_t s = 0; s < layers_.size(); ++s) most = std::max(most, stage_seconds(s, sum, 0, 0, true));
   const double chunks = std::max(1.0, micro_batches) * layout.virtual_pipeline;
-  return most * (1 + (layout.pipeline - 1) / chunks);
+  return even_seconds(tokens, pairs, true, true) * (1 + (layout.pipeline - 1) / chunks);
 }
 
 double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window) {

@@ -31,8 +31,9 @@ class StepBound {
   // Seconds that the step takes at least.
   [[nodiscard]] double seconds(const Step& step) const;
   // Of any plan of so many tokens with so many visible pairs in all, spread evenly over all GPUs.
-  // `recomputes`: as the layout does, in every micro-batch.
-  [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes) const;
+  // `recomputes`: as the layout does, in every micro-batch. `exchanges`: K and V of all documents, on the
+  // layout's CP ranks.
+  [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
   // a pipeline that `micro_batches` of a lane fill.
   [[nodiscard]] double even_estimate(double tokens, double pairs, double micro_batches) const;

@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::int64_t kMostSlices = 8'000'000;  // about 200 MB
+constexpr std::int64_t kMostSlices = 4'000'000;  // about 100 MB
 
 std::int64_t slices_of(const Plan& plan) {
   std::size_t slices = 0;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 #include "policies/base/error.h"
@@ -21,14 +22,14 @@ constexpr std::size_t kLeastBatch = 32, kMostBatch = 512, kBatchShare = 16;
 constexpr std::size_t kRun = 32;  // neighbours in the order of the search that go to one share
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of the budget, for probes: the layouts of the lowest estimates.
-constexpr std::int64_t kProbeShare = 8, kFewestProbes = 64;
+constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
 // What a layout is thought to take beside its estimate, where not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
 struct LayoutFacts {
   // Least seconds per token of any row on it: [may drop or split documents][decides itself what it
-  // recomputes].
-  double bound[2][2] = {};
+  // recomputes][sends the K and V of all documents round all CP ranks].
+  double bound[2][2][2] = {};
   double estimate = 0;    // seconds per token, for the order of the search
   std::string too_large;  // why its states do not fit
 };
@@ -78,11 +79,12 @@ class Search {
   const SearchOptions& options_;
   Journal* journal_;
   std::vector<LayoutFacts> facts_;
-  std::vector<std::uint32_t> order_;              // layouts, by estimate
-  std::vector<char> decided_;                     // by point
-  std::vector<char> no_room_, as_probe_;          // by layout: its probe did not run; by row: it would not
-  std::vector<unsigned char> cuts_, recomputes_;  // by row: it may drop or split documents; its own recompute
-  double pairs_ = 0;                              // of all documents
+  std::vector<std::uint32_t> order_;      // layouts, by estimate
+  std::vector<char> decided_;             // by point
+  std::vector<char> no_room_, as_probe_;  // by layout: its probe did not run; by row: it would not
+  // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
+  std::vector<unsigned char> cuts_, recomputes_, exchanges_;
+  double pairs_ = 0;                                  // of all documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
   double over_estimate_ = kUnknownOverEstimate;       // median of the probes
   std::uint32_t probe_ = 0, best_layout_ = 0;
@@ -101,14 +103,11 @@ std::string priced_alike(const LayoutChoice& layout) {
   return keys.dump();
 }
 
-// A row's own recompute, and what hbp finds for each of its groups.
-bool recomputes_itself(const Candidates& candidates, std::uint32_t row, const std::string& name) {
-  try {
-    const Study study = candidate_study(candidates, {0, row}, name);
-    return study.policies.front().has_recompute || study.policies.front().policy().derives == Derives::groups;
-  } catch (const UserError&) {
-    return true;  // it may go with another layout
-  }
+// Policies that leave all lanes on the layout's CP ranks and place no document on one of them.
+bool spreads_documents(const PolicyRun& row) {
+  constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
+  return std::find(std::begin(kSpread), std::end(kSpread), row.policy().name) != std::end(kSpread) &&
+         !row.rule().places_documents;
 }
 
 bool may_cut(const RowChoice& row) {
@@ -139,11 +138,12 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
     const PackOptions& pack = study.policies.front().pack;
     const double micro_batches = static_cast<double>(micro_batches_of_step(pack)) / pack.lanes;
     facts.estimate = bound.even_estimate(tokens, pairs_, micro_batches) / tokens;
-    for (const bool cuts : {false, true}) {
-      const double seen = cuts ? 0 : pairs_;
-      facts.bound[cuts][0] = bound.even_seconds(tokens, seen, true) / tokens;
-      facts.bound[cuts][1] = keeping.even_seconds(tokens, seen, false) / tokens;
-    }
+    for (const bool cuts : {false, true})
+      for (const bool exchanges : {false, true}) {
+        const double seen = cuts ? 0 : pairs_;
+        facts.bound[cuts][0][exchanges] = bound.even_seconds(tokens, seen, true, exchanges) / tokens;
+        facts.bound[cuts][1][exchanges] = keeping.even_seconds(tokens, seen, false, exchanges) / tokens;
+      }
   } catch (const UserError&) {
     // Rows on it are refused one by one, with their reasons.
   }
@@ -159,7 +159,17 @@ void Search::look_at_layouts() {
   row_seconds_.assign(candidates_.rows.size(), 0);
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
     cuts_.push_back(may_cut(candidates_.rows[r]) ? 1 : 0);
-    recomputes_.push_back(recomputes_itself(candidates_, r, options_.name) ? 1 : 0);
+    bool recomputes = true, exchanges = false;  // where it goes with another layout only
+    try {
+      const Study study = candidate_study(candidates_, {0, r}, options_.name);
+      const PolicyRun& row = study.policies.front();
+      // A row's own recompute, and what hbp finds for each of its groups.
+      recomputes = row.has_recompute || row.policy().derives == Derives::groups;
+      exchanges = spreads_documents(row);
+    } catch (const UserError&) {
+    }
+    recomputes_.push_back(recomputes ? 1 : 0);
+    exchanges_.push_back(exchanges ? 1 : 0);
   }
   pairs_ =
       visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.sliding_window);
@@ -180,7 +190,7 @@ void Search::look_at_layouts() {
 }
 
 double Search::bound_of(Point point) const {
-  return facts_[point.layout].bound[cuts_[point.row]][recomputes_[point.row]];
+  return facts_[point.layout].bound[cuts_[point.row]][recomputes_[point.row]][exchanges_[point.row]];
 }
 
 double Search::limit() const {
@@ -199,9 +209,19 @@ void Search::try_batch(const std::vector<Point>& batch) {
   std::vector<Trial> trials(batch.size());
   std::vector<char> done(batch.size(), 0);
   std::atomic<std::int64_t> ran = 0;
+  // Those that may share a plan behind each other, while it is kept.
+  std::vector<std::size_t> turns(batch.size());
+  std::iota(turns.begin(), turns.end(), std::size_t{0});
+  const auto plan_of = [&](std::size_t i) {
+    return std::tuple(batch[i].row, std::string_view(alike_[batch[i].layout]),
+                      candidates_.layouts[batch[i].layout].layout.data);
+  };
+  std::stable_sort(turns.begin(), turns.end(),
+                   [&](std::size_t a, std::size_t b) { return plan_of(a) < plan_of(b); });
   RunStudyOptions run = options_.run;
   run.jobs = 1;
-  const auto try_one = [&](int, std::size_t i) {
+  const auto try_one = [&](int, std::size_t turn) {
+    const std::size_t i = turns[turn];
     if (std::optional<Trial> known = known_trial(first + i, batch[i])) {
       trials[i] = *std::move(known);
     } else {

@@ -142,6 +142,15 @@ void check_longest(const StudyInputs& inputs, const PolicyRun& row) {
   (void)make_plan(row.policy(), {inputs.documents.batches, row.pack, QuadraticWorkload()});
 }
 
+// Throws where the row's schedule does not take the layout's model chunks, whatever is packed.
+void check_schedule(const Study& study, const ReadyRow& ready) {
+  const Layout& layout = ready.models->layout;
+  if (layout.virtual_pipeline == 1) return;
+  const std::vector<std::int32_t> groups(static_cast<std::size_t>(layout.pipeline), 1);
+  const std::string& name = ready.row.schedule.empty() ? study.schedule : ready.row.schedule;
+  (void)schedule_policy(name).make({layout.pipeline, layout.virtual_pipeline, groups});
+}
+
 // The row planned: `ready` itself, or one whose plan it shares.
 std::shared_ptr<const ReadyRow> planned(const Study& study, const StudyInputs& inputs,
                                         const RunStudyOptions& options, const SharedPlans& plans,
@@ -159,6 +168,7 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
                         const RunStudyOptions& options, const SharedPlans& plans) {
   const auto ready =
       std::make_shared<ReadyRow>(row_with_models(study, inputs, study.policies.front(), options));
+  check_schedule(study, *ready);
   derive_sizes(study, options, *ready);
   if (!ready->no_room.empty()) return ended(Outcome::oom, ready->no_room);
   check_longest(inputs, ready->row);

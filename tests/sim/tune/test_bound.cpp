@@ -59,9 +59,19 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
     const double pairs = study.policies.front().says("oversize")
                              ? 0
                              : visible_pairs(c.inputs.documents, study.model.sliding_window);
+    const bool spreads =
+        std::all_of(plan.steps.begin(), plan.steps.end(),
+                    [&](const Step& step) {
+                      return std::all_of(step.lanes.begin(), step.lanes.end(), [&](const Lane& lane) {
+                        return lane.context == study.layout.context &&
+                               std::all_of(lane.micro_batches.begin(), lane.micro_batches.end(),
+                                           [](const MicroBatch& m) { return m.placement.empty(); });
+                      });
+                    }) &&
+        !ready.row.rule().places_documents;
     if (plan.dropped.empty())
       CHECK(bound.even_seconds(static_cast<double>(c.inputs.documents.tokens), pairs,
-                               ready.row.policy().derives != Derives::groups) <= all);
+                               ready.row.policy().derives != Derives::groups, spreads) <= all);
     return true;
   } catch (const UserError&) {
     return false;  // refused, and so never held against a bound
