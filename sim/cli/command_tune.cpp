@@ -134,11 +134,10 @@ TuneJob job_of(const TuneOptions& options, std::ostream& log) {
                 options.max_memory_GB,
                 [&](const Study& study, const json& file, const StudyInputs& inputs, std::int64_t gpus) {
                   if (!options.space.empty()) return read_space(options.space, file);
-                  Space space =
-                      default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile));
-                  if (!options.quiet)
-                    log << "note: no --space, so this one: " << space_json(space).dump() << '\n';
-                  return space;
+                  const json space = space_json(
+                      default_space(study, file, gpus, gpus_per_node(study.cluster, inputs.profile)));
+                  if (!options.quiet) log << "note: no --space, so this one: " << space.dump() << '\n';
+                  return parse_space(space, names.at("space"), file);  // as it would be read from a file
                 });
 }
 

@@ -121,6 +121,10 @@ class Tune(Case):
         self.assertEqual(self.ok("merge", merged, parts, "--quiet"), table)
         for name in ("tune.json", "best.json"):
             self.assertEqual((merged / name).read_bytes(), (whole / name).read_bytes(), name)
+        study = self.folder / "study.json"  # and of the default space
+        for i in range(2):
+            self.ok("tune", study, "--budget", 60, "--shard", f"{i}/2", "--out", self.folder / "default", "--quiet")
+        self.assertEqual(self.ok("merge", merged, self.folder / "default", "--quiet"), self.ok("tune", study, "--budget", 60, "--quiet"))
         note = run("merge", self.folder / "again", *sorted(parts.iterdir())).stderr
         self.assertIn("candidates are from the shards", note)
         (parts / "shard-1-of-3" / "tune.journal").unlink()
