@@ -42,7 +42,9 @@ std::vector<std::string> tune_lines(const TuneReport& report) {
   const PolicyResult& baseline = report.baseline.row();
   std::vector<std::string> lines;
   if (m.speedup) {
-    std::string gain = times(*m.speedup) + " the speed of " + name_of_row(baseline) + ", as the study has it";
+    std::string gain = times(*m.speedup) + " the speed of " + name_of_row(baseline) + " on " +
+                       grouped(report.baseline.study.layout.gpus()) +
+                       " GPUs, as the study has it, by seconds per token";
     if (m.speedup_low && m.speedup_high)
       gain += "; resampling its documents puts that between " + times(*m.speedup_low) + " and " +
               times(*m.speedup_high) + " in 95 % of draws";

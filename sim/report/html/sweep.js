@@ -21,9 +21,10 @@ function sweepPage() {
   const valuesOf = (key) => [...new Set(cases.map((one) => one.values[key]))];
   if (keys.length) sweepLines(cases, labels, keys, valuesOf);
   const parent = section("cases", "All cases");
-  parent.append(table([["case", true], ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false]],
+  const shown = keys.length ? keys : Object.keys(cases[0].values);
+  parent.append(table([...shown.map((key) => [key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " "), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false]],
     cases.flatMap((one) => one.rows.map((row) => [
-      el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.assignments.join(" ")), row.label, row.status,
+      ...shown.map((key, i) => (i ? one.values[key] : el("a", { href: encodeURIComponent(one.folder) + "/report.html" }, one.values[key]))), row.label, row.status,
       isNumber(row.tokens_per_second_per_gpu) ? whole(row.tokens_per_second_per_gpu) : "–", speedupText(row) || "–", fixedOr(row.step_seconds, 3),
       isNumber(row.peak_memory_bytes) ? gib(row.peak_memory_bytes) : "–"]))));
   const reasons = cases.flatMap((one) => one.rows.filter((row) => row.reason).map((row) => `${one.assignments.join(" ")}: ${row.label}: ${row.reason}`));

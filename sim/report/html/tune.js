@@ -16,7 +16,7 @@ function tunePage() {
 
 function rankingSection(tune, rows) {
   const baseline = tune.baseline.metrics && tune.baseline.metrics.tokens_per_second_per_gpu;
-  const shown = rows.concat(isNumber(baseline) ? [{ ...tune.baseline, shown: `${tune.baseline.label} on ${tune.baseline.layout_text} (the study’s)`, isBaseline: true }] : []);
+  const shown = rows.concat(isNumber(baseline) ? [{ ...tune.baseline, shown: `${tune.baseline.label} on ${tune.baseline.layout_text} (the study’s, ${grouped(tune.baseline.gpus)} GPUs)`, isBaseline: true }] : []);
   const rate = (row) => row.metrics.tokens_per_second_per_gpu;
   const most = Math.max(...shown.map((row) => Math.max(rate(row), (rateInterval(row.metrics) || [0, 0])[1])));
   const parent = section("ranking", "The fastest candidates");
