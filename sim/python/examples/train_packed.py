@@ -2,7 +2,7 @@
 """Trains a small language model on packed documents, with a policy of Equipoise as its batch sampler.
 
   python3 train_packed.py [--policy wlb] [--steps 30] [--checkpoint run.pt] [--resume run.pt]
-  torchrun --nproc-per-node 2 train_packed.py            # two replicas: each takes its lane of the same plans
+  torchrun --nproc_per_node 2 train_packed.py    # two replicas: each takes its lane of the same plans
 
 Documents are of very different lengths, as in long-context training, only shorter. Each micro-batch is one
 row of whole documents. Attention never crosses a document: it runs per document, by cu_seqlens, where a model
