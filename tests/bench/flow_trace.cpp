@@ -2,10 +2,10 @@
 //
 //   flow_trace GPUS CONTEXT FILE
 //
-// prints one line of JSON: counts, CPU seconds of the step (from the op program to every op's time) and of
-// its flows alone. FILE gets the flows of every GPU over all links that they share, as text: links (bytes per
-// second), routes (link times, ...), flows (start in seconds, route, most bytes per second, bytes, end in
-// seconds). "-": no file.
+// prints one line of JSON: counts, CPU seconds of the step (from the op program to every op's time), of its
+// flows alone, and, with a file, of every GPU's flows over all links. FILE gets the flows of every GPU over
+// all links that they share, as text: links (bytes per second), routes (link times, ...), flows (start in
+// seconds, route, most bytes per second, bytes, end in seconds). "-": no file.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -83,26 +83,34 @@ Traced trace(const ContentionJob& job, bool fold, bool reduce) {
   return traced;
 }
 
+// CPU seconds that our solver takes for flows that start when they did.
+double replay_cpu(const Traced& traced) {
+  const double before = cpu_seconds();
+  replay(traced.routes.table(), traced.times.flows);
+  return cpu_seconds() - before;
+}
+
 void show(int gpus, int context, const std::string& file) {
   const ContentionJob job(gpus, context);
   const Traced folded = trace(job, true, true);
-  const double before = cpu_seconds();
-  replay(folded.routes.table(), folded.times.flows);
-  const double flows_cpu = cpu_seconds() - before;
+  const double flows_cpu = replay_cpu(folded);
+  double all_cpu = 0;
+  if (file != "-") {
+    const Traced all = trace(job, false, false);
+    if (all.times.result.makespan != folded.times.result.makespan)
+      throw std::logic_error("folding TP changed the step");
+    all_cpu = replay_cpu(all);
+    write(file, all.routes.table(), all.times.flows, replay(all.routes.table(), all.times.flows));
+  }
   const FlowNetwork::Counts& counts = folded.times.counts;
   std::printf(
       "{\"gpus\": %d, \"flows\": %lld, \"links\": %zu, \"routes\": %zu, \"most_at_once\": %zu, "
       "\"solves\": %lld, \"flows_per_solve\": %.2f, \"step_seconds\": %.6f, \"step_cpu\": %.4f, "
-      "\"flows_cpu\": %.4f}\n",
+      "\"flows_cpu\": %.4f, \"all_flows_cpu\": %.4f}\n",
       gpus, static_cast<long long>(counts.flows), folded.routes.table().capacities.size(),
       folded.routes.table().routes(), counts.most_flows, static_cast<long long>(counts.solves),
       static_cast<double>(counts.solved_flows) / static_cast<double>(counts.solves),
-      to_seconds(folded.times.result.makespan), folded.cpu, flows_cpu);
-  if (file == "-") return;
-  const Traced all = trace(job, false, false);
-  if (all.times.result.makespan != folded.times.result.makespan)
-    throw std::logic_error("folding TP changed the step");
-  write(file, all.routes.table(), all.times.flows, replay(all.routes.table(), all.times.flows));
+      to_seconds(folded.times.result.makespan), folded.cpu, flows_cpu, all_cpu);
 }
 
 }  // namespace

@@ -23,6 +23,9 @@ FlowNetwork::FlowNetwork(const RouteTable& routes) : routes_(routes) {
   users_.resize(routes.capacities.size());
   seen_link_.assign(users_.size(), 0);
   link_place_.assign(users_.size(), 0);
+  alone_.reserve(routes.uses.size());
+  for (const LinkUse& use : routes.uses)
+    alone_.push_back(routes.capacities[use.link] / static_cast<double>(use.times));
 }
 
 std::uint32_t FlowNetwork::insert(const Flow& flow) {
@@ -91,9 +94,11 @@ void FlowNetwork::visit(std::uint32_t flow) {
   seen_flow_[flow] = round_;
   Member member{flow, std::min(flows_[flow].cap, flows_[flow].limit),
                 static_cast<std::uint32_t>(member_uses_.size()), 0, 0};
+  const double* alone = alone_.data() + routes_.first[flows_[flow].route];
   for (const LinkUse& use : routes_.of(flows_[flow].route)) {
+    const double fills = *alone++;
     if (users_[use.link].size() == 1) {
-      member.cap = std::min(member.cap, routes_.capacities[use.link] / static_cast<double>(use.times));
+      member.cap = std::min(member.cap, fills);
       continue;
     }
     if (seen_link_[use.link] != round_) {

@@ -96,7 +96,8 @@ class FlowNetwork {
   void sift(std::uint32_t flow);
 
   const RouteTable& routes_;
-  std::vector<Flow> flows_;  // by slot
+  std::vector<double> alone_;  // by use of a route: the rate at which a flow fills the link by itself
+  std::vector<Flow> flows_;    // by slot
   std::vector<std::uint32_t> free_;
   std::vector<std::uint32_t> place_;  // by slot: in the heap
   std::vector<std::uint32_t> heap_;
