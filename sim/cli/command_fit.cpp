@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <sstream>
 
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
@@ -64,6 +65,8 @@ struct ReadFiles {
 };
 
 void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std::ostream& notes) {
+  if (file.used == 0)
+    throw UserError(path + ": expected a sample that fit can use, found " + printable(shown(file)));
   notes << path << ": " << printable(shown(file)) << '\n';
   all.foreign = path;
   if (!file.gpu.empty()) all.foreign_gpu = std::move(file.gpu);
@@ -188,12 +191,14 @@ void check(const FitCommandOptions& options) {
 
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check(options);
-  ReadFiles files = read_files(options, notes);
+  std::ostringstream said;  // of the files; an error says all that it needs in its own line
+  ReadFiles files = read_files(options, said);
   const std::string name = std::filesystem::path(options.out).stem().string();
   const nlohmann::json file =
-      options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, notes);
+      options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, said);
   const Profile profile(file, options.out);  // refuses what could not be loaded
   write_file_atomically(options.out, file.dump(1) + "\n");
+  notes << said.str();
   print_errors(profile, out);
   notes << "wrote " << options.out << '\n';
 }

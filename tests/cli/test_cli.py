@@ -421,6 +421,42 @@ class FitCommand(Case):
         self.refused("fit", self.write("good.json", good), other, says=["other.json", "device.name", '"two"', '"one"'])
 
 
+    def nccl_tests(self, name, rows, nodes=2, each=2):
+        """What all_reduce_perf prints over so many ranks, with (bytes, microseconds) as its rows."""
+        lines = ["# Using devices"]
+        for rank in range(nodes * each):
+            lines.append(f"#  Rank {rank:2} Group  0 Pid {rank} on node-{rank // each} device {rank % each} [0x1{rank}] NVIDIA H100")
+        lines.append("#  size  count  type  redop  root  time  algbw  busbw #wrong  time  algbw  busbw #wrong")
+        factor = 2 * (nodes * each - 1) / (nodes * each)
+        for size, us in rows:
+            side = f"{us:.2f} {1e-3 * size / us:.2f} {factor * 1e-3 * size / us:.2f} 0"
+            lines.append(f"{size} {size // 4} float sum -1 {side} {side}")
+        return self.write(name, "\n".join(lines) + "\n")
+
+    def test_a_borrowed_profile_is_mended_by_what_nccl_tests_printed(self):
+        rows = self.nccl_tests("all_reduce_perf.txt", [(8192, 60), (1 << 22, 900), (1 << 28, 30000)])
+        mine = self.folder / "mine.json"
+        result = run("fit", rows, "--base", "h100-sxm", "--nic-GBps", 25, "--network", "ours", "--out", mine)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("nccl-tests: 3 samples of all_reduce over 4 GPUs of 2 nodes, NVIDIA H100", result.stderr)
+        made = json.loads(mine.read_text())
+        self.assertEqual(made["tables"]["collective"]["default_network"], "ours")
+        self.assertEqual(made["device"]["nic_GBps"], 25)
+        shown = self.ok("profiles", "show", mine)
+        self.assertIn("collective ours: mended, 3 samples", shown)
+        self.assertIn("gemm bf16: published, 2080 samples, borrowed from h100-sxm", shown)
+        table = self.write("rows.csv", "op,size_bytes,n_gpus,n_nodes,gpus_per_node,time_us\nall_reduce,4194304,4,2,2,900\n")
+        made = json.loads(self.ok("predict", "--profile", mine, "--rows", table, "--format", "json"))
+        self.assertLess(abs(made["rows"][0]["error"]), 0.25)
+        self.refused("fit", rows, says=["--base: needed"])
+        self.refused("fit", rows, "--base", "h100-sxm", "--base-network", "rail-40", says=["--base-network", "did you mean", "rail-400"])
+        self.refused("fit", rows, "--base-network", "rail-400", says=["--base-network: expected with --base"])
+        self.refused("fit", rows, "--base", "cpu", says=["--base cpu", "no network"])
+        self.refused("fit", self.write("x.txt", "hello\n"), "--base", "cpu", says=["x.txt: expected samples of `profile`", "nccl-tests"])
+        broken = self.write("all_gather_perf.txt", rows.read_text())
+        self.refused("fit", broken, "--base", "h100-sxm", says=["all_gather_perf.txt:6: expected busbw / algbw of 0.75"])
+
+
 class PredictCommand(Case):
     def test_rows_are_printed_together_or_not_at_all(self):
         head = "gpu,op,M,N,K,dtype,time_ms,tflops,source\n"

@@ -272,6 +272,33 @@ TEST_CASE("a pass that is none is refused, and rows of another tool's table need
                        UserError);
 }
 
+TEST_CASE("collectives of several nodes make a network, at the rate of its NIC") {
+  nlohmann::json file = {{"device", {{"name", "G"}}}, {"samples", {{"collective", nlohmann::json::array()}}}};
+  const auto add = [&](const char* kind, int ranks) {
+    for (double bytes = 4096; bytes <= 1e9; bytes *= 4)
+      file["samples"]["collective"].push_back({{"kind", kind},
+                                               {"bytes", bytes},
+                                               {"ranks", ranks},
+                                               {"ranks_per_node", 4},
+                                               {"seconds", 2e-5 + bytes * (ranks > 4 ? 1e-10 : 1e-11)}});
+  };
+  add("all_reduce", 8);
+  const auto recipe = [&] {
+    SampleSet samples;
+    add_json(file, "s.json", samples);
+    return recipe_of_samples(file, "s", samples, "ours");
+  };
+  CHECK_THROWS_WITH_AS(recipe(), doctest::Contains("--nic-GBps: needed"), UserError);
+  file["device"]["nic_GBps"] = 50;
+  CHECK_THROWS_WITH_AS(recipe(), doctest::Contains("inside a node beside those between nodes, found none"),
+                       UserError);
+  for (const std::string_view kind : kCollectiveNames) add(std::string(kind).c_str(), 4);
+  const nlohmann::json made = recipe();
+  CHECK(made.at("collective").at("default_network") == "ours");
+  CHECK(made.at("collective").at("networks").at("ours").at("nic_GBps") == 50);
+  CHECK(made.at("collective").at("node").size() == kCollectiveNames.size());
+}
+
 TEST_CASE("derived tables say so, and follow their rule") {
   const nlohmann::json file = synthetic_samples();
   SampleSet samples;

@@ -405,7 +405,9 @@ TEST_CASE("point lists hold valid, distinct points that fit the device, the same
   }
 }
 
-TEST_CASE("the shortest run has samples of every table: each row op comes four times before any comes a fifth time") {
+TEST_CASE(
+    "the shortest run has samples of every table: each row op comes four times before any comes a fifth "
+    "time") {
   for (const std::string device : {"cpu", "cuda"}) {
     CAPTURE(device);
     ListOptions options;
@@ -421,7 +423,8 @@ TEST_CASE("the shortest run has samples of every table: each row op comes four t
     }
     std::set<kernels::Pass> passes;
     const std::vector<Point> attention = attention_points(options);
-    for (std::size_t i = 0; i < 2 * kLeastOfTable; ++i) passes.insert(std::get<AttentionPoint>(attention[i].what).pass);
+    for (std::size_t i = 0; i < 2 * kLeastOfTable; ++i)
+      passes.insert(std::get<AttentionPoint>(attention[i].what).pass);
     CHECK(passes.size() == 2);
   }
 }

@@ -1,4 +1,6 @@
 // Rates of the hardware are the profile's or the study's, and refused where neither states them.
+#include <algorithm>
+
 #include "sim/study/hardware.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
@@ -90,6 +92,29 @@ TEST_CASE("A profile without a network, or without a NIC's rate, prices the GPUs
         "study.json: parallel: expected at most 2 GPUs, a node's (cluster.gpus_per_node), with profile "
         "h100-sxm, "
         "which has no network between nodes (mine.json: tables.collective.networks), found 4");
+}
+
+TEST_CASE("A study between nodes says that it borrows a network, once, and how far borrowed ones were off") {
+  json profile = h100();
+  profile["device"]["gpus_per_node"] = 2;
+  const auto notes = [](const json& on, int gpus) { return run_study(parse(Case(on, gpus).file), {}).notes; };
+  const auto borrowed = [](const std::vector<std::string>& all) {
+    return std::count_if(all.begin(), all.end(), [](const std::string& note) {
+      return note.find("network rail-400 of profile h100-sxm is borrowed") == 0;
+    });
+  };
+  CHECK(borrowed(notes(profile, 4)) == 1);
+  CHECK(borrowed(notes(profile, 2)) == 0);  // within a node
+  json& network = profile["tables"]["collective"]["networks"]["rail-400"];
+  network["unseen_fabrics"] = {{"median", {0.1, 0.5}}};
+  CHECK(notes(profile, 4).back().find("left out of such a fit, 10 to 50% at the median") !=
+        std::string::npos);
+  network.erase("unseen_fabrics");
+  CHECK(notes(profile, 4).back().find("its error is unknown") != std::string::npos);
+  for (const char* kind : {"measured", "mended"}) {
+    network["provenance"]["kind"] = kind;
+    CHECK(borrowed(notes(profile, 4)) == 0);
+  }
 }
 
 TEST_CASE("Contention needs the rate of the links inside a node") {
