@@ -27,7 +27,7 @@ struct Side {
 struct Row {
   std::string where;  // file:line
   double bytes = 0;
-  std::string redop;  // "" where the version does not print it
+  std::string redop;  // "none", "sum", ...; "" where the file does not say
   Side out, in;
 };
 

@@ -211,6 +211,8 @@ class TextReader {
     std::size_t what = 3;
     if (words.size() > 3 && std::isalpha(static_cast<unsigned char>(words[3][0])) != 0 && words[3] != "N/A")
       row.redop = words[what++];
+    else
+      row.redop = "none";  // an empty cell says as much
     const bool root = std::find(columns_.what.begin(), columns_.what.end(), "root") != columns_.what.end();
     if (root && words.size() >= what + 1 + values) ++what;
     const std::size_t found = words.size() - what;
