@@ -13,6 +13,11 @@ little: each benchmark is left out in its turn, the others are fitted from indep
 predicted by the simulator itself. Those errors are the result. Fewer than four benchmarks cannot tell three numbers
 apart: then one number is fitted for all kinds.
 
+Rows of models with experts (of every precision: their groups are few) fit one number more, with those three as the
+dense rows have them: what each expert's product takes beside its arithmetic (launch, first and last wave, a host that
+falls behind), which is little for a few large experts and much for many small ones. There each benchmark counts
+once, however many rows it has, and again each is predicted by the fit of the others. `--experts` fits only that.
+
 --write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;
 sim/python/papers/fit_deepspeed.py fits it to a paper's.
 """
@@ -39,6 +44,7 @@ LEAST, MOST = 1.0, 3.0            # a kernel in training is not faster than alon
 ROBUST = 0.08                     # of a logarithm: beyond it a row counts linearly
 PRIOR = 0.5                       # standard deviation of a slowdown's logarithm around 0
 LEAST_BENCHMARKS = 4              # for three numbers
+EXPERT_GRID_US = (0, 15, 30, 60, 120)
 GRID = (1.0, 1.25, 1.6, 2.2, 3.0)
 STARTS = ((1.1, 1.1, 1.1), (1.7, 1.1, 1.1), (1.1, 1.7, 1.1), (1.1, 1.1, 1.7), (1.7, 1.7, 1.7))
 BOX = 0.03                        # half the width of the last search, of a logarithm
@@ -174,9 +180,78 @@ def fit_family(name, rows, args):
     }
 
 
+class ExpertFamily:
+    """The rows of models with experts and their seconds by what each expert's product takes beside its arithmetic."""
+
+    def __init__(self, name, rows, args):
+        slowdowns = json.loads((PRESETS / f"{name}.json").read_text())["kernels"]["slowdowns"]
+        self.others = ",".join(f"{slowdowns[kind]:.9g}" for kind in KINDS)
+        self.new_simulator = lambda some: steps.Simulator(args.program, some, args.shapes, name, args.jobs)
+        self.rows = rows
+        points = self.new_simulator(rows).predict(*(self.at(us) for us in EXPERT_GRID_US))
+        first = points[:len(points) // len(EXPERT_GRID_US)]
+        self.ids = [row["row_id"] for row in first]
+        self.benchmarks = np.array([row["benchmark"] for row in first])
+        self.published = np.array([float(row["published_seconds"]) for row in first])
+        self.table = np.array([float(row["predicted_seconds"]) for row in points]).reshape(len(EXPERT_GRID_US), -1)
+
+    def at(self, microseconds):
+        return f"{self.others},1,{microseconds:.9g}"
+
+    def errors(self, microseconds, members):
+        """predicted / published - 1 of some rows, by the simulator."""
+        ids = {self.ids[i] for i in members}
+        predicted = self.new_simulator([row for row in self.rows if row["row_id"] in ids]).predict(self.at(microseconds))
+        return [float(row["predicted_seconds"]) / float(row["published_seconds"]) - 1 for row in predicted]
+
+    def fit(self, seen):
+        """The microseconds that the rows `seen` ask for, each benchmark counting once."""
+        _, of_row, count = np.unique(self.benchmarks[seen], return_inverse=True, return_counts=True)
+
+        def residuals(theta):
+            seconds = np.array([np.interp(theta[0], EXPERT_GRID_US, self.table[:, i]) for i in seen])
+            error = np.log(seconds / self.published[seen])
+            robust = np.sign(error) * ROBUST * np.sqrt(2 * (np.sqrt(1 + (error / ROBUST) ** 2) - 1))
+            return robust / np.sqrt(count[of_row])
+
+        best = min((least_squares(residuals, [start], bounds=(0, EXPERT_GRID_US[-1]), x_scale=10, diff_step=1e-3)
+                    for start in (5, 20, 60)), key=lambda found: found.cost)
+        return round(float(best.x[0]), 1)
+
+
+def fit_experts(name, rows, args):
+    """The experts' part of a preset; prints its errors."""
+    family = ExpertFamily(name, rows, args)
+    everything = np.arange(len(family.ids))
+    of_benchmark = {}
+    for benchmark in np.unique(family.benchmarks):
+        members = everything[family.benchmarks == benchmark]
+        microseconds = family.fit(np.setdiff1d(everything, members))
+        errors = family.errors(microseconds, members)
+        print_errors(f"{benchmark}, at {microseconds} us", errors)
+        of_benchmark[str(benchmark)] = {**summary(errors), "product_us": microseconds}
+    mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
+    worst = max(of_benchmark, key=lambda b: of_benchmark[b]["mean_abs_error"])
+    print(f"mean of {len(of_benchmark)} groups left out {100 * mean:.1f} %, worst {worst}")
+    microseconds = family.fit(everything)
+    in_sample = family.errors(microseconds, everything)
+    print_errors(f"experts, in sample, at {microseconds} us", in_sample)
+    used = [row for row in rows if (row.get("row_id") or "") in family.ids]
+    return 1e-6 * microseconds, {
+        "fit": {"rows": len(family.ids), "benchmarks": len(of_benchmark), "numbers": 1,
+                "source": sorted({row.get("source", "").split("@")[0] for row in used} - {""}),
+                "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
+        "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "benchmarks": of_benchmark},
+    }
+
+
 def write_preset(name, kernels):
     path = PRESETS / f"{name}.json"
     preset = json.loads(path.read_text())
+    before = preset.get("kernels", {})
+    if "experts" in before and "experts" not in kernels:
+        kernels["experts"] = before["experts"]
+        kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
     preset["kernels"] = kernels
     path.write_text(json.dumps(preset, indent=1) + "\n")
 
@@ -188,14 +263,17 @@ def main():
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
     parser.add_argument("--only", choices=steps.FAMILIES, help="only this preset")
+    parser.add_argument("--experts", action="store_true", help="only the experts' number, of the preset megatron")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
-    rows = [row for row in steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
-            if (row.get("precision") or "bf16") == "bf16"]
+    rows = steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
+    routed = {model["model_id"] for model in args.shapes if model.get("n_experts")}
+    with_experts = [row for row in rows if row["model_id"] in routed]
+    rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16" and row["model_id"] not in routed]
     print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
           f"{'constant |err| %':>16}")
-    for name in steps.FAMILIES:
+    for name in () if args.experts else steps.FAMILIES:
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
@@ -203,6 +281,12 @@ def main():
         if not args.write:
             continue
         write_preset(name, kernels)
+    if with_experts and args.only in (None, "megatron"):
+        seconds, experts = fit_experts("megatron", with_experts, args)
+        if args.write:
+            kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
+            kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
+            write_preset("megatron", kernels)
 
 
 if __name__ == "__main__":

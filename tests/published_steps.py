@@ -14,6 +14,7 @@ n_layers, hidden, n_heads, n_kv_heads, ffn_hidden, gated_mlp, vocab. An empty re
 that fits in memory, an empty vp 1. For models with experts sim/calibration/README.md says which columns there are beside
 these; their rows are summed up by model and benchmark, with the mean over these groups and the worst of them: forty rows
 of nearly one layout say no more than four. What does not qualify is listed with the reason.
+published_settings.py adds what the sources of a table publish beside it.
 
 Slowdowns of the presets were fitted to bf16 rows of this table (fit_published_steps.py), so errors here are in sample.
 How wrong a preset is on benchmarks that its fit did not see stands in its file and in `equipoise list frameworks`.
@@ -31,6 +32,8 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
+from published_settings import SETTINGS, with_settings
+
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = ("megatron", "fsdp", "torchtitan")  # the presets that rows were published for
 
@@ -47,7 +50,8 @@ def read_tables(paths, columns):
     """Rows of CSV files as of one with the columns of all."""
     tables = [read_table(path, columns) for path in paths]
     names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
-    return [{name: row.get(name) or "" for name in names} for table in tables for row in table]
+    names |= dict.fromkeys(column for _, columns, _ in SETTINGS for column in columns)
+    return [with_settings({name: row.get(name) or "" for name in names}) for table in tables for row in table]
 
 
 def read_table(path, columns):

@@ -140,15 +140,18 @@ json RowReader::framework() const {
   if (attention == "flash-attention") node["attention_kernel"] = "flash-attention-2";
   if (attention == "cudnn") node["attention_kernel"] = "";  // or its like: the profile's default
   if (word("optimizer_state_dtype", {"", "bf16", "fp32"}) == "bf16") node["optimizer_bytes"] = kMixedAdam;
+  if (const std::string overlap = word("tp_overlap", {"", "0", "1"}); !overlap.empty())
+    node["tp_overlap"] = overlap == "1";
+  if (const std::string bytes = word("gradient_bytes", {"", "2", "4"}); !bytes.empty())
+    node["gradient_bytes"] = bytes == "4" ? 4 : 2;
   if (has_experts()) add_expert_framework(node);
   return node;
 }
 
 json RowReader::parallel(const json& recompute) const {
   const std::string notes = text("notes");
-  json parallel = {{"tensor", size("tp")},   {"context", size("cp")},
-                   {"pipeline", size("pp")}, {"data", size("dp")},
-                   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
+  json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
+                   {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
   if (notes.find("SHARD_GRAD_OP") != std::string::npos) parallel["zero"] = 2;  // FSDP's name for it
   if (notes.find("ring") != std::string::npos) parallel["context_comm"] = "ring";
   if (!has_experts()) return parallel;

@@ -82,12 +82,15 @@ std::string benchmark_of(const std::string& group) {
   return std::string(name);
 }
 
-double StepRow::seconds(const Slowdowns& slowdowns) const {
+double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts) const {
   Study slowed = study;
   for (FrameworkOptions* options : {&slowed.framework.on_fitted_gpus, &slowed.framework.elsewhere}) {
     options->gemm_slowdown = slowdowns[0];
     options->attention_slowdown = slowdowns[1];
     options->elementwise_slowdown = slowdowns[2];
+    if (!experts) continue;
+    options->expert_gemm_slowdown = experts->gemm_slowdown;
+    options->expert_product_seconds = experts->product_seconds;
   }
   return simulated(slowed, inputs, true);
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,12 @@ namespace equipoise {
 
 // How much slower kernels run than alone: GEMM, attention, elementwise.
 using Slowdowns = std::array<double, 3>;
+
+// Of the experts' products: how much slower than other GEMMs, and what each takes beside that.
+struct ExpertTimes {
+  double gemm_slowdown = 1;
+  double product_seconds = 0;
+};
 
 struct StepTables {
   std::string rows;     // files
@@ -37,7 +44,9 @@ struct StepRow {
   Study study;
   StudyInputs inputs;
 
-  [[nodiscard]] double seconds(const Slowdowns& slowdowns) const;
+  // `experts`: of their products, the preset's where it is not given.
+  [[nodiscard]] double seconds(const Slowdowns& slowdowns,
+                               std::optional<ExpertTimes> experts = std::nullopt) const;
   [[nodiscard]] double seconds_as_preset() const;  // with the preset's own slowdowns
 };
 
@@ -51,8 +60,8 @@ struct StepRows {
 
 // Columns needed: gpu, model_id, seq_len, tp, cp, pp, dp, mbs, gbs_seqs, step_time_s. Known beside them:
 // row_id, group, n_gpus, layers_run, vp, precision, act_recompute, notes, attention_impl,
-// optimizer_state_dtype. Throws UserError where a file is unreadable or lacks a column; a row that cannot be
-// simulated is left out with its reason. Independent of `jobs`.
+// optimizer_state_dtype, tp_overlap, gradient_bytes. Throws UserError where a file is unreadable or lacks a
+// column; a row that cannot be simulated is left out with its reason. Independent of `jobs`.
 StepRows read_step_rows(const StepTables& tables, int jobs);
 
 // "dgxc_llama3.1-8b_bf16_v25.04.02" -> "dgxc_llama3.1-8b".

@@ -6,6 +6,7 @@
 #include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <set>
 #include <sstream>
@@ -32,28 +33,34 @@ double rounded(double value, double digits = 1e3) {
 
 struct Asked {
   Slowdowns slowdowns{};
+  std::optional<ExpertTimes> experts;
   bool as_preset = false;
 };
+
+[[noreturn]] void refuse_slowdowns(const std::string& text) {
+  throw UserError(
+      "--slowdowns: expected preset, or three numbers in 0.1..100 such as 1.2,1,1.4, or five, with one more "
+      "of "
+      "these and microseconds from 0, found " +
+      text);
+}
 
 Asked parse_slowdowns(const std::string& text) {
   Asked asked;
   asked.as_preset = text == "preset";
   if (asked.as_preset) return asked;
   std::istringstream parts(text);
-  std::string part;
-  std::size_t count = 0;
-  for (; std::getline(parts, part, ','); ++count) {
+  std::vector<double> numbers;
+  for (std::string part; std::getline(parts, part, ',');) {
     char* end = nullptr;
-    const double value = std::strtod(part.c_str(), &end);
-    if (count >= 3 || part.empty() || *end != '\0' || !(value >= 0.1 && value <= 100)) {
-      count = 0;
-      break;
-    }
-    asked.slowdowns[count] = value;
+    numbers.push_back(std::strtod(part.c_str(), &end));
+    const double least = numbers.size() == 5 ? 0 : 0.1, most = numbers.size() == 5 ? 1e6 : 100;
+    if (part.empty() || *end != '\0' || !(numbers.back() >= least && numbers.back() <= most))
+      refuse_slowdowns(text);
   }
-  if (count != 3)
-    throw UserError("--slowdowns: expected preset, or three numbers in 0.1..100 such as 1.2,1,1.4, found " +
-                    text);
+  if (numbers.size() != 3 && numbers.size() != 5) refuse_slowdowns(text);
+  std::copy_n(numbers.begin(), 3, asked.slowdowns.begin());
+  if (numbers.size() == 5) asked.experts = {numbers[3], 1e-6 * numbers[4]};
   return asked;
 }
 
@@ -64,15 +71,16 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
   parallel_for(jobs, seconds.size(), [&](int, std::size_t i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     const Asked& at = asked[i / rows.rows.size()];
-    seconds[i] = at.as_preset ? row.seconds_as_preset() : row.seconds(at.slowdowns);
+    seconds[i] = at.as_preset ? row.seconds_as_preset() : row.seconds(at.slowdowns, at.experts);
   });
   out << "row_id,group,benchmark,precision,recompute,slowdowns,published_seconds,predicted_seconds,error\n";
   out.precision(9);
   for (std::size_t i = 0; i < seconds.size(); ++i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     out << csv_cell(row.id) << ',' << csv_cell(row.group) << ',' << csv_cell(row.benchmark) << ','
-        << row.precision << ',' << csv_cell(row.recompute) << ',' << csv_cell(options.slowdowns[i / rows.rows.size()])
-        << ',' << row.published << ',' << seconds[i] << ',' << seconds[i] / row.published - 1 << '\n';
+        << row.precision << ',' << csv_cell(row.recompute) << ','
+        << csv_cell(options.slowdowns[i / rows.rows.size()]) << ',' << row.published << ',' << seconds[i]
+        << ',' << seconds[i] / row.published - 1 << '\n';
   }
 }
 
@@ -131,6 +139,11 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
   for (const StepRow& row : rows.rows) families.insert(family_of(row.inputs.profile.device().name));
   json kernels = {{"kind", "fitted"}, {"gpu_families", families}};
   for (std::size_t k = 0; k < 3; ++k) kernels["slowdowns"][kKinds[k]] = rounded(fit.slowdowns[k]);
+  // Fitted to others' steps; one's own may have no experts.
+  if (base.options.expert_gemm_slowdown != 1)
+    kernels["slowdowns"]["expert_gemm"] = base.options.expert_gemm_slowdown;
+  if (base.options.expert_product_seconds != 0)
+    kernels["slowdowns"]["expert_product_seconds"] = base.options.expert_product_seconds;
   kernels["fit"] = {
       {"rows", rows.rows.size()}, {"benchmarks", std::max<std::size_t>(1, fit.left_out.size())},
       {"numbers", fit.numbers},   {"source", std::filesystem::path(options.tables.rows).filename().string()},

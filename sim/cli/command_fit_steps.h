@@ -11,7 +11,8 @@ namespace equipoise {
 
 struct FitStepsOptions {
   StepTables tables;
-  // Instead of a fit, print the rows at these: "G,A,E" (GEMM, attention, elementwise), or "preset".
+  // Instead of a fit, print the rows at these: "G,A,E" (GEMM, attention, elementwise) or "G,A,E,X,U"
+  // (the experts' products: X over other GEMMs, U microseconds each), or "preset".
   std::vector<std::string> slowdowns;
   std::string out = "framework.json";
   int jobs = 0;  // 0: all cores

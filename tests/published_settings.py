@@ -1,0 +1,41 @@
+"""What the launch scripts and recipes published beside a table say of its runs, where the table is silent.
+
+A row of published steps holds what its table prints. The same repositories publish what ran: which dispatcher, what
+it overlaps, which modules recompute. Those are settings of whole benchmarks, never of a row, and are told to the
+simulator in the columns of a row that would state them. Each entry: groups that begin so, columns, source. A column that
+the row fills itself stays, but for `selective` where the recipe names the modules.
+"""
+SETTINGS = (
+    ("modelzoo_qwen3-235b-a22b", {"tp_overlap": "0", "routing": "forced balance", "gradient_bytes": "4"},
+     "Megatron-MoE-ModelZoo, model_configs/benchmarking/Qwen3-235B-A22B.yaml: no --tp-comm-overlap, and --bf16, with which "
+     "Megatron-LM accumulates and reduces gradients in fp32; "
+     "examples/qwen3/run_235b.sh: every run forces the balance"),
+    ("dgxc_grok1-314b_bf16_v25.01", {"attention_impl": "flash-attention"},
+     "dgxc-benchmarking, grok1/configure.sh: NVTE_FUSED_ATTN=0"),
+    ("dgxc_grok1-314b_fp8_v25.01", {"attention_impl": "flash-attention"}, "the same"),
+    ("dgxc_grok1-314b_bf16_v25.02", {"attention_impl": "flash-attention"}, "the same"),
+    ("dgxc_grok1-314b_fp8_v25.02", {"attention_impl": "flash-attention"}, "the same"),
+    ("deepseek_report_v3", {"gradient_bytes": "4"}, "arXiv 2412.19437, section 3.3.3: gradients accumulate in fp32"),
+    ("dgxc_deepseek-v3_bf16_v25.05",
+     {"dispatcher": "alltoall", "overlap": "shared-expert", "routing": "tokendrop", "tp_overlap": "0"},
+     "NeMo, scripts/performance/llm/pretrain_deepseek_v3.py: MegatronTokenDropCallback, which asks for alltoall; "
+     "collections/llm/gpt/model/deepseek.py: moe_shared_expert_overlap; recipes/deepseek_v3.py: tp_comm_overlap off"),
+    ("dgxc_deepseek-v3_bf16_v25.08", {"dispatcher": "deepep", "overlap": "none", "tp_overlap": "0"},
+     "NeMo, the same script a release later: 'For H100 we use deepEP', no shared-expert overlap"),
+    ("mbridge_deepseek-v3_25.09",
+     {"dispatcher": "deepep", "overlap": "1f1b", "act_recompute": "mla_up_proj, mlp", "tp_overlap": "0"},
+     "Megatron-Bridge, scripts/performance/configs/deepseek/deepseek_v3_llm_pretrain.py: H100 with enable_deepep, "
+     "set_moe_a2a_1f1b_overrides and these modules"),
+)
+
+
+def with_settings(row):
+    """The row with what its sources publish beside its table."""
+    filled = dict(row)
+    for prefix, columns, _ in SETTINGS:
+        if not (row.get("group") or "").startswith(prefix):
+            continue
+        for column, value in columns.items():
+            if not row.get(column) or row[column] == "selective":
+                filled[column] = value
+    return filled
