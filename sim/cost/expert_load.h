@@ -7,8 +7,10 @@
 // exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
 // a gamma of so many times the shape: one draw for each document and rank.
 //
-// Approximations: the micro-batches that meet in an exchange are taken to be alike, and all layers of a
-// micro-batch, too.
+// Of the micro-batches that meet in an exchange only one is known here: the others are taken to be as long
+// and as many documents, whose preferences add up as those of so many times the experts. An exchange waits
+// for the largest of the loads that its lanes find so: a little more than the one that they share. All layers
+// of a micro-batch are loaded alike.
 //
 // Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
 #pragma once
@@ -24,7 +26,8 @@ struct RouterSkew {
   std::uint64_t seed = 0;
 };
 
-// Busiest rank over the mean, at least 1. O(documents x ranks) draws. `experts_of_rank`: on each of `ranks`.
+// Busiest rank over the mean, at least 1. O(documents x ranks) draws. `experts_of_rank`: on each of `ranks`,
+// times the micro-batches that meet.
 double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank);
 
 }  // namespace equipoise

@@ -109,8 +109,10 @@ Op LayerCosts::taken_sms(Picoseconds exchange) const {
 
 double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
+  const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
+  const int meet = (group + lane - 1) / lane;  // micro-batches of as many lanes
   return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
-                                model_.moe->experts / layout_.expert);
+                                model_.moe->experts / layout_.expert * meet);
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {

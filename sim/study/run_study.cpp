@@ -44,12 +44,12 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   }
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernels_text_on(inputs.profile);
-  const FrameworkOptions options = study.framework.on(inputs.profile);
-  if (study.model.moe && options.expert_gemm_slowdown != 1)
-    result.kernels += "; experts' GEMM x" + fixed(options.expert_gemm_slowdown, 2) + " more";
-  if (study.model.moe && options.expert_product_seconds > 0)
+  const FrameworkOptions framework = study.framework.on(inputs.profile);
+  if (study.model.moe && framework.expert_gemm_slowdown != 1)
+    result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";
+  if (study.model.moe && framework.expert_product_seconds > 0)
     result.kernels +=
-        "; " + fixed(1e6 * options.expert_product_seconds, 1) + " us more for each expert's product";
+        "; " + fixed(1e6 * framework.expert_product_seconds, 1) + " us more for each expert's product";
   result.notes = study.framework.notes_on(inputs.profile);
   if (std::string note = borrowed_network(study, study.layout, inputs.profile); !note.empty())
     result.notes.push_back(std::move(note));
