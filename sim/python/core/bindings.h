@@ -8,7 +8,6 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
-#include <initializer_list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -24,23 +23,12 @@ inline std::span<const std::int64_t> span_of(const Lengths& lengths) {
   return {lengths.data(), lengths.size()};
 }
 
-// NumPy arrays of int64 that own their values: a list, and rows of so many columns.
-using Array = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<1>>;
-using Rows = nb::ndarray<nb::numpy, std::int64_t, nb::ndim<2>>;
-
-template <class Result>
-Result owning_array(std::vector<std::int64_t> values, std::initializer_list<std::size_t> shape) {
+// The values as a NumPy array that owns them.
+inline nb::object array_of(std::vector<std::int64_t> values, std::size_t columns = 1) {
   auto* const held = new std::vector<std::int64_t>(std::move(values));
   nb::capsule owner(held, [](void* p) noexcept { delete static_cast<std::vector<std::int64_t>*>(p); });
-  return Result(held->data(), shape, owner);
-}
-inline Array array_of(std::vector<std::int64_t> values) {
-  const std::size_t size = values.size();
-  return owning_array<Array>(std::move(values), {size});
-}
-inline Rows rows_of(std::vector<std::int64_t> values, std::size_t columns) {
-  const std::size_t rows = values.size() / columns;
-  return owning_array<Rows>(std::move(values), {rows, columns});
+  const std::size_t shape[] = {held->size() / columns, columns};
+  return nb::cast(nb::ndarray<nb::numpy, std::int64_t>(held->data(), columns == 1 ? 1 : 2, shape, owner));
 }
 
 // work(stop) on a thread of its own and without the interpreter's lock, so that Ctrl-C is seen: it sets

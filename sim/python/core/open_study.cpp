@@ -80,7 +80,7 @@ class OpenStudy {
   }
 
   // The study's documents as its global batches: rows of batch, document, begin, end.
-  Rows documents() {
+  nb::object documents() {
     std::vector<std::int64_t> rows;
     {
       const nb::gil_scoped_release released;
@@ -89,7 +89,7 @@ class OpenStudy {
         for (const Slice& s : inputs_->documents.batches[b].slices)
           rows.insert(rows.end(), {static_cast<std::int64_t>(b), s.document, s.begin, s.end});
     }
-    return rows_of(std::move(rows), 4);
+    return array_of(std::move(rows), 4);
   }
 
   void set_plan(const std::string& label, const std::string& text) {

@@ -8,7 +8,7 @@
 namespace equipoise::python {
 namespace {
 
-Array read_lengths(const std::string& path, const std::string& column) {
+nb::object read_lengths(const std::string& path, const std::string& column) {
   Trace trace;
   {
     const nb::gil_scoped_release released;
@@ -19,7 +19,7 @@ Array read_lengths(const std::string& path, const std::string& column) {
   return array_of(std::move(trace.lengths));
 }
 
-Array draw_lengths(const std::string& distribution, std::int64_t documents, std::uint64_t seed) {
+nb::object draw_lengths(const std::string& distribution, std::int64_t documents, std::uint64_t seed) {
   Trace trace;
   {
     const nb::gil_scoped_release released;
