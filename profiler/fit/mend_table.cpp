@@ -8,7 +8,7 @@ namespace equipoise {
 namespace {
 
 // How far a table's form is off on a machine that it was made for, about: what a sample is trusted to beside
-// the prior. Chosen on published fabrics that were left out (profiler/README.md).
+// the prior. A choice, tuned to nothing; what it gives on published fabrics stands in profiler/README.md.
 constexpr double kSampleTrust = 0.08;
 constexpr double kRobust = 0.15;
 

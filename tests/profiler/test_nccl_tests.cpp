@@ -174,7 +174,7 @@ TEST_CASE("the JSON of -J is read like the text") {
   for (int rank = 0; rank < 2; ++rank)
     file["config"]["devices"].push_back({{"rank", rank},
                                          {"group", 0},
-                                         {"hostname", "n" + std::to_string(rank)},
+                                         {"hostname", std::string("n").append(std::to_string(rank))},
                                          {"device_info", "NVIDIA H200"}});
   file["results"].push_back(
       {{"size", 1048576},
