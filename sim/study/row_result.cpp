@@ -97,7 +97,7 @@ PolicyResult describe_row(const Run& run, PlannedRow planned, SimulatedPlan simu
     result.memory_ignored = run.options.ignore_memory;
     if (!run.options.ignore_memory) result.metrics = without_times(result.metrics);
   }
-  if (run.options.keep_plans) result.plan = std::move(planned.plan);
+  result.plan = std::move(planned.plan);
   return result;
 }
 

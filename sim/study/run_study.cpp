@@ -92,6 +92,7 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, PolicyRun ro
         look_closer(run(), result, run().rule(shard), written.recorded, kOpsOfPage / study.policies.size());
     result.details.critical_path = std::move(written.critical_path);
   }
+  if (!options.keep_plans) result.plan = {};
   return after(ready.notes, std::move(result));
 }
 
