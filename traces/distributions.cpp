@@ -51,9 +51,9 @@ Components chatqa2_long_sft() {
                           {{1 * kK, 0.2192}, {4 * kK, 0.3148}, {8 * kK, 0.4043}, {32 * kK, 0.9986}}}}}};
 }
 
-// ChunkFlow (arXiv 2503.02356) Table 2, which says nothing below 1K. The two points there are ours: a median of
-// 250 tokens and a mean of about 330 below 1K, as conversations have (LMSys-Chat-1M). One lognormal through the
-// table's first two points alone would have a median of 14.
+// ChunkFlow (arXiv 2503.02356) Table 2, which says nothing below 1K. The two points there are ours: a median
+// of 250 tokens and a mean of about 330 below 1K, as conversations have (LMSys-Chat-1M). One lognormal
+// through the table's first two points alone would have a median of 14.
 Components chunkflow_eval() {
   return {{{1, TableShape{8,
                           256 * kK,

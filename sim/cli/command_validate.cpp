@@ -121,7 +121,8 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     calibrating.steps = options.calibration_steps;
     calibrating.replay = options.replay;
     calibrating.seed = options.seed;
-    if (leads && !options.quiet) calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
+    if (leads && !options.quiet)
+      calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
     Calibration calibration(
         [&](std::int64_t window) {
           std::vector<std::string> set = options.set;

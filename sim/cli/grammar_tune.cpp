@@ -40,7 +40,8 @@ void add_merge(CLI::App& app, int& status) {
       "Put together what the shards of `tune` or of `study --sweep` found, as one machine would have");
   command->footer(
       "Example: equipoise merge results parts\n"
-      "  after: equipoise tune study.json --shard 0/2 --out parts, and the same with 1/2, on another machine");
+      "  after: equipoise tune study.json --shard 0/2 --out parts, and the same with 1/2, on another "
+      "machine");
   const auto options = std::make_shared<MergeOptions>();
   command->add_option("out", options->out, "Folder for the results of the whole")->required();
   command->add_option("folders", options->folders, "Folders of shards: their --out, or one each")->required();

@@ -28,8 +28,9 @@ double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
   queries_and_keys +=
       m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
   if (layout.repeats(RecomputeModule::mla_up_proj))
-    queries_and_keys =
-        static_cast<double>((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
+    queries_and_keys = static_cast<double>((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora +
+                                           m.mla->rope_dim) /
+                       t;
   const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
   const double norms = layout.repeats(RecomputeModule::layernorm) ? 2 * h / t : 4 * h / t;
   const double tensors = m.gated_ffn ? 3 : 2;  // of an FFN: its activation's inputs and output

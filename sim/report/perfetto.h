@@ -74,7 +74,7 @@ class PerfettoWriter {
   void flush();
 
   std::string path_, temporary_;
-  gzFile_s* file_ = nullptr;  // of zlib, which also writes without compressing
+  gzFile_s* file_ = nullptr;          // of zlib, which also writes without compressing
   std::vector<std::uint8_t> buffer_;  // whole packets on their way to the file
   std::vector<std::uint8_t> packet_;  // the packet being made
   std::vector<std::uint8_t> event_;   // a message inside it

@@ -270,8 +270,7 @@ void Timeline::write_transfer(TrackId parent, const ScheduleOp& op, const TimeSp
   auto row = std::find_if(rows.begin(), rows.end(),
                           [&](const auto& candidate) { return candidate.second <= offset_ + span.start; });
   if (row == rows.end()) {
-    const std::string name =
-        std::string("pp ") + (op.kind == OpKind::B ? "gradients in" : "activations in");
+    const std::string name = std::string("pp ") + (op.kind == OpKind::B ? "gradients in" : "activations in");
     rows.emplace_back(writer_.add_track(name, parent, 50), 0);
     row = rows.end() - 1;
   }

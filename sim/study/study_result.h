@@ -52,8 +52,8 @@ struct PolicyResult {
   std::vector<double> gpu_compute;
   int gpu_tensor = 1;
   int gpus_per_node = 1;
-  Layout layout;  // the study's, with what the policy changes
-  Plan plan;      // with keep_plans
+  Layout layout;       // the study's, with what the policy changes
+  Plan plan;           // with keep_plans
   RowDetails details;  // with options.details
 
   // Whether there are times and what follows from them.

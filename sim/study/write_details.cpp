@@ -124,7 +124,9 @@ WrittenDetails write_details(const Run& run, const Plan& plan, const ShardRule& 
   StepOptions recorded = run.step_options();
   recorded.record_ops = true;
   StepRunner runner(run, rule, recorded);
-  Timeline timeline((directory / "timeline" / (file_name(label) + (details.gzip ? ".pftrace.gz" : ".pftrace"))).string(), details.selection);
+  Timeline timeline(
+      (directory / "timeline" / (file_name(label) + (details.gzip ? ".pftrace.gz" : ".pftrace"))).string(),
+      details.selection);
   ordered_json paths = {{"schema", "equipoise.critical-path/1"}, {"policy", label}};
   for (std::size_t i = 0; i < std::min(plan.steps.size(), at(details.steps)); ++i) {
     StepResult result = runner.run(plan.steps[i], i);

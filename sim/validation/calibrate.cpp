@@ -16,7 +16,8 @@ constexpr std::int64_t kWindowMultiple = 64;
 
 std::int64_t window_of_share(std::int64_t window, double by) {
   const auto least = static_cast<std::int64_t>(by * static_cast<double>(window));
-  return std::max<std::int64_t>(1, least >= kWindowMultiple ? least / kWindowMultiple * kWindowMultiple : least);
+  return std::max<std::int64_t>(1,
+                                least >= kWindowMultiple ? least / kWindowMultiple * kWindowMultiple : least);
 }
 
 // Documents from the end of the trace, drawn by another seed; rows with a plan of their own have none here.
@@ -45,9 +46,9 @@ Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_win
       StudyInputs inputs = other_documents(study, trace);
       if (study.policies.empty()) continue;
       auto window = std::make_unique<Window>(Window{tokens, std::move(study), std::move(inputs), {}, {}});
-      window->rows = real_rows(window->study, window->inputs,
-                               {options_.policy, options_.steps, execution::LossNormalizer::token},
-                               rank.floats);
+      window->rows =
+          real_rows(window->study, window->inputs,
+                    {options_.policy, options_.steps, execution::LossNormalizer::token}, rank.floats);
       windows_.push_back(std::move(window));
     } catch (const UserError& e) {
       left_out_.push_back("no calibration in windows of " + std::to_string(tokens) + ": " + e.what());
@@ -93,8 +94,10 @@ std::vector<std::string> Calibration::notes() const {
   for (const auto& window : windows_)
     windows.append(windows.empty() ? "" : " and ").append(std::to_string(window->tokens));
   if (!windows.empty())
-    notes.push_back("simulated: the profile's times, changed as kinds of ops did inside steps of other documents in "
-                    "windows of " + windows + " (fitted there, predicted here); \"profile alone\" is without that");
+    notes.push_back(
+        "simulated: the profile's times, changed as kinds of ops did inside steps of other documents in "
+        "windows of " +
+        windows + " (fitted there, predicted here); \"profile alone\" is without that");
   return notes;
 }
 

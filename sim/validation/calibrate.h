@@ -23,8 +23,9 @@ struct CalibrationOptions {
 // The study with this context window. May throw UserError: such a window is left out.
 using StudyOfWindow = std::function<Study(std::int64_t context_window)>;
 
-// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run before what
-// is validated and after it; three rounds in all, since the middle one of three times has no hiccup in it.
+// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run before
+// what is validated and after it; three rounds in all, since the middle one of three times has no hiccup in
+// it.
 class Calibration {
  public:
   // `trace`: that of the study, whose documents are taken from its end on.

@@ -188,8 +188,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     if (issued == nullptr) continue;
     const int v = virtual_stage(*issued, s);
     account(issued->kind, v, batch_of(*issued), run.costs[at(issued->micro_batch)], s, run.accounts);
-    if (run.ops != nullptr && at(issued->micro_batch) < run.real)
-      record(run, *issued, s, end);
+    if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, end);
     hand_on(run, *issued, v, free);
     ++next_[at(s)];
     ++run.executed;

@@ -62,8 +62,8 @@ struct StageOp {
   std::int32_t lane = 0;
   std::int32_t stage = 0;
   ScheduleOp op;
-  Picoseconds start = 0;  // first CP rank
-  Picoseconds end = 0;    // last CP rank
+  Picoseconds start = 0;        // first CP rank
+  Picoseconds end = 0;          // last CP rank
   std::vector<RankOp> ranks{};  // by CP rank; empty at op fidelity, where each rank has ops of its own
   friend bool operator==(const StageOp&, const StageOp&) = default;
 };

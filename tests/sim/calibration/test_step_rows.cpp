@@ -156,7 +156,8 @@ const std::string kExpertModels =
     "model_id,n_layers,hidden,n_heads,n_kv_heads,head_dim,ffn_hidden,dense_layers,moe_ffn_hidden,n_experts,"
     "experts_per_token,shared_ffn,vocab,mla,source\n"
     "sparse,4,1024,8,2,64,4096,1,512,16,2,768,32000,,a paper\n"
-    "latent,4,1024,8,8,96,,0,512,16,2,0,32000,q_lora=256 kv_lora=128 qk_nope=64 qk_rope=32 v_head=64,a paper\n"
+    "latent,4,1024,8,8,96,,0,512,16,2,0,32000,q_lora=256 kv_lora=128 qk_nope=64 qk_rope=32 v_head=64,a "
+    "paper\n"
     "hybrid,4,1024,8,2,64,,0,512,16,2,0,32000,,hybrid: linear attention in most layers\n";
 const std::string kExpertHeader =
     "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,ep,etp,fsdp_shard,mbs,gbs_seqs,step_time_s,act_recompute,"

@@ -58,7 +58,7 @@ inline void vary_overlap(std::uint64_t seed, Job& job) {
   job.framework.expert_overlap = kOverlaps[seed % kOverlaps.size()];
   job.framework.exchange_sms = static_cast<int>(seed / 4 % 3) * 33;  // none, a quarter, half of an H100's
   job.framework.exchange_sm_margin = seed % 5 != 0;
-  job.options.pairs = seed % 7 == 0;                                 // pairs without experts, too
+  job.options.pairs = seed % 7 == 0;  // pairs without experts, too
   job.text += ", overlap " + std::string(name_of(job.framework.expert_overlap)) + " on " +
               std::to_string(job.framework.exchange_sms) + " SMs";
 }
