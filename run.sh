@@ -3,11 +3,12 @@
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
+#   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,5s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -44,16 +45,17 @@ install_if_there() {
   is_installed "$1" || install "$1" || echo "no $1 here: its tests are skipped" >&2
 }
 
-# The Python module in an environment of its own, for its tests and the notebooks, which are skipped without it.
-install_module() {
+make_venv() {
   install_if_there python3-venv
   install_if_there python3-dev
-  echo "building the Python module, log in build/venv.log" >&2
   mkdir -p build
-  {
-    { [ -x build/venv/bin/pip ] || "$debian_python" -m venv --system-site-packages build/venv; } &&
-      build/venv/bin/pip install '.[notebooks,executors]'
-  } >build/venv.log 2>&1 || echo "no Python module (build/venv.log says why): its tests are skipped" >&2
+  [ -x build/venv/bin/pip ] || "$debian_python" -m venv --system-site-packages build/venv
+}
+
+# The Python module in an environment of its own, for its tests and the notebooks, which are skipped without it.
+install_module() {
+  echo "building the Python module, log in build/venv.log" >&2
+  { make_venv && build/venv/bin/pip install '.[notebooks,executors]'; } >build/venv.log 2>&1 || echo "no Python module (build/venv.log says why): its tests are skipped" >&2
 }
 
 # build PRESET TARGET...: configures once, then builds; quiet unless it fails.
@@ -92,6 +94,15 @@ case "${1:-}" in
     install_missing
     build release equipoise
     PYTHONPATH=sim/python python3 -m papers "$@"
+    ;;
+  wheel)
+    install_missing patchelf
+    make_venv >&2
+    rm -rf build/wheel
+    build/venv/bin/pip wheel . --no-deps --wheel-dir build/wheel >&2
+    build/venv/bin/pip install --quiet auditwheel >&2
+    # Libraries that are not on every Linux go into the wheel; its name says from which C library on it runs.
+    build/venv/bin/auditwheel repair build/wheel/equipoise-*.whl --wheel-dir "${2:-dist}"
     ;;
   test)
     preset=${2:-release}

@@ -173,12 +173,26 @@ class Mender {
     notes_.push_back(path + text);
   }
 
+  // `mend(path, samples)` for each of the tables in `folder` that the base has; the others' samples are left
+  // out.
+  template <class Samples, class Mend>
+  void each_table(const std::string& folder, const std::map<std::string, Samples>& tables, const Mend& mend) {
+    for (const auto& [name, samples] : tables) {
+      const std::string path = folder + name;
+      if (table_of(path) == nullptr)
+        leave_out(samples.size(), path, base_.name() + " has no such table");
+      else
+        mend(path, samples);
+    }
+  }
+
   struct Collectives {
     TableSamples samples;
     std::vector<const CollectiveSample*> list;
     Covered bytes, nodes;
     ErrorGroup large{"above 1 MiB", {}}, small{"up to 1 MiB", {}};
 
+    [[nodiscard]] std::size_t size() const { return list.size(); }
     void add(const CollectiveSample& sample) {
       list.push_back(&sample);
       const double groups = static_cast<double>(sample.group.ranks) / sample.group.ranks_per_node;
@@ -197,20 +211,16 @@ class Mender {
     std::map<std::string, Collectives> kinds;
     for (const CollectiveSample& sample : samples_.collective)
       if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
-    for (auto& [kind, all] : kinds) {
-      const std::string path = "collective/node/" + kind;
-      if (table_of(path) == nullptr) {
-        leave_out(all.list.size(), path, base_.name() + " has no such table");
-        continue;
-      }
-      all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)}};
-      put(path, path, "bus_GBps", node_form(), all.samples,
+    each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
+      TableSamples samples = all.samples;
+      samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)}};
+      put(path, path, "bus_GBps", node_form(), samples,
           [&list = all.list, path](const json& table) -> Predictor {
             return [&list, fit = node_parameters(table, path)](std::size_t i) {
               return node_seconds(fit, list[i]->kind, list[i]->bytes, list[i]->group.ranks);
             };
           });
-    }
+    });
   }
 
   void mend_network() {
@@ -272,12 +282,7 @@ class Mender {
       const auto it = sample.labels.find("dtype");
       tables[it != sample.labels.end() && it->second == "fp8" ? "fp8" : "bf16"].push_back(&sample);
     }
-    for (const auto& [dtype, list] : tables) {
-      const std::string path = "gemm/" + dtype;
-      if (table_of(path) == nullptr) {
-        leave_out(list.size(), path, base_.name() + " has no such table");
-        continue;
-      }
+    each_table("gemm/", tables, [this](const std::string& path, const std::vector<const GemmSample*>& list) {
       TableSamples samples;
       CoveredProducts covered;
       for (const GemmSample* sample : list) {
@@ -294,7 +299,7 @@ class Mender {
               return gemm_seconds(form, list[i]->m, list[i]->n, list[i]->k, list[i]->groups);
             };
           });
-    }
+    });
   }
 
   void mend_attention() {
@@ -303,34 +308,30 @@ class Mender {
       const auto it = sample.labels.find("kernel");
       tables[(it == sample.labels.end() ? "" : it->second) + "/" + sample.pass].push_back(&sample);
     }
-    for (const auto& [kernel, list] : tables) {
-      const std::string path = "attention/kernels/" + kernel;
-      if (table_of(path) == nullptr) {
-        leave_out(list.size(), path, base_.name() + " has no such table");
-        continue;
-      }
-      TableSamples samples;
-      Covered keys, queries, dims, heads;
-      std::vector<std::vector<AttentionWork>> works;
-      const DocumentMask apart = document_mask(*table_of(path), path);
-      for (const AttentionSample* sample : list) {
-        samples.shapes.push_back(sample->shape);
-        samples.times.add(sample->labels, sample->seconds[0]);
-        works.push_back({attention_work(sample->mask, apart, sample->packings[0])});
-        keys.add(static_cast<double>(sample->most_keys));
-        queries.add(static_cast<double>(sample->least_queries));
-        dims.add(sample->heads.head_dim);
-        heads.add(sample->heads.query_heads);
-      }
-      samples.ranges = attention_ranges(keys, queries, dims, heads);
-      const double sms = base_.device().sms;
-      put(path, path, "block_us_per_128", attention_form(), samples,
-          [&, path, sms](const json& table) -> Predictor {
-            return [&, fit = attention_parameters(table, path), sms](std::size_t i) {
-              return attention_seconds(fit, list[i]->heads, sms, works[i][0]);
-            };
-          });
-    }
+    each_table("attention/kernels/", tables,
+               [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
+                 TableSamples samples;
+                 Covered keys, queries, dims, heads;
+                 std::vector<std::vector<AttentionWork>> works;
+                 const DocumentMask apart = document_mask(*table_of(path), path);
+                 for (const AttentionSample* sample : list) {
+                   samples.shapes.push_back(sample->shape);
+                   samples.times.add(sample->labels, sample->seconds[0]);
+                   works.push_back({attention_work(sample->mask, apart, sample->packings[0])});
+                   keys.add(static_cast<double>(sample->most_keys));
+                   queries.add(static_cast<double>(sample->least_queries));
+                   dims.add(sample->heads.head_dim);
+                   heads.add(sample->heads.query_heads);
+                 }
+                 samples.ranges = attention_ranges(keys, queries, dims, heads);
+                 const double sms = base_.device().sms;
+                 put(path, path, "block_us_per_128", attention_form(), samples,
+                     [&, path, sms](const json& table) -> Predictor {
+                       return [&, fit = attention_parameters(table, path), sms](std::size_t i) {
+                         return attention_seconds(fit, list[i]->heads, sms, works[i][0]);
+                       };
+                     });
+               });
   }
 
   void mend_elementwise() {
@@ -342,27 +343,23 @@ class Mender {
       if (op != sample.labels.end())
         tables[op->second + std::string(backward ? kernels::kBackwardSuffix : "")].push_back(&sample);
     }
-    for (const auto& [op, list] : tables) {
-      const std::string path = "elementwise/" + op;
-      if (table_of(path) == nullptr) {
-        leave_out(list.size(), path, base_.name() + " has no such table");
-        continue;
-      }
-      TableSamples samples;
-      Covered bytes;
-      for (const ElementwiseSample* sample : list) {
-        samples.shapes.push_back({sample->bytes});
-        samples.times.add(sample->labels, sample->seconds);
-        bytes.add(sample->bytes);
-      }
-      samples.ranges = {{"bytes", range_json(bytes, 0, kMostRowBytes)}};
-      put(path, path, "memory_GBps", elementwise_form(), samples,
-          [&list = list, path](const json& table) -> Predictor {
-            return [&list, fit = elementwise_parameters(table, path)](std::size_t i) {
-              return elementwise_seconds(fit, list[i]->bytes);
-            };
-          });
-    }
+    each_table("elementwise/", tables,
+               [this](const std::string& path, const std::vector<const ElementwiseSample*>& list) {
+                 TableSamples samples;
+                 Covered bytes;
+                 for (const ElementwiseSample* sample : list) {
+                   samples.shapes.push_back({sample->bytes});
+                   samples.times.add(sample->labels, sample->seconds);
+                   bytes.add(sample->bytes);
+                 }
+                 samples.ranges = {{"bytes", range_json(bytes, 0, kMostRowBytes)}};
+                 put(path, path, "memory_GBps", elementwise_form(), samples,
+                     [&list = list, path](const json& table) -> Predictor {
+                       return [&list, fit = elementwise_parameters(table, path)](std::size_t i) {
+                         return elementwise_seconds(fit, list[i]->bytes);
+                       };
+                     });
+               });
   }
 
   const Profile& base_;

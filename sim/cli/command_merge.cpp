@@ -8,7 +8,9 @@
 #include "sim/cli/command_study.h"
 #include "sim/cli/command_tune.h"
 #include "sim/cli/sweep_journal.h"
+#include "sim/study/share.h"
 #include "sim/tune/journal.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 namespace {
@@ -43,10 +45,29 @@ std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
   return shards;
 }
 
+Share share_of(const nlohmann::json& asked, const std::string& path) {
+  const auto share = asked.find("share");
+  if (share == asked.end())
+    throw UserError(path + ": expected one of several shards, found a whole run; it needs no merge");
+  try {
+    return {share->at(0).get<int>(), share->at(1).get<int>()};
+  } catch (const nlohmann::json::exception&) {
+    throw UserError(path + ": asked.share: expected [index, count], found " + shown_json(*share));
+  }
+}
+
 }  // namespace
 
-void PartsFound::add(Share share, const std::string& path) {
-  if (count_ == 0) count_ = share.count;
+void PartsFound::add(nlohmann::json asked, const std::string& path) {
+  const Share share = share_of(asked, path);
+  asked.erase("share");
+  if (count_ == 0) {
+    count_ = share.count;
+    asked_ = std::move(asked);
+  } else if (asked != asked_) {
+    throw UserError("merge: " + path + ": expected a shard of the " + kind_.job + " that " +
+                    path_of_.begin()->second + " is of, found another (" + kind_.decides + " differ)");
+  }
   if (share.count != count_)
     throw UserError("merge: " + path + ": expected one of " + std::to_string(count_) + " shards, found " +
                     std::to_string(share.index) + "/" + std::to_string(share.count));
@@ -56,20 +77,14 @@ void PartsFound::add(Share share, const std::string& path) {
                     std::to_string(share.count) + " as " + same->second + " and as " + path);
 }
 
-void PartsFound::check() const {
+const nlohmann::json& PartsFound::whole() const {
   std::string missing;
   for (int i = 0; i < count_; ++i)
     if (!path_of_.contains(i)) missing.append(missing.empty() ? "" : ", ").append(std::to_string(i));
   if (!missing.empty())
     throw UserError("merge: expected all " + std::to_string(count_) + " shards, found " +
                     std::to_string(path_of_.size()) + " of them; missing: " + missing);
-}
-
-Share share_of_json(const nlohmann::json& asked, const std::string& path) {
-  const auto share = asked.find("share");
-  if (share == asked.end())
-    throw UserError(path + ": expected one of several shards, found a whole run; it needs no merge");
-  return {share->at(0).get<int>(), share->at(1).get<int>()};
+  return asked_;
 }
 
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,

@@ -4,12 +4,12 @@
 #include <atomic>
 #include <iosfwd>
 #include <map>
-#include <nlohmann/json_fwd.hpp>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "sim/cli/commands.h"
-#include "sim/study/share.h"
+#include "sim/report/line_journal.h"
 
 namespace equipoise {
 
@@ -29,15 +29,18 @@ int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostre
 // The shards that were found, which must be all of one run, each once.
 class PartsFound {
  public:
-  void add(Share share, const std::string& path);
-  void check() const;
+  explicit PartsFound(const JournalKind& kind) : kind_(kind) {}
+
+  // `asked`: as the shard's journal at `path` has it.
+  void add(nlohmann::json asked, const std::string& path);
+  // What the whole run was asked for. Throws UserError where a shard is missing.
+  [[nodiscard]] const nlohmann::json& whole() const;
 
  private:
+  JournalKind kind_;
+  nlohmann::json asked_;  // without the share
   int count_ = 0;
   std::map<int, std::string> path_of_;
 };
-
-// A journal's "share"; throws UserError where it has none.
-Share share_of_json(const nlohmann::json& asked, const std::string& path);
 
 }  // namespace equipoise

@@ -407,24 +407,17 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
 int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
   SweepPrinter printer(parse_format(options.format), out);
   SweepPage page;
-  json asked;
-  PartsFound parts;
+  PartsFound parts(kSweepJournalKind);
   std::map<std::size_t, CaseText> finished;
   std::map<std::size_t, std::string> folder_of;
   for (const std::string& folder : folders) {
     const std::string path = (std::filesystem::path(folder) / kSweepJournal).string();
     SweepJournalText text = read_sweep_journal(path);
-    parts.add(share_of_json(text.asked, path), path);
-    text.asked.erase("share");
-    if (asked.is_null()) asked = text.asked;
-    if (text.asked != asked)
-      throw UserError(path + ": expected a shard of the sweep that " + folders.front() +
-                      " is of, found another (study, cases or options differ)");
+    parts.add(std::move(text.asked), path);
     for (const auto& [number, one] : text.finished) folder_of[number] = folder;
     finished.merge(text.finished);
   }
-  parts.check();
-  const json& cases = asked.at("cases");
+  const json& cases = parts.whole().at("cases");
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (!finished.contains(i))
       throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +

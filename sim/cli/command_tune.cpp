@@ -247,21 +247,14 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
                std::ostream& log, const std::atomic<bool>& stop) {
   const Format format = parse_format(options.format);
   KnownTrials known;
-  json asked;
-  PartsFound parts;
+  PartsFound parts(kTuneJournalKind);
   for (const std::string& folder : folders) {
     const std::string path = (std::filesystem::path(folder) / kTuneJournal).string();
     JournalText text = read_journal(path);
-    parts.add(share_of_json(text.asked, path), path);
-    text.asked.erase("share");
-    if (asked.is_null()) asked = text.asked;
-    if (text.asked != asked)
-      throw UserError(path + ": expected a shard of the search that " + folders.front() +
-                      " is of, found another (study, space or options differ)");
+    parts.add(std::move(text.asked), path);
     known.add(std::move(text.tried));
   }
-  parts.check();
-  TuneJob job = job_of(asked, options);
+  TuneJob job = job_of(parts.whole(), options);
   job.search.known = &known;
   job.search.run.stop = &stop;
   SearchResult found = searched(job, nullptr, options.quiet, log);

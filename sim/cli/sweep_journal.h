@@ -2,21 +2,21 @@
 // read. A case's folder is whole before its line is written.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
 #include <map>
 #include <string>
 
 #include "sim/cli/sweep_printer.h"
+#include "sim/report/line_journal.h"
 
 namespace equipoise {
 
 inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
+inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/1", "equipoise study --sweep",
+                                                  "sweep", "study, cases or options"};
 
 struct SweepJournalText {
   nlohmann::json asked;
   std::map<std::size_t, CaseText> finished;  // by number of the case
-  std::uintmax_t whole_bytes = 0;            // of whole lines
 };
 SweepJournalText read_sweep_journal(const std::string& path);
 
@@ -25,9 +25,6 @@ class SweepJournal {
   // `asked`: all that decides a result; a journal of another sweep is refused. Without `resume` an older one
   // is overwritten. Throws UserError.
   SweepJournal(std::string path, const nlohmann::json& asked, bool resume);
-  SweepJournal(const SweepJournal&) = delete;
-  SweepJournal& operator=(const SweepJournal&) = delete;
-  ~SweepJournal();
 
   // A case that an earlier run has finished, else null.
   [[nodiscard]] const CaseText* find(std::size_t number) const;
@@ -35,11 +32,8 @@ class SweepJournal {
   void remove() const;  // of a sweep that is whole
 
  private:
-  void write(const std::string& text);
-
-  std::string path_;
-  std::FILE* file_ = nullptr;
   std::map<std::size_t, CaseText> finished_;
+  LineJournal lines_;
 };
 
 }  // namespace equipoise

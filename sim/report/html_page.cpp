@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/report/html_assets.h"
+#include "sim/report/markup.h"
 
 namespace equipoise {
 namespace {
@@ -45,29 +46,7 @@ std::string escaped(std::string_view text) {
       nlohmann::json::parse(
           nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
           .get<std::string>();
-  std::string out;
-  for (const char c : valid) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return markup_escaped(valid);
 }
 
 bool has_charts() {

@@ -3,31 +3,13 @@
 #include <algorithm>
 
 #include "policies/base/utf8.h"
+#include "sim/report/markup.h"
 
 namespace equipoise {
 namespace {
 
 std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
+  return markup_escaped(printable(text));
 }
 
 }  // namespace

@@ -1,23 +1,13 @@
 #include "sim/tune/journal.h"
 
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "traces/json_text.h"
 
 namespace equipoise {
 
 using nlohmann::json;
 
 namespace {
-
-constexpr const char* kSchema = "equipoise.tune-journal/2";
 
 json line_of(std::size_t n, Point point, const Trial& trial) {
   json line = {{"n", n},
@@ -48,35 +38,20 @@ Trial trial_of(const json& line, const std::string& where) {
   return trial;
 }
 
+JournalEntry into(std::vector<Tried>& tried) {
+  return [&tried](const json& node, const std::string& where) {
+    if (node.at("n").get<std::size_t>() != tried.size())
+      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
+    tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
+                     trial_of(node, where)});
+  };
+}
+
 }  // namespace
 
 JournalText read_journal(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw UserError(path + ": cannot read: " + std::strerror(errno));
-  JournalText text{nullptr, {}, 0};
-  std::string line;
-  for (std::size_t number = 1; std::getline(in, line); ++number) {
-    if (in.eof()) break;  // no line end
-    const std::string where = path + ":" + std::to_string(number);
-    const json node = parse_json_line(line, where);
-    try {
-      if (number == 1) {
-        if (node.at("schema") != kSchema)
-          throw UserError(where + ": expected a journal of `equipoise tune` (" + kSchema + ")");
-        text.asked = node.at("asked");
-      } else {
-        if (node.at("n").get<std::size_t>() != text.tried.size())
-          throw UserError(where + ": n: expected " + std::to_string(text.tried.size()));
-        text.tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
-                              trial_of(node, where)});
-      }
-    } catch (const json::exception&) {
-      throw UserError(where + ": expected a line that `equipoise tune` wrote, found another");
-    }
-    text.whole_bytes += line.size() + 1;
-  }
-  if (text.whole_bytes == 0)
-    throw UserError(path + ": expected a journal of `equipoise tune`, found no whole line");
+  JournalText text;
+  text.asked = read_line_journal(path, kTuneJournalKind, into(text.tried)).asked;
   return text;
 }
 
@@ -92,37 +67,14 @@ std::optional<Trial> KnownTrials::find(Point point, double limit) const {
   return std::nullopt;
 }
 
-Journal::Journal(std::string path, const json& asked, bool resume) : path_(std::move(path)) {
-  const bool there = std::filesystem::exists(path_);
-  if (resume && there) read(asked);
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
-  file_ = std::fopen(path_.c_str(), resume && there ? "ab" : "wb");
-  if (file_ == nullptr) throw UserError("--out " + path_ + ": cannot write: " + std::strerror(errno));
-  if (!resume || !there) write(json({{"schema", kSchema}, {"asked", asked}}).dump() + "\n");
-}
-
-Journal::~Journal() {
-  if (file_ != nullptr) std::fclose(file_);
-}
-
-void Journal::read(const json& asked) {
-  JournalText text = read_journal(path_);
-  if (text.asked != asked)
-    throw UserError("--resume: " + path_ +
-                    " is of another search (study, space or options differ); expected the same ones, "
-                    "or no --resume");
-  tried_ = std::move(text.tried);
-  std::error_code error;
-  std::filesystem::resize_file(path_, text.whole_bytes, error);
-  if (error) throw UserError("--out " + path_ + ": cannot write: " + error.message());
-}
+Journal::Journal(std::string path, const json& asked, bool resume)
+    : lines_(std::move(path), kTuneJournalKind, asked, resume, into(tried_)) {}
 
 const Trial* Journal::find(std::size_t n, Point point) const {
   if (n >= tried_.size()) return nullptr;
   if (!(tried_[n].point == point))
     throw UserError(
-        "--resume: " + path_ + ": candidate " + std::to_string(n) +
+        "--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
         " is another than this search tries (another version of the program?); expected the same, "
         "or no --resume");
   return &tried_[n].trial;
@@ -135,12 +87,7 @@ void Journal::add(std::size_t first, const std::vector<Point>& points, const std
     if (first + i < tried_.size()) continue;  // read from the file
     text += line_of(first + i, points[i], trials[i]).dump() + "\n";
   }
-  if (!text.empty()) write(text);
-}
-
-void Journal::write(const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
-    throw UserError("--out " + path_ + ": cannot write: " + std::strerror(errno));
+  if (!text.empty()) lines_.write(text);
 }
 
 }  // namespace equipoise

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,17 +10,19 @@
 #include <utility>
 #include <vector>
 
+#include "sim/report/line_journal.h"
 #include "sim/tune/candidate.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {
 
 inline constexpr const char* kTuneJournal = "tune.journal";  // in --out
+inline constexpr JournalKind kTuneJournalKind = {"equipoise.tune-journal/2", "equipoise tune", "search",
+                                                 "study, space or options"};
 
 struct JournalText {
   nlohmann::json asked;
-  std::vector<Tried> tried;    // in the order of the search
-  std::uintmax_t whole_bytes;  // of whole lines: a killed run leaves a line half written at most
+  std::vector<Tried> tried;  // in the order of the search
 };
 // Throws UserError naming the line that no search wrote.
 JournalText read_journal(const std::string& path);
@@ -42,23 +43,16 @@ class Journal {
   // `asked`: all that decides a result; a journal of another search is refused. Without `resume` an older one
   // is overwritten. Throws UserError.
   Journal(std::string path, const nlohmann::json& asked, bool resume);
-  Journal(const Journal&) = delete;
-  Journal& operator=(const Journal&) = delete;
-  ~Journal();
 
   // The result of the search's candidate number `n`, if an earlier run has it. Throws UserError where it is
   // that of another candidate.
   [[nodiscard]] const Trial* find(std::size_t n, Point point) const;
-  // Appends the results of candidates `first` and on, and brings them to the disk.
+  // Appends the results of candidates `first` and on, as lines that survive the process.
   void add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials);
 
  private:
-  void read(const nlohmann::json& asked);
-  void write(const std::string& text);
-
-  std::string path_;
-  std::FILE* file_ = nullptr;
   std::vector<Tried> tried_;  // by an earlier run
+  LineJournal lines_;
 };
 
 }  // namespace equipoise

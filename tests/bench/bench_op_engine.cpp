@@ -3,17 +3,13 @@
 // without (engine) the expansion of the plan into ops. Documents: lognormal lengths, cut at the window.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-
-#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op/op_engine.h"
 #include "sim/engine/stage/step_simulator.h"
 #include "tests/bench/memory.h"
+#include "tests/bench/packed_step.h"
 
 namespace equipoise {
 namespace {
@@ -23,28 +19,6 @@ constexpr int kContext = 16;
 constexpr int kPipeline = 16;
 constexpr int kMicroBatches = 16;
 constexpr std::int64_t kWindow = 131072;
-
-Step packed_step(int lanes) {
-  SplitMix64 random(1);
-  const auto uniform = [&] { return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53; };
-  Step step;
-  std::int64_t document = 0;
-  for (int l = 0; l < lanes; ++l) {
-    Lane& lane = step.lanes.emplace_back();
-    lane.context = kContext;
-    for (int m = 0; m < kMicroBatches; ++m) {
-      MicroBatch& micro_batch = lane.micro_batches.emplace_back();
-      for (std::int64_t left = kWindow; left > 0;) {
-        const double z = std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform());
-        const auto length =
-            std::clamp(static_cast<std::int64_t>(std::exp(7.5 + 1.5 * z)), std::int64_t{1}, left);
-        micro_batch.slices.push_back({document++, 0, length});
-        left -= length;
-      }
-    }
-  }
-  return step;
-}
 
 struct Job {
   ModelShape model = builtin_model("llama3.1-405b");
@@ -68,7 +42,7 @@ struct Job {
       : layout(layout_of(data)),
         grid(layout.order, {kTensor, kContext, 1, data, kPipeline}, 8),
         costs(model, layout, profile, grid, {}, {}),
-        step(packed_step(data)) {
+        step(packed_step({data, kContext, kMicroBatches, kWindow})) {
     shard.fixed = &sharding_policy("per-document");
     options.schedule = &schedule_policy("1f1b");
   }

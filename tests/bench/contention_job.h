@@ -2,16 +2,13 @@
 // tree that is oversubscribed 4:1; lanes of 32 micro-batches of 128K tokens, lognormal documents.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <numbers>
 #include <stdexcept>
 
-#include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/engine/op/contended_run.h"
 #include "sim/engine/op/expansion.h"
+#include "tests/bench/packed_step.h"
 
 namespace equipoise {
 
@@ -34,7 +31,7 @@ struct ContentionJob {
       : layout(layout_of(gpus, context)),
         grid(layout.order, {kTensor, context, 1, layout.data, kPipeline}, kNode),
         costs(model, layout, profile, grid, {}, {}),
-        step(packed_step(layout.data, context)),
+        step(packed_step({layout.data, context, kMicroBatches, kWindow})),
         fabric(fabric_of(gpus, profile)) {
     shard.fixed = &sharding_policy("per-document");
     options.schedule = &schedule_policy("1f1b");
@@ -59,27 +56,6 @@ struct ContentionJob {
     options.wiring = Wiring::fat_tree;
     options.oversubscription = 4;
     return Fabric(options);
-  }
-  static Step packed_step(int lanes, int context) {
-    SplitMix64 random(1);
-    const auto uniform = [&] { return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53; };
-    Step step;
-    std::int64_t document = 0;
-    for (int l = 0; l < lanes; ++l) {
-      Lane& lane = step.lanes.emplace_back();
-      lane.context = context;
-      for (int m = 0; m < kMicroBatches; ++m) {
-        MicroBatch& micro_batch = lane.micro_batches.emplace_back();
-        for (std::int64_t left = kWindow; left > 0;) {
-          const double z = std::sqrt(-2 * std::log(uniform())) * std::cos(2 * std::numbers::pi * uniform());
-          const auto length =
-              std::clamp(static_cast<std::int64_t>(std::exp(7.5 + 1.5 * z)), std::int64_t{1}, left);
-          micro_batch.slices.push_back({document++, 0, length});
-          left -= length;
-        }
-      }
-    }
-    return step;
   }
 };
 

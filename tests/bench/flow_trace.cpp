@@ -6,8 +6,6 @@
 // flows alone, and, with a file, of every GPU's flows over all links. FILE gets the flows of every GPU over
 // all links that they share, as text: links (bytes per second), routes (link times, ...), flows (start in
 // seconds, route, most bytes per second, bytes, end in seconds). "-": no file.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -17,18 +15,10 @@
 #include <string>
 
 #include "tests/bench/contention_job.h"
+#include "tests/bench/cpu_seconds.h"
 
 namespace equipoise {
 namespace {
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 // The ends of flows that start at given times.
 std::vector<Picoseconds> replay(const RouteTable& routes, const std::vector<StartedFlow>& flows) {

@@ -5,8 +5,6 @@
 //
 // prints one line of JSON: the largest and the mean difference of a flow's completion time from the file's,
 // as a share of the time it takes, and CPU seconds of the simulation.
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -16,6 +14,8 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "cpu_seconds.h"
 
 namespace sg = simgrid::s4u;
 
@@ -27,15 +27,6 @@ struct Flow {
   double rate = 0, bytes = 0, end = 0;
   std::size_t pair = 0;  // of hosts
 };
-
-double cpu_seconds() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 }  // namespace
 

@@ -4,7 +4,7 @@ import json
 import unittest
 import xml.etree.ElementTree as ElementTree
 
-from test_cli import STUDY, Case, run
+from support import STUDY, Case, run
 
 
 class Check(Case):

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import unittest
 
-from test_cli import Case
+from support import Case
 
 COMPLETE = r"""
 source "$1"; shift

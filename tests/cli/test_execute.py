@@ -9,10 +9,10 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
-PROGRAM = os.path.abspath(os.environ.get("EQUIPOISE", "build/release/bin/equipoise"))
+from support import Case, run
+
 TORCH_CHECK = pathlib.Path(__file__).resolve().parent.parent / "execution" / "torch_check.py"
 PYTHONS = [sys.executable, "/usr/bin/python3"]  # PyTorch is often there for the system's only
 STUDY = {
@@ -30,26 +30,12 @@ LENGTHS = [1, 30, 70, 5, 22, 64, 3, 90, 17, 41, 1, 8, 33, 100, 12, 64, 7, 55, 21
 needs_mpi = unittest.skipUnless(shutil.which("mpirun"), "no mpirun: Debian's openmpi-bin has it")
 
 
-def run(*arguments, cwd=None):
-    environment = dict(os.environ, NO_COLOR="1")
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, env=environment, check=False
-    )
-
-
-class WithStudy(unittest.TestCase):
+class WithStudy(Case):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        super().setUp()
         self.study = self.folder / "study.json"
         self.study.write_text(json.dumps(STUDY))
         (self.folder / "lengths.txt").write_text("".join(f"{n}\n" for n in LENGTHS))
-
-    def ok(self, *arguments):
-        done = run(*arguments)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
 
 
 class Execute(WithStudy):

@@ -7,14 +7,12 @@ import argparse
 import csv
 import io
 import json
-import os
 import pathlib
-import subprocess
 import sys
-import tempfile
 import unittest
 
-PROGRAM = os.path.abspath(os.environ.get("EQUIPOISE", "build/release/bin/equipoise"))
+from support import PROGRAM, Case, run
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 COLUMNS = "row_id,group,gpu,model_id,seq_len,tp,cp,pp,dp,mbs,gbs_seqs,precision,act_recompute,step_time_s".split(",")
@@ -31,19 +29,7 @@ ROWS = [
 TRUTH = (1.3, 1.6, 1.9)
 
 
-def run(*arguments, cwd=None):
-    environment = dict(os.environ, NO_COLOR="1")
-    return subprocess.run(
-        [PROGRAM, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=cwd, env=environment, check=False
-    )
-
-
-class FitSteps(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
+class FitSteps(Case):
     def table(self, rows):
         path = self.folder / "runs.csv"
         with open(path, "w", newline="") as file:

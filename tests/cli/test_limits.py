@@ -9,7 +9,7 @@ import socket
 import subprocess
 import unittest
 
-from test_cli import PROGRAM, STUDY, Case, run
+from support import PROGRAM, STUDY, Case, run
 
 
 class Limits(Case):

@@ -13,7 +13,7 @@ import re
 import unittest
 
 from browser import Browser, Page, find_browser
-from test_cli import STUDY, Case
+from support import STUDY, Case
 
 HOSTILE = '</script><img src=x onerror="document.title=1"><!--<script>&amp;\'"'
 LIMIT_BYTES = 3_000_000

@@ -10,7 +10,7 @@ import time
 import unittest
 from unittest import mock
 
-from test_cli import PROGRAM, STUDY, Case, run
+from support import PROGRAM, STUDY, Case, run
 
 SPACE = {
     "parallel.tensor": [1, 2, 4],

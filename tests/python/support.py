@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +24,26 @@ def program_error(*arguments):
     done = subprocess.run([PROGRAM, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 2, done
     return done.stderr.removeprefix("error: ").rstrip("\n")
+
+
+def beats_during(work):
+    """How often another thread runs, once a millisecond at most, while `work` does."""
+    beats = []
+    done = threading.Event()
+
+    def beat():
+        while not done.is_set():
+            beats.append(time.perf_counter())
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    begin = time.perf_counter()
+    work()
+    end = time.perf_counter()
+    done.set()
+    thread.join()
+    return sum(begin < t < end for t in beats)
 
 
 def without_measured(value):

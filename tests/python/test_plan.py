@@ -3,15 +3,13 @@
 
 import pickle
 import tempfile
-import threading
-import time
 import unittest
 from pathlib import Path
 
 import numpy as np
 
 import equipoise
-from support import program, program_error, without_measured
+from support import beats_during, program, program_error, without_measured
 
 LENGTHS = [5000, 300, 8000, 120, 40, 7777, 2600, 900, 4096, 64, 1500, 3000, 31, 6100, 222, 1800] * 6
 
@@ -136,23 +134,7 @@ class Pack(unittest.TestCase):
 
     def test_other_threads_run_meanwhile(self):
         lengths = equipoise.draw_trace("wlb-128k", 1_000_000)
-        beats = []
-        done = threading.Event()
-
-        def beat():
-            while not done.is_set():
-                beats.append(time.perf_counter())
-                time.sleep(0.001)
-
-        thread = threading.Thread(target=beat)
-        thread.start()
-        begin = time.perf_counter()
-        equipoise.pack(lengths, "hbp", groups="16K:1,128K:1")
-        end = time.perf_counter()
-        done.set()
-        thread.join()
-        during = [t for t in beats if begin < t < end]
-        self.assertGreater(len(during), 5, f"{len(during)} beats in {end - begin:.3f} s")
+        self.assertGreater(beats_during(lambda: equipoise.pack(lengths, "hbp", groups="16K:1,128K:1")), 5)
 
 
 class Traces(unittest.TestCase):

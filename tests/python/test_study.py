@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import unittest
 from pathlib import Path
 
 import equipoise
-from support import ROOT, STUDY, program, program_error, without_measured
+from support import ROOT, STUDY, beats_during, program, program_error, without_measured
 
 
 class Study(unittest.TestCase):
@@ -115,21 +114,7 @@ class Study(unittest.TestCase):
             equipoise.study(self.file.with_name("broken.json"))
 
     def test_other_threads_run_meanwhile(self):
-        beats, done = [], threading.Event()
-
-        def beat():
-            while not done.is_set():
-                beats.append(time.perf_counter())
-                time.sleep(0.001)
-
-        thread = threading.Thread(target=beat)
-        thread.start()
-        begin = time.perf_counter()
-        equipoise.study(self.file, fidelity="op", jobs=1)
-        end = time.perf_counter()
-        done.set()
-        thread.join()
-        self.assertGreater(sum(begin < t < end for t in beats), 5)
+        self.assertGreater(beats_during(lambda: equipoise.study(self.file, fidelity="op", jobs=1)), 5)
 
     def test_ctrl_c_ends_a_long_study(self):
         script = (

@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Mapping
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Sequence
 
 import pandas as pd
 

@@ -1,0 +1,81 @@
+#include "sim/report/line_journal.h"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "policies/base/error.h"
+#include "traces/json_text.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
+  throw UserError("--out " + path + ": cannot write: " + why);
+}
+
+json asked_of(const json& node, const JournalKind& kind, const std::string& where) {
+  if (node.at("schema") != kind.schema)
+    throw UserError(where + ": expected a journal of `" + kind.command + "` (" + kind.schema + ")");
+  return node.at("asked");
+}
+
+}  // namespace
+
+JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw UserError(path + ": cannot read: " + std::strerror(errno));
+  JournalHead head;
+  std::string line;
+  for (std::size_t number = 1; std::getline(in, line); ++number) {
+    if (in.eof()) break;  // no line end: half written
+    const std::string where = path + ":" + std::to_string(number);
+    const json node = parse_json_line(line, where);
+    try {
+      if (number == 1)
+        head.asked = asked_of(node, kind, where);
+      else
+        entry(node, where);
+    } catch (const json::exception&) {
+      throw UserError(where + ": expected a line that `" + kind.command + "` wrote, found another");
+    }
+    head.whole_bytes += line.size() + 1;
+  }
+  if (head.whole_bytes == 0)
+    throw UserError(path + ": expected a journal of `" + kind.command + "`, found no whole line");
+  return head;
+}
+
+LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& asked, bool resume,
+                         const JournalEntry& entry)
+    : path_(std::move(path)) {
+  const bool goes_on = resume && std::filesystem::exists(path_);
+  std::error_code error;
+  if (goes_on) {
+    const JournalHead head = read_line_journal(path_, kind, entry);
+    if (head.asked != asked)
+      throw UserError("--resume: " + path_ + " is of another " + kind.job + " (" + kind.decides +
+                      " differ); expected the same ones, or no --resume");
+    std::filesystem::resize_file(path_, head.whole_bytes, error);
+    if (error) cannot_write(path_, error.message());
+  }
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), error);
+  file_ = std::fopen(path_.c_str(), goes_on ? "ab" : "wb");
+  if (file_ == nullptr) cannot_write(path_, std::strerror(errno));
+  if (!goes_on) write(json({{"schema", kind.schema}, {"asked", asked}}).dump() + "\n");
+}
+
+LineJournal::~LineJournal() {
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void LineJournal::write(const std::string& lines) {
+  if (std::fwrite(lines.data(), 1, lines.size(), file_) != lines.size() || std::fflush(file_) != 0)
+    cannot_write(path_, std::strerror(errno));
+}
+
+}  // namespace equipoise

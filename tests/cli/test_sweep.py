@@ -1,0 +1,137 @@
+"""`study --set`, `--sweep`, `--resume`, `--shard` and `merge`: the cases of a sweep, in one go, in parts, interrupted."""
+
+import csv
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import unittest
+from unittest import mock
+
+from support import PROGRAM, STUDY, Case, run
+
+
+class SweepCommand(Case):
+    SWEEP = ("--sweep", "parallel.context=1,2", "--sweep", "batch.steps=1,2,3")
+
+    def test_all_cases_of_a_sweep_are_read_before_any_runs(self):
+        study = self.write("study.json", STUDY)
+        self.refused("study", study, "--sweep", "parallel.context=1,x", says=["parallel.context", "x"])
+        self.refused("study", study, "--sweep", "parallel.pipeline=2,1", "--timeline-stages", 1, says=["--timeline-stages", "0 to 0", 1])
+
+    def test_an_interrupted_sweep_keeps_what_is_finished(self):
+        study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 4096, "repeat": True}))
+        out = self.folder / "out"
+        program = subprocess.Popen(
+            [PROGRAM, "study", study, "--sweep", "batch.steps=2,400000", "--out", out, "--format", "csv", "--quiet"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        until = time.monotonic() + 60
+        while not (out / "batch.steps=2" / "summary.json").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        program.send_signal(signal.SIGINT)
+        printed, said = program.communicate(timeout=60)
+        self.assertEqual((program.returncode, said), (130, "interrupted: 1 of 2 cases are finished; --resume goes on from there\n"))
+        self.assertEqual({row["case"] for row in csv.DictReader(io.StringIO(printed))}, {"batch.steps=2"})
+        self.assertEqual({p.name for p in out.iterdir()}, {"batch.steps=2", "report.html", "sweep.journal"})
+
+    def test_an_interrupted_sweep_resumes(self):
+        study = self.write("study.json", STUDY)
+        out, shard = self.folder / "out", self.folder / "out" / "shard-0-of-1"
+        self.ok("study", study, *self.SWEEP, "--out", out)
+        self.assertNotIn("sweep.journal", [p.name for p in out.iterdir()])  # it is whole
+        parts = self.folder / "parts"
+        self.ok("study", study, *self.SWEEP, "--shard", "0/2", "--out", parts)
+        journal = parts / "shard-0-of-2" / "sweep.journal"
+        lines = journal.read_bytes().splitlines(keepends=True)
+        self.assertEqual(len(lines), 1 + 3)
+        journal.write_bytes(b"".join(lines[:3]) + lines[3][:100])  # killed while it wrote
+        first = parts / "shard-0-of-2" / "parallel.context=1_batch.steps=1" / "summary.json"
+        before = first.stat().st_mtime_ns
+        self.ok("study", study, *self.SWEEP, "--shard", "0/2", "--out", parts, "--resume")
+        self.assertEqual(first.stat().st_mtime_ns, before)
+        self.assertEqual(len(journal.read_bytes().splitlines()), 1 + 3)
+        self.refused("study", study, *self.SWEEP, "--set", "trace.seed=4", "--shard", "0/2", "--out", parts, "--resume", says=["--resume", "another sweep"])
+        self.refused("study", study, "--resume", "--out", out, says=["--resume", "--sweep"])
+        self.refused("study", study, "--shard", "0/2", *self.SWEEP, says=["--shard", "--out"])
+        self.assertFalse(shard.exists())
+
+    def test_shards_are_one_sweep(self):
+        study = self.write("study.json", STUDY)
+        whole, parts, merged = (self.folder / name for name in ("whole", "parts", "merged"))
+        plain = {form: self.ok("study", study, *self.SWEEP, "--out", whole, "--format", form) for form in ("table", "csv", "json")}
+        for rank in range(4):  # as mpirun starts them
+            with mock.patch.dict(os.environ, {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "4"}):
+                self.assertEqual(self.ok("study", study, *self.SWEEP, "--out", parts), "")
+        measured = re.compile(r'"pack_ms": [-0-9.e+]+')
+        together = {form: self.ok("merge", merged, parts, "--format", form) for form in plain}
+        self.assertEqual(measured.sub("", together["json"]), measured.sub("", plain["json"]))
+        rows = {form: list(csv.DictReader(io.StringIO(text["csv"]))) for form, text in (("plain", plain), ("together", together))}
+        for row in rows["plain"] + rows["together"]:
+            row.pop("pack_ms", None)
+        self.assertEqual(rows["plain"], rows["together"])
+        names = [line.split()[:3] for line in plain["table"].splitlines()]
+        self.assertEqual([line.split()[:3] for line in together["table"].splitlines()], names)
+        files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
+        self.assertEqual(sorted(path.relative_to(merged) for path in merged.rglob("*") if path.is_file()), files)
+        for file in files:
+            a, b = ((folder / file).read_bytes() for folder in (whole, merged))
+            if file.suffix in (".json", ".csv") or (file.suffix == ".html" and len(file.parts) > 1):
+                continue  # they hold measured times, and were compared above
+            self.assertEqual(a, b, file)
+        (parts / "shard-2-of-4" / "sweep.journal").unlink()
+        self.refused("merge", merged, parts, says=["expected all 4 shards", "missing: 2"])
+
+    def test_set_and_sweep(self):
+        study = self.write("study.json", STUDY)
+        summary = json.loads(self.ok("study", study, "--set", "parallel.context=1", "--format", "json"))
+        self.assertEqual(summary["study"]["gpus"], 4)
+        cases = json.loads(self.ok("study", study, "--sweep", "parallel.context=1,2", "--sweep", "batch.steps=1,2", "--format", "json"))
+        self.assertEqual(
+            [case["case"] for case in cases],
+            [f"parallel.context={c} batch.steps={s}" for c in (1, 2) for s in (1, 2)],
+        )
+        self.assertEqual([case["study"]["gpus"] for case in cases], [4, 4, 8, 8])
+        rows = list(csv.DictReader(io.StringIO(self.ok("study", study, "--sweep", "batch.steps=1,2", "--format", "csv"))))
+        self.assertEqual([row["case"] for row in rows], ["batch.steps=1"] * 2 + ["batch.steps=2"] * 2)
+        self.ok("study", study, "--sweep", "batch.steps=1,2", "--out", self.folder / "sweep")
+        self.assertEqual(len(list((self.folder / "sweep").glob("*/summary.json"))), 2)
+        self.refused("study", study, "--sweep", "batch.steps=", says=["--sweep"])
+        self.refused("study", study, "--set", "batch.step=3", says=["step", "steps"])
+
+    def test_a_sweep_is_one_table_and_no_case_ends_it(self):
+        study = self.write("study.json", dict(STUDY, trace={"uniform": 8192, "documents": 12}))  # 3 steps of 4 x 8K
+        sweep = ("study", study, "--sweep", "batch.steps=2,400", "--set", "batch.context_window=8K")
+        table = self.ok(*sweep)
+        lines = [line for line in table.splitlines() if line.startswith("batch.steps=")]
+        self.assertEqual([line.split()[:2] for line in lines[:4]],
+                         [[f"batch.steps={n}", policy] for n in (2, 400) for policy in ("plain-4d", "wlb")])
+        self.assertTrue(lines[4].startswith("batch.steps=400: plain-4d is refused: "), lines)
+        self.assertIn("too short", lines[4])
+        cases = json.loads(self.ok(*sweep, "--format", "json"))
+        self.assertEqual([[p["status"] for p in case["policies"]] for case in cases], [["ok", "ok"], ["refused", "refused"]])
+        self.assertEqual([case["case"] for case in cases], ["batch.steps=2", "batch.steps=400"])
+        self.refused("study", study, "--set", "batch.steps=400", says=["study.json", "too short"])  # alone
+        # A layout that the model does not allow is a case's own trouble, one that no case can have the user's.
+        layouts = ("study", study, "--sweep", "parallel.tensor=2,5", "--set", "batch.steps=2", "--set", "batch.context_window=8K")
+        cases = json.loads(self.ok(*layouts, "--format", "json"))
+        self.assertEqual([{p["status"] for p in case["policies"]} for case in cases], [{"ok"}, {"refused"}])
+        self.assertIn("parallel.tensor: expected a divisor", cases[1]["policies"][0]["reason"])
+        self.assertIn("parallel.tensor=5: plain-4d is refused: ", self.ok(*layouts))
+        rows = list(csv.DictReader(io.StringIO(self.ok(*layouts, "--format", "csv"))))
+        self.assertEqual([(row["case"], row["status"]) for row in rows],
+                         [(f"parallel.tensor={t}", status) for t, status in ((2, "ok"), (5, "refused")) for _ in range(2)])
+        self.ok(*layouts, "--out", self.folder / "layouts")
+        refused = json.loads((self.folder / "layouts" / "parallel.tensor=5" / "summary.json").read_text())
+        self.assertEqual([p["status"] for p in refused["policies"]], ["refused", "refused"])
+        self.refused("study", study, "--sweep", "parallel.tensor=5,7", says=["parallel.tensor=5: ", "12 heads"])
+        self.refused("study", study, "--sweep", "batch.sequences_per_step=3,5", "--set", "parallel.data=2", says=["batch.sequences_per_step=3: "])
+        self.refused("study", study, "--sweep", "cluster.profile=h100-sxm,h101", says=["cluster.profile=h101: ", "cluster.profile", "h100-sxm"])
+        notes = run(*sweep, "--set", "policies.0={\"name\": \"plain\", \"label\": \"plain-4d\", \"search\": true}").stderr.splitlines()
+        self.assertEqual(notes, [f"note: batch.steps={n}: plain-4d: search has no effect on plain" for n in (2, 400)])
+
+
+if __name__ == "__main__":
+    unittest.main()
