@@ -1,8 +1,6 @@
 equipoise_bench(bench_engine LIBS equipoise_graph SOURCES bench_engine.cpp)
 if(TARGET equipoise_op)
   equipoise_bench(bench_op_engine LIBS equipoise_op SOURCES bench_op_engine.cpp)
-endif()
-if(TARGET equipoise_op)
   add_executable(flow_trace flow_trace.cpp)
   target_link_libraries(flow_trace PRIVATE equipoise_op equipoise_flags)
   target_include_directories(flow_trace PRIVATE ${PROJECT_SOURCE_DIR})

@@ -150,7 +150,6 @@ void FlowNetwork::fill_links() {
   growing_.resize(members_.size());
   for (std::uint32_t m = 0; m < growing_.size(); ++m) growing_[m] = m;
   while (!growing_.empty()) {
-    ++counts_.rounds;
     double level = std::numeric_limits<double>::infinity();
     for (const Link& link : links_)
       if (link.claims > 0) level = std::min(level, link.left / static_cast<double>(link.claims));
@@ -216,7 +215,6 @@ void FlowNetwork::adopt(FlowNetwork& other) {
   counts_.flows += other.counts_.flows;
   counts_.solves += other.counts_.solves;
   counts_.solved_flows += other.counts_.solved_flows;
-  counts_.rounds += other.counts_.rounds;
   counts_.most_flows = std::max(counts_.most_flows, other.counts_.most_flows);
   other.heap_.clear();
   other.flows_.clear();

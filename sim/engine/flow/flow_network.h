@@ -72,7 +72,7 @@ class FlowNetwork {
 
   // What it cost, for benchmarks.
   struct Counts {
-    std::int64_t flows = 0, solves = 0, solved_flows = 0, rounds = 0;
+    std::int64_t flows = 0, solves = 0, solved_flows = 0;
     std::size_t most_flows = 0;  // at one time
   };
   [[nodiscard]] const Counts& counts() const { return counts_; }

@@ -92,10 +92,8 @@ void Part::join(Exchange& op, const Cell& cell, std::size_t rank, const OpStep& 
     op.lane = lane;
     op.rank = number;
   }
-  if (op.first_lane >= 0 && op.first_lane <= lane) return;
-  op.first_lane = lane;
   op.name = step.name;
-  op.bytes = step.bytes;
+  op.bytes = std::max(op.bytes, step.bytes);
   op.scheduled = k.scheduled;
   op.number = k.synchronization;
 }
@@ -230,7 +228,7 @@ void Part::run_background(std::size_t group_stage, std::size_t tensor) {
     Exchange& op = background.ops[background.next];
     if (op.arrived < members.replicas[tensor].size()) return;
     op.start = std::max(op.latest, background.busy);
-    const Cell& cell = s_.cells[at(op.first_lane) * s_.stages + group_stage % s_.stages];
+    const Cell& cell = s_.cells[at(op.lane) * s_.stages + group_stage % s_.stages];
     const Picoseconds end = launch_exchange(tag_of(Kind::background, group_stage, tensor), cell, op,
                                             SyncGroup::replicas, tensor, op.start);
     if (end == kUnknown)

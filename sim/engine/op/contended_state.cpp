@@ -49,8 +49,10 @@ State::State(const OpProgram& p, const OpOptions& o, const OpResult& a, const Ne
 }
 
 void State::make_cells() {
-  std::vector<int> groups;
-  for (const OpLane& lane : program.lanes) groups.push_back(lane.barrier_group);
+  std::vector<int> groups;  // that run something: others are no barrier
+  for (const OpLane& lane : program.lanes)
+    if (!std::all_of(lane.stages.begin(), lane.stages.end(), [](const auto& ops) { return ops.empty(); }))
+      groups.push_back(lane.barrier_group);
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
   barrier_running.assign(groups.size(), 0);
@@ -69,10 +71,8 @@ void State::make_cells() {
       all_ops += static_cast<std::int64_t>(cell.ops->size() * cell.ranks);
     }
   }
-  // A group that runs nothing is no barrier.
   barrier_begin.assign(groups.size(), kUnknown);
-  for (std::size_t g = 0; g < groups.size(); ++g)
-    if (g == 0 || (barrier_running[g - 1] == 0 && barrier_begin[g - 1] != kUnknown)) barrier_begin[g] = 0;
+  if (!groups.empty()) barrier_begin.front() = 0;
 }
 
 void State::make_cell(Cell& cell) {

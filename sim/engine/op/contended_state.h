@@ -65,9 +65,8 @@ struct Exchange {
   std::uint32_t arrived = 0;
   Picoseconds latest = 0, start = 0, end = kUnknown;
   std::int32_t lane = -1, rank = -1;  // who arrived last; ties: the lowest
-  std::int32_t first_lane = -1;       // of the lanes that arrived: its bytes count
   OpName name{};
-  double bytes = 0;
+  double bytes = 0;                         // the most of any member: a lane may bring nothing
   std::uint32_t scheduled = 0, number = 0;  // it is op `number` of the scheduled op that meets lanes
 };
 using Place = std::pair<std::uint32_t, std::uint32_t>;  // cell, rank

@@ -356,9 +356,12 @@ class NetworkRoutes::Builder {
         for (int& p : part)
           if (p == std::max(from, to)) p = std::min(from, to);
     };
+    const bool barriers = std::any_of(program_.lanes.begin(), program_.lanes.end(), [&](const OpLane& lane) {
+      return lane.barrier_group != program_.lanes.front().barrier_group;
+    });
     for (std::size_t l = 1; l < part.size(); ++l) {
-      const OpLane &lane = program_.lanes[l], &first = program_.lanes.front();
-      if (lane.barrier_group != first.barrier_group) join(0, static_cast<int>(l));
+      const OpLane& lane = program_.lanes[l];
+      if (barriers) join(0, static_cast<int>(l));
       for (std::size_t other = 0; lane.lockstep != kNoLockstep && other < l; ++other)
         if (program_.lanes[other].lockstep == lane.lockstep)
           join(static_cast<int>(other), static_cast<int>(l));

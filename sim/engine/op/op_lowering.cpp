@@ -131,6 +131,8 @@ class Lowering final : public OpSink {
       add(known->second, step, at(op.rank));
       if (step.background && latest != kNoTask) builder_.add_dependency(latest, known->second);
     }
+    double& bytes = origin_[known->second].bytes;
+    bytes = std::max(bytes, step.bytes);
     note(op, op.step, at(op.rank), known->second);
     depend(tail_[at(op.rank)], known->second);
     if (step.background)

@@ -2,6 +2,8 @@
 // rates shared anew at every change (lower, traffic_of, run_with_contention). Every time, to the picosecond.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -184,6 +186,8 @@ TEST_CASE("random programs with jitter and slow GPUs take the times of their tas
     const OpResult alone = run(program, options);
     const Plain plain = run_plainly(program, options, alone, grid, network);
     const NetworkRoutes routes(program, grid, network);
+    // Lanes that wait for each other at a barrier are never run on two threads.
+    if (shape.barriers) CHECK(std::ranges::all_of(routes.parts(), [](int part) { return part == 0; }));
     ContendedOptions how;
     how.threads = 2;
     const OpResult told = run_contended(program, options, alone, routes, how).result;
@@ -194,6 +198,55 @@ TEST_CASE("random programs with jitter and slow GPUs take the times of their tas
     CHECK(unshared.makespan == alone.makespan);
     for (std::size_t l = 0; l < program.lanes.size(); ++l) CHECK(unshared.lanes[l].end == alone.lanes[l].end);
   }
+}
+
+TEST_CASE("An exchange loads links with what its fullest lane sends, where another brings nothing, too") {
+  // Lane 1 sends 2 GB in 1 ms, half of it to the other node, over NICs of 1 GB/s: 1 s.
+  OpProgram program;
+  program.replicas = 2;
+  program.lockstep_groups = 1;
+  for (int l = 0; l < 2; ++l) {
+    OpLane& lane = program.lanes.emplace_back();
+    lane.first_replica = l;
+    lane.lockstep = 0;
+    lane.expert_group = {0};
+    OpStep exchange{OpName::ep_all_to_all, Stream::ep, SyncGroup::expert};
+    exchange.bytes = l * 2e9;
+    lane.blocks.push_back({{exchange}, {Picoseconds{l} * 1'000'000'000}});
+    lane.runs = {{0}};
+    lane.stages.resize(1);
+    lane.stages[0].emplace_back().run_count = 1;
+  }
+  FabricOptions options;
+  options.gpus = 2;
+  options.nic_GBps = 1;
+  const RankGrid grid("tp-cp-ep-dp-pp", {1, 1, 1, 2, 1}, 1);
+  const Fabric network(options);
+  const OpResult alone = run(program, {});
+  CHECK(alone.makespan == 1'000'000'000);
+  const NetworkRoutes routes(program, grid, network);
+  const OpResult told = run_contended(program, {}, alone, routes, {}).result;
+  CHECK(std::abs(told.makespan - 1'000'000'000'000) <= 1);
+  CHECK(told.makespan == run_plainly(program, {}, alone, grid, network).times.makespan);
+}
+
+TEST_CASE("A barrier group without any op holds up nobody") {
+  // Two lanes of 5 ps, one after the other, and between them one without micro-batches: 10 ps.
+  OpProgram program;
+  for (int l = 0; l < 3; ++l) {
+    OpLane& lane = program.lanes.emplace_back();
+    lane.barrier_group = l;
+    lane.stages.resize(1);
+    if (l == 1) continue;
+    lane.blocks.push_back({{OpStep{OpName::attention}}, {5}});
+    lane.runs = {{0}};
+    lane.stages[0].emplace_back().run_count = 1;
+  }
+  const OpResult alone = run(program, {});
+  CHECK(alone.makespan == 10);
+  const NetworkRoutes routes(program, RankGrid("tp-cp-ep-dp-pp", {1, 1, 1, 1, 1}, 1),
+                             Fabric(FabricOptions{}));
+  CHECK(run_contended(program, {}, alone, routes, {}).result.makespan == 10);
 }
 
 TEST_CASE("TP ranks that take unlike routes are not folded") {
