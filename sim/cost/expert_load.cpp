@@ -11,6 +11,9 @@
 namespace equipoise {
 namespace {
 
+// Loads of less are even to a millionth; the shapes of far less are infinite.
+constexpr double kLeastSkew = 1e-6;
+
 // In (0, 1).
 double uniform(SplitMix64& random) {
   return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
@@ -36,7 +39,7 @@ double gamma(double shape, SplitMix64& random) {
 }  // namespace
 
 double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank) {
-  if (skew.skew <= 0 || ranks < 2 || micro_batch.tokens() == 0) return 1;
+  if (skew.skew < kLeastSkew || ranks < 2 || micro_batch.tokens() == 0) return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
   std::vector<double> load(static_cast<std::size_t>(ranks), 0);
   for (const Slice& slice : micro_batch.slices) {

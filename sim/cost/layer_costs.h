@@ -25,7 +25,7 @@ namespace equipoise {
 AttentionHeads attention_heads(const ModelShape& model, int tensor, int context);
 
 // What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
-// of a query and a key in the matrix products and attention of one layer, and of a token in the logits'.
+// of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
   double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
   double head_token = 0;  // forward and backward

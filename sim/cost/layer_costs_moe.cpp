@@ -30,7 +30,7 @@ Op LayerCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::
       return groups > 0 ? grouped_gemm(name, role, groups, m, n, k, use, output_bytes).duration : 0;
     };
     op.duration = local / together * of(together) + of(local % together);
-    op.launches = static_cast<std::uint16_t>(local);
+    op.launches = static_cast<std::uint32_t>(local);
   }
   op.duration = to_picoseconds(to_seconds(op.duration) * framework_.expert_gemm_slowdown +
                                as_double(local) * framework_.expert_product_seconds);
@@ -85,7 +85,7 @@ void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) con
 // Their operands, a number for each token and expert, fit the caches: the launches are what they cost.
 Op LayerCosts::routing() const {
   Op op{OpName::routing};
-  op.launches = static_cast<std::uint16_t>(framework_.routing_kernels);
+  op.launches = static_cast<std::uint32_t>(framework_.routing_kernels);
   op.duration =
       to_picoseconds(framework_.routing_kernels * launch_seconds_ * framework_.elementwise_slowdown);
   return op;

@@ -7,7 +7,7 @@
 // share of that of the list for some number with all ops at these rates.
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "policies/base/error.h"
 #include "profiler/profile/elementwise_form.h"
@@ -53,6 +53,7 @@ LeastCosts LayerCosts::least() const {
   LeastCosts least;
   LeastRates rates;
   rates.flop = gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
+  if (model_.moe) rates.flop *= std::min(1.0, framework_.expert_gemm_slowdown);
   rates.logits_flop = logits_gemm_.least_seconds_per_flop() * framework_.gemm_slowdown;
   rates.byte =
       least_elementwise_seconds_per_byte(profile_, framework_.own_kernels) * framework_.elementwise_slowdown;

@@ -1,6 +1,7 @@
 #include "sim/framework/preset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,12 @@ double number_within(const json& node, const char* key, double least, double mos
                   short_number(most) + ", found " + short_number(value));
 }
 
+int count_within(const json& node, const char* key, int most, const std::string& where) {
+  const double value = number_within(node, key, 0, most, where);
+  if (value == std::floor(value)) return static_cast<int>(value);
+  throw UserError(where + "." + key + ": expected an integer, found " + short_number(value));
+}
+
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
@@ -38,7 +45,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
        "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels", "exchange_sms",
        "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin"},
       where);
-  preset.zero = static_cast<int>(number_within(node, "zero", 0, 3, where));
+  preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
   FrameworkOptions& o = preset.options;
   o.tp_overlap_forward = flag_field(node, "tp_overlap", where);
@@ -50,8 +57,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   if (node.contains("exchange_sm_margin"))
     o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
-  const auto count = [&](const char* key, double most, int& value) {
-    if (node.contains(key)) value = static_cast<int>(number_within(node, key, 0, most, where));
+  const auto count = [&](const char* key, int most, int& value) {
+    if (node.contains(key)) value = count_within(node, key, most, where);
   };
   if (node.contains("expert_skew")) o.expert_skew = number_within(node, "expert_skew", 0, 10, where);
   count("exchange_sms", 1024, o.exchange_sms);

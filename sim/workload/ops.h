@@ -62,7 +62,7 @@ struct Op {
   bool with_next = false;      // runs concurrently with the next op; what follows waits for both
   std::uint8_t over = 0;       // an exchange of experts: how many of the next ops run under it; what follows
                                // waits for it and them. They may be such pairs
-  std::uint16_t launches = 1;  // by the host
+  std::uint32_t launches = 1;  // by the host
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;    // moved or sent by this rank

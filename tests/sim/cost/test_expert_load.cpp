@@ -38,6 +38,7 @@ TEST_CASE(
     "A balanced router, one rank and an empty micro-batch have a load of 1; draws depend on their seed "
     "alone") {
   CHECK(expert_load(documents({100, 200}), {0, 1}, 8, 16) == 1);
+  CHECK(expert_load(documents({100, 200}), {1e-200, 1}, 8, 16) == 1);
   CHECK(expert_load(documents({100, 200}), {1, 1}, 1, 128) == 1);
   CHECK(expert_load({}, {1, 1}, 8, 16) == 1);
   const double load = expert_load(documents({100, 200}), {1, 1}, 8, 16);

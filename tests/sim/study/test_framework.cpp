@@ -184,6 +184,11 @@ TEST_CASE("What a preset says of experts: its kernels' choices stay on any GPU, 
     CHECK(options.expert_skew == 0.5);
     CHECK(options.expert_gemm_slowdown == (std::string_view(name) == "h100-sxm" ? 1.75 : 1));
   }
+  json half = preset;
+  half["defaults"]["expert_streams"] = 2.5;
+  folder.write("mine.json", half.dump());
+  CHECK_THROWS_WITH_AS((void)parse_study(file, folder.path("study.json")),
+                       doctest::Contains("expert_streams: expected an integer, found 2.5"), UserError);
   preset["sources"].erase("expert_skew");
   folder.write("mine.json", preset.dump());
   CHECK_THROWS_WITH_AS((void)parse_study(file, folder.path("study.json")), doctest::Contains("expert_skew"),
