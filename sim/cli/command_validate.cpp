@@ -72,22 +72,38 @@ std::string profile_note(const Profile& profile, const kernels::Backend& backend
          "` and `equipoise fit` make one of this device";
 }
 
+// Of the profile that is measured here, removed with all that is in it.
+class ProfileFolder {
+ public:
+  ProfileFolder()
+      : path_(std::filesystem::temp_directory_path() / ("equipoise-profile-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~ProfileFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ProfileFolder(const ProfileFolder&) = delete;
+  ProfileFolder& operator=(const ProfileFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
 // The same run with a profile of this device, which is kept beside its results.
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("equipoise-profile-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder);
-  const std::string profile = profile_here(options.device, options.minutes, ranks, folder, log);
+  const ProfileFolder folder;
+  const std::string profile = profile_here(options.device, options.minutes, ranks, folder.path(), log);
   ValidateOptions again = options;
   again.minutes = 0;
   again.set.push_back("cluster.profile=" + profile);
   arguments.insert(arguments.end(), {"--minutes", "0", "--set", again.set.back()});
   const int status = run_validate_command(again, arguments, out, log);
-  if (!options.out.empty())
+  if (status <= 1 && !options.out.empty())  // else the ranks failed, or were interrupted
     std::filesystem::copy_file(profile, std::filesystem::path(options.out) / "profile.json",
                                std::filesystem::copy_options::overwrite_existing);
-  std::filesystem::remove_all(folder);
   return status;
 }
 
@@ -130,15 +146,18 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
           return read_study(options.file, set);
         },
         study.batch.context_window, inputs.trace, rank, calibrating);
-    calibration.run(2);
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
-    run.repetitions = options.repetitions;
+    run.repetitions = 1;
     run.seed = options.seed;
-    if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
-    std::vector<RealResult> results = run_real(study, rows, rank, run);
-    calibration.run(1);
+    std::vector<RealResult> results;
+    // In turn, so that a machine that gets slower or busier does so in both.
+    for (int round = 1; round <= options.repetitions; ++round) {
+      calibration.run_round();
+      append_rounds(results, run_real(study, rows, rank, run));
+      if (leads && !options.quiet) log << "round " << round << std::endl;
+    }
     if (!leads) return;
     Validation validation;
     validation.study = study.name;

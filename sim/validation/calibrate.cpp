@@ -1,7 +1,6 @@
 #include "sim/validation/calibrate.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "policies/base/error.h"
 #include "sim/validation/compare_real.h"
@@ -56,34 +55,26 @@ Calibration::Calibration(const StudyOfWindow& study_of, std::int64_t context_win
   }
 }
 
-void Calibration::run(int rounds) {
+void Calibration::run_round() {
   for (const auto& window : windows_) {
     if (options_.progress)
       options_.progress("calibration: windows of " + std::to_string(window->tokens) + " tokens");
     RealRunOptions run;
     run.check = false;
     run.warm_up = true;
-    run.repetitions = rounds;
+    run.repetitions = 1;
     run.seed = options_.seed;
     std::vector<RealResult> results = run_real(window->study, window->rows, rank_, run);
     if (rank_.floats.rank() != 0) continue;
     if (options_.replay)
       for (std::size_t i = 0; i < results.size(); ++i) compose_steps(window->rows[i], results[i]);
-    if (runs_ == 0) {
-      window->results = std::move(results);
-      continue;
-    }
-    for (std::size_t i = 0; i < results.size(); ++i)
-      std::move(results[i].timed.begin(), results[i].timed.end(),
-                std::back_inserter(window->results[i].timed));
+    append_rounds(window->results, std::move(results));
   }
-  ++runs_;
 }
 
 InStepTimes Calibration::times() const {
   Validation found;
-  if (runs_ > 0)
-    for (const auto& window : windows_) compare_real(window->rows, window->results, nullptr, found);
+  for (const auto& window : windows_) compare_real(window->rows, window->results, nullptr, found);
   if (options_.replay) keep_kernels(found);
   return InStepTimes(found.ops);
 }

@@ -23,18 +23,17 @@ struct CalibrationOptions {
 // The study with this context window. May throw UserError: such a window is left out.
 using StudyOfWindow = std::function<Study(std::int64_t context_window)>;
 
-// All ranks make one and call it alike. A machine's pace drifts over minutes, so the steps are run before
-// what is validated and after it; three rounds in all, since the middle one of three times has no hiccup in
-// it.
+// All ranks make one and call it alike. A machine's pace drifts over minutes, so a round of these steps is
+// run before each round of what is validated.
 class Calibration {
  public:
   // `trace`: that of the study, whose documents are taken from its end on.
   Calibration(const StudyOfWindow& study_of, std::int64_t context_window, const Trace& trace,
               const RealRank& rank, CalibrationOptions options);
 
-  void run(int rounds);  // the steps, so many times
+  void run_round();  // all the steps, once
 
-  // On rank 0: of all runs so far; no times where nothing was run.
+  // On rank 0: of all rounds so far, at least one; no times where no window runs.
   [[nodiscard]] InStepTimes times() const;
   // On what it was done, and what could not be.
   [[nodiscard]] std::vector<std::string> notes() const;
@@ -52,7 +51,6 @@ class Calibration {
   CalibrationOptions options_;
   std::vector<std::unique_ptr<Window>> windows_;  // rows refer to their window's study
   std::vector<std::string> left_out_;
-  int runs_ = 0;
 };
 
 }  // namespace equipoise

@@ -189,4 +189,19 @@ std::vector<RealResult> run_real(const Study& study, const std::vector<RealRow>&
   return RealRun(study, rows, rank, options).run();
 }
 
+void append_rounds(std::vector<RealResult>& results, std::vector<RealResult> more) {
+  if (results.empty()) {
+    results = std::move(more);
+    return;
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    int rounds = 0;
+    for (const TimedStep& step : results[i].timed) rounds = std::max(rounds, step.repetition + 1);
+    for (TimedStep& step : more[i].timed) {
+      step.repetition += rounds;
+      results[i].timed.push_back(std::move(step));
+    }
+  }
+}
+
 }  // namespace equipoise

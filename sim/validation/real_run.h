@@ -57,4 +57,7 @@ struct RealResult {
 std::vector<RealResult> run_real(const Study& study, const std::vector<RealRow>& rows, const RealRank& rank,
                                  const RealRunOptions& options);
 
+// Rounds that were timed apart, as if they were one run's: the repetitions of `more` count on.
+void append_rounds(std::vector<RealResult>& results, std::vector<RealResult> more);
+
 }  // namespace equipoise
