@@ -32,8 +32,13 @@ std::string times(double ratio) {
   return fixed(ratio, 2) + "x";
 }
 
+// Candidates of one policy and layout may differ in what they recompute.
 std::string name_of_row(const PolicyResult& row) {
-  return row.run.label + " on " + layout_text(row.layout);
+  const Layout& l = row.layout;
+  const std::string name = row.run.label + " on " + layout_text(l);
+  if (l.recompute == Recompute::layers)
+    return name + ", recompute " + std::to_string(l.recompute_layers) + " layers";
+  return l.recompute == Recompute::none ? name : name + ", recompute " + std::string(name_of(l.recompute));
 }
 
 std::vector<std::string> tune_lines(const TuneReport& report) {
@@ -117,8 +122,8 @@ std::string validation_html(const Validation& validation, const ValidationFigure
   const std::string verdict =
       std::string(figures.passed() ? "Passed" : "Failed") +
       (figures.policies.empty() ? std::string()
-                                : ": simulated steps are at most " + percent(std::abs(worst)).substr(1) +
-                                      " off the measured ones");
+                                : ": a policy's mean step is simulated at most " +
+                                      percent(std::abs(worst)).substr(1) + " off what was measured");
   return html_page({validation.study, head(validation.study, verdict, lines, notes)},
                    {{"schema", "equipoise.report/1"},
                     {"kind", "validation"},

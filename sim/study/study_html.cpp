@@ -127,17 +127,23 @@ json load_json(const PolicyResult& row, std::size_t most) {
           {"relative", std::move(list)}};
 }
 
+// The page shows the first step; critical_path/LABEL.json has all that were recorded.
+json critical_path_json(const std::string& text) {
+  if (text.empty()) return nullptr;
+  json path = json::parse(text);
+  if (json& steps = path["steps"]; steps.size() > 1) steps.erase(steps.begin() + 1, steps.end());
+  return path;
+}
+
 json row_json(const Study& study, const PolicyResult& row) {
-  json node = {{"label", row.run.label},
-               {"losses", losses_json(row.metrics, study.layout.pipeline)},
-               {"steps", row.simulated() ? steps_json(row) : json(nullptr)},
-               {"drawn", drawn_json(row.details)},
-               {"memory", stages_json(row.details)},
-               {"gpus", load_json(row, kGpusOfPage / study.policies.size())},
-               {"tokens_by_delay", row.details.tokens_by_delay}};
-  node["critical_path"] =
-      row.details.critical_path.empty() ? json(nullptr) : json::parse(row.details.critical_path);
-  return node;
+  return {{"label", row.run.label},
+          {"losses", losses_json(row.metrics, study.layout.pipeline)},
+          {"steps", row.simulated() ? steps_json(row) : json(nullptr)},
+          {"drawn", drawn_json(row.details)},
+          {"memory", stages_json(row.details)},
+          {"gpus", load_json(row, kGpusOfPage / study.policies.size())},
+          {"tokens_by_delay", row.details.tokens_by_delay},
+          {"critical_path", critical_path_json(row.details.critical_path)}};
 }
 
 json lengths_json(const std::vector<LengthBin>& bins) {
@@ -257,7 +263,7 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
     const Metrics& m = row.metrics;
     const auto value = [](const Metric& metric) { return metric ? json(*metric) : json(nullptr); };
     rows.push_back({{"label", row.run.label},
-                    {"status", name_of(row.status)},
+                    {"status", row.memory_ignored ? "oom, ignored" : name_of(row.status)},
                     {"reason", row.reason},
                     {"tokens_per_second_per_gpu", value(m.tokens_per_second_per_gpu)},
                     {"speedup", value(m.speedup)},

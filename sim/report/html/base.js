@@ -20,6 +20,7 @@ const grouped = (value) => Math.round(value).toLocaleString("en-US");
 const percent = (share, digits = 1) => (100 * share).toFixed(digits) + " %";
 const gib = (bytes) => (bytes / 2 ** 30).toFixed(1);
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+const largest = (values) => values.reduce((a, b) => Math.max(a, b), -Infinity);  // of any number of values
 const fixedOr = (value, digits, suffix = "") => (isNumber(value) ? value.toFixed(digits) + suffix : "–");
 
 function seconds(value) {
@@ -60,6 +61,13 @@ function select(label, options, chosen, act) {
   const input = el("select", { onchange: () => act(input.value) },
     ...options.map(([value, text]) => el("option", { value, selected: String(value) === String(chosen) }, text)));
   return el("label", {}, label, input);
+}
+
+// Puts controls anew; the one that has the keyboard keeps it.
+function renew(parent, ...controls) {
+  const chosen = [...parent.querySelectorAll("select")].indexOf(document.activeElement);
+  parent.replaceChildren(...controls);
+  if (chosen >= 0) parent.querySelectorAll("select")[chosen].focus();
 }
 
 const tip = document.getElementById("tip");

@@ -55,12 +55,12 @@ function gpusSection(study) {
     loads.length && loads[0].same_tensor > 1 ? `Each cell is a tensor-parallel group of ${loads[0].same_tensor} GPUs, which do the same.` : "",
     large ? "Policies with more GPUs than a page can hold are in gpus.csv." : "");
   if (!loads.length) return;
-  const spread = Math.max(0.05, ...loads.map((load) => Math.max(...load.relative) / 1000 - 1));
+  const spread = Math.max(0.05, ...loads.map((load) => largest(load.relative) / 1000 - 1));
   parent.append(legend([["less than the mean", "var(--low)"], ["mean", "var(--mid)"], [`up to ${(1 + spread).toFixed(2)}x the mean`, "var(--high)"]]));
   const panels = el("div", { class: "panels" });
   parent.append(panels);
   for (const load of loads) {
-    const slowest = Math.max(...load.relative) / 1000;
+    const slowest = largest(load.relative) / 1000;
     const panel = el("div", {}, el("h3", {}, load.label), el("p", { class: "note" }, `slowest ${slowest.toFixed(2)}x the mean, step ${load.step}`));
     panels.append(panel);
     chart(panel, `Load of each GPU under ${load.label}, slowest ${slowest.toFixed(2)} times the mean`, (host, width) => drawMap(host, width, load, loadScale(spread)));

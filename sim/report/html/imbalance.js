@@ -46,7 +46,7 @@ function imbalanceSection() {
   const thinned = data.rows.filter((row) => row.steps && row.steps.every > 1);
   const parent = section("imbalance", "How even the work is, step by step",
     "Slowest over mean; 1 is perfect. A step waits for its heaviest micro-batch, a micro-batch for its heaviest context-parallel rank.",
-    thinned.length ? `Every ${thinned[0].steps.every}th step of ${thinned[0].steps.of} is drawn; steps.csv has all.` : "");
+    thinned.length ? `One step in ${thinned[0].steps.every} is drawn; steps.csv has all.` : "");
   const panels = el("div", { class: "panels" });
   parent.append(panels);
   const kinds = [["imbalance", "Micro-batches of a step (forward time)"], ["cp_imbalance", "Ranks of a CP group (attention time)"]];

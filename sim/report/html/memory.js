@@ -9,12 +9,14 @@ function memorySection(study) {
   const rows = data.rows.map((row, i) => ({ ...row.memory, label: row.label, policy: study.policies[i] }))
     .filter((row) => row.stages.length && row.policy.memory);
   if (!rows.length) return;
+  const other = rows.filter((row) => isNumber(row.policy.memory.step) && row.policy.memory.step !== row.step);
   const total = (stage) => Object.values(stage.parts).reduce((sum, bytes) => sum + bytes, 0);
   const capacity = Math.max(...rows.map((row) => row.policy.memory.capacity_bytes));
   const most = Math.max(capacity, ...rows.flatMap((row) => row.stages.map(total)));
   const used = kParts.filter((part) => rows.some((row) => row.stages.some((stage) => stage.parts[part])));
   const parent = section("memory", "Memory of a GPU, stage by stage",
-    data.fullest, `The fullest lane of each stage in the step that holds the most; the dashed line is what a GPU has, ${gib(capacity)} GiB. GiB by stage, modelled.`);
+    data.fullest, `The fullest lane of each stage in the step that holds the most; the dashed line is what a GPU has, ${gib(capacity)} GiB. GiB by stage, modelled.`,
+    other.length ? `Not the fullest step but the one that was recorded: ${other.map((row) => `${row.label}, step ${row.step}`).join("; ")}.` : "");
   parent.append(legend(used.map((part) => [partName(part), kPartColours[part]])));
   const panels = el("div", { class: "panels" });
   parent.append(panels);

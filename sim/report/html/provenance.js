@@ -3,17 +3,20 @@
 function publishedSection() {
   if (!data.published || !data.published.length) return;
   const parent = section("published", "Beside published figures", "Shown beside what is simulated here, and never used by it.");
-  const text = (value) => (isNumber(value) ? String(+value.toPrecision(4)) : value === null ? "–" : value);
+  const figure = (value, metric) => (metric === "peak_memory_bytes" ? gib(value) : Math.abs(value) >= 1000 ? grouped(value) : String(+value.toPrecision(4)));
+  const text = (value, metric) => (isNumber(value) ? figure(value, metric) : value === null ? "–" : value);
+  const name = (metric) => (metric === "peak_memory_bytes" ? "peak memory GiB" : metric.replaceAll("_", " "));
   const difference = (row) => (isNumber(row.simulated) && isNumber(row.published) && row.published !== 0
     ? ((row.simulated / row.published - 1) * 100).toFixed(1) + " %" : "");
   parent.append(table([["policy", true], ["figure", true], ["simulated", false], ["published", false], ["difference", false], ["source", true]],
-    data.published.map((row) => [row.label, row.metric.replaceAll("_", " ") + (row.against ? ` over ${row.against}` : ""), text(row.simulated), text(row.published), difference(row), row.source])));
+    data.published.map((row) => [row.label, name(row.metric) + (row.against ? ` over ${row.against}` : ""), text(row.simulated, row.metric), text(row.published, row.metric), difference(row), row.source])));
 }
 
 // Long lists of sources are folded away behind their first words.
 function folded(text) {
   if (text.length <= 160) return text;
-  return el("details", {}, el("summary", {}, text.slice(0, text.lastIndexOf(" ", 110)) + " …"), text);
+  const space = text.lastIndexOf(" ", 110);
+  return el("details", {}, el("summary", {}, text.slice(0, space > 0 ? space : 110) + " …"), text);
 }
 
 function provenanceSection(study) {

@@ -20,7 +20,7 @@ function sweepPage() {
     .filter((key) => new Set(cases.map((one) => one.values[key])).size > 1);
   const valuesOf = (key) => [...new Set(cases.map((one) => one.values[key]))];
   if (keys.length) sweepLines(cases, labels, keys, valuesOf);
-  const parent = section("cases", "All cases");
+  const parent = section("cases", "All cases", "All figures are simulated; the page of a case says from what.");
   const shown = keys.length ? keys : Object.keys(cases[0].values);
   parent.append(table([...shown.map((key) => [key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " "), true]), ["policy", true], ["status", true], ["tokens/s/GPU", false], ["speed-up", false], ["step s", false], ["memory GiB", false]],
     cases.flatMap((one) => one.rows.map((row) => [
@@ -28,7 +28,7 @@ function sweepPage() {
       isNumber(row.tokens_per_second_per_gpu) ? whole(row.tokens_per_second_per_gpu) : "–", speedupText(row) || "–", fixedOr(row.step_seconds, 3),
       isNumber(row.peak_memory_bytes) ? gib(row.peak_memory_bytes) : "–"]))));
   const reasons = cases.flatMap((one) => one.rows.filter((row) => row.reason).map((row) => `${one.assignments.join(" ")}: ${row.label}: ${row.reason}`));
-  if (reasons.length) parent.append(el("h3", {}, "Rows that did not run"), ...reasons.map((reason) => el("p", { class: "reason" }, reason)));
+  if (reasons.length) parent.append(el("h3", {}, "Rows that did not run, or do not fit"), ...reasons.map((reason) => el("p", { class: "reason" }, reason)));
 }
 
 function sweepLines(cases, labels, keys, valuesOf) {
@@ -40,7 +40,7 @@ function sweepLines(cases, labels, keys, valuesOf) {
   const redraw = chart(parent, "Figures over the swept key, a line a policy", (host, width) => drawSweep(host, width, cases, labels, state, keys, valuesOf));
   const show = () => {
     const act = (key) => (value) => { state[key] = value; show(); };
-    controls.replaceChildren(select("Figure", kSweepMetrics, state.metric, act("metric")),
+    renew(controls, select("Figure", kSweepMetrics, state.metric, act("metric")),
       ...(keys.length > 1 ? [select("Over", keys.map((key) => [key, key]), state.x, act("x"))] : []),
       ...keys.filter((key) => key !== state.x).map((key) => select(key, valuesOf(key).map((v) => [v, v]), state[key], act(key))));
     if (redraw) redraw();
@@ -55,6 +55,7 @@ function drawSweep(host, width, cases, labels, state, keys, valuesOf) {
   const numeric = values.every((value) => Number.isFinite(sizeOf(value)) && sizeOf(value) > 0) && values.length > 1;
   const ordered = numeric ? values.slice().sort((a, b) => sizeOf(a) - sizeOf(b)) : values;
   const height = 320, left = 52, bottom = 44;
+  const every = Math.ceil(ordered.length * (12 + 7 * Math.max(...ordered.map((value) => String(value).length))) / (width - left));
   const svg = svgIn(host, width, height);
   const x = d3.scalePoint().domain(ordered).range([left, width - 12]).padding(0.3);
   const lines = labels.map((label) => ({ label, points: ordered.map((value) => {
@@ -66,13 +67,16 @@ function drawSweep(host, width, cases, labels, state, keys, valuesOf) {
   if (!all.length) return;
   const y = d3.scaleLinear().domain([0, Math.max(...all)]).nice(5).range([height - bottom, 10]);
   svg.append("g").attr("class", "axis").attr("transform", `translate(${left},0)`).call(d3.axisLeft(y).ticks(5, "~r").tickSize(-(width - left - 12)));
-  svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`).call(d3.axisBottom(x).tickSize(0).tickPadding(8));
+  svg.append("g").attr("class", "axis").attr("transform", `translate(0,${height - bottom})`)
+    .call(d3.axisBottom(x).tickFormat((value, i) => (i % every === 0 ? value : "")).tickSize(0).tickPadding(8));
   svg.append("text").attr("class", "soft").attr("x", width - 12).attr("y", height - 6).attr("text-anchor", "end").text(state.x);
   const path = d3.line().defined((p) => p.y !== null).x((p) => x(p.value)).y((p) => y(p.y));
   for (const line of lines) {
     svg.append("path").attr("d", path(line.points)).style("fill", "none").style("stroke", colourOf(line.label)).style("stroke-width", 2.5);
     const dots = svg.selectAll(null).data(line.points.filter((p) => p.y !== null)).enter().append("circle").attr("r", 4.5)
       .attr("cx", (p) => x(p.value)).attr("cy", (p) => y(p.y)).style("fill", colourOf(line.label));
-    tooltips(dots, (p) => [`${p.label}, ${state.x} ${p.value}`, `${whole(p.row.tokens_per_second_per_gpu)} tokens/s/GPU`, speedupText(p.row), seconds(p.row.step_seconds) + " a step"]);
+    tooltips(dots, (p) => [`${p.label}, ${state.x} ${p.value}`,
+      isNumber(p.row.tokens_per_second_per_gpu) ? `${whole(p.row.tokens_per_second_per_gpu)} tokens/s/GPU` : p.row.status, speedupText(p.row),
+      isNumber(p.row.step_seconds) ? seconds(p.row.step_seconds) + " a step" : "", isNumber(p.row.peak_memory_bytes) ? gib(p.row.peak_memory_bytes) + " GiB" : ""]);
   }
 }

@@ -36,7 +36,6 @@ class TimelinePanel {
     this.redraw = chart(this.scroll, "Pipeline timeline", (host, width) => this.draw(host, width));
     this.scroll.addEventListener("keydown", (event) => this.walk(event));
     this.scroll.addEventListener("blur", hideTip);
-    this.show();
   }
   get drawnStep() { return this.row.drawn[this.step]; }
   get drawnLane() { return this.drawnStep.lanes[this.lane]; }
@@ -54,7 +53,7 @@ class TimelinePanel {
       this.step = this.lane = 0;
       this.changed();
     };
-    this.controls.replaceChildren(
+    renew(this.controls,
       select("Policy", this.rows.map((row) => [row.label, row.label]), this.row.label, rowAct),
       select("Step", steps, this.step, change("step")), select("Lane", lanes, this.lane, change("lane")),
       select("Zoom", [1, 2, 4, 8, 16].map((z) => [z, z + "x"]), this.zoom, (z) => { this.zoom = Number(z); this.redraw && this.redraw(); }));
@@ -71,7 +70,6 @@ class TimelinePanel {
 
   draw(host, available) {
     const width = available * this.zoom;
-    host.style.width = this.zoom > 1 ? `${width}px` : "";
     const ops = this.ops = opsOf(this.drawnLane);
     const stages = Math.max(...ops.map((op) => op.stage)) + 1;
     const tall = stages > 12 ? 16 : 26;
@@ -113,7 +111,9 @@ class TimelinePanel {
       this.chosen = ops.indexOf(there.reduce((a, b) => (Math.abs(b.start - from.start) < Math.abs(a.start - from.start) ? b : a)));
     }
     this.marks.attr("class", (_, i) => (i === this.chosen ? "chosen" : null));
-    const box = this.marks.nodes()[this.chosen].getBoundingClientRect();
+    const mark = this.marks.nodes()[this.chosen];
+    mark.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const box = mark.getBoundingClientRect();
     showTip(opLines(ops[this.chosen], this.drawnLane, this.row.label), box.left, box.bottom);
   }
 }
@@ -124,7 +124,7 @@ function timelineSection(study) {
   if (!rows.length && !without.length) return;
   const parent = section("timeline", "What the pipeline does",
     "One row a pipeline stage, each box an op on a micro-batch, from its first to its last rank; what is empty is waiting. Both panels share the time axis.",
-    "Every policy has a few telling steps here: median time, slowest, fastest, most memory. timeline/ has whole steps for ui.perfetto.dev.",
+    "Every policy has a few telling steps here; their list says why. timeline/ has the first steps for ui.perfetto.dev.",
     without.length ? `Too large to draw here: ${without.join(", ")}.` : "");
   if (!rows.length) return;
   const kinds = new Set(rows.flatMap((row) => row.drawn.flatMap((s) => s.lanes.flatMap((lane) => opsOf(lane).map((op) => op.kind)))));

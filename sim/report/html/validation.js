@@ -45,7 +45,7 @@ function stepsAgainst(v) {
 
 function opsAgainst(v) {
   const parent = section("ops", "Kinds of op", `Error of each kind’s time; the band is its limit, ${percent(v.limits.op)}.`);
-  const shown = v.ops.slice(0, 24);
+  const shown = v.ops;
   const most = Math.max(v.limits.op * 1.3, ...shown.map((op) => Math.abs(op.error || 0)));
   chart(parent, "Errors by kind of op", (host, width) => {
     const tall = 26, left = Math.min(190, width * 0.42);
