@@ -32,7 +32,8 @@ Character first_character(std::string_view text) {
 bool is_control(std::uint32_t code) {
   const bool direction = code == 0x200e || code == 0x200f || (code >= 0x202a && code <= 0x202e) ||
                          (code >= 0x2066 && code <= 0x2069);
-  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || direction;
+  return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfffe ||
+         code == 0xffff || direction;  // the last two no XML may hold
 }
 
 std::string escaped(std::uint32_t code) {

@@ -1,6 +1,5 @@
 #include "profiler/fit/mend.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -102,6 +101,8 @@ class Mender {
     mend_gemm();
     mend_attention();
     mend_elementwise();
+    if (!samples_.exchange.empty())
+      leave_out(samples_.exchange.size(), "exchanges between experts", "their tables are not mended");
     if (mended_.empty())
       throw UserError("--base " + base_.name() + ": no sample is of any of its tables; " + joined(notes_));
     made_["name"] = options_.name;
@@ -161,14 +162,9 @@ class Mender {
   }
 
   void note(const std::string& path, const json& table) {
-    std::size_t count = 0;
-    double worst = 0;
-    for (const json& group : table["cross_validated"]) {
-      count += group["samples"].get<std::size_t>();
-      worst = std::max(worst, group["median"].get<double>());
-    }
     char text[160];
-    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f%% off them at the median", count,
+    std::snprintf(text, sizeof text, ": %zu samples, the base is %.1f%% off them at the median",
+                  table["provenance"]["samples"].get<std::size_t>(),
                   100 * table["base_error"]["median"].get<double>());
     notes_.push_back(path + text);
   }
@@ -203,7 +199,6 @@ class Mender {
       nodes.add(groups);
       large.holds.push_back(sample.bytes > kLargeMessage);
       small.holds.push_back(sample.bytes <= kLargeMessage);
-      samples.groups = {large, small};
     }
   };
 
@@ -214,6 +209,7 @@ class Mender {
     each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
       TableSamples samples = all.samples;
       samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)}};
+      samples.groups = {all.large, all.small};
       put(path, path, "bus_GBps", node_form(), samples,
           [&list = all.list, path](const json& table) -> Predictor {
             return [&list, fit = node_parameters(table, path)](std::size_t i) {
@@ -255,9 +251,13 @@ class Mender {
     }
     all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)},
                           {"nodes", range_json(all.nodes, 2, kMostNodes)}};
+    all.samples.groups = {all.large, all.small};
     const std::string name = options_.network.empty() ? kMeasured : options_.network;
-    const std::string path = "collective/networks/" + name;
-    put(path, "collective/networks/" + from, "efficiency", network_form(), all.samples,
+    const auto network = [](const std::string& of) {
+      return "collective/networks" + (json::json_pointer() / of).to_string();
+    };
+    const std::string path = network(name);
+    put(path, network(from), "efficiency", network_form(), all.samples,
         [&, path](const json& table) -> Predictor {
           return [&, fit = network_parameters(table, path)](std::size_t i) {
             const CollectiveSample& sample = *all.list[i];
@@ -306,9 +306,10 @@ class Mender {
     std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
     for (const AttentionSample& sample : samples_.attention) {
       const auto it = sample.labels.find("kernel");
-      tables[(it == sample.labels.end() ? "" : it->second) + "/" + sample.pass].push_back(&sample);
+      const std::string kernel = it == sample.labels.end() ? "" : it->second;
+      tables[(json::json_pointer() / kernel / sample.pass).to_string()].push_back(&sample);
     }
-    each_table("attention/kernels/", tables,
+    each_table("attention/kernels", tables,
                [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
                  TableSamples samples;
                  Covered keys, queries, dims, heads;

@@ -39,8 +39,8 @@ fs::path shipped_path(const char* share, const char* source_tree) {
 std::vector<fs::path> ShippedFiles::directories() const {
   std::vector<fs::path> found;
   if (const char* own = std::getenv(variable)) found.emplace_back(own);
-  if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
   found.push_back(own_folder() / "share" / share);  // a Python package has it beside its library
+  if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
   found.emplace_back(source_tree);
   return found;
 }

@@ -11,8 +11,8 @@ namespace equipoise {
 struct ShippedFiles {
   const char* kind;         // "profile", for messages
   const char* variable;     // of the environment: the user's own directory, looked into first
-  const char* share;        // folder below share/equipoise of an installed program, second; below share/
-                            // beside the library that holds this code (a Python package's), third
+  const char* share;        // folder below share/ beside the library that holds this code (a Python
+                            // package's), second; below share/equipoise of an installed program, third
   const char* source_tree;  // last
   const char* or_path;      // what else may be given: "the path of a .json file"
 

@@ -27,8 +27,8 @@ Validity validity_of(const nlohmann::json& table, const std::string& dimension, 
   const nlohmann::json& range = object_field(ranges, dimension, where + ".ranges");
   Validity validity{interval_of(range, "samples", here), interval_of(range, "allowed", here)};
   const auto provenance = table.find("provenance");
-  validity.derived = provenance != table.end() && provenance->is_object() &&
-                     provenance->value("kind", std::string()) == "derived";
+  validity.derived = provenance != table.end() && provenance->is_object() && provenance->contains("kind") &&
+                     provenance->at("kind") == "derived";
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (validity.derived) validity.samples = {kInfinity, -kInfinity};
   return validity;

@@ -161,8 +161,9 @@ nlohmann::json made_by_recipe(const FitCommandOptions& options, const std::strin
     take_measurement(recipe, options.recipe, files.measured);
   } else if (!files.measured.is_null()) {
     if (options.nic_GBps > 0) files.measured["device"]["nic_GBps"] = options.nic_GBps;
-    recipe = recipe_of_samples(files.measured, name, files.samples, options.network);
     where = options.samples.back();
+    recipe = refusing_other_types(
+        where, [&] { return recipe_of_samples(files.measured, name, files.samples, options.network); });
   } else if (!files.tables) {
     throw UserError(
         "--base: needed, since " + files.foreign +
@@ -197,7 +198,9 @@ void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostre
   const nlohmann::json file =
       options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, said);
   const Profile profile(file, options.out);  // refuses what could not be loaded
-  write_file_atomically(options.out, file.dump(1) + "\n");
+  // Names of files and of GPUs come as they are; JSON is UTF-8.
+  write_file_atomically(options.out,
+                        file.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   notes << said.str();
   print_errors(profile, out);
   notes << "wrote " << options.out << '\n';

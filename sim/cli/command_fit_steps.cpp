@@ -208,7 +208,7 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
   const SlowdownFit fit = fit_slowdowns(samples, jobs);
   const json file = preset_json(base, rows, fit, options);
   (void)FrameworkPreset::read(file, options.out);  // refuses what could not be loaded
-  write_file_atomically(options.out, file.dump(1) + "\n");
+  write_file_atomically(options.out, file.dump(1, ' ', false, json::error_handler_t::replace) + "\n");
   print_fit(fit, out);
   notes << "wrote " << options.out << "; a study uses it as \"framework\": \""
         << std::filesystem::path(options.out).filename().string() << "\"\n";

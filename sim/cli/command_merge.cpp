@@ -50,7 +50,7 @@ Share share_of(const nlohmann::json& asked, const std::string& path) {
   if (share == asked.end())
     throw UserError(path + ": expected one of several shards, found a whole run; it needs no merge");
   try {
-    return {share->at(0).get<int>(), share->at(1).get<int>()};
+    return parse_share(share->at(0).dump() + "/" + share->at(1).dump(), path + ": asked.share");
   } catch (const nlohmann::json::exception&) {
     throw UserError(path + ": asked.share: expected [index, count], found " + shown_json(*share));
   }
@@ -89,6 +89,9 @@ const nlohmann::json& PartsFound::whole() const {
 
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
+  if (options.out.empty() || (fs::exists(options.out) && !fs::is_directory(options.out)))
+    throw UserError("merge: OUT: expected a folder, found " +
+                    (options.out.empty() ? "nothing" : options.out + ", a file"));
   const std::vector<std::string> shards = shards_in(options.folders);
   const bool tune = has_journal(shards.front(), kTuneJournal);
   for (const std::string& shard : shards)

@@ -17,6 +17,7 @@
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "policies/base/utf8.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/progress_line.h"
 #include "sim/cli/sweep_journal.h"
@@ -160,6 +161,17 @@ std::string directory_name(const std::string& case_name) {
   return name;
 }
 
+// No case may write over another's files.
+void check_folders(const std::vector<Case>& cases) {
+  std::map<std::string, std::string> case_of;
+  for (const Case& c : cases) {
+    const auto [known, is_new] = case_of.emplace(directory_name(c.name), c.name);
+    if (!is_new && known->second != c.name)
+      throw UserError("--sweep: " + known->second + " and " + c.name +
+                      ": expected a folder of --out for each, found " + known->first + " for both");
+  }
+}
+
 CounterSelection parse_counters(const std::string& text) {
   CounterSelection selection{false, false};
   std::istringstream items(text);
@@ -294,8 +306,10 @@ json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const
                 {"timelines",
                  {options.timeline_steps, options.timeline_lanes, options.timeline_stages,
                   options.timeline_ranks, options.timeline_counters}},
+                {"timeline_gzip", options.timeline_gzip},
                 {"chakra", options.chakra},
                 {"ignore_memory", options.ignore_memory},
+                {"limits", {options.max_memory_GB, options.max_output_GB}},  // what is over them is refused
                 {"cases", json::array()}};
   for (const Case& c : cases) asked["cases"].push_back(c.name);
   if (!share.is_all()) asked["share"] = {share.index, share.count};
@@ -391,6 +405,7 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
   check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   const std::vector<Case> cases = cases_of(options, limit);
+  if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
   RunStudyOptions run = run_options(options, format);
   for (const Case& c : cases) {
     const auto check = [&] {
@@ -417,13 +432,18 @@ int merge_sweep(const MergeOptions& options, const std::vector<std::string>& fol
     for (const auto& [number, one] : text.finished) folder_of[number] = folder;
     finished.merge(text.finished);
   }
-  const json& cases = parts.whole().at("cases");
+  const auto cases = refusing_other_types(
+      folders.front(), [&] { return parts.whole().at("cases").get<std::vector<std::string>>(); });
   for (std::size_t i = 0; i < cases.size(); ++i)
     if (!finished.contains(i))
       throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +
-                      std::to_string(finished.size()) + "; " + cases[i].get<std::string>() +
+                      std::to_string(finished.size()) + "; " + cases[i] +
                       " is not finished: run its shard again with --resume");
   for (const auto& [number, text] : finished) {
+    if (number >= cases.size() || text.table.name != cases[number] ||
+        cases[number].find('=') == std::string::npos)
+      throw UserError("merge: " + folder_of[number] + ": n " + std::to_string(number) + ": found " +
+                      text.table.name + ", which is no such case of this sweep");
     const std::string name = directory_name(text.table.name);
     StagedFolder folder(std::filesystem::path(options.out) / name, "merge");
     std::filesystem::copy(std::filesystem::path(folder_of[number]) / name, folder.path(),

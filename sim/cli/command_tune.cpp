@@ -11,6 +11,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/cli/command_merge.h"
 #include "sim/cli/progress_line.h"
 #include "sim/cli/report_pages.h"
@@ -128,8 +129,9 @@ TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   search.budget = options.budget;
   if (options.max_delay >= 0) search.most_delay = options.max_delay;
   search.run.jobs = threads(options.jobs);
-  const json names = {{"study", options.file},
-                      {"space", options.space.empty() ? "the default space" : options.space}};
+  const json names = {
+      {"study", printable(options.file)},
+      {"space", options.space.empty() ? std::string("the default space") : printable(options.space)}};
   return job_of(absolute_study(options.file, options.set), names, options.gpus, std::move(search),
                 options.max_memory_GB,
                 [&](const Study& study, const json& file, const StudyInputs& inputs, std::int64_t gpus) {
@@ -254,7 +256,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     parts.add(std::move(text.asked), path);
     known.add(std::move(text.tried));
   }
-  TuneJob job = job_of(parts.whole(), options);
+  TuneJob job = refusing_other_types(folders.front(), [&] { return job_of(parts.whole(), options); });
   job.search.known = &known;
   job.search.run.stop = &stop;
   SearchResult found = searched(job, nullptr, options.quiet, log);

@@ -2,6 +2,10 @@
 
 #include <filesystem>
 
+#include "policies/base/error.h"
+#include "sim/study/study_html.h"
+#include "sim/study/study_report.h"
+
 namespace equipoise {
 
 using nlohmann::json;
@@ -9,8 +13,15 @@ using nlohmann::json;
 namespace {
 
 JournalEntry into(std::map<std::size_t, CaseText>& finished) {
-  return [&finished](const json& node, const std::string&) {
-    finished.emplace(node.at("n").get<std::size_t>(), case_text(node));
+  return [&finished](const json& node, const std::string& where) {
+    CaseText text = case_text(node);
+    const std::size_t cells = 1 + comparison_header(true).size();  // the case's name before them
+    for (const std::vector<std::string>& line : text.table.lines)
+      if (line.size() != cells)
+        throw UserError(where + ": lines: expected " + std::to_string(cells) + " cells, found " +
+                        std::to_string(line.size()) + " (another version of the program?)");
+    SweepPage().add(text.page);  // throws where it is none
+    finished.emplace(node.at("n").get<std::size_t>(), std::move(text));
   };
 }
 

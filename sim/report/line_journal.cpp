@@ -24,6 +24,13 @@ json asked_of(const json& node, const JournalKind& kind, const std::string& wher
   return node.at("asked");
 }
 
+// A run that was killed before its first line was whole has left nothing to go on with.
+bool has_whole_line(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string line;
+  return std::getline(in, line) && !in.eof();
+}
+
 }  // namespace
 
 JournalHead read_line_journal(const std::string& path, const JournalKind& kind, const JournalEntry& entry) {
@@ -53,7 +60,7 @@ JournalHead read_line_journal(const std::string& path, const JournalKind& kind, 
 LineJournal::LineJournal(std::string path, const JournalKind& kind, const json& asked, bool resume,
                          const JournalEntry& entry)
     : path_(std::move(path)) {
-  const bool goes_on = resume && std::filesystem::exists(path_);
+  const bool goes_on = resume && has_whole_line(path_);
   std::error_code error;
   if (goes_on) {
     const JournalHead head = read_line_journal(path_, kind, entry);

@@ -26,6 +26,12 @@ struct TableSources {
   std::int64_t samples = 0;
 };
 
+// Nothing where it is no text: a profile may be anybody's, and only what prices is checked.
+std::string text_of(const json& node, const char* key) {
+  const auto found = node.find(key);
+  return found != node.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 void add_text(const json& node, std::vector<std::string>& list) {
   if (node.is_string()) list.push_back(node.get<std::string>());
   if (node.is_array())
@@ -38,7 +44,8 @@ void collect(const json& node, TableSources& out) {
   if (const auto own = node.find("provenance"); own != node.end() && own->is_object()) {
     add_text(own->value("kind", json()), out.kinds);
     add_text(own->value("source", json()), out.sources);
-    out.samples += own->value("samples", std::int64_t{0});
+    const auto samples = own->find("samples");
+    if (samples != own->end() && samples->is_number()) out.samples += samples->get<std::int64_t>();
     return;
   }
   for (const json& below : node) collect(below, out);
@@ -47,7 +54,7 @@ void collect(const json& node, TableSources& out) {
 // The part of a table that the study prices with: one attention kernel, one precision.
 const json& used_part(const json& table, const Study& study, const std::string& kernel) {
   if (const auto kernels = table.find("kernels"); kernels != table.end() && kernels->is_object()) {
-    const std::string name = kernel.empty() ? table.value("default", "") : kernel;
+    const std::string name = kernel.empty() ? text_of(table, "default") : kernel;
     const auto one = kernels->find(name);
     return one != kernels->end() ? *one : table;
   }
@@ -65,7 +72,7 @@ std::string device_source(const Profile& profile, const char* key) {
 
 void add_profile(const Study& study, const Profile& profile, std::vector<InputSource>& list) {
   list.push_back(
-      {"profile", profile.name() + ": " + profile.device().name, "", profile.json().value("summary", "")});
+      {"profile", profile.name() + ": " + profile.device().name, "", text_of(profile.json(), "summary")});
   const std::string kernel = study.framework.on(profile).attention_kernel;
   const std::map<std::string_view, const char*> names = {{"attention", "attention times"},
                                                          {"gemm", "GEMM times"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/utf8.h"
 #include "policies/skrull/gds.h"
 
 namespace equipoise {
@@ -126,7 +127,7 @@ PolicyResult without_room(const RunModels& models, PolicyRun row, const std::str
 PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason) {
   PolicyResult result;
   result.status = status;
-  result.reason = reason;
+  result.reason = printable(reason);  // it names files
   result.plan.policy = row.name;
   result.run = std::move(row);
   return result;

@@ -7,6 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/unplaceable.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
 #include "sim/report/text_table.h"
 #include "sim/study/hardware.h"
@@ -107,7 +108,8 @@ void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);
-  StudyResult result = heading(study, inputs, options);
+  StudyResult result =
+      refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
   for (const PolicyRun& entry : study.policies) {
     end_if_stopped(options);
     if (options.progress) options.progress(entry.label);

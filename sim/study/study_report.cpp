@@ -5,6 +5,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "policies/base/utf8.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
 #include "policies/skrull/gds.h"
@@ -150,7 +151,7 @@ json summary_json(const Study& study, const StudyResult& result) {
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
     if (p.run.has_plan_file())
-      node["provenance"]["plan"] = {{"file", p.run.plan_file},
+      node["provenance"]["plan"] = {{"file", printable(p.run.plan_file)},
                                     {"policy", p.run.plan ? p.run.plan->policy : ""}};
     if (p.memory_ignored) node["memory_ignored"] = true;
     if (!p.run.published.empty()) node["published"] = published_json(published, p.run.label);

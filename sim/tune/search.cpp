@@ -352,8 +352,8 @@ void Search::try_others() {
   std::vector<Point> sorted;
   for (const std::size_t i : order) sorted.push_back(points[i]);
   const auto probed = static_cast<std::int64_t>(result_.tried.size());
-  const std::int64_t own = (options_.budget - probed + options_.share.count - 1) / options_.share.count;
-  try_all(sorted, probed + own, options_.share);
+  const std::int64_t left = options_.budget - probed, count = options_.share.count;
+  try_all(sorted, probed + left / count + (left % count > 0 ? 1 : 0), options_.share);
 }
 
 void Search::rank() {

@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -16,7 +18,11 @@ bool is_path(const std::string& name) {
 
 void resolve(json& node, const char* key, const std::filesystem::path& directory) {
   if (!node.is_object() || !node.contains(key) || !node[key].is_string()) return;
-  node[key] = std::filesystem::absolute(directory / node[key].get<std::string>()).lexically_normal().string();
+  const std::string path =
+      std::filesystem::absolute(directory / node[key].get<std::string>()).lexically_normal().string();
+  if (!is_utf8(path))
+    throw UserError(path + ": expected a path in UTF-8, which best.json can hold, found other bytes");
+  node[key] = path;
 }
 
 // Names of what is shipped stay names.

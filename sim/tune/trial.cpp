@@ -115,7 +115,8 @@ bool is_late(const StudyInputs& inputs, const Plan& plan, double most) {
 
 std::optional<Trial> under_limit(const Trial& known, double limit) {
   const bool early = known.outcome == Outcome::slower;
-  if (limit == known.limit || (!early && (limit > known.limit || known.steps == 0))) {
+  if (limit == known.limit ||
+      (!early && (known.steps == 0 || (limit > known.limit && !known.least.empty())))) {
     Trial same = known;
     same.limit = limit;
     return same;

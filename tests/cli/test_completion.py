@@ -51,7 +51,7 @@ class Completion(Case):
 class Manual(Case):
     def test_every_option_of_the_help_is_there(self):
         page = self.ok("manual").replace("\\-", "-")
-        for command in ("study", "tune", "validate", "pack"):
+        for command in ("study", "tune", "validate", "pack", "fit"):
             for option in re.findall(r"^  (--[a-z][a-z-]*)", self.ok(command, "--help"), re.M):
                 if option != "--help":
                     self.assertIn(f".B {option}", page)
