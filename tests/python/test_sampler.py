@@ -199,6 +199,19 @@ class Resume(unittest.TestCase):
             self.assertEqual(numbers, [0, 1])
             self.assertEqual(sampler.epoch, 1)
 
+    def test_an_epoch_ends_with_a_step_that_has_nothing_for_this_lane(self):
+        # Two documents a step, one for each lane; the third step has one, which is lane 0's.
+        sampler = equipoise.BatchSampler(
+            [4] * 5, "lpt", lanes=2, lane=1, context_window=8, documents_per_step=2, micro_batches=2
+        )
+        batches = iter(sampler)
+        self.assertEqual(sampler.rest(), [1, 1, 0])
+        self.assertEqual([next(batches), next(batches)], [[1], [3]])
+        self.assertEqual(sampler.state_dict(), sampler.state_dict(consumed=2))
+        self.assertEqual(sampler.rest(), [0])
+        self.assertIsNone(next(batches, None))
+        self.assertEqual((sampler.epoch, sampler.rest()), (1, [1, 1, 0]))
+
     def test_what_workers_asked_ahead_is_not_counted(self):
         sampler = self.make()
         whole = list(sampler)

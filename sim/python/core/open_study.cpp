@@ -80,11 +80,12 @@ class OpenStudy {
   }
 
   // The study's documents as its global batches: rows of batch, document, begin, end.
-  nb::object documents() {
+  nb::object documents(double max_memory_GB) {
     std::vector<std::int64_t> rows;
     {
       const nb::gil_scoped_release released;
-      load();
+      if (!study_.impossible.empty()) throw UserError(study_.impossible);
+      load(memory_limit(max_memory_GB));
       for (std::size_t b = 0; b < inputs_->documents.batches.size(); ++b)
         for (const Slice& s : inputs_->documents.batches[b].slices)
           rows.insert(rows.end(), {static_cast<std::int64_t>(b), s.document, s.begin, s.end});
@@ -109,9 +110,9 @@ class OpenStudy {
   }
 
  private:
-  void load() {
+  void load(const MemoryLimit& limit) {
     if (inputs_) return;
-    check_planned_memory(study_, foreseen_documents(study_), RunStudyOptions{}, memory_limit(0));
+    check_planned_memory(study_, foreseen_documents(study_), RunStudyOptions{}, limit);
     inputs_ = load_inputs(study_);
   }
 
@@ -119,7 +120,7 @@ class OpenStudy {
     if (!study_.impossible.empty()) return refused_study(study_, study_.impossible);
     try {
       check_planned_memory(study_, foreseen_documents(study_), options, limit);
-      load();
+      load(limit);
       check_planned_run(study_, *inputs_, options, limit, kDefaultOutputGB);
     } catch (const UserError& e) {
       if (case_.empty()) throw;
@@ -137,6 +138,9 @@ class OpenStudy {
     options.keep_plans = true;
     options.ignore_memory = arguments.ignore_memory;
     options.stop = &stop;
+    // As the command draws them by default.
+    if (options.steps.fidelity == Fidelity::op)
+      options.details.selection.lanes = options.details.selection.stages = {0};
     std::optional<StagedFolder> folder;
     if (!arguments.out.empty()) {
       folder.emplace(arguments.out, "out");
@@ -183,7 +187,8 @@ void bind_studies(nb::module_& m) {
            nb::arg("text"), nb::arg("path"), nb::arg("assignments"), nb::arg("case_name") = "")
       .def_prop_ro("labels", &OpenStudy::labels)
       .def_prop_ro("shape", &OpenStudy::shape)
-      .def("documents", &OpenStudy::documents, "Rows of batch, document, begin, end.")
+      .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,
+           "Rows of batch, document, begin, end.")
       .def("set_plan", &OpenStudy::set_plan, nb::arg("label"), nb::arg("plan"))
       .def(
           "run",

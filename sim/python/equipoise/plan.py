@@ -28,8 +28,11 @@ class Plan:
     @classmethod
     def read(cls, path: Union[str, os.PathLike]) -> "Plan":
         """A plan from a file of schema equipoise.plan/1."""
-        with open(path, encoding="utf-8") as file:
-            return cls(text=file.read())
+        plan = cls(text=_core.read_json(os.fspath(path)))
+        found = plan.json.get("schema") if isinstance(plan.json, dict) else None
+        if found != "equipoise.plan/1":
+            raise ValueError(f"{os.fspath(path)}: schema: expected equipoise.plan/1, found {found or 'none'}")
+        return plan
 
     def text(self) -> str:
         """The plan as JSON text, as `equipoise pack --format json` prints it."""

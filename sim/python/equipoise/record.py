@@ -1,6 +1,7 @@
 """The lengths of a live loader as a trace."""
 
 import os
+from itertools import islice
 from typing import Any, Callable, Iterable, List, Optional, Union
 
 import numpy as np
@@ -70,9 +71,7 @@ def record(
     out.
     """
     found: List[int] = []
-    for count, batch in enumerate(dataloader):
-        if count == batches:
-            break
+    for batch in islice(dataloader, batches):
         found += [int(n) for n in (lengths or lengths_of)(batch) if n > 0]
     if not found:
         raise ValueError("record: expected at least one document, found none")

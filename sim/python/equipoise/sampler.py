@@ -130,7 +130,8 @@ class BatchSampler:
 
     def rest(self) -> List[int]:
         """How many of this lane's micro-batches are left in each step that is left of the current epoch: what
-        a loop over a DataLoader takes for one optimizer step after the other."""
+        a loop over a DataLoader takes for one optimizer step after the other. The last may be 0: take the
+        iterator to its end before the next epoch, `next(batches, None)`."""
         first, done = self._at
         counts = self._planned(self._epoch)[2][first:]
         return [counts[0] - done, *counts[1:]] if counts else []
@@ -182,12 +183,13 @@ class BatchSampler:
         }
 
     def _place_after(self, epoch: int, micro_batches: int) -> Tuple[int, int, int]:
-        """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step."""
+        """What follows so many micro-batches of this lane: epoch, step, micro-batch of the step. A step in which
+        the lane has none is not passed over: others may have some."""
         counts = self._planned(epoch)[2]
         if not 0 <= micro_batches <= sum(counts):
             raise ValueError(f"consumed: expected 0 to {sum(counts)}, found {micro_batches}")
         for step, count in enumerate(counts):
-            if micro_batches < count:
+            if micro_batches < max(count, 1):
                 return epoch, step, micro_batches
             micro_batches -= count
         return epoch + 1, 0, 0

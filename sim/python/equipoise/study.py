@@ -183,16 +183,16 @@ def study(
     """
     opened, own = open_study(source, set, policies, directory, _case)
     if own:
-        _plan_own_rows(opened, own, in_sweep=bool(_case))
+        _plan_own_rows(opened, own, max_memory_GB, in_sweep=bool(_case))
     texts = opened.run(
         fidelity, jobs, ignore_memory, os.fspath(out) if out is not None else "", max_memory_GB
     )
     return Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case)
 
 
-def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, in_sweep: bool) -> None:
+def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float, in_sweep: bool) -> None:
     try:
-        documents = opened.documents()
+        documents = opened.documents(max_memory_GB)
     except ValueError:
         if in_sweep:
             return  # run() refuses the rows of this case and says why

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import pandas as pd
 
-from .study import Result, Source, open_study, study
+from .study import Result, Source, case_name, open_study, study
 
 
 class Sweep:
@@ -37,7 +37,10 @@ class Sweep:
 
 
 def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any]) -> Result:
-    """A case, in whichever process it runs."""
+    """A case, in whichever process it runs; its files in a folder named as the program names it."""
+    if options.get("out"):
+        folder = case_name(case).replace("/", "_").replace(" ", "_")
+        options = {**options, "out": os.path.join(options["out"], folder)}
     return study(source, _case=case, **options)
 
 
@@ -48,7 +51,8 @@ def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -
     `executor` is anything with `submit` as in concurrent.futures: a ProcessPoolExecutor,
     `dask.distributed.Client(...)` or its `get_executor()`, `mpi4py.futures.MPIPoolExecutor`, a Slurm or Ray
     pool. Each case is then a task of one thread (`jobs`); without one, cases run one after the other on all
-    cores. Files that the study names must be readable where the workers are. `options` are those of `study`.
+    cores. Files that the study names must be readable where the workers are. `options` are those of `study`;
+    below `out` every case has a folder of its own.
 
     All cases are read before any runs: a key or value that is not allowed is a ValueError that names its
     case. Values that are allowed and do not go together make the rows of their case "refused"; the others
@@ -65,6 +69,8 @@ def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -
         source = os.path.abspath(os.fspath(source))
     elif options.get("directory") is None:
         options["directory"] = os.getcwd()
+    if options.get("out"):
+        options["out"] = os.path.abspath(os.fspath(options["out"]))
     for case in cases:
         open_study(source, options["set"], options.get("policies"), options.get("directory"), case)
     if executor is None:

@@ -169,6 +169,8 @@ def main():
                 print(f"step {done}: loss {loss:.4f}, micro-batches of {tokens} tokens", flush=True)
             if done == args.steps:
                 break
+        else:
+            next(batches, None)  # ends the epoch where its last steps have no micro-batch of this lane, too
     if rank == 0:
         print(f"planning and loading: {1000 * loading / args.steps:.2f} ms a step (measured)")
         if args.checkpoint:

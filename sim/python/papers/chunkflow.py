@@ -223,8 +223,8 @@ def what_it_hangs_on(run):
         ["", "32K <4,4,1>", "256K <4,4,4>"],
         note="Megatron-LM runs 256 documents one by one, of which most are shorter than what fills a GPU, so "
         "it waits for launches, collectives of TP and the host. One lognormal through the table's first "
-        "two points has a median of 14 tokens, which gave 4.2 here by accident. With a conversation's "
-        "lengths 4.53 would take a host of some 35 us an op, or a slower one beside GPUs without "
+        "two points has a median of 14 tokens, which gives nearly as much (below) by accident. With a "
+        "conversation's lengths 4.53 would take a host of some 35 us an op, or a slower one beside GPUs without "
         "NVLink, as an instance may have that is ten times slower (Table 6).",
     )
     layouts = (LAYOUTS[0], LAYOUTS[4])

@@ -22,7 +22,7 @@ LEFT_OUT = [
     ),
     (
         "Seconds of packing and of group selection",
-        "measured on the paper's machine; ours are in the README's table of speeds",
+        "measured on the paper's machine; ours are `pack ms` in a study's table",
     ),
 ]
 

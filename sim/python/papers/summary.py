@@ -42,7 +42,7 @@ def summary_of(tables):
         "",
         f"Of all {len(figures)} figures that are compared:",
         "",
-        "| | figures | within 15 % | the others |",
+        "| | figures | within 15 %, ratios next to zero within 0.02 | the others |",
         "| --- | --- | --- | --- |",
     ]
     for how, meaning in HOW.items():
