@@ -55,7 +55,11 @@ make_venv() {
 # The Python module in an environment of its own, for its tests and the notebooks, which are skipped without it.
 install_module() {
   echo "building the Python module, log in build/venv.log" >&2
-  { make_venv && build/venv/bin/pip install '.[notebooks,executors]'; } >build/venv.log 2>&1 || echo "no Python module (build/venv.log says why): its tests are skipped" >&2
+  mkdir -p build
+  { make_venv && build/venv/bin/pip install '.[notebooks,executors]'; } >build/venv.log 2>&1 || {
+    build/venv/bin/pip uninstall --yes equipoise >>build/venv.log 2>&1 || true # an older one is not what is tested
+    echo "no Python module (build/venv.log says why): its tests are skipped" >&2
+  }
 }
 
 # build PRESET TARGET...: configures once, then builds; quiet unless it fails.
@@ -85,6 +89,9 @@ case "${1:-}" in
       study=$1
       shift
     fi
+    case " $*" in
+      *" --out"[\ =]*) exec build/release/bin/equipoise study "$study" "$@" ;;
+    esac
     out=out/$(basename "$study" .json)
     build/release/bin/equipoise study "$study" --out "$out" "$@"
     echo "results: $out/report.html (to look at), summary.json, steps.csv, plan.json" >&2
@@ -110,7 +117,8 @@ case "${1:-}" in
     install_if_there python3-torch
     install_if_there chromium
     build "$preset"
-    [ "$preset" = release ] && install_module
+    # Other presets test the module only if it is there, and then as it is now.
+    if [ "$preset" = release ] || [ -d build/venv ]; then install_module; fi
     ctest --preset "$preset" --parallel 2
     ;;
   *) usage ;;
