@@ -17,6 +17,13 @@ double slowest_rank_seconds(const Sharding& sharding, const AttentionCost& cost)
   return slowest;
 }
 
+// Whether the slowest rank is predicted faster than `seconds`: known with the first rank that is not.
+bool every_rank_within(const Sharding& sharding, const AttentionCost& cost, double seconds) {
+  for (int r = 0; r < sharding.ranks(); ++r)
+    if (!(cost.seconds(sharding.of_rank(r)) < seconds)) return false;
+  return true;
+}
+
 void swap_result(Sharding& a, Sharding& b) {
   std::swap(a.segments, b.segments);
   std::swap(a.rank_begin, b.rank_begin);
@@ -36,7 +43,7 @@ void shard_adaptive(const MicroBatch& micro_batch, int ranks, const ShardOptions
   padded.pad = Pad::tail;
   shard_per_sequence(micro_batch, ranks, padded, cost, out);
   shard_per_document(micro_batch, ranks, options, cost, other);
-  if (slowest_rank_seconds(other, cost) < slowest_rank_seconds(out, cost)) swap_result(out, other);
+  if (every_rank_within(other, cost, slowest_rank_seconds(out, cost))) swap_result(out, other);
 }
 
 }  // namespace equipoise

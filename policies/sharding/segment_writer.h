@@ -46,8 +46,11 @@ class View {
   // Queries [first, last) of slice i, counted from its own begin, as a segment.
   [[nodiscard]] Segment segment(std::size_t i, std::int64_t first, std::int64_t last) const {
     const Slice& s = slice(i);
-    const std::int64_t kv_begin = micro_batch_.chunk.count > 1 ? micro_batch_.chunk.group_begin : s.begin;
-    return {static_cast<std::int32_t>(i), s.begin + first, s.begin + last, kv_begin};
+    return {static_cast<std::int32_t>(i), s.begin + first, s.begin + last, kv_begin(i)};
+  }
+  // The first key that queries of slice i see.
+  [[nodiscard]] std::int64_t kv_begin(std::size_t i) const {
+    return micro_batch_.chunk.count > 1 ? micro_batch_.chunk.group_begin : slice(i).begin;
   }
   [[nodiscard]] std::int64_t batch_padding() const {
     std::int64_t sum = 0;
@@ -62,6 +65,17 @@ class View {
 };
 
 inline constexpr int kLocalRun = 0;
+
+// No padding beyond the batch's own, nothing decided, no tokens on any rank.
+inline void begin_result(const View& view, Sharding& out) {
+  const auto ranks = static_cast<std::size_t>(view.ranks());
+  out.rank_tokens.assign(ranks, 0);
+  out.rank_local_tokens.assign(ranks, 0);
+  out.padding_tokens = view.batch_padding();
+  out.placement.clear();
+  out.fits = true;
+  out.strided = false;
+}
 
 // Fills `out` from walk(emit), where emit(rank, run, segment) skips empty segments and 1 <= run < runs.
 // Placed slices are emitted here, whole, in run 0; the walk is about the distributed ones only.
@@ -79,12 +93,7 @@ void lay_out(const View& view, int runs, Sharding& out, const Walk& walk) {
   };
 
   out.cursor.assign(buckets + 1, 0);
-  out.rank_tokens.assign(ranks, 0);
-  out.rank_local_tokens.assign(ranks, 0);
-  out.padding_tokens = view.batch_padding();
-  out.placement.clear();
-  out.fits = true;
-  out.strided = false;
+  begin_result(view, out);
   walk_all([&](int rank, int run, const Segment& s) {
     if (s.q_begin == s.q_end) return;
     assert(rank >= 0 && rank < view.ranks() && run < runs);

@@ -31,6 +31,12 @@ struct Segment {
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
+// Work space of per-document: a slice on its way. Tokens of a slot, how many slots hold one more and which is
+// the first of those, cyclic; where its next early slot begins and its next late one ends.
+struct SliceCut {
+  std::int64_t base = 0, extra = 0, first = 0, early = 0, late = 0;
+};
+
 // The sharding of one micro-batch over c ranks. Flat, so that a caller can reuse one for many micro-batches
 // without allocating: rank r owns segments[rank_begin[r] .. rank_begin[r + 1]).
 struct Sharding {
@@ -47,6 +53,7 @@ struct Sharding {
   // Work space of the rules, kept from one micro-batch to the next; of no meaning to a reader.
   std::vector<std::uint32_t> cursor;
   std::vector<std::int64_t> work;
+  std::vector<SliceCut> cuts;
   std::vector<Sharding> alternative;  // adaptive: the rule that lost
 
   [[nodiscard]] int ranks() const { return static_cast<int>(rank_tokens.size()); }

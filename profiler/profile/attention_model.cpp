@@ -3,6 +3,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "profiler/profile/attention_call.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
@@ -94,34 +95,33 @@ struct AttentionModel::Fit {
     return attention_seconds(direction.loops, heads, work);
   }
 
-  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
-                               std::int64_t window) const {
-    AttentionWork work;
-    std::int64_t fewest_queries = INT64_MAX;
-    std::int64_t most_keys = 0;
-    for (QueryKeys piece : pieces) {
-      if (piece.queries <= 0) continue;
-      if (window > 0) piece.keys = std::min(piece.keys, piece.queries + window - 1);  // others nobody sees
-      if (window > 0 && piece.keys > window)
-        work.add_window(piece.queries, piece.keys, window);
-      else
-        work.add_causal(piece.queries, piece.keys);
-      fewest_queries = std::min(fewest_queries, piece.queries);
-      most_keys = std::max(most_keys, piece.keys);
-    }
-    if (work.tiles == 0) return 0;
-    const auto longest = static_cast<double>(most_keys);
+  // Notes the call; throws where it is outside what the direction's table is valid for.
+  void note(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
+    const auto longest = static_cast<double>(call.most_keys);
     if (longest > direction.keys.allowed.high)
       refuse_out_of_range(profile, direction.op, "keys", longest, direction.keys.allowed);
     use.calls += 1;
     if (longest > direction.keys.samples.high ||
-        static_cast<double>(fewest_queries) < direction.queries.samples.low)
+        static_cast<double>(call.fewest_queries) < direction.queries.samples.low)
       use.beyond_samples += 1;
     use.derived += direction.keys.derived ? 1 : 0;
+  }
+
+  [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
+    if (call.work.tiles == 0) return 0;
+    note(direction, call, use);
+    return attention_seconds(direction.parameters, heads, sms, call.work);
+  }
+
+  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
+                               std::int64_t window) const {
+    AttentionCall call = count_call(pieces, window);
+    if (call.work.tiles == 0) return 0;
+    note(direction, call, use);
     if (direction.cpu_core) return blocked_seconds(direction, pieces, window);
     if (window == 0 && direction.apart != DocumentMask::varlen)
-      work = attention_work({}, direction.apart, pieces);
-    return attention_seconds(direction.parameters, heads, sms, work);
+      call.work = attention_work({}, direction.apart, pieces);
+    return attention_seconds(direction.parameters, heads, sms, call.work);
   }
 
   [[nodiscard]] Least least(const Direction& direction) const {
@@ -162,6 +162,19 @@ double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeU
 double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
                                         std::int64_t window) const {
   return fit_->seconds(fit_->backward, pieces, use, window);
+}
+
+bool AttentionModel::prices_counts() const {
+  const auto packs = [](const Direction& d) { return !d.cpu_core && d.apart == DocumentMask::varlen; };
+  return packs(fit_->forward) && packs(fit_->backward);
+}
+
+double AttentionModel::forward_seconds(const AttentionCall& call, RangeUse& use) const {
+  return fit_->seconds(fit_->forward, call, use);
+}
+
+double AttentionModel::backward_seconds(const AttentionCall& call, RangeUse& use) const {
+  return fit_->seconds(fit_->backward, call, use);
 }
 
 AttentionModel::Least AttentionModel::least_forward() const {

@@ -36,9 +36,9 @@ struct AttentionWork {
   // Bottom-right causal: the last query sees all keys. Tile i (from 0) ends at key
   // keys - queries + min((i + 1) * 128, queries), so a whole one has ceil(prefix / 64) + 2 (i + 1) blocks.
   void add_causal(std::int64_t queries, std::int64_t keys) {
-    const std::int64_t count = (queries + kAttentionTile - 1) / kAttentionTile;
-    const std::int64_t prefix = (keys - queries + kAttentionBlock - 1) / kAttentionBlock;
-    const std::int64_t last = (keys + kAttentionBlock - 1) / kAttentionBlock;
+    const std::int64_t count = parts_of(queries, kAttentionTile);
+    const std::int64_t prefix = parts_of(keys - queries, kAttentionBlock);
+    const std::int64_t last = parts_of(keys, kAttentionBlock);
     tiles += count;
     masked_tiles += count;
     blocks += (count - 1) * (prefix + count) + last;
@@ -50,6 +50,13 @@ struct AttentionWork {
   void add_full(std::int64_t queries, std::int64_t keys);
   // Causal, and a query sees only the last `window` keys up to its own.
   void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
+
+ private:
+  // Rounded up. Unsigned: a division by a power of two is a shift then, without a word for negative counts.
+  static std::int64_t parts_of(std::int64_t tokens, int size) {
+    const auto part = static_cast<std::uint64_t>(size);
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(tokens) + part - 1) / part);
+  }
 };
 
 // Which of the keys up to its own a query sees: all keys of the document at all, all up to its own, or the

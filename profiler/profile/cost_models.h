@@ -15,8 +15,9 @@
 
 namespace equipoise {
 
-struct ExchangeLoad;  // profiler/profile/expert_routing.h: what a GPU's links carry
-class Profile;        // profiler/profile/profile.h: the parsed file
+struct AttentionCall;  // profiler/profile/attention_call.h: the pieces of a call, counted
+struct ExchangeLoad;   // profiler/profile/expert_routing.h: what a GPU's links carry
+class Profile;         // profiler/profile/profile.h: the parsed file
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
 // validity range that the profile declares). A call outside the validity range throws UserError. Calls to a
@@ -60,6 +61,11 @@ class AttentionModel {
                                        std::int64_t window = 0) const;
   [[nodiscard]] double backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
                                         std::int64_t window = 0) const;
+  // Whether a call's time follows from its counts alone: no mask over documents, no loops of a CPU core.
+  [[nodiscard]] bool prices_counts() const;
+  // The same of a call that is counted already; only where counts are priced.
+  [[nodiscard]] double forward_seconds(const AttentionCall& call, RangeUse& use) const;
+  [[nodiscard]] double backward_seconds(const AttentionCall& call, RangeUse& use) const;
 
   // What no call can beat, however its queries are cut into pieces and shared out over calls: seconds of each
   // query and of each visible pair of a query and a key. Zero where the form gives none.

@@ -47,14 +47,26 @@ class LayerCosts {
   // What a micro-batch's documents make of `load`.
   [[nodiscard]] double expert_load(const MicroBatch& micro_batch) const;
 
-  // Attention of one layer over the pieces of one rank; Ulysses spreads the heads over `context` ranks.
+  // Attention of one layer over the pieces of one rank.
   // `window`: keys that a query sees, 0: all up to its own.
   [[nodiscard]] Op attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
                                      std::int64_t window = 0) const;
   [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
                                       std::int64_t window = 0) const;
-  [[nodiscard]] Op ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward,
-                                     RangeUse& use, std::int64_t window = 0) const;
+  // The times alone of both passes of a call, counted once: for hot loops. `ulysses`: ranks that share the
+  // heads.
+  struct AttentionTimes {
+    Picoseconds forward = 0, backward = 0;
+  };
+  [[nodiscard]] AttentionTimes attention_times(std::span<const QueryKeys> pieces, RangeUse& use,
+                                               std::int64_t window = 0, int ulysses = 1) const;
+  [[nodiscard]] Picoseconds attention_forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                                   std::int64_t window = 0) const;
+  // The same of a call that is counted already, where times follow from counts alone.
+  [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
+  [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use,
+                                               int ulysses = 1) const;
+  [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
   [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
@@ -116,6 +128,9 @@ class LayerCosts {
   }  // of one layer, one TP rank
 
  private:
+  [[nodiscard]] const AttentionModel& attention_on(int ulysses) const {
+    return ulysses > 1 ? ulysses_attention_.at(ulysses) : attention_;
+  }
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m,

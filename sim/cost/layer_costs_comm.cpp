@@ -1,5 +1,5 @@
 // Attention, context-parallel and pipeline communication, and the ends of the model.
-
+#include "profiler/profile/attention_call.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
@@ -12,23 +12,46 @@ double as_double(std::int64_t value) {
 }
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
-double attention_flops(const ModelShape& m, int tensor, int context, std::span<const QueryKeys> pieces,
+double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
                        std::int64_t window) {
   double pairs = 0;
   for (const QueryKeys& p : pieces)
     pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
                         : as_double(p.queries) * (as_double(p.keys) - 0.5 * as_double(p.queries - 1));
-  return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / tensor / context) * pairs;
+  return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / tensor) * pairs;
 }
 
 }  // namespace
 
+Picoseconds LayerCosts::attention_forward_time(const AttentionCall& call, RangeUse& use) const {
+  return to_picoseconds(attention_.forward_seconds(call, use) * framework_.attention_slowdown);
+}
+
+Picoseconds LayerCosts::attention_forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                               std::int64_t window) const {
+  return to_picoseconds(attention_.forward_seconds(pieces, use, window) * framework_.attention_slowdown);
+}
+
+LayerCosts::AttentionTimes LayerCosts::attention_times(const AttentionCall& call, RangeUse& use,
+                                                       int ulysses) const {
+  const AttentionModel& model = attention_on(ulysses);
+  return {to_picoseconds(model.forward_seconds(call, use) * framework_.attention_slowdown),
+          to_picoseconds(model.backward_seconds(call, use) * framework_.attention_slowdown)};
+}
+
+LayerCosts::AttentionTimes LayerCosts::attention_times(std::span<const QueryKeys> pieces, RangeUse& use,
+                                                       std::int64_t window, int ulysses) const {
+  if (prices_counts()) return attention_times(count_call(pieces, window), use, ulysses);
+  const AttentionModel& model = attention_on(ulysses);
+  return {to_picoseconds(model.forward_seconds(pieces, use, window) * framework_.attention_slowdown),
+          to_picoseconds(model.backward_seconds(pieces, use, window) * framework_.attention_slowdown)};
+}
+
 Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
                                  std::int64_t window) const {
   Op op{OpName::attention, Stream::compute};
-  op.duration =
-      to_picoseconds(attention_.forward_seconds(pieces, use, window) * framework_.attention_slowdown);
-  op.flops = attention_flops(model_, layout_.tensor, 1, pieces, window);
+  op.duration = attention_forward_time(pieces, use, window);
+  op.flops = attention_flops(model_, layout_.tensor, pieces, window);
   return op;
 }
 
@@ -37,18 +60,7 @@ Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& u
   Op op{OpName::attention, Stream::compute};
   op.duration =
       to_picoseconds(attention_.backward_seconds(pieces, use, window) * framework_.attention_slowdown);
-  op.flops = 2.5 * attention_flops(model_, layout_.tensor, 1, pieces, window);
-  return op;
-}
-
-Op LayerCosts::ulysses_attention(std::span<const QueryKeys> pieces, int context, bool backward, RangeUse& use,
-                                 std::int64_t window) const {
-  const AttentionModel& model = ulysses_attention_.at(context);
-  Op op{OpName::attention, Stream::compute};
-  const double seconds =
-      backward ? model.backward_seconds(pieces, use, window) : model.forward_seconds(pieces, use, window);
-  op.duration = to_picoseconds(seconds * framework_.attention_slowdown);
-  op.flops = (backward ? 2.5 : 1.0) * attention_flops(model_, layout_.tensor, context, pieces, window);
+  op.flops = 2.5 * attention_flops(model_, layout_.tensor, pieces, window);
   return op;
 }
 

@@ -5,6 +5,7 @@
 namespace equipoise {
 
 void LayerTimeline::reset(int rank_count) {
+  summed_ = false;
   ranks = rank_count;
   local.assign(static_cast<std::size_t>(rank_count), 0);
   overlap.clear();
@@ -13,6 +14,7 @@ void LayerTimeline::reset(int rank_count) {
 }
 
 void LayerTimeline::add_sync(Picoseconds duration) {
+  summed_ = false;
   comm.push_back(duration);
   overlap.resize(overlap.size() + static_cast<std::size_t>(ranks), 0);
   local.resize(local.size() + static_cast<std::size_t>(ranks), 0);
@@ -26,6 +28,7 @@ Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const 
 }
 
 void LayerTimeline::append(const LayerTimeline& next) {
+  summed_ = false;
   const auto c = static_cast<std::size_t>(ranks);
   const std::size_t joint = comm.size();  // this layer's last run, which goes on as the other's first
   for (std::size_t i = 0; i < next.exchanges.size(); ++i) {
@@ -41,6 +44,30 @@ void LayerTimeline::append(const LayerTimeline& next) {
   comm.insert(comm.end(), next.comm.begin(), next.comm.end());
 }
 
+LayerTimeline::Sums LayerTimeline::make_sums() const {
+  Sums made;
+  made.overlaps = std::any_of(overlap.begin(), overlap.end(), [](Picoseconds t) { return t != 0; });
+  if (made.overlaps) return made;
+  const auto c = static_cast<std::size_t>(ranks);
+  for (std::size_t p = 0; p < syncs(); ++p) {
+    const Picoseconds* const run = local.data() + (p + 1) * c;
+    Picoseconds slowest = 0, with_next = 0;  // of the run; of it and the next layer's first, which it joins
+    for (std::size_t r = 0; r < c; ++r) {
+      slowest = std::max(slowest, run[r]);
+      with_next = std::max(with_next, run[r] + local[r]);
+    }
+    const bool last = p + 1 == syncs();
+    made.between += comm[p] + (last ? 0 : slowest);
+    made.period += comm[p] + (last ? with_next : slowest);
+  }
+  return made;
+}
+
+void LayerTimeline::sum_up() {
+  sums_ = make_sums();
+  summed_ = true;
+}
+
 namespace {
 
 void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
@@ -53,6 +80,24 @@ void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
     local += c;
     for (std::size_t r = 0; r < c; ++r) clock[r] = std::max(done, clock[r] + overlap[r]) + local[r];
     overlap += c;
+  }
+}
+
+// Layers whose ranks compute under synchronisations. Moving all clocks by one time moves the result by it, so
+// a layer that takes all ranks equally long is followed by layers like it.
+void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
+  const auto c = static_cast<std::size_t>(layer.ranks);
+  thread_local std::vector<Picoseconds> before;
+  advance_once(layer, clock);
+  for (int i = 1; i < layers; ++i) {
+    before.assign(clock.begin(), clock.end());
+    advance_once(layer, clock);
+    const Picoseconds period = clock[0] - before[0];
+    bool even = true;
+    for (std::size_t r = 1; r < c && even; ++r) even = clock[r] - before[r] == period;
+    if (!even) continue;
+    for (std::size_t r = 0; r < c; ++r) clock[r] += (layers - 1 - i) * period;
+    return;
   }
 }
 
@@ -84,38 +129,13 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
     for (std::size_t r = 0; r < c; ++r) clock[r] += layers * layer.local[r];
     return;
   }
-  advance_once(layer, clock);
-  const bool overlaps =
-      std::any_of(layer.overlap.begin(), layer.overlap.end(), [](Picoseconds t) { return t != 0; });
-  if (overlaps) {
-    // Moving all clocks by one time moves the result by it, so a layer that takes all ranks equally long
-    // is followed by layers like it.
-    thread_local std::vector<Picoseconds> before;
-    for (int i = 1; i < layers; ++i) {
-      before.assign(clock.begin(), clock.end());
-      advance_once(layer, clock);
-      const Picoseconds period = clock[0] - before[0];
-      bool even = true;
-      for (std::size_t r = 1; r < c && even; ++r) even = clock[r] - before[r] == period;
-      if (!even) continue;
-      for (std::size_t r = 0; r < c; ++r) clock[r] += (layers - 1 - i) * period;
-      return;
-    }
-    return;
-  }
-  // Without overlap every synchronisation wipes out the ranks' differences, so each further layer takes the
-  // same time for all: its slowest way from the first synchronisation to the next layer's.
-  Picoseconds period = 0;
-  const std::size_t syncs = layer.syncs();
-  for (std::size_t p = 0; p < syncs; ++p) {
-    Picoseconds slowest = 0;
-    for (std::size_t r = 0; r < c; ++r) {
-      const Picoseconds wrap = p + 1 == syncs ? layer.local[r] : 0;  // last run joins the next layer's first
-      slowest = std::max(slowest, layer.local[(p + 1) * c + r] + wrap);
-    }
-    period += layer.comm[p] + slowest;
-  }
-  for (std::size_t r = 0; r < c; ++r) clock[r] += (layers - 1) * period;
+  const LayerTimeline::Sums sums = layer.sums();
+  if (sums.overlaps) return advance_each(layer, layers, clock);
+  Picoseconds met = 0;
+  for (std::size_t r = 0; r < c; ++r) met = std::max(met, clock[r] + layer.local[r]);
+  met += sums.between + (layers - 1) * sums.period;
+  const Picoseconds* const last = layer.local.data() + layer.syncs() * c;
+  for (std::size_t r = 0; r < c; ++r) clock[r] = met + last[r];
 }
 
 namespace {

@@ -41,23 +41,46 @@ struct LayerTimeline {
   void reset(int rank_count);
   // Adds local work to the run after the last synchronisation.
   void add_local(int rank, Picoseconds duration) {
+    summed_ = false;
     local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration;
   }
   // Adds a synchronisation of all ranks; what follows is local again.
   void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
   void overlap_last(int rank, Picoseconds duration) {
+    summed_ = false;
     overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration;
   }
   // Of a run's local work, what lies before and in its exchanges.
   [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);
-  friend bool operator==(const LayerTimeline&, const LayerTimeline&) = default;
+
+  // What moving clocks over the layer asks of its runs, whatever the clocks are. Without overlap a
+  // synchronisation wipes out the ranks' differences: what lies behind the first one takes all ranks equally
+  // long, up to the last run.
+  struct Sums {
+    bool overlaps = false;    // a rank computes under a synchronisation; the others are of no meaning then
+    Picoseconds between = 0;  // from the first synchronisation's begin to the last one's end
+    Picoseconds period = 0;   // each further layer like it
+  };
+  // Takes the sums once for all that follows: when the layer has all its work.
+  void sum_up();
+  [[nodiscard]] Sums sums() const { return summed_ ? sums_ : make_sums(); }
+
+  friend bool operator==(const LayerTimeline& a, const LayerTimeline& b) {
+    return a.ranks == b.ranks && a.local == b.local && a.overlap == b.overlap && a.comm == b.comm &&
+           a.exchanges == b.exchanges;
+  }
+
+ private:
+  [[nodiscard]] Sums make_sums() const;
+  Sums sums_;
+  bool summed_ = false;
 };
 
-// Moves the clocks of all ranks over `layers` such layers: O(ranks x syncs), or that times the layers where
-// ranks compute under the communication.
+// Moves the clocks of all ranks over `layers` such layers: O(ranks), and O(ranks x syncs) for the sums where
+// they are not taken yet; O(ranks x syncs x layers) where ranks compute under the communication.
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock);
 
 // Moves the clocks over one layer from behind exchange part - 1 (part 0: from its begin) to exchange `part`

@@ -13,7 +13,7 @@
 namespace equipoise {
 namespace {
 
-constexpr std::size_t kMemoSlots = 512;
+constexpr std::size_t kMemoSlots = 128;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -24,6 +24,10 @@ void to_pieces(std::span<const Segment> segments, bool strided, std::vector<Quer
   for_each_kernel_piece(segments, strided, [&pieces](std::int64_t queries, std::int64_t keys) {
     pieces.push_back({queries, keys});
   });
+}
+
+AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
+  return count_call(window, [&](const auto& add) { for_each_kernel_piece(segments, strided, add); });
 }
 
 bool same_piece(const QueryKeys& a, const QueryKeys& b) {
@@ -48,21 +52,37 @@ std::span<const int> ring_backward_sends(int context) {
 }
 
 double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
-  thread_local std::vector<QueryKeys> pieces;
-  to_pieces(segments, false, pieces);
   RangeUse use;  // a decision, not a prediction of the run
+  const auto layer = [&](std::int64_t window) {
+    if (costs_.prices_counts()) {
+      counted_.push_back({segments, window, count_segments(segments, false, window)});
+      return to_seconds(costs_.attention_forward_time(counted_.back().call, use));
+    }
+    thread_local std::vector<QueryKeys> pieces;
+    to_pieces(segments, false, pieces);
+    return to_seconds(costs_.attention_forward_time(pieces, use, window));
+  };
   const double sliding = costs_.sliding_share();
   double seconds = 0;
-  if (sliding < 1) seconds += (1 - sliding) * to_seconds(costs_.attention_forward(pieces, use).duration);
-  if (sliding > 0)
-    seconds +=
-        sliding * to_seconds(costs_.attention_forward(pieces, use, costs_.model().sliding_window).duration);
+  if (sliding < 1) seconds += (1 - sliding) * layer(0);
+  if (sliding > 0) seconds += sliding * layer(costs_.model().sliding_window);
   return seconds;
 }
 
+const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
+                                                  std::int64_t window) const {
+  for (const Counted& counted : counted_)
+    if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
+        counted.window == window)
+      return &counted.call;
+  return nullptr;
+}
+
 MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule)
-    : costs_(costs), rule_(rule) {
-  for (auto& memo : memo_) memo.resize(kMemoSlots);
+    : costs_(costs), rule_(rule), attention_(costs) {
+  for (std::size_t k = 0; k < kLayerKinds; ++k)
+    if (costs.layer_counts()[k] > 0) memo_[k].resize(kMemoSlots);
+  end_memo_.resize(kMemoSlots);
 }
 
 void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
@@ -131,19 +151,19 @@ void check_heads(const LayerCosts& costs, int context) {
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   check_heads(costs_, context);
-  const ProfiledAttentionCost attention(costs_);
+  attention_.forget();
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =
         rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
-    rule.shard(micro_batch, context, rule_.options, attention, out.sharding);
+    rule.shard(micro_batch, context, rule_.options, attention_, out.sharding);
     cost_sharded(micro_batch, context, out);
     return;
   }
   // `optimal`: both rules simulated, the better taken.
-  sharding_policy("per-sequence").shard(micro_batch, context, rule_.options, attention, out.sharding);
+  sharding_policy("per-sequence").shard(micro_batch, context, rule_.options, attention_, out.sharding);
   cost_sharded(micro_batch, context, out);
   if (context == 1) return;
-  sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention, other_.sharding);
+  sharding_policy("per-document").shard(micro_batch, context, rule_.options, attention_, other_.sharding);
   cost_sharded(micro_batch, context, other_);
   if (model_time(micro_batch, other_) < model_time(micro_batch, out)) std::swap(out, other_);
 }
@@ -166,6 +186,16 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, 
     }
   }
   build_ends(out);
+}
+
+LayerCosts::AttentionTimes MicroBatchCoster::attend(std::span<const Segment> segments, bool strided,
+                                                    std::int64_t window, int ulysses, RangeUse& use) {
+  if (costs_.prices_counts()) {
+    const AttentionCall* const known = strided ? nullptr : attention_.known(segments, window);
+    return costs_.attention_times(known ? *known : count_segments(segments, strided, window), use, ulysses);
+  }
+  to_pieces(segments, strided, pieces_);
+  return costs_.attention_times(pieces_, use, window, ulysses);
 }
 
 // All-gather and Ulysses, and a lone rank. Slices placed on one rank (Skrull) are computed while the K and V
@@ -191,44 +221,36 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   const auto placed = [&](const Segment& s) {
     return !placement.empty() && placement[static_cast<std::size_t>(s.slice)] != kDistributed;
   };
-  Picoseconds ulysses_forward = 0, ulysses_backward = 0;
-  if (ulysses) {  // every rank sees all queries of its share of the heads
-    to_pieces(sharding.segments, sharding.strided, pieces_);
-    ulysses_forward = costs_.ulysses_attention(pieces_, context, false, out.use, window).duration;
-    ulysses_backward = costs_.ulysses_attention(pieces_, context, true, out.use, window).duration;
-  }
+  LayerCosts::AttentionTimes of_all;
+  if (ulysses)  // every rank sees all queries of its share of the heads
+    of_all = attend(sharding.segments, sharding.strided, window, context, out.use);
   for (std::size_t r = 0; r < c; ++r) {
     const auto segments = sharding.of_rank(static_cast<int>(r));
-    Picoseconds under_forward = 0, under_backward = 0, run_forward = ulysses_forward,
-                run_backward = ulysses_backward;
-    if (!ulysses) {
-      if (local > 0) {
+    LayerCosts::AttentionTimes under, run = of_all;
+    if (!ulysses && local > 0) {
+      const auto priced = [&](bool are_placed) {
         pieces_.clear();
         for (const Segment& s : segments)
-          if (placed(s)) pieces_.push_back({s.queries(), s.keys()});
-        under_forward = costs_.attention_forward(pieces_, out.use, window).duration;
-        under_backward = costs_.attention_backward(pieces_, out.use, window).duration;
-        pieces_.clear();
-        for (const Segment& s : segments)
-          if (!placed(s)) pieces_.push_back({s.queries(), s.keys()});
-      } else {
-        to_pieces(segments, sharding.strided, pieces_);
-      }
-      run_forward = costs_.attention_forward(pieces_, out.use, window).duration;
-      run_backward = costs_.attention_backward(pieces_, out.use, window).duration;
+          if (placed(s) == are_placed) pieces_.push_back({s.queries(), s.keys()});
+        return costs_.attention_times(pieces_, out.use, window);
+      };
+      under = priced(true);
+      run = priced(false);
+    } else if (!ulysses) {
+      run = attend(segments, sharding.strided, window, 1, out.use);
     }
-    out.attention_forward[mask][r] = forward_.busy[r] = run_forward + under_forward;
-    recompute_[r] = costs_.layout().repeats(RecomputeModule::core_attn) ? run_forward + under_forward : 0;
-    out.attention_backward[mask][r] = backward_.busy[r] = run_backward + under_backward + recompute_[r];
+    out.attention_forward[mask][r] = forward_.busy[r] = run.forward + under.forward;
+    recompute_[r] = costs_.layout().repeats(RecomputeModule::core_attn) ? run.forward + under.forward : 0;
+    out.attention_backward[mask][r] = backward_.busy[r] = run.backward + under.backward + recompute_[r];
     if (!exchanges) {
-      forward_.run[r] = run_forward + under_forward;
+      forward_.run[r] = run.forward + under.forward;
       backward_.run[r] = backward_.busy[r];
     } else {
-      forward_.under[r] = under_forward;
-      forward_.run[c + r] = run_forward;
+      forward_.under[r] = under.forward;
+      forward_.run[c + r] = run.forward;
       const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
-      backward_.under[r] = under_backward + (selective ? under_forward : 0);
-      backward_.run[c + r] = run_backward + (selective ? run_forward : 0);
+      backward_.under[r] = under.backward + (selective ? under.forward : 0);
+      backward_.run[c + r] = run.backward + (selective ? run.forward : 0);
     }
   }
   if (!exchanges) return;
@@ -319,8 +341,9 @@ void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int co
       // Even slices give a rank the same pieces on most blocks.
       if (ring_priced_.empty() || !std::ranges::equal(pieces_, ring_priced_, same_piece)) {
         of_pieces = {};
-        f = costs_.attention_forward(pieces_, of_pieces).duration;
-        b = costs_.attention_backward(pieces_, of_pieces).duration + (selective ? f : 0);
+        const LayerCosts::AttentionTimes times = costs_.attention_times(pieces_, of_pieces);
+        f = times.forward;
+        b = times.backward + (selective ? f : 0);
         ring_priced_ = pieces_;
       }
       out.use += of_pieces;
@@ -353,31 +376,25 @@ void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, std:
   // Rows of earlier chunks that a rank does not hold.
   const double before = static_cast<double>(earlier_tokens(micro_batch, window)) * (context - 1) / context;
   double sent = 0, useful = 0;
-  seen_to_.assign(micro_batch.slices.size(), INT64_MIN);
-  seen_.assign(micro_batch.slices.size(), 0);
-  held_.assign(micro_batch.slices.size(), 0);
+  seen_keys_.assign(micro_batch.slices.size(), {});
   for (int r = 0; r < context; ++r) {
     const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
     sent += static_cast<double>(all - own) + before;
-    // A rank holds several pieces of a slice, in document order: the keys that any of them sees, all of its
-    // own among them.
+    // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
+    // it the ones that no earlier piece has seen.
+    std::int64_t others = 0;
+    bool any = false;
     for (const Segment& s : sharding.of_rank(r)) {
       if (!placement.empty() && placement[at(s.slice)] != kDistributed) continue;
       const std::int64_t first = window > 0 ? std::max(s.kv_begin, s.q_begin - window + 1) : s.kv_begin;
-      const std::int64_t from = std::max(first, seen_to_[at(s.slice)]);
-      seen_[at(s.slice)] += std::max<std::int64_t>(0, s.q_end - from);
-      seen_to_[at(s.slice)] = std::max(seen_to_[at(s.slice)], s.q_end);
-      held_[at(s.slice)] += s.queries();
-    }
-    bool any = false;
-    for (const Segment& s : sharding.of_rank(r)) {
-      const std::int64_t held = std::exchange(held_[at(s.slice)], 0);
-      if (held == 0) continue;  // local, or counted with its first piece
-      seen_to_[at(s.slice)] = INT64_MIN;
-      const std::int64_t seen = std::exchange(seen_[at(s.slice)], 0);
-      useful += static_cast<double>(std::max<std::int64_t>(0, seen - held));
+      SeenKeys& seen = seen_keys_[at(s.slice)];
+      const std::int64_t from = seen.rank == r ? std::max(first, seen.end) : first;
+      assert(from <= s.q_begin);
+      others += s.q_begin - from;
+      seen = {r, s.q_end};
       any = true;
     }
+    useful += static_cast<double>(others);
     if (any && before > 0) useful -= before / (context - 1);  // its own share of them
   }
   // Ulysses: a rank has all queries of its heads, each key is seen at least by its own.

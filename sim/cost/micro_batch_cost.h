@@ -9,6 +9,7 @@
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
+#include "profiler/profile/attention_call.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/layer_timeline.h"
 
@@ -91,11 +92,42 @@ struct LocalWork {
   RangeUse use;
 };
 
+// The embedding and the head on a rank that holds a number of tokens, and what it sends.
+struct EndWork {
+  std::int64_t tokens = -1;
+  std::array<RunTime, 4> times;   // as MicroBatchCost has its ends
+  Picoseconds hop = 0, wrap = 0;  // to a neighbouring stage, from the last to the first
+  RangeUse use;
+};
+
 // What each exchange of a ring's backward moves, in blocks of K and V of a rank. Beside attention step k the
 // next block comes (not beside the last step), and from step 2 on the gradients that were found for a block
 // go on with it, one step behind; at the end they come home. A rank's part for its own block stays. Valid
 // until the next call of the thread.
 std::span<const int> ring_backward_sends(int context);
+
+// Attention seconds of segments by the profile's model, mean of the model's layers, for the sharding rules
+// that choose by cost. What it counts it remembers, for whoever prices the rule that was chosen.
+class ProfiledAttentionCost final : public AttentionCost {
+ public:
+  explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
+  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
+
+  // The call over exactly these segments, where it is known; else null. They may have moved to another
+  // Sharding with the memory that they lie in.
+  [[nodiscard]] const AttentionCall* known(std::span<const Segment> segments, std::int64_t window) const;
+  // The segments that were counted so far are gone.
+  void forget() { counted_.clear(); }
+
+ private:
+  struct Counted {
+    std::span<const Segment> segments;
+    std::int64_t window = 0;
+    AttentionCall call;
+  };
+  const LayerCosts& costs_;
+  mutable std::vector<Counted> counted_;  // since forget()
+};
 
 // Reusable costing of micro-batches: one per thread; keeps its buffers.
 class MicroBatchCoster {
@@ -110,10 +142,14 @@ class MicroBatchCoster {
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
+  // The attention of one call over segments, with heads shared by so many ranks.
+  LayerCosts::AttentionTimes attend(std::span<const Segment> segments, bool strided, std::int64_t window,
+                                    int ulysses, RangeUse& use);
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void sort_ring(const Sharding& sharding, int context);
   void ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens, double load);
+  const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
   void finish_layer(LayerKind kind, MicroBatchCost& out);
@@ -124,6 +160,7 @@ class MicroBatchCoster {
 
   const LayerCosts& costs_;
   const ShardRule& rule_;
+  ProfiledAttentionCost attention_;
   // Scratch.
   // The context-parallel part of a layer: runs of attention between communications, the same for all layers
   // of a mask. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is
@@ -144,10 +181,16 @@ class MicroBatchCoster {
   std::vector<RingSegment> ring_;  // as Sharding::segments, each rank's by slice and place
   std::vector<std::int64_t> ring_keys_;
   std::vector<QueryKeys> ring_priced_;
-  std::vector<std::int64_t> seen_to_, seen_, held_;  // by slice, for count_kv
+  struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
+    int rank = -1;
+    std::int64_t end = 0;
+  };
+  std::vector<SeenKeys> seen_keys_;  // by slice, for count_kv
   OpList before_, after_;
-  std::array<std::vector<LocalWork>, kLayerKinds> memo_;  // direct-mapped by tokens
-  MicroBatchCost other_;                                  // the second candidate of `optimal`
+  // Direct-mapped by tokens; of the kinds that the model has.
+  std::array<std::vector<LocalWork>, kLayerKinds> memo_;
+  std::vector<EndWork> end_memo_;
+  MicroBatchCost other_;  // the second candidate of `optimal`
 };
 
 // Rows of earlier chunks that a dependent chunk's attention reaches back to.
@@ -156,16 +199,5 @@ inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t w
   const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
   return window > 0 ? std::min(all, window - 1) : all;
 }
-
-// Attention seconds of segments by the profile's model, mean of the model's layers, for the sharding rules
-// that choose by cost.
-class ProfiledAttentionCost final : public AttentionCost {
- public:
-  explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
-  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
-
- private:
-  const LayerCosts& costs_;
-};
 
 }  // namespace equipoise

@@ -87,9 +87,7 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
 const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens, double load) {
   LocalWork& slot = memo_[at(kind)][static_cast<std::size_t>(tokens) % memo_[at(kind)].size()];
   if (slot.tokens == tokens && slot.load == load) return slot;
-  slot = LocalWork{};
-  slot.tokens = tokens;
-  slot.load = load;
+  slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
   costs_.forward_ops(kind, tokens, before_, after_, slot.use, load);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
@@ -108,6 +106,8 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   });
   slot.input_before = without_weight_gradients(before_.ops(), slot.weight);
   slot.input_after = without_weight_gradients(after_.ops(), slot.weight);
+  slot.tokens = tokens;
+  slot.load = load;
   return slot;
 }
 
@@ -153,6 +153,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
   finish_layer(kind, out);
   out.full[k] = forward;
   out.full[k].append(backward);
+  for (LayerTimeline* timeline : {&forward, &backward, &input, &out.full[k]}) timeline->sum_up();
 }
 
 // Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
@@ -222,6 +223,26 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   }
 }
 
+const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {
+  EndWork& slot = end_memo_[static_cast<std::size_t>(tokens) % end_memo_.size()];
+  if (slot.tokens == tokens) return slot;
+  slot = EndWork{};  // of no number of tokens until all of it is there: prices may throw
+  costs_.embedding_ops(tokens, false, before_, slot.use);
+  slot.times[0] = run_time(before_.ops());
+  costs_.embedding_ops(tokens, true, before_, slot.use);
+  slot.times[1] = run_time(before_.ops());
+  costs_.head_forward_ops(tokens, before_, slot.use);
+  slot.times[2] = run_time(before_.ops());
+  costs_.head_backward_ops(tokens, before_, slot.use);
+  slot.times[3] = run_time(before_.ops());
+  if (const int stages = costs_.layout().pipeline; stages > 1 && tokens > 0) {
+    slot.hop = costs_.pipeline_send(tokens, 0, 1, slot.use).duration;
+    slot.wrap = costs_.pipeline_send(tokens, stages - 1, 0, slot.use).duration;
+  }
+  slot.tokens = tokens;
+  return slot;
+}
+
 void MicroBatchCoster::build_ends(MicroBatchCost& out) {
   const auto c = at(out.ranks);
   const std::array<EndCost*, 4> ends = {&out.embed_forward, &out.embed_backward, &out.head_forward,
@@ -232,31 +253,18 @@ void MicroBatchCoster::build_ends(MicroBatchCost& out) {
     end->exposed.fill(0);
   }
   for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) send->assign(c, 0);
-  const int stages = costs_.layout().pipeline;
-  std::array<RunTime, 4> times;
-  Picoseconds hop = 0, wrap = 0;
   for (std::size_t r = 0; r < c; ++r) {
     const std::int64_t tokens = out.sharding.rank_tokens[r];
-    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) {  // ranks mostly hold the same number
-      costs_.embedding_ops(tokens, false, before_, out.use);
-      times[0] = run_time(before_.ops());
-      costs_.embedding_ops(tokens, true, before_, out.use);
-      times[1] = run_time(before_.ops());
-      costs_.head_forward_ops(tokens, before_, out.use);
-      times[2] = run_time(before_.ops());
-      costs_.head_backward_ops(tokens, before_, out.use);
-      times[3] = run_time(before_.ops());
-      const bool sends = stages > 1 && tokens > 0;
-      hop = sends ? costs_.pipeline_send(tokens, 0, 1, out.use).duration : 0;
-      wrap = sends ? costs_.pipeline_send(tokens, stages - 1, 0, out.use).duration : 0;
-    }
+    const EndWork& work = end_work(tokens);
+    // Ranks mostly hold the same number: predicted once.
+    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) out.use += work.use;
     for (std::size_t e = 0; e < ends.size(); ++e) {
-      ends[e]->total[r] = times[e].total;
-      ends[e]->compute[r] = times[e].busy[kCompute];
-      for (std::size_t s = 0; s < kStreams; ++s) ends[e]->exposed[s] += times[e].exposed[s];
+      ends[e]->total[r] = work.times[e].total;
+      ends[e]->compute[r] = work.times[e].busy[kCompute];
+      for (std::size_t s = 0; s < kStreams; ++s) ends[e]->exposed[s] += work.times[e].exposed[s];
     }
-    out.send_next[r] = out.send_previous[r] = hop;
-    out.send_wrap[r] = wrap;
+    out.send_next[r] = out.send_previous[r] = work.hop;
+    out.send_wrap[r] = work.wrap;
   }
   for (EndCost* end : ends)
     for (Picoseconds& exposed : end->exposed) exposed /= out.ranks;

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 
 #include "policies/base/error.h"
+#include "profiler/profile/attention_call.h"
 
 namespace equipoise {
 namespace {
@@ -48,17 +50,20 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
     const std::int64_t copies =
         std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
-    std::vector<QueryKeys> pieces;
-    for (std::int64_t c = 0; c < copies; ++c) {
-      pieces.push_back({queries, queries});
-      pieces.push_back({queries, std::max<std::int64_t>(queries, length)});
-    }
+    const QueryKeys of_document[] = {{queries, queries}, {queries, std::max<std::int64_t>(queries, length)}};
+    const auto times = [&](std::int64_t reach) {
+      if (costs.prices_counts())
+        return costs.attention_times(count_call(of_document, reach).repeated(copies), use);
+      std::vector<QueryKeys> pieces;
+      for (std::int64_t c = 0; c < copies; ++c)
+        pieces.insert(pieces.end(), std::begin(of_document), std::end(of_document));
+      return costs.attention_times(pieces, use, reach);
+    };
     const double launch = costs.profile().device().launch_seconds;
     const auto one_layer = [&](std::int64_t reach) {
-      const double forward =
-          std::max(0.0, to_seconds(costs.attention_forward(pieces, use, reach).duration) - launch);
-      const double backward =
-          std::max(0.0, to_seconds(costs.attention_backward(pieces, use, reach).duration) - launch);
+      const LayerCosts::AttentionTimes of_call = times(reach);
+      const double forward = std::max(0.0, to_seconds(of_call.forward) - launch);
+      const double backward = std::max(0.0, to_seconds(of_call.backward) - launch);
       return (selective ? 2 : 1) * forward + backward;
     };
     try {
