@@ -1,8 +1,11 @@
 // Which of k bins carries the least, kept under additions: a winner tree. The ties rule of every balancer
 // here (lowest index) is the tree's own: a left child holds lower bins than its brother and wins when equal.
-// least() O(1), add() O(log k); no allocation after construction.
+// On the way up from a bin the winner so far stays in a register, and who goes on is chosen, not branched to:
+// which of two bins is the lighter cannot be foretold. least() O(1), add() O(log k); no allocation after
+// construction.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +18,7 @@ template <class Load>
 class LeastLoaded {
  public:
   explicit LeastLoaded(std::size_t bins)
-      : bins_(bins), leaves_(std::bit_ceil(bins)), load_(leaves_), winner_(2 * leaves_) {
+      : bins_(bins), leaves_(std::bit_ceil(bins)), load_(2 * leaves_), winner_(2 * leaves_) {
     for (std::size_t i = 0; i < leaves_; ++i) winner_[leaves_ + i] = static_cast<std::uint32_t>(i);
     reset();
   }
@@ -23,34 +26,50 @@ class LeastLoaded {
   // All bins empty again.
   void reset() {
     for (std::size_t i = 0; i < leaves_; ++i)
-      load_[i] = i < bins_ ? Load{} : std::numeric_limits<Load>::max();
-    for (std::size_t node = leaves_; node-- > 1;) play(node);
+      load_[leaves_ + i] = i < bins_ ? Load{} : std::numeric_limits<Load>::max();
+    replay();
   }
 
   [[nodiscard]] std::size_t least() const { return winner_[1]; }
-  [[nodiscard]] Load load(std::size_t bin) const { return load_[bin]; }
+  [[nodiscard]] Load load(std::size_t bin) const { return load_[leaves_ + bin]; }
 
-  void add(std::size_t bin, Load amount) { set(bin, load_[bin] + amount); }
+  void add(std::size_t bin, Load amount) { set(bin, load(bin) + amount); }
+
+  // The same without a match: least() is of no meaning until replay().
+  void add_unplayed(std::size_t bin, Load amount) { load_[leaves_ + bin] += amount; }
+  void replay() {
+    for (std::size_t node = leaves_; node-- > 1;) {
+      const std::size_t child = 2 * node + (load_[2 * node + 1] < load_[2 * node] ? 1 : 0);
+      load_[node] = load_[child];
+      winner_[node] = winner_[child];
+    }
+  }
 
   // A closed bin is never the least again (unless all are closed).
   void close(std::size_t bin) { set(bin, std::numeric_limits<Load>::max()); }
 
  private:
   void set(std::size_t bin, Load value) {
-    load_[bin] = value;
-    for (std::size_t node = (leaves_ + bin) / 2; node >= 1; node /= 2) play(node);
-  }
-
-  void play(std::size_t node) {
-    const std::uint32_t left = winner_[2 * node];
-    const std::uint32_t right = winner_[2 * node + 1];
-    winner_[node] = load_[right] < load_[left] ? right : left;
+    std::size_t node = leaves_ + bin;
+    std::uint32_t winner = static_cast<std::uint32_t>(bin);
+    load_[node] = value;
+    while (node > 1) {
+      const Load brother = load_[node ^ 1];
+      const bool is_right = (node & 1) != 0;
+      const bool loses = is_right ? !(value < brother) : brother < value;
+      winner = loses ? winner_[node ^ 1] : winner;
+      value = std::min(brother, value);
+      node /= 2;
+      load_[node] = value;
+      winner_[node] = winner;
+    }
   }
 
   std::size_t bins_;
   std::size_t leaves_;
+  // [1] is the root, [leaves_ + i] bin i: the winner's load, and which bin it is.
   std::vector<Load> load_;
-  std::vector<std::uint32_t> winner_;  // winner_[1] is the root, winner_[leaves_ + i] leaf i
+  std::vector<std::uint32_t> winner_;
 };
 
 }  // namespace equipoise

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cassert>
 #include <cstddef>
 #include <numeric>
@@ -10,21 +11,28 @@
 namespace equipoise {
 namespace {
 
-constexpr unsigned kDigitBits = 11;
-constexpr std::size_t kDigits = std::size_t{1} << kDigitBits;
+constexpr unsigned kMostDigitBits = 11;
 // Below this a comparison sort is faster than clearing the counters.
 constexpr std::size_t kSmall = 512;
 
-// Sorts `keys` (key << 32 | index) by key; equal keys keep their order, since the index rises already.
+// Sorts `keys` (key << 32 | index) by key; equal keys keep their order, since the index rises already. All
+// passes have digits of about one width: few documents should not wait for many counters.
 void radix_sort(std::vector<std::uint64_t>& keys, std::uint64_t largest_key) {
+  const auto bits = static_cast<unsigned>(std::bit_width(largest_key));
+  const unsigned passes = (bits + kMostDigitBits - 1) / kMostDigitBits;
   std::vector<std::uint64_t> other(keys.size());
-  for (unsigned shift = 32; shift < 64 && (largest_key >> (shift - 32)) != 0; shift += kDigitBits) {
-    std::array<std::uint32_t, kDigits> begin{};
-    for (const std::uint64_t key : keys) ++begin[(key >> shift) % kDigits];
+  std::array<std::uint32_t, std::size_t{1} << kMostDigitBits> begin;
+  for (unsigned pass = 0, shift = 32; pass < passes; ++pass) {
+    const unsigned width = (bits + 32 - shift + passes - pass - 1) / (passes - pass);
+    const std::uint64_t mask = (std::uint64_t{1} << width) - 1;
+    const std::span<std::uint32_t> digits(begin.data(), mask + 1);
+    std::ranges::fill(digits, 0);
+    for (const std::uint64_t key : keys) ++digits[(key >> shift) & mask];
     std::uint32_t sum = 0;
-    for (std::uint32_t& count : begin) sum += std::exchange(count, sum);
-    for (const std::uint64_t key : keys) other[begin[(key >> shift) % kDigits]++] = key;
+    for (std::uint32_t& count : digits) sum += std::exchange(count, sum);
+    for (const std::uint64_t key : keys) other[digits[(key >> shift) & mask]++] = key;
     keys.swap(other);
+    shift += width;
   }
 }
 

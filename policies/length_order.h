@@ -1,4 +1,4 @@
-// Stable orders by document length, the first act of most packers: radix sort on 11-bit digits,
+// Stable orders by document length, the first act of most packers: radix sort on digits of up to 11 bits,
 // O(n) for lengths below 2^32, three passes at most and fewer for short documents.
 #pragma once
 

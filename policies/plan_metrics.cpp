@@ -76,43 +76,65 @@ class Counted {
   bool all_;
 };
 
-struct Arrival {
-  std::int64_t document;
-  std::int64_t begin;
-  std::int64_t batch;
-};
-
-// When each slice arrived, by document and first token.
-std::vector<Arrival> arrivals(std::span<const GlobalBatch> batches) {
-  std::vector<Arrival> list;
-  for (std::size_t b = 0; b < batches.size(); ++b) {
-    for (const Slice& s : batches[b].slices) {
-      list.push_back({s.document, s.begin, static_cast<std::int64_t>(b)});
-    }
+// When each slice arrived. It is found by its document, which is a place in a table unless ids are scattered,
+// and among the few slices of one by its first token.
+class Arrivals {
+ public:
+  explicit Arrivals(std::span<const GlobalBatch> batches) {
+    for (std::size_t b = 0; b < batches.size(); ++b)
+      for (const Slice& s : batches[b].slices)
+        list_.push_back({s.document, s.begin, static_cast<std::int64_t>(b)});
+    const auto before = [](const Arrival& x, const Arrival& y) {
+      return x.document != y.document ? x.document < y.document : x.begin < y.begin;
+    };
+    if (!std::is_sorted(list_.begin(), list_.end(), before)) std::sort(list_.begin(), list_.end(), before);
+    if (list_.empty()) return;
+    lowest_ = list_.front().document;
+    const auto range = static_cast<std::size_t>(list_.back().document - lowest_) + 1;
+    if (range > kMostPlaces * list_.size()) return;
+    first_.assign(range, list_.size());
+    for (std::size_t i = list_.size(); i-- > 0;)
+      first_[static_cast<std::size_t>(list_[i].document - lowest_)] = i;
   }
-  const auto before = [](const Arrival& x, const Arrival& y) {
-    return x.document != y.document ? x.document < y.document : x.begin < y.begin;
+
+  // The batch of the slice that this one is of, or a part of.
+  [[nodiscard]] std::int64_t batch_of(const Slice& slice) const {
+    assert(slice.document >= lowest_);
+    std::size_t i = first_of(slice.document);
+    assert(i < list_.size() && list_[i].begin <= slice.begin);
+    while (i + 1 < list_.size() && list_[i + 1].document == slice.document &&
+           list_[i + 1].begin <= slice.begin)
+      ++i;
+    return list_[i].batch;
+  }
+
+ private:
+  struct Arrival {
+    std::int64_t document, begin, batch;
   };
-  if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
-  return list;
-}
+  static constexpr std::size_t kMostPlaces = 16;  // of the table, for each slice
+
+  [[nodiscard]] std::size_t first_of(std::int64_t document) const {
+    if (!first_.empty()) return first_[static_cast<std::size_t>(document - lowest_)];
+    const auto found = std::ranges::lower_bound(list_, document, {}, &Arrival::document);
+    return static_cast<std::size_t>(found - list_.begin());
+  }
+
+  std::vector<Arrival> list_;
+  std::int64_t lowest_ = 0;
+  std::vector<std::size_t> first_;  // in the list, by document; empty: ids are scattered
+};
 
 // visit(delay in iterations, tokens) of every slice.
 template <class Visit>
 void each_delay(std::span<const GlobalBatch> batches, const Plan& plan, Visit&& visit) {
-  const std::vector<Arrival> list = arrivals(batches);
-  const auto after = [](const Slice& s, const Arrival& a) {
-    return s.document != a.document ? s.document < a.document : s.begin < a.begin;
-  };
+  const Arrivals arrivals(batches);
   for (std::size_t k = 0; k < plan.steps.size(); ++k)
     for (const Lane& lane : plan.steps[k].lanes)
       for (const MicroBatch& micro_batch : lane.micro_batches)
-        for (const Slice& slice : micro_batch.slices) {
-          const auto found = std::upper_bound(list.begin(), list.end(), slice, after);
-          assert(found != list.begin());
-          visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - std::prev(found)->batch),
+        for (const Slice& slice : micro_batch.slices)
+          visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - arrivals.batch_of(slice)),
                 slice.tokens());
-        }
 }
 
 void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, PlanMetrics& metrics) {

@@ -66,14 +66,10 @@ class FixedGreedy {
 
     const std::size_t first = plan_.steps.size();
     append_steps(sorted, bin_of, steps, tail);
+    carry(sorted, bin_of, first);
     held_.clear();
-    for (std::size_t i = 0; i < sorted.size(); ++i) {
-      const std::size_t done = bin_of[i] == kNowhere ? steps : bin_of[i] / micro_batches_;
-      for (std::size_t s = 0; s < done; ++s) {
-        if (sorted[i].arrived <= first + s) plan_.steps[first + s].carried.push_back(sorted[i].slice);
-      }
+    for (std::size_t i = 0; i < sorted.size(); ++i)
       if (bin_of[i] == kNowhere) held_.push_back(sorted[i]);
-    }
   }
 
   [[nodiscard]] bool holds_something() const { return !held_.empty(); }
@@ -82,7 +78,11 @@ class FixedGreedy {
  private:
   void append_steps(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t steps,
                     bool tail) {
+    std::vector<std::size_t> documents_of(steps * micro_batches_, 0);
+    for (const std::size_t bin : bin_of)
+      if (bin != kNowhere) ++documents_of[bin];
     std::vector<std::vector<Slice>> bins(steps * micro_batches_);
+    for (std::size_t b = 0; b < bins.size(); ++b) bins[b].reserve(documents_of[b]);
     for (std::size_t i = 0; i < sorted.size(); ++i) {
       if (bin_of[i] != kNowhere) bins[bin_of[i]].push_back(sorted[i].slice);
     }
@@ -93,6 +93,22 @@ class FixedGreedy {
       plan_.steps.push_back(step_of_bins(std::move(of_step), options_));
       plan_.steps.back().tail = tail;
     }
+  }
+
+  // What each of the steps from `first` on carries: what has arrived and is executed later, if at all.
+  void carry(std::span<const Held> sorted, std::span<const std::size_t> bin_of, std::size_t first) {
+    const std::size_t steps = plan_.steps.size() - first;
+    const auto each_carried = [&](const auto& visit) {
+      for (std::size_t i = 0; i < sorted.size(); ++i) {
+        const std::size_t done = bin_of[i] == kNowhere ? steps : bin_of[i] / micro_batches_;
+        const std::size_t arrived = sorted[i].arrived > first ? sorted[i].arrived - first : 0;
+        for (std::size_t s = arrived; s < done; ++s) visit(s, sorted[i].slice);
+      }
+    };
+    std::vector<std::size_t> carried(steps, 0);
+    each_carried([&](std::size_t s, const Slice&) { ++carried[s]; });
+    for (std::size_t s = 0; s < steps; ++s) plan_.steps[first + s].carried.reserve(carried[s]);
+    each_carried([&](std::size_t s, const Slice& slice) { plan_.steps[first + s].carried.push_back(slice); });
   }
 
   const PackOptions& options_;

@@ -21,8 +21,9 @@
 #include "policies/packing/wlb.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <deque>
-#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -33,6 +34,8 @@
 
 namespace equipoise {
 namespace {
+
+constexpr std::uint32_t kCarried = UINT32_MAX;
 
 struct Document {
   Slice slice;
@@ -51,7 +54,9 @@ class Wlb {
         bins_(static_cast<std::size_t>(micro_batches_of_step(options))),
         max_tokens_(max_tokens(options)),
         thresholds_(wlb_thresholds(options)),
-        queues_(thresholds_.size()) {}
+        queues_(thresholds_.size()),
+        bin_work_(bins_),
+        bin_tokens_(bins_) {}
 
   Step step(const GlobalBatch& batch, const Workload& workload) {
     std::vector<Document> documents = std::exchange(carried_, {});
@@ -109,29 +114,15 @@ class Wlb {
   }
 
   Step pack(const std::vector<Document>& documents) {
-    carried_.clear();
     lengths_.clear();
     lengths_.reserve(documents.size());
     for (const Document& d : documents) lengths_.push_back(d.slice.tokens());
-    LeastLoaded<double> work(bins_);
-    LeastLoaded<std::int64_t> tokens(bins_);
-    std::vector<Bin> bins(bins_);
-    for (Bin& bin : bins) bin.slices.reserve(documents.size() / bins_ + 1);
-    for (const std::uint32_t i : longest_first(lengths_)) {
-      const std::int64_t length = lengths_[i];
-      std::size_t bin = work.least();
-      if (tokens.load(bin) + length > max_tokens_) bin = tokens.least();
-      if (tokens.load(bin) + length > max_tokens_) {
-        carried_.push_back(documents[i]);
-        continue;
-      }
-      bins[bin].slices.push_back(documents[i].slice);
-      work.add(bin, documents[i].work);
-      tokens.add(bin, length);
-    }
-    for (std::size_t b = 0; b < bins_; ++b) bins[b].work = work.load(b);
-    Step step = to_lanes(bins);
-    step.carried.reserve(carried_.size());
+    const std::vector<std::uint32_t> order = longest_first(lengths_);
+    place(documents, order);
+    Step step = to_lanes(filled_bins(documents, order));
+    std::size_t held = carried_.size();
+    for (const std::deque<Document>& queue : queues_) held += queue.size();
+    step.carried.reserve(held);
     for (const Document& d : carried_) step.carried.push_back(d.slice);
     for (const std::deque<Document>& queue : queues_) {
       for (const Document& d : queue) step.carried.push_back(d.slice);
@@ -139,7 +130,50 @@ class Wlb {
     return step;
   }
 
-  Step to_lanes(std::vector<Bin>& bins) const {
+  // Fills bin_of_ by document and carried_. Which bin has the fewest tokens is mostly never asked: its
+  // matches are played from the first time on that it is.
+  void place(const std::vector<Document>& documents, std::span<const std::uint32_t> order) {
+    carried_.clear();
+    bin_of_.assign(documents.size(), kCarried);
+    bin_work_.reset();
+    bin_tokens_.reset();
+    bool asked = false;
+    for (const std::uint32_t i : order) {
+      const std::int64_t length = lengths_[i];
+      std::size_t bin = bin_work_.least();
+      if (bin_tokens_.load(bin) + length > max_tokens_) {
+        if (!std::exchange(asked, true)) bin_tokens_.replay();
+        bin = bin_tokens_.least();
+        if (bin_tokens_.load(bin) + length > max_tokens_) {
+          carried_.push_back(documents[i]);
+          continue;
+        }
+      }
+      bin_of_[i] = static_cast<std::uint32_t>(bin);
+      bin_work_.add(bin, documents[i].work);
+      if (asked)
+        bin_tokens_.add(bin, length);
+      else
+        bin_tokens_.add_unplayed(bin, length);
+    }
+  }
+
+  std::vector<Bin> filled_bins(const std::vector<Document>& documents,
+                               std::span<const std::uint32_t> order) const {
+    std::vector<std::size_t> documents_of(bins_, 0);
+    for (const std::uint32_t bin : bin_of_)
+      if (bin != kCarried) ++documents_of[bin];
+    std::vector<Bin> bins(bins_);
+    for (std::size_t b = 0; b < bins_; ++b) {
+      bins[b].slices.reserve(documents_of[b]);
+      bins[b].work = bin_work_.load(b);
+    }
+    for (const std::uint32_t i : order)
+      if (bin_of_[i] != kCarried) bins[bin_of_[i]].slices.push_back(documents[i].slice);
+    return bins;
+  }
+
+  Step to_lanes(std::vector<Bin> bins) const {
     Step step = empty_step(options_);
     const std::size_t lanes = step.lanes.size();
     std::vector<double> weights;
@@ -150,6 +184,7 @@ class Wlb {
     LeastLoaded<double> load(lanes);
     for (std::size_t lane = 0; lane < lanes; ++lane) {
       places[lane] = bins.size() / lanes + (lane < bins.size() % lanes ? 1 : 0);
+      step.lanes[lane].micro_batches.reserve(places[lane]);
       if (places[lane] == 0) load.close(lane);
     }
     for (const std::uint32_t b : heaviest_first(weights)) {
@@ -158,11 +193,8 @@ class Wlb {
       load.add(lane, weights[b]);
       if (--places[lane] == 0) load.close(lane);
     }
-    for (std::size_t b = 0; b < bins.size(); ++b) {
-      MicroBatch micro_batch;
-      micro_batch.slices = std::move(bins[b].slices);
-      step.lanes[lane_of[b]].micro_batches.push_back(std::move(micro_batch));
-    }
+    for (std::size_t b = 0; b < bins.size(); ++b)
+      step.lanes[lane_of[b]].micro_batches.emplace_back().slices = std::move(bins[b].slices);
     return step;
   }
 
@@ -172,8 +204,12 @@ class Wlb {
   std::vector<std::int64_t> thresholds_;
   std::vector<std::deque<Document>> queues_;
   std::vector<Document> carried_;
-  std::vector<std::int64_t> lengths_;  // scratch
-  std::vector<double> work_;           // scratch
+  // Scratch.
+  std::vector<std::int64_t> lengths_;
+  std::vector<double> work_;
+  LeastLoaded<double> bin_work_;
+  LeastLoaded<std::int64_t> bin_tokens_;
+  std::vector<std::uint32_t> bin_of_;  // by document; kCarried: it is carried
 };
 
 }  // namespace
