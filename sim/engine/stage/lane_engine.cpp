@@ -12,6 +12,7 @@ namespace equipoise {
 namespace {
 
 constexpr Picoseconds kNotYet = -1;
+constexpr std::size_t kOpKinds = 5;
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -46,6 +47,7 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   run.accounts.recompute_exposed = 0;
   run.accounts.recompute.assign(at(stages_), 0);
   run.accounts.exposed.fill(0);
+  own_times_.assign(run.micro_batches.size() * kOpKinds * walks_->kinds().size(), {});
   last_gradient_.assign(virtual_stages, -1);
   for (int s = 0; s < stages_; ++s)
     for (const ScheduleOp& op : run.schedule.ops[at(s)])
@@ -134,23 +136,36 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
   return op;
 }
 
-LaneEngine::Travel LaneEngine::travel(const Run& run, int s, const ScheduleOp& op, std::size_t rank) const {
-  const int v = virtual_stage(op, s);
+const std::vector<Picoseconds>* LaneEngine::sent_for(const Run& run, int s, const ScheduleOp& op) const {
   const bool from_next = op.kind == OpKind::B;
   // W, the last stage's backward after its own forward, or the step's input.
-  if (op.kind == OpKind::W || v == (from_next ? last_virtual() : 0)) return {};
+  if (op.kind == OpKind::W || virtual_stage(op, s) == (from_next ? last_virtual() : 0)) return nullptr;
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
   const bool wraps = from_next ? s + 1 == stages_ : s == 0;
-  const std::vector<Picoseconds>& sent = wraps       ? cost.send_wrap
-                                         : from_next ? cost.send_previous
-                                                     : cost.send_next;
-  const Picoseconds arrived = input_of(op.kind, slot(op.micro_batch, v, run.ranks))[rank];
-  return {arrived - sent[rank], arrived};
+  return wraps ? &cost.send_wrap : from_next ? &cost.send_previous : &cost.send_next;
+}
+
+LaneEngine::Travel LaneEngine::travel(const Run& run, int s, const ScheduleOp& op, std::size_t rank) const {
+  const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
+  if (sent == nullptr) return {};
+  const Picoseconds arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks))[rank];
+  return {arrived - (*sent)[rank], arrived};
 }
 
 void LaneEngine::account_transfers(Run& run, int s, const ScheduleOp& op, const ScheduleOp* second) const {
   const Picoseconds* const free = free_.data() + at(s) * run.ranks;
   Picoseconds waited = 0;
+  if (second == nullptr) {
+    const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
+    if (sent == nullptr) return;
+    const Picoseconds* const arrived =
+        input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
+    for (std::size_t r = 0; r < run.ranks; ++r)
+      waited += std::max<Picoseconds>(0, std::min((*sent)[r], arrived[r] - free[r]));
+    run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] +=
+        waited / static_cast<Picoseconds>(run.ranks);
+    return;
+  }
   for (std::size_t r = 0; r < run.ranks; ++r) {
     Travel first = travel(run, s, op, r);
     Travel later = second == nullptr ? Travel{} : travel(run, s, *second, r);
@@ -195,7 +210,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   }
   Picoseconds own = 0;
   if (second == nullptr) {
-    own = alone(op.kind, virtual_stage(op, s), batch_of(op), run.costs[at(op.micro_batch)]);
+    own = own_time(run, op, virtual_stage(op, s));
   } else {
     const Pair pair = pair_of(run, op, *second, s);
     own = pair_alone(pair);
@@ -204,6 +219,16 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   run.result.useful += own;
   if (op.kind == OpKind::R) run.accounts.recompute[at(s)] += own;
   end_ = std::max(end_, end);
+}
+
+Picoseconds LaneEngine::own_time(const Run& run, const ScheduleOp& op, int v) {
+  const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
+  const std::size_t of_kind = at(op.micro_batch) * kOpKinds + static_cast<std::size_t>(op.kind);
+  OwnTime& known = own_times_[of_kind * walks_->kinds().size() + walks_->kind_of_stage(v)];
+  const int recomputed = op.kind == OpKind::B ? walks_->recomputed_layers(v, micro_batch) : 0;
+  if (known.recomputed != recomputed)
+    known = {recomputed, alone(op.kind, v, micro_batch, run.costs[at(op.micro_batch)])};
+  return known.time;
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {

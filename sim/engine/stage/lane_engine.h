@@ -97,6 +97,9 @@ class LaneEngine {
   struct Travel {
     Picoseconds left = 0, arrived = 0;
   };
+  // What the transfer of the op's input takes on each rank; null where none travels.
+  [[nodiscard]] const std::vector<Picoseconds>* sent_for(const Run& run, int stage,
+                                                         const ScheduleOp& op) const;
   [[nodiscard]] Travel travel(const Run& run, int stage, const ScheduleOp& op, std::size_t rank) const;
   void record(Run& run, const ScheduleOp& op, int stage, Picoseconds end) const;
   [[nodiscard]] bool has_input(const Run& run, const ScheduleOp& op, int stage) const;
@@ -122,6 +125,8 @@ class LaneEngine {
   void account_pair(const Pair& pair, LaneAccounts& accounts);
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                int stage, LaneAccounts& accounts);
+  // The time of an op of the run with all ranks starting together.
+  Picoseconds own_time(const Run& run, const ScheduleOp& op, int virtual_stage);
   void account_backward(int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         int stage, LaneAccounts& accounts);
   [[nodiscard]] int last_virtual() const { return walks_->virtual_stages() - 1; }
@@ -134,6 +139,11 @@ class LaneEngine {
   // gradients arrived (see slot).
   std::vector<Picoseconds> forward_in_, again_in_, backward_in_;
   std::vector<Picoseconds> free_, clock_, zero_, exposed_;
+  struct OwnTime {
+    int recomputed = -1;  // layers in full, which a backward's depends on; -1: not known yet
+    Picoseconds time = 0;
+  };
+  std::vector<OwnTime> own_times_;           // by micro-batch, kind of op and kind of virtual stage
   std::vector<std::int32_t> last_gradient_;  // by virtual stage: whose op releases the gradient buckets
   std::vector<std::size_t> next_;
   std::vector<char> queued_;

@@ -1,5 +1,7 @@
 #include "sim/engine/stage/stage_walk.h"
 
+#include <algorithm>
+
 namespace equipoise {
 namespace {
 
@@ -81,6 +83,11 @@ StageWalks::StageWalks(const ModelShape& model, const Layout& layout)
     forward_.push_back(forward_walk(parts, gathers));
     backward_.push_back(backward_walk(parts, gathers));
     weights_.push_back(weights_walk(parts, gathers));
+    const auto kind = std::find_if(kinds_.begin(), kinds_.end(),
+                                   [&](const Kind& k) { return at(buckets_, k.virtual_stage) == buckets; });
+    kind_of_stage_.push_back(static_cast<std::size_t>(kind - kinds_.begin()));
+    if (kind == kinds_.end()) kinds_.push_back({static_cast<int>(kind_of_stage_.size()) - 1, 0});
+    ++kinds_[kind_of_stage_.back()].count;
   }
 }
 

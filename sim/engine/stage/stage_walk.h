@@ -62,6 +62,15 @@ class StageWalks {
     return at(buckets_, virtual_stage);
   }
   [[nodiscard]] int virtual_stages() const { return static_cast<int>(buckets_.size()); }
+  // Virtual stages of equal parts, whose ops take equally long: one of them, and how many there are.
+  struct Kind {
+    int virtual_stage = 0, count = 0;
+  };
+  [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
+  // Place of a virtual stage's kind among them.
+  [[nodiscard]] std::size_t kind_of_stage(int virtual_stage) const {
+    return at(kind_of_stage_, virtual_stage);
+  }
   // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
     return recomputed_.of_stage(virtual_stage, micro_batch.recompute_layers);
@@ -74,6 +83,8 @@ class StageWalks {
   }
 
   std::vector<std::vector<ModelPart>> buckets_;
+  std::vector<Kind> kinds_;
+  std::vector<std::size_t> kind_of_stage_;
   std::vector<StageWalk> forward_, backward_, weights_;
   RecomputedLayers recomputed_;
 };

@@ -18,8 +18,12 @@ void StepSimulator::run_lockstep(const LockstepGroup& lockstep, Picoseconds star
     cost_micro_batches(lane.micro_batches, static_cast<int>(lane.expert_group.size()));
     member.costs = std::move(micro_batches_);
     member.engine = std::make_unique<LaneEngine>(walks_, costs_.layout());
+    if (on_lane_ != nullptr)
+      (*on_lane_)({static_cast<std::size_t>(lane.lane), lane.micro_batches, member.costs, lane.schedule,
+                   &lockstep, lockstep_groups_});
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
+  ++lockstep_groups_;
   LockstepRun run(lockstep, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   sums_.exposed[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();

@@ -131,8 +131,8 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
       result.work.window_pairs += pairs_of(micro_batch, window);
     Picoseconds latency = 0;
     if (!micro_batch.slices.empty())
-      for (int v = 0; v < static_cast<int>(stages) * costs_.layout().virtual_pipeline; ++v)
-        latency += engine_.alone(OpKind::F, v, micro_batch, cost);
+      for (const StageWalks::Kind& kind : walks_->kinds())
+        latency += kind.count * engine_.alone(OpKind::F, kind.virtual_stage, micro_batch, cost);
     result.times.forward_latency.push_back(latency);
   }
 }
@@ -186,6 +186,9 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
 void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
   cost_micro_batches(lane.micro_batches, lane.context);
   const Schedule& schedule = schedule_for(lane);
+  if (on_lane_ != nullptr)
+    (*on_lane_)(
+        {at(index), lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), schedule});
   const LaneResult done =
       engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_,
                   start, index, accounts_, options_.record_ops ? &result.times.ops : nullptr);
@@ -196,8 +199,10 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule, result);
 }
 
-StepResult StepSimulator::run(const Step& step) {
+StepResult StepSimulator::run(const Step& step, const std::function<void(const CostedLane&)>& on_lane) {
   StepResult result;
+  on_lane_ = on_lane ? &on_lane : nullptr;
+  lockstep_groups_ = 0;
   sums_ = {};
   gpu_compute_.begin_step(step, costs_.layout(), 1);
   gpu_attention_.begin_step(step, costs_.layout(), 1);

@@ -1,6 +1,7 @@
 // One optimizer step at `stage` fidelity: every lane's pipeline, then gradients, optimizer and parameters.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -16,6 +17,17 @@
 
 namespace equipoise {
 
+// A lane of the step at hand with what its micro-batches cost, the empty ones of its lockstep group among
+// them.
+struct CostedLane {
+  std::size_t lane = 0;  // in the step
+  std::span<const MicroBatch> micro_batches;
+  std::span<const MicroBatchCost> costs;
+  const Schedule& schedule;
+  const LockstepGroup* lockstep = nullptr;  // null if the lane meets no other
+  int group = -1;                           // which lockstep group of the step that is
+};
+
 // One per thread: keeps its buffers from step to step. Steps are independent, so any number of threads gives
 // the same results.
 class StepSimulator {
@@ -24,8 +36,10 @@ class StepSimulator {
   StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                 const MemoryModel* memory);
 
-  // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches.
-  StepResult run(const Step& step);
+  // Throws UserError where the sharding rule or the schedule refuses the plan's micro-batches. `on_lane` gets
+  // every lane with micro-batches, those of a lockstep group one after another; what it gets is gone
+  // afterwards.
+  StepResult run(const Step& step, const std::function<void(const CostedLane&)>& on_lane = {});
   // Of the latest step: attention seconds of every GPU, TP folded.
   [[nodiscard]] const GpuCompute& gpu_attention() const { return gpu_attention_; }
 
@@ -62,6 +76,9 @@ class StepSimulator {
   std::vector<std::int32_t> group_sizes_;
   Schedule schedule_;
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
+  // Of the step at hand. Null: nobody.
+  const std::function<void(const CostedLane&)>* on_lane_ = nullptr;
+  int lockstep_groups_ = 0;
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch
   // Sums over the lanes of the step at hand, in seconds of all its ranks; begun anew with every step.
