@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "sim/engine/stage/lockstep.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
+#include "sim/engine/stage/step_simulator.h"
 
 namespace equipoise {
 
@@ -35,27 +37,44 @@ class StepExpander {
   // Throws UserError where the sharding rule or the schedule refuses the step.
   OpProgram expand(const Step& step);
 
+  // The same lane by lane, for who has costed them already (StepSimulator::run): begin, every lane that has
+  // micro-batches, finish. Buffers of the program are used again.
+  void begin(const Step& step, OpProgram& program);
+  void add_lane(const CostedLane& lane, OpProgram& program);
+  void finish(OpProgram& program) const;
+
  private:
   // One layer's ops on a rank that holds a number of tokens.
   struct LayerOps {
     std::int64_t tokens = -1;
     double load = 1;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
+    std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
+    Picoseconds backward_compute = 0;                    // busy, without attention
   };
-  const LayerOps& layer_ops(LayerKind kind, std::int64_t tokens, double load);
+  static void split_backward(LayerOps& ops);
+  // The embedding and the head, forward and backward.
+  struct EndOps {
+    std::int64_t tokens = -1;
+    std::array<std::vector<Op>, 4> lists;
+  };
+  // Shared, since the next one may take its place.
+  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, std::int64_t tokens, double load);
+  std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
+  [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
+  void find_rank_ops(LayerKind kind, const MicroBatchCost& cost);
   void expand_lockstep_groups(const Step& step, OpProgram& program);
-  // `lockstep`: null if the lane meets no other.
-  void expand_lane(std::span<const MicroBatch> micro_batches, int context, const Schedule& schedule,
-                   const LockstepGroup* lockstep, OpLane& out);
-  void add_blocks(const MicroBatch& micro_batch, const MicroBatchCost& cost, OpLane& out);
+  void add_costed(const CostedLane& lane, OpProgram& program);
+  OpBlock& add_block(OpLane& out);
+  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, OpLane& out);
+  void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
   [[nodiscard]] double attention_flops(const MicroBatchCost& cost, std::int64_t window) const;
   std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, std::int64_t window,
                                bool backward);
   void add_shared_blocks(OpLane& out);
-  void add_scheduled_ops(std::span<const MicroBatch> micro_batches, const Schedule& schedule,
-                         const LockstepGroup* lockstep, OpLane& out);
+  void add_scheduled_ops(const CostedLane& lane, OpLane& out);
   struct Runs;
   struct ForwardRuns;
   struct BackwardRuns;
@@ -86,7 +105,16 @@ class StepExpander {
   std::uint32_t shared_block_ = 0;  // of the lane at hand: first of those that all micro-batches share
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
   std::vector<std::int32_t> first_layer_;   // by virtual stage: of the model's
-  std::array<std::vector<LayerOps>, kLayerKinds> memo_;
+  // Direct-mapped by tokens.
+  std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
+  std::vector<std::shared_ptr<const EndOps>> end_memo_;
+  // Of the micro-batch at hand, by rank.
+  std::vector<std::shared_ptr<const LayerOps>> rank_ops_;
+  std::vector<std::shared_ptr<const EndOps>> rank_ends_;
+  std::vector<const std::vector<Op>*> before_lists_, after_lists_;
+  std::vector<Picoseconds> backward_attention_;
+  std::size_t blocks_ = 0;                  // of the lane at hand
+  std::vector<std::int32_t> scheduled_of_;  // of the same: scratch of add_scheduled_ops
   OpList before_, after_;
   RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity
 };

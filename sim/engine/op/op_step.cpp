@@ -33,9 +33,11 @@ OpStepSimulator::OpStepSimulator(const LayerCosts& costs, const ShardRule& shard
 }
 
 StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
-  StepResult stage = stage_.run(step);
+  // The stage engine's costs serve here, too, lane by lane.
+  expander_.begin(step, program_);
+  StepResult stage = stage_.run(step, [&](const CostedLane& lane) { expander_.add_lane(lane, program_); });
+  expander_.finish(program_);
   op_options_.jitter.seed = op_.jitter.seed + static_cast<std::uint64_t>(number);
-  program_ = expander_.expand(step);
   contended_.reset();
   result_ = equipoise::run(program_, op_options_);
   if (op_.fabric != nullptr) run_with_contention(step);
