@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
@@ -123,9 +127,26 @@ FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origi
   return preset;
 }
 
+// Searches and sweeps read their study thousands of times: a file that has not changed is not read again.
 FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
-  const std::string path = kPresets.find(name_or_path).string();
-  return read(read_json_file(path), path);
+  struct Known {
+    std::filesystem::file_time_type written;
+    std::uintmax_t size = 0;
+    FrameworkPreset preset;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> known;
+  const std::filesystem::path path = kPresets.find(name_or_path);
+  std::error_code unreadable;
+  const auto written = std::filesystem::last_write_time(path, unreadable);
+  const auto size = std::filesystem::file_size(path, unreadable);
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(path.string());
+  if (found != known.end() && found->second.written == written && found->second.size == size)
+    return found->second.preset;
+  FrameworkPreset preset = read(read_json_file(path.string()), path.string());
+  known[path.string()] = {written, size, preset};
+  return preset;
 }
 
 FrameworkOptions FrameworkPreset::elsewhere() const {
