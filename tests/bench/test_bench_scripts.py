@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""What the scripts of tests/bench compute: fits, spreads, turns, tables. Nothing is timed."""
+import math
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import before_after
+import growth
+import user_work
+from process_cost import Cost, exponent, fixed_cost, measure, spread, take_turns
+
+
+def cost(cpu, status="ok", text="", peak=100.0):
+    return Cost(cpu=cpu, elapsed=cpu, peak_MB=peak, text=text, status=status)
+
+
+class Fits(unittest.TestCase):
+    def test_a_power_law_gives_its_exponent(self):
+        for power in (0.5, 1, 1.8):
+            self.assertAlmostEqual(exponent([(size, 3 * size**power) for size in (1, 2, 4, 8, 16)]), power)
+
+    def test_n_log_n_over_a_factor_of_16_is_above_linear(self):
+        # d log(n log n) / d log n = 1 + 1 / ln n: 1.07 to 1.09 from 62,500 to 1,000,000.
+        fitted = exponent([(n, n * math.log(n)) for n in (62500, 125000, 250000, 500000, 1000000)])
+        self.assertTrue(1.07 < fitted < 1.10)
+
+    def test_what_does_not_grow_is_taken_off(self):
+        # 5 + 2 per unit: 7 for one, 9 for two, 13 for four.
+        self.assertEqual((fixed_cost(7, 9, 2), fixed_cost(7, 13, 4)), (5, 5))
+        self.assertEqual(fixed_cost(2, 4.1, 2), 0)  # never less than nothing
+        self.assertEqual(fixed_cost(1, 1, 2), 0.9)  # nor all of it
+        curve = growth.study_curve("stage", "GPUs", dict.fromkeys(growth.SIZES, ""))
+        costs = [[5 + 2 * (point.size or growth.MORE_STEPS)] for point in curve.points]
+        fit = growth.fit(curve, costs)
+        self.assertAlmostEqual(fit.exponent, 1)
+        self.assertEqual((fit.sizes, fit.costs[0], fit.costs[-1]), (5, 2, 32))
+
+    def test_sizes_that_did_not_end_are_left_out(self):
+        curve = growth.study_curve("contended", "GPUs", dict.fromkeys(growth.SIZES, ""))
+        fit = growth.fit(curve, [[4], [1], [3], [9], [], []])
+        self.assertEqual(fit.sizes, 3)
+        self.assertAlmostEqual(fit.exponent, math.log(9) / math.log(4))
+        self.assertTrue(math.isnan(growth.fit(curve, [[4], [1], [3], [], [], []]).exponent))
+
+    def test_every_fidelity_grows_along_every_axis_over_at_least_four_sizes(self):
+        curves = before_after.curves(dict.fromkeys(growth.SIZES, ""), dict.fromkeys(growth.SIZES, ""))
+        found = {(c.fidelity, c.axis) for c in curves}
+        axes = ("documents", "GPUs", "micro-batches")
+        self.assertTrue({(f, a) for f in ("stage", "op", "contended") for a in axes} <= found)
+        for curve in curves:
+            self.assertGreaterEqual(len([p for p in curve.points if p.size > 0]), 4)
+            if curve.fidelity not in growth.PACKERS:
+                self.assertEqual(curve.goal, "1.2" if curve.fidelity == "contended" else "1.05")
+
+    def test_the_median_and_half_of_the_range(self):
+        self.assertEqual((spread([1, 2, 4]).median, spread([1, 2, 4]).half_range), (2, 0.75))
+
+
+class Running(unittest.TestCase):
+    def test_programs_take_turns_the_other_way_about_each_second_round(self):
+        order = []
+        take_turns(["a", "b"], lambda name: order.append(name) or cost(1), 3, 1000)
+        self.assertEqual("".join(order), "abbaab")
+
+    def test_a_program_that_fails_is_not_run_again(self):
+        costs = take_turns(["a", "b"], lambda name: cost(1, "late" if name == "b" else "ok"), 3, 1000)
+        self.assertEqual([len(costs["a"]), len(costs["b"])], [3, 1])
+
+    def test_a_process_is_weighed_with_what_it_wrote(self):
+        folder = tempfile.mkdtemp()
+        code = f"open({folder!r} + '/x.pftrace', 'w').write('x' * 2000000); held = bytearray(90 << 20); print('done')"
+        of_it = measure([sys.executable, "-c", code], 60, folder, "*.pftrace*")
+        self.assertEqual((of_it.status, of_it.text, of_it.written_MB), ("ok", "done\n", 2))
+        self.assertGreater(of_it.peak_MB, 90)
+        self.assertFalse(pathlib.Path(folder).exists())
+
+    def test_what_is_refused_says_why_and_what_takes_too_long_is_ended(self):
+        refused = measure([sys.executable, "-c", "import sys; print('no such flag', file=sys.stderr); sys.exit(2)"], 60)
+        self.assertEqual((refused.status, refused.text), ("refused", "no such flag"))
+        self.assertEqual(measure([sys.executable, "-c", "import time; time.sleep(600)"], 0.1).status, "late")
+
+    def test_the_first_way_that_is_not_refused_is_measured(self):
+        ways = [["-c", "import sys; sys.exit(2)"], ["-c", "print('second')"]]
+        self.assertEqual(before_after.run_once(sys.executable, ways, 60, "").text, "second\n")
+
+
+class Tables(unittest.TestCase):
+    work = user_work.Work("w", "work", [], [user_work.CPU, user_work.PEAK], most_seconds=60)
+
+    def table(self, **rounds):
+        measured = before_after.Measured(list(rounds))
+        measured.keep("w", {name: [[one] for one in costs] for name, costs in rounds.items()})
+        return before_after.table(measured, [self.work]).splitlines()[2:]
+
+    def test_a_cell_is_the_median_and_half_of_the_range_and_the_gain_is_before_over_after(self):
+        lines = self.table(before=[cost(4), cost(4.4), cost(3.6)], after=[cost(2, peak=50), cost(2, peak=50)])
+        self.assertEqual(lines, ["| work | CPU | 4.00 s ±10 % | 2.00 s ±0 % | 2.00x |",
+                                 "|  | peak memory | 100 MB ±0 % | 50.0 MB ±0 % | 2.00x |"])
+
+    def test_what_did_not_end_is_said(self):
+        lines = self.table(before=[cost(60, "late", peak=5300)], after=[cost(2)])
+        self.assertEqual(lines[0], "| work | CPU | not in 60 s, 5,300 MB by then | 2.00 s ±0 % |  |")
+        lines = self.table(before=[cost(0, "refused", "error: needs 20 GB")], after=[cost(2)])
+        self.assertIn("refused: error: needs 20 GB", lines[0])
+
+    def test_packing_time_is_that_of_all_batches(self):
+        text = "391,044,000 tokens in {} global batches\nmetric   isf\nsteps   122\npack ms (measured)  2.500\n"
+        self.assertEqual(user_work.packing_ms([cost(1, text=text.format(123))]), 307.5)
+        # Of more steps than batches the mean says nothing about the whole.
+        self.assertTrue(math.isnan(user_work.packing_ms([cost(1, text=text.format(12))])))
+
+    def test_what_is_saved_is_read_again(self):
+        measured = before_after.Measured(["a"], lengths="mixed")
+        measured.keep("w", {"a": [[cost(1)]]})
+        with tempfile.TemporaryDirectory() as folder:
+            measured.save(folder + "/m.json")
+            again = before_after.read_measured([folder + "/m.json"])
+        self.assertEqual((again.of("w", "a"), again.lengths), ([[cost(1)]], "mixed"))
+
+    def test_growth_is_printed_beside_its_goal(self):
+        measured = before_after.Measured(["now"])
+        curve = growth.study_curve("contended", "GPUs", dict.fromkeys(growth.SIZES, ""))
+        for point in curve.points:
+            measured.keep(f"{curve.key} {point.size}", {"now": [[cost(2 * (point.size or growth.MORE_STEPS))]]})
+        lines = before_after.growth_table(measured).splitlines()[2:]
+        self.assertEqual(lines, ["| contended | GPUs | 1.2 | 1.00 (5), 2.00 to 32.0 |"])
+
+    def test_documents_are_those_that_the_study_says(self):
+        self.assertEqual(growth.documents_of("x: on 64 GPUs, 209,715,200 tokens of 96,733 documents from y"), 96733)
+
+
+if __name__ == "__main__":
+    unittest.main()
