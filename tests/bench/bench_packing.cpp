@@ -1,13 +1,10 @@
 // Speed of the packing policies on one thread: whole plans, as a caller gets them, with the nested result
-// built. Lengths are drawn from a fixed seed: lognormal around 350 tokens with a heavy tail (mean about
-// 1,000, the longest above a million), documents above the pack length cut as --oversize split does, outside
-// the timing. With EQUIPOISE_LENGTHS=FILE (one integer a line) the lengths of that file are used, again from
-// the start when it is shorter than asked.
+// built. Lengths are drawn from a fixed seed, so that any number of them is alike: lognormal around 350
+// tokens with a heavy tail (mean about 1,000, the longest above a million), documents above the pack length
+// cut as --oversize split does, outside the timing. Real lengths: bench_real_packing.cpp.
 #include <benchmark/benchmark.h>
 
 #include <cmath>
-#include <cstdlib>
-#include <fstream>
 #include <numbers>
 #include <vector>
 
@@ -29,7 +26,7 @@ double uniform(SplitMix64& random) {
   return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
 }
 
-std::vector<std::int64_t> drawn_lengths(std::size_t count) {
+std::vector<std::int64_t> lengths_of(std::size_t count) {
   SplitMix64 random(17);
   std::vector<std::int64_t> lengths(count);
   for (std::int64_t& length : lengths) {
@@ -40,17 +37,6 @@ std::vector<std::int64_t> drawn_lengths(std::size_t count) {
     const double tail = uniform(random) < 0.0005 ? 20000 / std::pow(uniform(random), 0.7) : 0;
     length = static_cast<std::int64_t>(std::min(2e6, std::max({1.0, body, tail})));
   }
-  return lengths;
-}
-
-std::vector<std::int64_t> lengths_of(std::size_t count) {
-  const char* const file = std::getenv("EQUIPOISE_LENGTHS");
-  if (file == nullptr) return drawn_lengths(count);
-  std::vector<std::int64_t> lengths;
-  std::ifstream in(file);
-  for (std::int64_t length = 0; lengths.size() < count && in >> length;) lengths.push_back(length);
-  if (lengths.empty()) std::abort();
-  for (std::size_t i = 0; lengths.size() < count; ++i) lengths.push_back(lengths[i]);
   return lengths;
 }
 

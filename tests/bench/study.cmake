@@ -1,0 +1,8 @@
+if(TARGET equipoise_study)
+  equipoise_bench(bench_study LIBS equipoise_study SOURCES bench_study.cpp)
+endif()
+if(TARGET equipoise)
+  equipoise_bench(bench_process SOURCES bench_process.cpp)
+  target_compile_definitions(bench_process PRIVATE EQUIPOISE_PROGRAM="$<TARGET_FILE:equipoise>")
+  add_dependencies(bench_process equipoise)
+endif()
