@@ -3,7 +3,8 @@
 
   python3 tests/bench/before_after.py --program before=OTHER/bin/equipoise --program after=build/release/bin/equipoise
   python3 tests/bench/before_after.py --growth --program ... --save growth.json      exponents in size, beside the goal
-  python3 tests/bench/before_after.py --print table.json growth.json [--short]        tables of what --save kept
+  python3 tests/bench/before_after.py --print table.json growth.json [--write]       what --save kept; --write: into the
+                                                                                     READMEs
 
 Programs take turns; each cell is the median and half of the range. A command that takes longer than its limit, or that
 a program refuses, is printed as such. Packing uses a million document lengths of --lengths (a trace, or a folder of
@@ -14,6 +15,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -151,16 +153,18 @@ def measure_growth(programs, traces, options, measured):
     more = {size: traces.write(f"more-{size}.txt", million[: DOCUMENTS // growth.SIZES[-1] * size])
             for size in growth.SIZES}
     for curve in curves(shorter, more):
-        if options.only and not any(word in curve.key for word in options.only.split(",")):
+        if options.only and not any(word in curve.name.split() for word in options.only.split(",")):
             continue
-        print(f"... {curve.key}", file=sys.stderr, flush=True)
+        print(f"... {curve.name}", file=sys.stderr, flush=True)
         out = set()  # programs that took too long: larger sizes are left out
         for point in curve.points:
+            if curve.key(point) in measured.works:
+                continue
             names = [name for name in programs if name not in out]
             run = lambda name: One([measure([programs[name], *point.arguments], options.point_seconds)])
-            rounds = take_turns(names, run, options.repeats, options.row_seconds / 4)
+            rounds = take_turns(names, run, options.repeats, options.row_seconds / 10)
             out |= {name for name, of_name in rounds.items() if of_name[-1].status != "ok"}
-            measured.keep(f"{curve.key} {point.size}", costs_of(rounds))
+            measured.keep(curve.key(point), costs_of(rounds))
             if options.save:
                 measured.save(options.save)
 
@@ -185,9 +189,15 @@ def cell(work, quantity, rounds):
     if last.status == "late":
         return f"not in {work.most_seconds:.0f} s, {number(last.peak_MB)} MB by then", None
     if last.status != "ok":
-        return f"{last.status}: {last.text.splitlines()[-1] if last.text else 'no word'}", None
+        return f"{last.status}: {reason(last.text)}", None
     value = spread([quantity.of(costs) for costs in rounds])
-    return f"{number(value.median)} {quantity.unit} ±{100 * value.half_range:.0f} %".replace(" x ", "x "), value.median
+    text = f"{number(value.median)}{'' if quantity.unit == 'x' else ' '}{quantity.unit}"
+    return text + (f" ±{100 * value.half_range:.0f} %" if len(rounds) > 1 else ""), value.median
+
+
+def reason(text):
+    """Of 'error: FILE: what: why; a way out' the why."""
+    return re.sub(r".*: ", "", text.splitlines()[-1].split(";")[0]) if text else "no word"
 
 
 def gain(quantity, first, last):
@@ -224,8 +234,8 @@ def growth_table(measured):
              row(["---"] * (len(measured.programs) + 3))]
     nowhere = dict.fromkeys(growth.SIZES, "")
     for curve in curves(nowhere, nowhere):
-        keys = [f"{curve.key} {point.size}" for point in curve.points]
-        if not any(key in measured.works for key in keys):
+        keys = [curve.key(point) for point in curve.points]
+        if keys[-1] not in measured.works and keys[2] not in measured.works:
             continue
         cells = [growth_cell(measured, curve, keys, program) for program in measured.programs]
         lines.append(row([curve.fidelity, curve.axis, curve.goal, *cells]))
@@ -244,18 +254,36 @@ def growth_cell(measured, curve, keys, program):
     return f"{fit.exponent:.2f} ({fit.sizes}), {number(fit.costs[0])} to {number(fit.costs[-1])}"
 
 
+def between(text, marker, table):
+    """`text` with what stands between <!-- marker --> and <!-- /marker --> replaced."""
+    begin, end = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    head, rest = text.split(begin, 1)
+    return f"{head}{begin}\n\n{table}\n\n{end}{rest.split(end, 1)[1]}"
+
+
+def write_readmes(measured):
+    short = table(measured, WORKS, short=True)
+    pages = {"README.md": {"speed": short},
+             "tests/bench/README.md": {"works": table(measured, WORKS), "growth": growth_table(measured)}}
+    for page, tables in pages.items():
+        text = (ROOT / page).read_text()
+        for marker, lines in tables.items():
+            text = between(text, marker, lines)
+        (ROOT / page).write_text(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", action="append", default=[], help="NAME=PATH, in the order of the columns")
     parser.add_argument("--growth", action="store_true", help="exponents instead of the table")
     parser.add_argument("--only", default="", help="keys of works, or words of curves: stage,op,pack-isf")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--row-seconds", type=float, default=40, help="fewer repetitions where they take longer")
+    parser.add_argument("--row-seconds", type=float, default=100, help="fewer repetitions where they take longer")
     parser.add_argument("--point-seconds", type=float, default=60, help="limit of a command of --growth")
     parser.add_argument("--lengths", default=os.environ.get("EQUIPOISE_LENGTHS", ""))
     parser.add_argument("--save", help="JSON of all costs, written after each row")
     parser.add_argument("--print", nargs="+", dest="files", default=[], help="tables of files that --save wrote")
-    parser.add_argument("--short", action="store_true", help="only what the README shows")
+    parser.add_argument("--write", action="store_true", help="with --print: into README.md and tests/bench/README.md")
     options = parser.parse_args()
     if options.files:
         measured = read_measured(options.files)
@@ -270,9 +298,11 @@ def main():
             else:
                 measure_works(programs, works, traces, options, measured)
     if any(not key.startswith("growth") for key in measured.works):
-        print(f"A million documents: {measured.lengths or 'none packed'}.\n\n{table(measured, WORKS, options.short)}\n")
+        print(f"A million documents: {measured.lengths or 'none packed'}.\n\n{table(measured, WORKS)}\n")
     if any(key.startswith("growth") for key in measured.works):
         print(growth_table(measured))
+    if options.write:
+        write_readmes(measured)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,13 @@ class Curve:
     points: list
 
     @property
-    def key(self):
-        return f"growth {self.fidelity} {self.axis}"
+    def name(self):
+        return f"growth of {self.fidelity} with {self.axis}"
+
+    def key(self, point):
+        """The smallest study is the same along every axis."""
+        shared = point.size < 2 and self.fidelity in FIDELITIES
+        return f"growth of {self.fidelity} with {'any size' if shared else self.axis}, {point.size}"
 
     @property
     def goal(self):

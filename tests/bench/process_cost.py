@@ -57,12 +57,12 @@ def measure(command, most_seconds, folder=None, pattern="*"):
 
 def take_turns(names, run, repeats, most_seconds):
     """[run(name)] of each name, alternating, each second round the other way about. A name stops after a run that does
-    not end well, all of them after `repeats` rounds, or after two or more where another would end after `most_seconds`.
+    not end well, all of them after `repeats` rounds, or where another round would end after `most_seconds`.
     """
     costs = {name: [] for name in names}
     begin = time.monotonic()
     for round_ in range(repeats):
-        if round_ > 1 and (time.monotonic() - begin) * (round_ + 1) / round_ > most_seconds:
+        if round_ and (time.monotonic() - begin) * (round_ + 1) / round_ > most_seconds:
             break
         for name in names if round_ % 2 == 0 else reversed(names):
             if all(one.status == "ok" for one in costs[name]):

@@ -100,11 +100,16 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines, ["| work | CPU | 4.00 s ±10 % | 2.00 s ±0 % | 2.00x |",
                                  "|  | peak memory | 100 MB ±0 % | 50.0 MB ±0 % | 2.00x |"])
 
+    def test_one_run_has_no_range(self):
+        line = self.table(before=[cost(4)], after=[cost(2), cost(1.5), cost(2.5)])[0]
+        self.assertIn("| 4.00 s | 2.00 s ±25 % |", line)
+
     def test_what_did_not_end_is_said(self):
         lines = self.table(before=[cost(60, "late", peak=5300)], after=[cost(2)])
-        self.assertEqual(lines[0], "| work | CPU | not in 60 s, 5,300 MB by then | 2.00 s ±0 % |  |")
-        lines = self.table(before=[cost(0, "refused", "error: needs 20 GB")], after=[cost(2)])
-        self.assertIn("refused: error: needs 20 GB", lines[0])
+        self.assertEqual(lines[0], "| work | CPU | not in 60 s, 5,300 MB by then | 2.00 s |  |")
+        refused = cost(0, "refused", "error: a.json: plain-4d: needs 20 GB; or less")
+        lines = self.table(before=[refused], after=[cost(2)])
+        self.assertIn("| refused: needs 20 GB |", lines[0])
 
     def test_packing_time_is_that_of_all_batches(self):
         text = "391,044,000 tokens in {} global batches\nmetric   isf\nsteps   122\npack ms (measured)  2.500\n"
@@ -124,9 +129,13 @@ class Tables(unittest.TestCase):
         measured = before_after.Measured(["now"])
         curve = growth.study_curve("contended", "GPUs", dict.fromkeys(growth.SIZES, ""))
         for point in curve.points:
-            measured.keep(f"{curve.key} {point.size}", {"now": [[cost(2 * (point.size or growth.MORE_STEPS))]]})
+            measured.keep(curve.key(point), {"now": [[cost(2 * (point.size or growth.MORE_STEPS))]]})
         lines = before_after.growth_table(measured).splitlines()[2:]
         self.assertEqual(lines, ["| contended | GPUs | 1.2 | 1.00 (5), 2.00 to 32.0 |"])
+
+    def test_a_table_is_put_between_its_marks(self):
+        text = before_after.between("a <!-- x -->old<!-- /x --> b <!-- y -->kept<!-- /y -->", "x", "new")
+        self.assertEqual(text, "a <!-- x -->\n\nnew\n\n<!-- /x --> b <!-- y -->kept<!-- /y -->")
 
     def test_documents_are_those_that_the_study_says(self):
         self.assertEqual(growth.documents_of("x: on 64 GPUs, 209,715,200 tokens of 96,733 documents from y"), 96733)

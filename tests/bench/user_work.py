@@ -10,7 +10,8 @@ FOLDER = "{folder}"  # in arguments: an empty folder, whose timelines are weighe
 LENGTHS = "{lengths}"  # in arguments: a trace of so many documents
 DOCUMENTS = 1_000_000
 
-FAT_TREE = ["--contention", "--set", "cluster.network.topology=fat-tree", "--set", "cluster.network.oversubscription=4"]
+FAT_TREE = ["--contention", "--max-memory-GB", "64", "--set", "cluster.network.topology=fat-tree", "--set",
+            "cluster.network.oversubscription=4"]
 ONE_STEP = ["--ignore-memory", "--set", "batch.steps=1"]
 ONE_REPLICA = ["--set", "parallel.data=1", "--set", "parallel.context=4", "--set", "batch.sequences_per_step=32"]
 EVERY_LANE_AND_STAGE = ["--timeline-lanes", "all", "--timeline-stages", "all"]
@@ -39,6 +40,7 @@ def study(name, *options):
 
 
 def contended(*options):
+    """What is estimated to need more memory than there is runs all the same."""
     return study("405b-8k-gpus", "--jobs", "1", "--fidelity", "op", *FAT_TREE, *ONE_STEP, *options)
 
 
