@@ -88,7 +88,7 @@ def seconds_of(curve, cost):
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    exponent: float  # nan: too few sizes
+    exponent: float  # nan: of one size
     sizes: int
     costs: list  # median seconds by size, without what does not grow
 
@@ -99,4 +99,4 @@ def fit(curve, costs, sizes=None):
     medians = {p.size: spread(seconds).median for p, seconds in zip(curve.points, costs) if seconds}
     fixed = fixed_cost(medians[1], medians[0], MORE_STEPS) if 0 in medians and 1 in medians else 0
     pairs = [(at, medians[p.size] - fixed) for p, at in zip(curve.points, sizes) if p.size > 0 and p.size in medians]
-    return Fit(exponent(pairs) if len(pairs) > 2 else float("nan"), len(pairs), [cost for _, cost in pairs])
+    return Fit(exponent(pairs) if len(pairs) > 1 else float("nan"), len(pairs), [cost for _, cost in pairs])

@@ -56,17 +56,17 @@ def measure(command, most_seconds, folder=None, pattern="*"):
 
 
 def take_turns(names, run, repeats, most_seconds):
-    """[run(name)] of each name, alternating, each second round the other way about. A name stops after a run that does
-    not end well, all of them after `repeats` rounds, or where another round would end after `most_seconds`.
-    """
-    costs = {name: [] for name in names}
-    begin = time.monotonic()
+    """[run(name)] of each name, alternating, each second round the other way about. A name stops after `repeats` rounds,
+    after a run that does not end well, and where another run of it would take it above `most_seconds`."""
+    costs, spent = {name: [] for name in names}, dict.fromkeys(names, 0.0)
     for round_ in range(repeats):
-        if round_ and (time.monotonic() - begin) * (round_ + 1) / round_ > most_seconds:
-            break
         for name in names if round_ % 2 == 0 else reversed(names):
-            if all(one.status == "ok" for one in costs[name]):
-                costs[name].append(run(name))
+            done = len(costs[name])
+            if done and (costs[name][-1].status != "ok" or spent[name] * (done + 1) / done > most_seconds):
+                continue
+            begin = time.monotonic()
+            costs[name].append(run(name))
+            spent[name] += time.monotonic() - begin
     return costs
 
 

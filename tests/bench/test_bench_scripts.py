@@ -43,7 +43,7 @@ class Fits(unittest.TestCase):
         fit = growth.fit(curve, [[4], [1], [3], [9], [], []])
         self.assertEqual(fit.sizes, 3)
         self.assertAlmostEqual(fit.exponent, math.log(9) / math.log(4))
-        self.assertTrue(math.isnan(growth.fit(curve, [[4], [1], [3], [], [], []]).exponent))
+        self.assertTrue(math.isnan(growth.fit(curve, [[4], [1], [], [], [], []]).exponent))
 
     def test_every_fidelity_grows_along_every_axis_over_at_least_four_sizes(self):
         curves = before_after.curves(dict.fromkeys(growth.SIZES, ""), dict.fromkeys(growth.SIZES, ""))
