@@ -93,12 +93,4 @@ std::optional<double> CsvTable::number(std::size_t index, std::string_view colum
   return value;
 }
 
-std::string csv_cell(std::string_view raw) {
-  const std::string text = printable_lines(raw);
-  if (text.find_first_of(",\"\n") == std::string::npos) return text;
-  std::string quoted = "\"";
-  for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return quoted + "\"";
-}
-
 }  // namespace equipoise

@@ -34,8 +34,4 @@ class CsvTable {
   std::vector<std::size_t> lines_;
 };
 
-// A cell as it must be written: quoted where it holds a comma, a quote or a line break, control characters
-// escaped.
-std::string csv_cell(std::string_view text);
-
 }  // namespace equipoise

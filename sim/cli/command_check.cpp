@@ -10,12 +10,12 @@
 #include <thread>
 
 #include "policies/base/atomic_file.h"
+#include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/csv.h"
 #include "sim/report/junit.h"
 #include "sim/report/text_table.h"
 #include "sim/study/expectation.h"

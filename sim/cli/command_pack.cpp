@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <ostream>
 
+#include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
-#include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/load_trace.h"

@@ -6,6 +6,7 @@
 #include <ostream>
 #include <vector>
 
+#include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
 #include "profiler/fit/hold_out.h"

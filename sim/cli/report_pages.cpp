@@ -32,13 +32,8 @@ std::string times(double ratio) {
   return fixed(ratio, 2) + "x";
 }
 
-// Candidates of one policy and layout may differ in what they recompute.
 std::string name_of_row(const PolicyResult& row) {
-  const Layout& l = row.layout;
-  const std::string name = row.run.label + " on " + layout_text(l);
-  if (l.recompute == Recompute::layers)
-    return name + ", recompute " + std::to_string(l.recompute_layers) + " layers";
-  return l.recompute == Recompute::none ? name : name + ", recompute " + std::string(name_of(l.recompute));
+  return candidate_text(row.run.label, row.layout);
 }
 
 std::vector<std::string> tune_lines(const TuneReport& report) {

@@ -5,11 +5,11 @@
 #include <numeric>
 #include <sstream>
 
+#include "policies/base/csv_cell.h"
 #include "policies/base/utf8.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
 #include "policies/skrull/gds.h"
-#include "sim/report/csv.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/derive.h"

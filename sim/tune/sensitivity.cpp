@@ -84,8 +84,19 @@ std::string layout_text(const Layout& layout) {
   return text;
 }
 
+std::string recompute_text(const Layout& layout) {
+  if (layout.recompute == Recompute::layers) return std::to_string(layout.recompute_layers) + " layers";
+  return std::string(name_of(layout.recompute));
+}
+
+std::string candidate_text(const std::string& label, const Layout& layout) {
+  std::string text = label + " on " + layout_text(layout);
+  if (layout.recompute != Recompute::none) text += ", recompute " + recompute_text(layout);
+  return text;
+}
+
 std::string candidate_text(const Candidates& candidates, Point point) {
-  return candidates.rows[point.row].label + " on " + layout_text(candidates.layouts[point.layout].layout);
+  return candidate_text(candidates.rows[point.row].label, candidates.layouts[point.layout].layout);
 }
 
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {

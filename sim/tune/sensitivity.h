@@ -27,8 +27,10 @@ std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult
 // The documents of a trace drawn with replacement: as many tokens as `inputs` has and some more.
 Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
 
-// "wlb, queues 2, adaptive on TP 8, CP 2, PP 4 x 2, DP 1"
+std::string layout_text(const Layout& layout);     // "TP 8, CP 2 ring, PP 4 x 2, DP 1"
+std::string recompute_text(const Layout& layout);  // "8 layers"
+// "wlb, queues 2, adaptive on TP 8, CP 2, PP 4 x 2, DP 1, recompute 8 layers"
+std::string candidate_text(const std::string& label, const Layout& layout);
 std::string candidate_text(const Candidates& candidates, Point point);
-std::string layout_text(const Layout& layout);
 
 }  // namespace equipoise

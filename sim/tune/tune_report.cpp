@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/report/csv.h"
+#include "policies/base/csv_cell.h"
 #include "sim/report/text_table.h"
 #include "sim/study/blame.h"
 #include "sim/study/study_report.h"
@@ -28,11 +28,6 @@ std::string speedup_cell(const Metrics& m) {
   if (m.speedup_low && m.speedup_high)
     text += " (" + fixed(*m.speedup_low, 2) + "-" + fixed(*m.speedup_high, 2) + ")";
   return text;
-}
-
-std::string recompute_text(const Layout& layout) {
-  if (layout.recompute == Recompute::layers) return std::to_string(layout.recompute_layers) + " layers";
-  return std::string(name_of(layout.recompute));
 }
 
 std::array<std::int64_t, kOutcomes> counts_of(const SearchResult& found) {

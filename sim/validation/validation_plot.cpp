@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "policies/base/utf8.h"
+#include "sim/report/markup.h"
 #include "sim/report/text_table.h"
 #include "sim/validation/validation_report.h"
 
@@ -34,20 +35,7 @@ std::string style(const Theme& t) {
 }
 
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
+  return markup_escaped(printable(text));
 }
 
 bool starts_character(char byte) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "profiler/fit/csv.h"
