@@ -14,13 +14,12 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 
 }  // namespace
 
-Op ExpertExchange::op(std::int64_t tokens, double load, ExchangeWay way, RangeUse& use) const {
+Op ExpertExchange::op(double tokens, double load, ExchangeWay way, RangeUse& use) const {
   Op op{OpName::ep_all_to_all, Stream::ep};
   const MoeShape& moe = *model_.moe;
   const bool narrow = way == ExchangeWay::to_experts && framework_.dispatch_bytes > 0;
   const double element_bytes = narrow ? framework_.dispatch_bytes : element_bytes_;
-  const double bytes =
-      element_bytes * static_cast<double>(tokens) * static_cast<double>(model_.hidden) * load;
+  const double bytes = element_bytes * tokens * static_cast<double>(model_.hidden) * load;
   if (framework_.expert_dispatcher == ExpertDispatcher::all_to_all) {
     op.bytes = bytes * moe.active;
     op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, group_, use));

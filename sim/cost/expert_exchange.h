@@ -13,7 +13,8 @@
 //   deepep    a token goes over the network once for each other node that has experts of it, and over NVLink
 //             once for each rank there. Its nodes are at most `expert_nodes`, its own included where it is
 //             one of them; where that is 0, what the model's router leaves by its groups of experts
-// The rank that gets the most sets the time: both are scaled by its load over the mean.
+// The rank that sends or gets the most sets the time. What arrives is alike on all ranks but for the load of
+// the busiest over the mean (sim/cost/expert_arrivals.h).
 #pragma once
 
 #include "profiler/profile/cost_models.h"
@@ -36,11 +37,11 @@ class ExpertExchange {
         element_bytes_(element_bytes),
         collectives_(collectives) {}
 
-  // The exchange of `tokens` tokens of each rank, `load` times as many for the rank that gets the most. Its
+  // The exchange of `tokens` tokens of a rank, times `load`: what it sends, or gets, whichever is more. Its
   // bytes are the buffer of an all-to-all: each copy once, those that stay included. DeepEP's are those of an
   // all-to-all that would put as much on the slower kind of link (the network, if there is one), for
   // contention and traces. Throws UserError where the profile cannot price it.
-  [[nodiscard]] Op op(std::int64_t tokens, double load, ExchangeWay way, RangeUse& use) const;
+  [[nodiscard]] Op op(double tokens, double load, ExchangeWay way, RangeUse& use) const;
 
  private:
   const ModelShape& model_;

@@ -38,16 +38,20 @@ double gamma(double shape, SplitMix64& random) {
 
 }  // namespace
 
-double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank) {
-  if (skew.skew < kLeastSkew || ranks < 2 || micro_batch.tokens() == 0) return 1;
+double expert_load(std::span<const MicroBatch* const> meeting, RouterSkew skew, int ranks,
+                   int experts_of_rank) {
+  const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
+  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(meeting.begin(), meeting.end(), holds_none))
+    return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
   std::vector<double> load(static_cast<std::size_t>(ranks), 0);
-  for (const Slice& slice : micro_batch.slices) {
-    SplitMix64 random(SplitMix64(skew.seed).next() ^
-                      SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
-    for (double& of_rank : load)
-      of_rank += static_cast<double>(slice.tokens()) * gamma(shape, random) / shape;
-  }
+  for (const MicroBatch* const micro_batch : meeting)
+    for (const Slice& slice : micro_batch->slices) {
+      SplitMix64 random(SplitMix64(skew.seed).next() ^
+                        SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
+      for (double& of_rank : load)
+        of_rank += static_cast<double>(slice.tokens()) * gamma(shape, random) / shape;
+    }
   const double sum = std::accumulate(load.begin(), load.end(), 0.0);
   return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
 }

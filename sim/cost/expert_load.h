@@ -7,15 +7,15 @@
 // exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
 // a gamma of so many times the shape: one draw for each document and rank.
 //
-// Of the micro-batches that meet in an exchange only one is known here: the others are taken to be as long
-// and as many documents, whose preferences add up as those of so many times the experts. An exchange waits
-// for the largest of the loads that its lanes find so: a little more than the one that they share. All layers
-// of a micro-batch are loaded alike.
+// The micro-batches that meet in an exchange are drawn together (sim/engine/stage/expert_meetings.h). Who
+// knows only one takes the others to be as long and as many documents, whose preferences add up as those of
+// so many times the experts. All layers of a micro-batch are loaded alike.
 //
 // Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "policies/plan.h"
 
@@ -26,8 +26,13 @@ struct RouterSkew {
   std::uint64_t seed = 0;
 };
 
-// Busiest rank over the mean, at least 1. O(documents x ranks) draws. `experts_of_rank`: on each of `ranks`,
-// times the micro-batches that meet.
-double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank);
+// Busiest rank over the mean, at least 1, of micro-batches that meet. O(documents x ranks) draws.
+// `experts_of_rank`: on each of `ranks`, times the micro-batches that each of these stands for.
+double expert_load(std::span<const MicroBatch* const> meeting, RouterSkew skew, int ranks,
+                   int experts_of_rank);
+inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank) {
+  const MicroBatch* const alone = &micro_batch;
+  return expert_load({&alone, 1}, skew, ranks, experts_of_rank);
+}
 
 }  // namespace equipoise

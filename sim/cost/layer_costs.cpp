@@ -1,5 +1,8 @@
 #include "sim/cost/layer_costs.h"
 
+#include <algorithm>
+#include <cmath>
+
 namespace equipoise {
 namespace {
 
@@ -268,11 +271,27 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
   if (!backward) push_ffn_down(n, width, backward, ops, use);
 }
 
-void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use,
-                             double load) const {
+namespace {
+
+// Tokens of a rank that sends as many as arrive: one without any is priced along it, so that the calls are of
+// shapes that others make, too.
+std::int64_t tokens_like(const ExpertArrivals& arriving) {
+  return std::max<std::int64_t>(1, std::llround(arriving.tokens));
+}
+
+}  // namespace
+
+void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
+                             OpList& after, RangeUse& use) const {
   before.clear();
   after.clear();
-  if (n == 0) return;
+  if (n == 0) {
+    if (!is_moe(kind) || arriving.tokens == 0) return;
+    forward_ops(kind, tokens_like(arriving), arriving, before, after, use);
+    before.clear();
+    after.keep_arrived();
+    return;
+  }
   const std::int64_t t = layout_.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
@@ -285,17 +304,23 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, OpList& before, OpL
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   if (is_moe(kind))
-    push_moe(n, false, load, after, use);
+    push_moe(n, false, arriving, after, use);
   else
     push_dense_ffn(n, model_.ffn, false, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
 
-void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, OpList& after, RangeUse& use,
-                              double load) const {
+void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
+                              OpList& after, RangeUse& use) const {
   before.clear();
   after.clear();
-  if (n == 0) return;
+  if (n == 0) {
+    if (!is_moe(kind) || arriving.tokens == 0) return;
+    backward_ops(kind, tokens_like(arriving), arriving, before, after, use);
+    after.clear();
+    before.keep_arrived();
+    return;
+  }
   const std::int64_t t = layout_.tensor;
   const double row_bytes = as_double((n + t - 1) / t) * as_double(model_.hidden) * element_bytes_;
   // What named recomputation repeats stands before the first op that needs it.
@@ -308,14 +333,14 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, OpList& before, Op
   const std::size_t first = before.size();
   const bool sparse = is_moe(kind);
   if (sparse && layout_.repeats(RecomputeModule::moe))
-    push_moe(n, false, load, before, use);
+    push_moe(n, false, arriving, before, use);
   else if (sparse && layout_.repeats(RecomputeModule::shared_experts) && model_.moe->shared_width() > 0)
     push_dense_ffn(n, model_.moe->shared_width(), false, before, use);
   else if (!sparse && layout_.repeats(RecomputeModule::mlp))
     push_dense_ffn(n, model_.ffn, false, before, use);
   before.mark_again(first);
   if (sparse)
-    push_moe(n, true, load, before, use);
+    push_moe(n, true, arriving, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's

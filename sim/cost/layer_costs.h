@@ -13,6 +13,7 @@
 #include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
+#include "sim/cost/expert_arrivals.h"
 #include "sim/framework/framework_options.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
@@ -28,6 +29,8 @@ AttentionHeads attention_heads(const ModelShape& model, int tensor, int context)
 // of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
   double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
+  // Of a token that arrives at experts, wherever it comes from; 0 where they are the rank's own.
+  double forward_arrived = 0, backward_arrived = 0;
   double head_token = 0;  // forward and backward
 };
 
@@ -36,15 +39,25 @@ class LayerCosts {
   LayerCosts(const ModelShape& model, const Layout& layout, const Profile& profile, const RankGrid& grid,
              NetworkRates network, FrameworkOptions framework);
 
-  // The local ops of one layer on a rank that holds `tokens` tokens. `load`: of the busiest rank of experts
-  // over the mean, beside framework.expert_imbalance.
-  void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use,
-                   double load = 1) const;
-  void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use,
-                    double load = 1) const;
+  // The local ops of one layer on a rank that holds `tokens` tokens. A rank that holds none has the same ops
+  // where tokens arrive at its experts, and only those for them take time.
+  void forward_ops(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
+                   OpList& after, RangeUse& use) const;
+  void backward_ops(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving, OpList& before,
+                    OpList& after, RangeUse& use) const;
+  // The same where as many arrive as the rank sends.
+  void forward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
+    forward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
+  }
+  void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
+    backward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
+  }
   // What compute under an exchange of this length loses to the SMs that it holds.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
-  // What a micro-batch's documents make of `load`.
+  // What a rank that holds so many tokens sends, as what would arrive if all of its group sent as many.
+  [[nodiscard]] ExpertArrivals sent_to_experts(std::int64_t tokens) const;
+  // Load of the busiest rank: of micro-batches that meet, and of one that meets others like it.
+  [[nodiscard]] double expert_load(std::span<const MicroBatch* const> meeting) const;
   [[nodiscard]] double expert_load(const MicroBatch& micro_batch) const;
 
   // Attention of one layer over the pieces of one rank.
@@ -163,7 +176,8 @@ class LayerCosts {
   void push_ffn_up(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops, RangeUse& use) const;
   void push_ffn_down(std::int64_t tokens, std::int64_t width, bool backward, OpList& ops,
                      RangeUse& use) const;
-  void push_moe(std::int64_t tokens, bool backward, double load, OpList& ops, RangeUse& use) const;
+  void push_moe(std::int64_t tokens, bool backward, const ExpertArrivals& arriving, OpList& ops,
+                RangeUse& use) const;
   void push_latent_expansion(std::int64_t tokens, OpList& ops, RangeUse& use) const;
   void push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const;  // busiest rank
   [[nodiscard]] Op expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,

@@ -107,6 +107,18 @@ Op LayerCosts::taken_sms(Picoseconds exchange) const {
   return op;
 }
 
+ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
+  const std::int64_t t = layout_.tensor, e = layout_.expert_tensor_size();
+  const std::int64_t rows = (n + t - 1) / t;
+  return {as_double(e == t ? n : rows * e), as_double(rows)};
+}
+
+double LayerCosts::expert_load(std::span<const MicroBatch* const> meeting) const {
+  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  return equipoise::expert_load(meeting, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+                                model_.moe->experts / layout_.expert);
+}
+
 double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
   const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
@@ -131,15 +143,18 @@ Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUs
 //   back (Megatron-LM's moe_shared_expert_overlap: linear_fc1 behind token_dispatch, linear_fc2 behind
 //   token_combine); backward the second's gradients under the first exchange, the first's under the second.
 // - dualpipe: with the routed ones, since the exchanges run under another micro-batch.
-void LayerCosts::push_moe(std::int64_t n, bool backward, double load, OpList& ops, RangeUse& use) const {
+void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& from_all, OpList& ops,
+                          RangeUse& use) const {
   const MoeShape& moe = *model_.moe;
   const std::int64_t t = layout_.tensor;
   const std::int64_t rows = (n + t - 1) / t;
   const std::int64_t h = model_.hidden;
   const std::int64_t e = layout_.expert_tensor_size();
-  load *= framework_.expert_imbalance;
-  const std::int64_t copies = (e == t ? n : rows * e) * moe.active;
-  const std::int64_t arriving = std::llround(as_double(copies) * load);  // at the busiest rank
+  const double load = from_all.load * framework_.expert_imbalance;
+  // Copies at the busiest rank; few tokens of a large group are a copy at least.
+  const double mean = from_all.tokens * as_double(moe.active);
+  const std::int64_t arriving = mean > 0 ? std::max<std::int64_t>(1, std::llround(mean * load)) : 0;
+  const bool gets_most = from_all.rows * load >= as_double(rows);  // of what it sends and what it gets
   const bool exchanges = layout_.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = framework_.expert_overlap;
@@ -147,11 +162,14 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, double load, OpList& op
   const auto exchange_over_shared = [&](ExchangeWay way, bool up) {
     const std::size_t first = ops.size();
     if (!exchanges) return;
-    const Op exchange = experts.op(rows, load, way, use);
+    const Op exchange =
+        gets_most ? experts.op(from_all.rows, load, way, use) : experts.op(as_double(rows), 1, way, use);
     ops.push(exchange);
+    ops.mark_arrived(first);
     const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;
     if (!over_shared && overlap != ExpertOverlap::dualpipe) return;  // nothing runs under it
     if (const Op taken = taken_sms(exchange.duration); taken.duration > 0) ops.push(taken);
+    ops.mark_arrived(first);
     if (over_shared && up) push_ffn_up(n, moe.shared_width(), backward, ops, use);
     if (over_shared && !up) push_ffn_down(n, moe.shared_width(), backward, ops, use);
     ops.put_under(first);
@@ -165,11 +183,13 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, double load, OpList& op
   if (framework_.routing_kernels > 0) ops.push(routing());
   if (!in_place) push_permute(copied, ops, use);
   exchange_over_shared(ExchangeWay::to_experts, !backward);
-  if (e > 1) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
+  const std::size_t first_arrived = ops.size();
+  if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
   if (sorted > 0) push_permute(sorted, ops, use);
-  push_experts(arriving, backward, ops, use);
+  if (arriving > 0) push_experts(arriving, backward, ops, use);
   if (sorted > 0) push_permute(sorted, ops, use);
-  if (e > 1) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
+  if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
+  ops.mark_arrived(first_arrived);
   const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
   if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
   exchange_over_shared(ExchangeWay::back, backward);

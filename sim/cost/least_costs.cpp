@@ -69,11 +69,14 @@ LeastCosts LayerCosts::least() const {
   RangeUse unused;
   OpList before, after;
   const std::int64_t tokens = std::int64_t{model_.moe ? 4096 : 64} * layout_.tensor;
-  double forward = std::numeric_limits<double>::infinity(), backward = forward;  // of the least kind of layer
+  // Of the least kind of layer; `own`: without what arrives at experts from other ranks.
+  double forward = std::numeric_limits<double>::infinity(), backward = forward;
+  double own_forward = forward, own_backward = forward;
   try {
     for (int k = 0; k < kLayerKinds; ++k) {
       if (layer_counts_[static_cast<std::size_t>(k)] == 0) continue;
       const auto kind = static_cast<LayerKind>(k);
+      const bool shared = is_moe(kind) && layout_.expert > 1;
       // Tokens of experts are rounded up to the same number each, and the busiest rank has more than its
       // part.
       const double share =
@@ -81,9 +84,14 @@ LeastCosts LayerCosts::least() const {
                              std::max(1.0, framework_.expert_imbalance)
                        : 1;
       forward_ops(kind, tokens, before, after, unused);
-      forward = std::min(forward, share * (rates.of_token(before, tokens) + rates.of_token(after, tokens)));
+      const auto of_token = [&] { return rates.of_token(before, tokens) + rates.of_token(after, tokens); };
+      forward = std::min(forward, share * of_token());
+      if (shared) forward_ops(kind, tokens, {}, before, after, unused);
+      own_forward = std::min(own_forward, share * of_token());
       backward_ops(kind, tokens, before, after, unused);
-      backward = std::min(backward, share * (rates.of_token(before, tokens) + rates.of_token(after, tokens)));
+      backward = std::min(backward, share * of_token());
+      if (shared) backward_ops(kind, tokens, {}, before, after, unused);
+      own_backward = std::min(own_backward, share * of_token());
     }
     head_backward_ops(tokens, before, unused);
     least.head_token = rates.of_token(before, tokens);
@@ -91,14 +99,17 @@ LeastCosts LayerCosts::least() const {
     rates.reduce_scattered_byte = 0;  // there it is an all-reduce
     least.head_token += rates.of_token(before, tokens);
   } catch (const UserError&) {
-    forward = backward = least.head_token = 0;  // a profile that does not reach so far
+    forward = backward = own_forward = own_backward = least.head_token = 0;  // a profile that does not reach
+                                                                             // so far
   }
   const AttentionModel::Least attention_forward = attention_.least_forward();
   const AttentionModel::Least attention_backward = attention_.least_backward();
   const double slow = framework_.attention_slowdown;
-  least.forward_token = forward + slow * attention_forward.per_query;
+  least.forward_arrived = std::max(0.0, forward - own_forward);
+  least.backward_arrived = std::max(0.0, backward - own_backward);
+  least.forward_token = own_forward + slow * attention_forward.per_query;
   least.forward_pair = slow * attention_forward.per_pair;
-  least.backward_token = backward + slow * attention_backward.per_query;
+  least.backward_token = own_backward + slow * attention_backward.per_query;
   least.backward_pair = slow * attention_backward.per_pair;
   return least;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <functional>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -41,6 +42,15 @@ const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Shardi
 
 }  // namespace
 
+bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
+  if (a.slices.size() != b.slices.size() || a.placement != b.placement || a.pad_each_to != b.pad_each_to ||
+      a.chunk.count > 1 || b.chunk.count > 1)
+    return false;
+  for (std::size_t i = 0; i < a.slices.size(); ++i)
+    if (a.slices[i].tokens() != b.slices[i].tokens()) return false;
+  return true;
+}
+
 std::span<const int> ring_backward_sends(int context) {
   thread_local std::vector<int> sends;
   sends.clear();
@@ -71,11 +81,22 @@ double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
 
 const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
                                                   std::int64_t window) const {
-  for (const Counted& counted : counted_)
+  for (const CountedAttention& counted : counted_)
     if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
         counted.window == window)
       return &counted.call;
   return nullptr;
+}
+
+AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const {
+  AttentionCounts counts;
+  const Segment* const begin = sharding.segments.data();
+  constexpr std::less<> before{};
+  for (const CountedAttention& counted : counted_)
+    if (!before(counted.segments.data(), begin) &&
+        before(counted.segments.data(), begin + sharding.segments.size()))
+      counts.push_back(counted);
+  return counts;
 }
 
 MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule)
@@ -150,13 +171,24 @@ void check_heads(const LayerCosts& costs, int context) {
 }  // namespace
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  shard(micro_batch, context, out);
+  // `optimal` has found all of it.
+  if (rule_.choice != ShardChoice::optimal) cost_sharded(micro_batch, context, out);
+}
+
+void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out,
+                             AttentionCounts& counts) {
+  shard(micro_batch, context, out);
+  counts = attention_.counts_of(out.sharding);
+}
+
+void MicroBatchCoster::shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   check_heads(costs_, context);
   attention_.forget();
   if (rule_.choice != ShardChoice::optimal) {
     const ShardPolicy& rule =
         rule_.choice == ShardChoice::adaptive ? sharding_policy("adaptive") : *rule_.fixed;
     rule.shard(micro_batch, context, rule_.options, attention_, out.sharding);
-    cost_sharded(micro_batch, context, out);
     return;
   }
   // `optimal`: both rules simulated, the better taken.
@@ -169,9 +201,27 @@ void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBat
 }
 
 void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
+  const double load = costs_.expert_load(micro_batch);
+  own_.clear();
+  for (const std::int64_t tokens : out.sharding.rank_tokens) {
+    own_.push_back(costs_.sent_to_experts(tokens));
+    own_.back().load = load;
+  }
+  cost_sharded(micro_batch, context, own_, out);
+}
+
+void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
+                                    std::span<const ExpertArrivals> arriving, const AttentionCounts& counts,
+                                    MicroBatchCost& out) {
+  attention_.remember(counts);
+  cost_sharded(micro_batch, context, arriving, out);
+}
+
+void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
+                                    std::span<const ExpertArrivals> arriving, MicroBatchCost& out) {
   const LayerCounts& layers = costs_.layer_counts();
   out.begin(context, layers);
-  out.expert_load = costs_.expert_load(micro_batch);
+  out.arriving.assign(arriving.begin(), arriving.end());
   for (std::size_t mask = 0; mask < kMasks; ++mask) {
     bool attended = false;  // the mask's attention, which its layers share
     for (int k = 0; k < kLayerKinds; ++k) {

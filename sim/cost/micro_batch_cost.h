@@ -44,7 +44,7 @@ struct MicroBatchCost {
 
   int ranks = 1;
   Sharding sharding;
-  double expert_load = 1;  // of the busiest rank of experts over the mean (expert_load.h)
+  std::vector<ExpertArrivals> arriving;  // by rank
 
   // By layer kind. `backward` has selective recompute in it where the layout says so; `full` is recompute of
   // the whole layer followed by its backward; `input_gradient` is the backward without weight gradients.
@@ -72,9 +72,13 @@ struct MicroBatchCost {
   friend bool operator==(const MicroBatchCost&, const MicroBatchCost&) = default;
 };
 
+// Same slices in the same arrangement, so that the costs of one serve for the other where as much arrives at
+// the experts.
+bool costs_alike(const MicroBatch& a, const MicroBatch& b);
+
 // Where the expert-parallel exchanges of a list of local ops lie: what runs before the first and between the
-// two, how long they take, and what runs under them. All zero on a rank without tokens, which takes part
-// nevertheless.
+// two, how long they take, and what runs under them. All zero on a rank that neither sends nor gets tokens,
+// which takes part nevertheless.
 inline constexpr std::size_t kMostExchanges = 4;  // a backward that repeats its layer's forward
 struct ExchangeSplit {
   std::array<Picoseconds, kMostExchanges> lead{}, duration{}, under{}, taken{};
@@ -83,7 +87,7 @@ struct ExchangeSplit {
 // Local work of one layer on a rank that holds a number of tokens: everything but attention and CP.
 struct LocalWork {
   std::int64_t tokens = -1;
-  double load = 1;
+  ExpertArrivals arriving;
   RunTime forward_before, forward_after, backward_before, backward_after;
   Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
@@ -106,6 +110,15 @@ struct EndWork {
 // until the next call of the thread.
 std::span<const int> ring_backward_sends(int context);
 
+// An attention call over segments of a Sharding, counted: what choosing a sharding rule leaves to who prices
+// it.
+struct CountedAttention {
+  std::span<const Segment> segments;
+  std::int64_t window = 0;
+  AttentionCall call;
+};
+using AttentionCounts = std::vector<CountedAttention>;
+
 // Attention seconds of segments by the profile's model, mean of the model's layers, for the sharding rules
 // that choose by cost. What it counts it remembers, for whoever prices the rule that was chosen.
 class ProfiledAttentionCost final : public AttentionCost {
@@ -118,15 +131,13 @@ class ProfiledAttentionCost final : public AttentionCost {
   [[nodiscard]] const AttentionCall* known(std::span<const Segment> segments, std::int64_t window) const;
   // The segments that were counted so far are gone.
   void forget() { counted_.clear(); }
+  // Of what is known, the calls over segments of the sharding; and those alone known again.
+  [[nodiscard]] AttentionCounts counts_of(const Sharding& sharding) const;
+  void remember(const AttentionCounts& counts) { counted_ = counts; }
 
  private:
-  struct Counted {
-    std::span<const Segment> segments;
-    std::int64_t window = 0;
-    AttentionCall call;
-  };
   const LayerCosts& costs_;
-  mutable std::vector<Counted> counted_;  // since forget()
+  mutable AttentionCounts counted_;  // since forget()
 };
 
 // Reusable costing of micro-batches: one per thread; keeps its buffers.
@@ -134,12 +145,21 @@ class MicroBatchCoster {
  public:
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
-  // Fills `out` for the micro-batch on `context` CP ranks. Throws UserError where the sharding rule refuses
-  // it, or where Ulysses cannot deal the heads out to so many ranks.
+  // Fills `out` for the micro-batch on `context` CP ranks, at whose experts as much arrives as they send.
+  // Throws UserError where the sharding rule refuses it, or where Ulysses cannot deal the heads out to so
+  // many ranks.
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  // The same in two steps, for ranks that meet others at the experts: fills out.sharding, and then, where
+  // that is filled, all else. `arriving`: by CP rank. `counts`: of that sharding, which may have moved, or
+  // none.
+  void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts);
+  void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
+                    const AttentionCounts& counts, MicroBatchCost& out);
 
  private:
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
+  void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
+                    MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
   // The attention of one call over segments, with heads shared by so many ranks.
@@ -148,7 +168,7 @@ class MicroBatchCoster {
   void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void sort_ring(const Sharding& sharding, int context);
   void ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier);
-  const LocalWork& local_work(LayerKind kind, std::int64_t tokens, double load);
+  const LocalWork& local_work(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving);
   const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
@@ -187,7 +207,8 @@ class MicroBatchCoster {
   };
   std::vector<SeenKeys> seen_keys_;  // by slice, for count_kv
   OpList before_, after_;
-  // Direct-mapped by tokens; of the kinds that the model has.
+  std::vector<ExpertArrivals> own_;
+  // Direct-mapped by tokens and what arrives; of the kinds that the model has.
   std::array<std::vector<LocalWork>, kLayerKinds> memo_;
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`

@@ -84,17 +84,21 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
 
 }  // namespace
 
-const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens, double load) {
-  LocalWork& slot = memo_[at(kind)][static_cast<std::size_t>(tokens) % memo_[at(kind)].size()];
-  if (slot.tokens == tokens && slot.load == load) return slot;
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens,
+                                              const ExpertArrivals& of_rank) {
+  const ExpertArrivals arriving = is_moe(kind) ? of_rank : ExpertArrivals{};
+  const std::size_t slots = memo_[at(kind)].size();
+  LocalWork& slot = memo_[at(kind)][is_moe(kind) ? memo_slot(tokens, arriving, slots)
+                                                 : static_cast<std::size_t>(tokens) % slots];
+  if (slot.tokens == tokens && slot.arriving == arriving) return slot;
   slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
-  costs_.forward_ops(kind, tokens, before_, after_, slot.use, load);
+  costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
   slot.forward_launches = before_.launches() + after_.launches();
   const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
   slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
-  costs_.backward_ops(kind, tokens, before_, after_, slot.use, load);
+  costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
   slot.backward_launches = before_.launches() + after_.launches();
@@ -107,7 +111,7 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   slot.input_before = without_weight_gradients(before_.ops(), slot.weight);
   slot.input_after = without_weight_gradients(after_.ops(), slot.weight);
   slot.tokens = tokens;
-  slot.load = load;
+  slot.arriving = arriving;
   return slot;
 }
 
@@ -129,7 +133,7 @@ void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
     for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), part.under[sync * c + r]);
   };
   for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
     forward.add_local(r, work.forward_before.total);
     backward.add_local(r, work.backward_before.total);
     input.add_local(r, work.input_before);
@@ -164,7 +168,7 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   LayerTimeline& forward = out.forward[k];
   std::vector<ExchangeSplit> in_forward, in_backward, in_input;
   for (int r = 0; r < out.ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
     in_forward.push_back(work.forward_exchanges);
     in_backward.push_back(work.backward_exchanges);
     in_input.push_back(work.input_exchanges);
@@ -186,7 +190,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   for (const Picoseconds t : forward_.comm) forward_comm += t;
   for (const Picoseconds t : backward_.comm) backward_comm += t;
   for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.expert_load);
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
     const Picoseconds forward_busy =
         work.forward_before.total + work.forward_after.total + forward_.busy[at(r)] + forward_comm;
     const Picoseconds backward_busy =

@@ -54,8 +54,10 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
 
 double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_forward, double fill_backward,
                                 bool recomputes) const {
-  const double forward = least_.forward_token * sum.tokens + least_.forward_pair * sum.pairs;
-  const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens;
+  const double forward = least_.forward_token * sum.tokens + least_.forward_arrived * sum.arrived +
+                         least_.forward_pair * sum.pairs;
+  const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens +
+                        (least_.forward_arrived + least_.backward_arrived) * sum.arrived;
   const double pairs = (least_.forward_pair + least_.backward_pair) * sum.pairs;
   // Attention runs under a ring's exchanges, and behind or before those of the other forms.
   const bool ring = costs_.layout().context_comm == ContextComm::ring;
@@ -91,6 +93,26 @@ double StepBound::lane_seconds(const Lane& lane) const {
   return most;
 }
 
+// Of the lanes of a group together, spread over all replicas.
+double StepBound::mean_seconds(const Step& step, int barrier_group) const {
+  Work sum;
+  bool recomputes = true;
+  for (const Lane& lane : step.lanes) {
+    if (lane.barrier_group != barrier_group) continue;
+    for (const MicroBatch& micro_batch : lane.micro_batches) {
+      const Work work = work_of(micro_batch, lane.context);
+      sum.tokens += work.tokens * lane.context / replicas_;
+      sum.pairs += work.pairs * lane.context / replicas_;
+      recomputes = recomputes && micro_batch.recompute_layers == kStudyRecompute;
+    }
+  }
+  sum.arrived = sum.tokens;
+  double most = 0;
+  for (std::size_t s = 0; s < layers_.size(); ++s)
+    most = std::max(most, stage_seconds(s, sum, 0, 0, recomputes));
+  return most;
+}
+
 double StepBound::seconds(const Step& step) const {
   int last = 0;
   for (const Lane& lane : step.lanes) last = std::max(last, lane.barrier_group);
@@ -99,6 +121,11 @@ double StepBound::seconds(const Step& step) const {
     double& slowest = of_group[static_cast<std::size_t>(lane.barrier_group)];
     slowest = std::max(slowest, lane_seconds(lane));
   }
+  if (least_.forward_arrived > 0)
+    for (int group = 0; group <= last; ++group) {
+      double& slowest = of_group[static_cast<std::size_t>(group)];
+      slowest = std::max(slowest, mean_seconds(step, group));
+    }
   double sum = 0;
   for (const double group : of_group) sum += group;
   return sum * kRoundedDown;
@@ -107,7 +134,7 @@ double StepBound::seconds(const Step& step) const {
 double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
   const Layout& layout = costs_.layout();
   if (layout.context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
-  Work sum{tokens / replicas_, pairs / replicas_, 0};
+  Work sum{tokens / replicas_, pairs / replicas_, tokens / replicas_, 0};
   if (exchanges) sum.exchange = tokens / layout.data * costs_.least_exchange_seconds(layout.context);
   double most = 0;
   for (std::size_t s = 0; s < layers_.size(); ++s)

@@ -7,9 +7,11 @@
 // through the virtual stages before it, and after its last op that micro-batch's backward goes back through
 // them:
 //   step >= max over s of (W_s + least forward of any micro-batch before s + least backward before s)
-// All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Lanes
-// run side by side, groups of lanes (Lane::barrier_group) one after another. Left out, since it only adds:
-// waves, launches, transfers, gradients, the optimizer, waiting inside the pipeline.
+// All CP ranks of a stage take their ops in one order, so means over ranks may be added up this way. Experts
+// that lanes share work for what arrives from all of them: that counts in the mean over all replicas, which
+// no step is below either, and not in a lane's own sum. Lanes run side by side, groups of lanes
+// (Lane::barrier_group) one after another. Left out, since it only adds: waves, launches, transfers,
+// gradients, the optimizer, waiting inside the pipeline.
 //
 // That a bound is never above the simulated time is tested over random candidates
 // (tests/sim/tune/test_bound.cpp).
@@ -41,10 +43,12 @@ class StepBound {
  private:
   struct Work {
     double tokens = 0, pairs = 0;  // of a rank
+    double arrived = 0;            // tokens at experts that lanes share
     double exchange = 0;           // seconds of a layer
   };
   [[nodiscard]] Work work_of(const MicroBatch& micro_batch, int context) const;
   [[nodiscard]] double lane_seconds(const Lane& lane) const;
+  [[nodiscard]] double mean_seconds(const Step& step, int barrier_group) const;
   [[nodiscard]] double stage_seconds(std::size_t stage, const Work& sum, double fill_forward,
                                      double fill_backward, bool recomputes) const;
 

@@ -65,8 +65,9 @@ struct Op {
   std::uint32_t launches = 1;  // by the host
   Picoseconds duration = 0;
   double flops = 0;
-  double bytes = 0;    // moved or sent by this rank
-  bool again = false;  // of a forward that a backward repeats
+  double bytes = 0;      // moved or sent by this rank
+  bool again = false;    // of a forward that a backward repeats
+  bool arrived = false;  // for token copies that arrived at experts, whoever sent them
 };
 
 // A short run of ops without a synchronisation between context-parallel ranks. Fixed capacity: it is rebuilt
@@ -79,6 +80,21 @@ class OpList {
   // What was pushed since the list had `first` ops repeats a forward.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
+  // What was pushed since the list had `first` ops is for token copies that arrived.
+  void mark_arrived(std::size_t first) {
+    for (std::size_t i = first; i < size_; ++i) ops_.at(i).arrived = true;
+  }
+  // Makes it that of a rank which sends no tokens: the same ops, of which all but those for what arrives take
+  // no time.
+  void keep_arrived() {
+    for (std::size_t i = 0; i < size_; ++i) {
+      Op& op = ops_.at(i);
+      if (op.arrived) continue;
+      op.launches = 0;
+      op.duration = 0;
+      op.flops = op.bytes = 0;
+    }
   }
   // Kernels and collectives that the host launches.
   [[nodiscard]] std::size_t launches() const {

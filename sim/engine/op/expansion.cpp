@@ -6,6 +6,7 @@
 
 #include "sim/engine/op/expansion_parts.h"
 #include "sim/engine/op/layer_block.h"
+#include "sim/engine/stage/expert_meetings.h"
 
 namespace equipoise {
 
@@ -70,18 +71,20 @@ void StepExpander::split_backward(LayerOps& ops) {
       run_time(ops.backward_before).busy[kCompute] + run_time(ops.backward_after).busy[kCompute];
 }
 
+// `arriving`: only of layers with experts.
 std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind kind, std::int64_t tokens,
-                                                                      double load) {
+                                                                      const ExpertArrivals& arriving) {
   auto& memo = memo_[static_cast<std::size_t>(kind)];
-  std::shared_ptr<const LayerOps>& slot = memo[static_cast<std::size_t>(tokens) % memo.size()];
-  if (slot && slot->tokens == tokens && slot->load == load) return slot;
+  std::shared_ptr<const LayerOps>& slot = memo[is_moe(kind) ? memo_slot(tokens, arriving, memo.size())
+                                                            : static_cast<std::size_t>(tokens) % memo.size()];
+  if (slot && slot->tokens == tokens && slot->arriving == arriving) return slot;
   const auto made = std::make_shared<LayerOps>();
   made->tokens = tokens;
-  made->load = load;
-  costs_.forward_ops(kind, tokens, before_, after_, use_, load);
+  made->arriving = arriving;
+  costs_.forward_ops(kind, tokens, arriving, before_, after_, use_);
   made->forward_before = copy_of(before_);
   made->forward_after = copy_of(after_);
-  costs_.backward_ops(kind, tokens, before_, after_, use_, load);
+  costs_.backward_ops(kind, tokens, arriving, before_, after_, use_);
   made->backward_before = copy_of(before_);
   made->backward_after = copy_of(after_);
   split_backward(*made);
@@ -175,48 +178,60 @@ void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) 
   for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
   int number = 0;
   for (int group = 0; group <= last_group; ++group)
-    for (const LockstepGroup& lockstep :
+    for (LockstepGroup& lockstep :
          make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
-      for (const LockstepLane& lane : lockstep.lanes)
-        add_costed({at(lane.lane), lane.micro_batches, {}, lane.schedule, &lockstep, number}, program);
+      const std::vector<std::vector<MicroBatchCost>> costs =
+          cost_lockstep_group(lockstep, coster_, costs_, walks_);
+      for (std::size_t l = 0; l < lockstep.lanes.size(); ++l) {
+        const LockstepLane& lane = lockstep.lanes[l];
+        add_lane({at(lane.lane), lane.micro_batches, costs[l], lane.schedule, &lockstep, number}, program);
+      }
       ++number;
     }
 }
 
-// Costs the micro-batches of a lane that comes without.
+// Costs the micro-batches of a lane that meets no other.
 void StepExpander::add_costed(const CostedLane& lane, OpProgram& program) {
   std::vector<MicroBatchCost> costs(lane.micro_batches.size());
   for (std::size_t j = 0; j < costs.size(); ++j)
     coster_.cost(lane.micro_batches[j], program.lanes[lane.lane].context, costs[j]);
-  add_lane({lane.lane, lane.micro_batches, costs, lane.schedule, lane.lockstep, lane.group}, program);
+  add_lane({lane.lane, lane.micro_batches, costs, lane.schedule}, program);
 }
 
 void StepExpander::add_lane(const CostedLane& lane, OpProgram& program) {
-  const Layout& layout = costs_.layout();
   OpLane& out = program.lanes[lane.lane];
+  const LaneArrivals* arrivals = nullptr;
   if (lane.lockstep != nullptr) {
     const auto plan = std::find_if(lane.lockstep->lanes.begin(), lane.lockstep->lanes.end(),
                                    [&](const LockstepLane& l) { return at(l.lane) == lane.lane; });
     out.lockstep = lane.group;
     out.expert_group = plan->expert_group;
-    out.expert_tensor = layout.expert_tensor_size();
+    out.expert_tensor = costs_.layout().expert_tensor_size();
+    arrivals = &plan->arrivals;
     program.lockstep_groups = std::max(program.lockstep_groups, lane.group + 1);
   }
   blocks_ = 0;
-  for (std::size_t j = 0; j < lane.micro_batches.size(); ++j) {
-    const MicroBatchCost& cost = lane.costs[j];
-    add_blocks(cost, lane.micro_batches[j], out);
-    for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
-      out.transfers.insert(out.transfers.end(), send->begin(), send->end());
-    for (int direction = 0; direction < 3; ++direction)
-      for (const std::int64_t tokens : cost.sharding.rank_tokens) {
-        const bool moves = layout.pipeline > 1 && tokens > 0;
-        out.transfer_bytes.push_back(moves ? costs_.pipeline_send(tokens, 0, 1, use_).bytes : 0);
-      }
+  const MicroBatch nothing;
+  for (std::size_t e = 0; e < lane.costs.size(); ++e) {
+    const std::int32_t number =
+        arrivals == nullptr ? static_cast<std::int32_t>(e) : arrivals->entries[e].micro_batch;
+    add_blocks(lane.costs[e], number == kNoMicroBatch ? nothing : lane.micro_batches[at(number)], number,
+               out);
+    if (e < lane.micro_batches.size()) add_transfers(lane.costs[e], out);
   }
   add_shared_blocks(out);
-  add_scheduled_ops(lane, out);
+  add_scheduled_ops(lane, arrivals, out);
   out.blocks.resize(blocks_);
+}
+
+void StepExpander::add_transfers(const MicroBatchCost& cost, OpLane& out) {
+  for (const auto* send : {&cost.send_next, &cost.send_previous, &cost.send_wrap})
+    out.transfers.insert(out.transfers.end(), send->begin(), send->end());
+  for (int direction = 0; direction < 3; ++direction)
+    for (const std::int64_t tokens : cost.sharding.rank_tokens) {
+      const bool moves = costs_.layout().pipeline > 1 && tokens > 0;
+      out.transfer_bytes.push_back(moves ? costs_.pipeline_send(tokens, 0, 1, use_).bytes : 0);
+    }
 }
 
 // An empty block behind those that the lane has; one of an earlier step's gives its memory.
@@ -251,16 +266,15 @@ void StepExpander::add_shared_blocks(OpLane& out) {
   OpStep wait{OpName::dp_all_gather, Stream::dp};
   wait.waits = true;
   add({wait}, 0);
-  const OpStep exchange{OpName::ep_all_to_all, Stream::ep, SyncGroup::expert};
-  add({exchange, exchange}, 0);
 }
 
-void StepExpander::add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, OpLane& out) {
+void StepExpander::add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
+                              OpLane& out) {
   const std::size_t first = blocks_;
   for (std::size_t part = 0; part < kParts; ++part) {
     OpBlock& block = add_block(out);
     block.role = role_of(part);
-    block.micro_batch = static_cast<std::int32_t>(first / kParts);
+    block.micro_batch = number;
   }
   add_end_blocks(cost, out, first);
   for (int k = 0; k < kLayerKinds; ++k)
@@ -334,7 +348,7 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t wi
   return costs_.causal_attention_flops(ulysses ? all / cost.ranks : most);
 }
 
-// Ranks that all hold nothing still take part in a layer's exchanges.
+// Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
 std::shared_ptr<const StepExpander::LayerOps> StepExpander::only_exchanges() const {
   const Op exchange{OpName::ep_all_to_all, Stream::ep};
   const auto made = std::make_shared<LayerOps>();
@@ -347,15 +361,18 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::only_exchanges() con
 void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost) {
   const auto& held = cost.sharding.rank_tokens;
   rank_ops_.clear();
-  if (is_moe(kind) && costs_.layout().expert > 1 &&
-      std::all_of(held.begin(), held.end(), [](std::int64_t n) { return n == 0; })) {
+  bool idle = is_moe(kind) && costs_.layout().expert > 1;
+  for (std::size_t r = 0; r < held.size(); ++r) idle = idle && held[r] == 0 && cost.arriving[r].tokens == 0;
+  if (idle) {
     rank_ops_.assign(held.size(), only_exchanges());
     return;
   }
-  for (const std::int64_t tokens : held)
-    rank_ops_.push_back(!rank_ops_.empty() && rank_ops_.back()->tokens == tokens
-                            ? rank_ops_.back()
-                            : layer_ops(kind, tokens, cost.expert_load));
+  for (std::size_t r = 0; r < held.size(); ++r) {
+    const ExpertArrivals arriving = is_moe(kind) ? cost.arriving[r] : ExpertArrivals{};
+    const bool as_before =
+        r > 0 && rank_ops_.back()->tokens == held[r] && rank_ops_.back()->arriving == arriving;
+    rank_ops_.push_back(as_before ? rank_ops_.back() : layer_ops(kind, held[r], arriving));
+  }
 }
 
 void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,

@@ -47,7 +47,7 @@ class StepExpander {
   // One layer's ops on a rank that holds a number of tokens.
   struct LayerOps {
     std::int64_t tokens = -1;
-    double load = 1;
+    ExpertArrivals arriving;
     std::vector<Op> forward_before, forward_after, backward_before, backward_after;
     std::vector<Op> input_before, input_after, weights;  // a backward in its two halves
     Picoseconds backward_compute = 0;                    // busy, without attention
@@ -59,14 +59,17 @@ class StepExpander {
     std::array<std::vector<Op>, 4> lists;
   };
   // Shared, since the next one may take its place.
-  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, std::int64_t tokens, double load);
+  std::shared_ptr<const LayerOps> layer_ops(LayerKind kind, std::int64_t tokens,
+                                            const ExpertArrivals& arriving);
   std::shared_ptr<const EndOps> end_ops(std::int64_t tokens);
   [[nodiscard]] std::shared_ptr<const LayerOps> only_exchanges() const;
   void find_rank_ops(LayerKind kind, const MicroBatchCost& cost);
   void expand_lockstep_groups(const Step& step, OpProgram& program);
   void add_costed(const CostedLane& lane, OpProgram& program);
   OpBlock& add_block(OpLane& out);
-  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, OpLane& out);
+  // `number`: of the micro-batch in its lane.
+  void add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
+                  OpLane& out);
   void add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::size_t first);
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
@@ -74,7 +77,9 @@ class StepExpander {
   std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, std::int64_t window,
                                bool backward);
   void add_shared_blocks(OpLane& out);
-  void add_scheduled_ops(const CostedLane& lane, OpLane& out);
+  void add_transfers(const MicroBatchCost& cost, OpLane& out);
+  // `arrivals`: null if the lane meets no other.
+  void add_scheduled_ops(const CostedLane& lane, const LaneArrivals* arrivals, OpLane& out);
   struct Runs;
   struct ForwardRuns;
   struct BackwardRuns;
@@ -89,6 +94,7 @@ class StepExpander {
     std::span<const MicroBatch> micro_batches;
     const Schedule& schedule;
     const LockstepGroup* lockstep;  // null if the lane meets no other
+    const LaneArrivals* arrivals;   // the same
     bool split;                     // the schedule splits backwards
     OpLane& out;
   };
@@ -105,7 +111,7 @@ class StepExpander {
   std::uint32_t shared_block_ = 0;  // of the lane at hand: first of those that all micro-batches share
   std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
   std::vector<std::int32_t> first_layer_;   // by virtual stage: of the model's
-  // Direct-mapped by tokens.
+  // Direct-mapped by tokens, layers with experts by what arrives, too.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
   // Of the micro-batch at hand, by rank.

@@ -26,8 +26,7 @@ enum Part : std::size_t {
 enum Shared : std::uint32_t {
   kGather,  // by ModelPart
   kReduce = kGather + kModelParts,
-  kWait = kReduce + kModelParts,
-  kExchange
+  kWait = kReduce + kModelParts
 };
 inline std::uint32_t gather_of(ModelPart part) {
   return kGather + static_cast<std::uint32_t>(part);
@@ -43,8 +42,9 @@ inline Part forward_of(ModelPart part) {
   return part == ModelPart::head ? kHeadForward : kEmbedForward;
 }
 
-inline std::uint32_t block_of(std::size_t micro_batch, std::size_t part) {
-  return static_cast<std::uint32_t>(micro_batch * kParts + part);
+// `entry`: the micro-batch, or its place among those that meet otherwise (LaneArrivals).
+inline std::uint32_t block_of(std::size_t entry, std::size_t part) {
+  return static_cast<std::uint32_t>(entry * kParts + part);
 }
 
 }  // namespace equipoise::expansion

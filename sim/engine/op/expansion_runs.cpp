@@ -25,7 +25,7 @@ void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket
 struct StepExpander::Runs {
   StepExpander& expander;
   OpLane& out;
-  std::size_t micro_batch;
+  std::size_t entry;                // of the lane's arrivals, or the micro-batch
   std::int32_t first_layer;         // the virtual stage's
   std::int32_t bucket = kNoBucket;  // the virtual stage's first, if the op fills its buckets
   bool reduces = false;             // gradients, as soon as they are there
@@ -39,7 +39,7 @@ struct StepExpander::Runs {
   // which of the virtual stage's layers that is.
   void push(std::size_t block, const WalkPart& part, int repeat = 1, int index = 0,
             int local = kNoLayer) const {
-    push_run(out, block_of(micro_batch, block), repeat,
+    push_run(out, block_of(entry, block), repeat,
              bucket == kNoBucket ? kNoBucket : bucket + part.bucket + index, layer(local));
   }
   [[nodiscard]] std::int32_t layer(int local) const {
@@ -56,7 +56,8 @@ struct StepExpander::ForwardRuns : Runs {
 
 // From the last layer to the first; the recomputed ones are the stage's first.
 struct StepExpander::BackwardRuns : Runs {
-  int recomputed, most_recomputed;  // by this lane, by any that it is synchronized with
+  int recomputed, most_recomputed;         // by this lane, by any that it is synchronized with
+  const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
   bool split;
 
   void work(const WalkPart& part) const {
@@ -75,10 +76,10 @@ struct StepExpander::BackwardRuns : Runs {
   }
   // The forward of a layer that this lane, or another that it is synchronized with, recomputes.
   void recompute(const WalkPart& part, int local) const {
-    if (local < recomputed)
-      push_run(out, block_of(micro_batch, kForward + index_of(part.part)), 1, kNoBucket, layer(local));
-    else if (is_moe(kind_of(part.part)) && expander.costs_.layout().expert > 1)
-      expander.push_shared(out, kExchange);
+    const bool meets = again != nullptr && is_moe(kind_of(part.part));
+    if (!meets && local >= recomputed) return;
+    push_run(out, block_of(meets ? at((*again)[at(local)]) : entry, kForward + index_of(part.part)), 1,
+             kNoBucket, layer(local));
   }
 };
 
@@ -100,8 +101,8 @@ struct StepExpander::PairRuns {
     if (block < 0) {
       block = static_cast<std::int64_t>(forward_runs.expander.blocks_);
       OpBlock& added = forward_runs.expander.add_block(out);
-      added = pair_of_layers(out.blocks[block_of(forward_runs.micro_batch, kForward + of_forward)],
-                             out.blocks[block_of(backward_runs.micro_batch, kBackward + of_backward)]);
+      added = pair_of_layers(out.blocks[block_of(forward_runs.entry, kForward + of_forward)],
+                             out.blocks[block_of(backward_runs.entry, kBackward + of_backward)]);
     }
     const std::int32_t bucket =
         backward_runs.bucket == kNoBucket ? kNoBucket : backward_runs.bucket + b.bucket;
@@ -129,8 +130,11 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
   const auto virtual_stage = [&](const ScheduleOp& op) {
     return op.virtual_stage * costs_.layout().pipeline + stage;
   };
-  const auto runs_of = [&](const ScheduleOp& op, std::int32_t fills, bool reduces) {
-    return Runs{*this, lane.out, at(op.micro_batch), first_layer_[at(virtual_stage(op))], fills, reduces};
+  const auto runs_of = [&](std::size_t index, std::int32_t fills, bool reduces) {
+    const ScheduleOp& op = ops[index];
+    const std::size_t entry =
+        lane.arrivals == nullptr ? at(op.micro_batch) : lane.arrivals->entry_of(op, stage, index);
+    return Runs{*this, lane.out, entry, first_layer_[at(virtual_stage(op))], fills, reduces};
   };
   const auto backward_runs = [&](std::size_t index) {
     const ScheduleOp& op = ops[index];
@@ -138,7 +142,8 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
         walks_.recomputed_layers(virtual_stage(op), lane.micro_batches[at(op.micro_batch)]);
     const int most =
         lane.lockstep == nullptr ? recomputed : most_recomputed(*lane.lockstep, walks_, stage, index);
-    return BackwardRuns{runs_of(op, bucket, reducing), recomputed, most, lane.split};
+    const auto* again = lane.arrivals == nullptr ? nullptr : lane.arrivals->again_of(stage, index);
+    return BackwardRuns{runs_of(index, bucket, reducing), recomputed, most, again, lane.split};
   };
   const ScheduleOp& op = ops[position];
   const int v = virtual_stage(op);
@@ -146,18 +151,19 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
   if (op.with_next) {
     std::array<std::array<std::int64_t, kLayerKinds>, kLayerKinds> blocks{};
     for (auto& of_forward : blocks) of_forward.fill(-1);
-    walk_pair(walks_.forward(v), walks_.backward(virtual_stage(ops[position + 1])),
-              PairRuns{ForwardRuns{runs_of(op, kNoBucket, false)}, backward_runs(position + 1), blocks});
+    walk_pair(
+        walks_.forward(v), walks_.backward(virtual_stage(ops[position + 1])),
+        PairRuns{ForwardRuns{runs_of(position, kNoBucket, false)}, backward_runs(position + 1), blocks});
   } else if (op.kind == OpKind::W) {
-    walk_stage(walks_.weights(v), each, WeightRuns{runs_of(op, bucket, reducing)});
+    walk_stage(walks_.weights(v), each, WeightRuns{runs_of(position, bucket, reducing)});
   } else if (op.kind == OpKind::B) {
     walk_stage(walks_.backward(v), each, backward_runs(position));
   } else {
-    walk_stage(walks_.forward(v), each, ForwardRuns{runs_of(op, bucket, reducing)});
+    walk_stage(walks_.forward(v), each, ForwardRuns{runs_of(position, bucket, reducing)});
   }
 }
 
-void StepExpander::add_scheduled_ops(const CostedLane& costed, OpLane& out) {
+void StepExpander::add_scheduled_ops(const CostedLane& costed, const LaneArrivals* arrivals, OpLane& out) {
   const std::span<const MicroBatch> micro_batches = costed.micro_batches;
   const Schedule& schedule = costed.schedule;
   const LockstepGroup* const lockstep = costed.lockstep;
@@ -173,7 +179,7 @@ void StepExpander::add_scheduled_ops(const CostedLane& costed, OpLane& out) {
     return kind == OpKind::B ? kBack : kind == OpKind::R ? kAgain : kFirst;
   };
 
-  const Expanding lane{micro_batches, schedule, lockstep, splits_backward(schedule), out};
+  const Expanding lane{micro_batches, schedule, lockstep, arrivals, splits_backward(schedule), out};
   const OpKind gradient_op = lane.split ? OpKind::W : OpKind::B;
   std::vector<std::int32_t> last_gradient(at(virtual_stages), -1);
   for (int s = 0; s < pipeline; ++s)

@@ -47,7 +47,7 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   run.accounts.recompute_exposed = 0;
   run.accounts.recompute.assign(at(stages_), 0);
   run.accounts.exposed.fill(0);
-  own_times_.assign(run.micro_batches.size() * kOpKinds * walks_->kinds().size(), {});
+  own_times_.assign(run.costs.size() * kOpKinds * walks_->kinds().size(), {});
   last_gradient_.assign(virtual_stages, -1);
   for (int s = 0; s < stages_; ++s)
     for (const ScheduleOp& op : run.schedule.ops[at(s)])
@@ -193,6 +193,7 @@ void LaneEngine::record(Run& run, const ScheduleOp& op, int s, Picoseconds end) 
 
 void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   const ScheduleOp* const second = partner(run, s);
+  const std::size_t position = next_[at(s)];
   const auto batch_of = [&](const ScheduleOp& o) -> const MicroBatch& {
     return run.micro_batches[at(o.micro_batch)];
   };
@@ -202,18 +203,18 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   for (const ScheduleOp* const issued : {&op, second}) {
     if (issued == nullptr) continue;
     const int v = virtual_stage(*issued, s);
-    account(issued->kind, v, batch_of(*issued), run.costs[at(issued->micro_batch)], s, run.accounts);
+    account(issued->kind, v, batch_of(*issued), cost_of(run, *issued, s, next_[at(s)]), s, run.accounts);
     if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, end);
     hand_on(run, *issued, v, free);
     ++next_[at(s)];
     ++run.executed;
   }
-  Picoseconds own = 0;
+  Picoseconds own = account_again(run, second == nullptr ? op : *second, s, next_[at(s)] - 1);
   if (second == nullptr) {
-    own = own_time(run, op, virtual_stage(op, s));
+    own += own_time(run, op, s, position);
   } else {
-    const Pair pair = pair_of(run, op, *second, s);
-    own = pair_alone(pair);
+    const Pair pair = pair_of(run, s, position);
+    own += pair_alone(pair);
     account_pair(pair, run.accounts);
   }
   run.result.useful += own;
@@ -221,13 +222,15 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   end_ = std::max(end_, end);
 }
 
-Picoseconds LaneEngine::own_time(const Run& run, const ScheduleOp& op, int v) {
+Picoseconds LaneEngine::own_time(const Run& run, const ScheduleOp& op, int s, std::size_t position) {
   const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
-  const std::size_t of_kind = at(op.micro_batch) * kOpKinds + static_cast<std::size_t>(op.kind);
+  const int v = virtual_stage(op, s);
+  const MicroBatchCost& cost = cost_of(run, op, s, position);
+  const auto entry = static_cast<std::size_t>(&cost - run.costs.data());
+  const std::size_t of_kind = entry * kOpKinds + static_cast<std::size_t>(op.kind);
   OwnTime& known = own_times_[of_kind * walks_->kinds().size() + walks_->kind_of_stage(v)];
   const int recomputed = op.kind == OpKind::B ? walks_->recomputed_layers(v, micro_batch) : 0;
-  if (known.recomputed != recomputed)
-    known = {recomputed, alone(op.kind, v, micro_batch, run.costs[at(op.micro_batch)])};
+  if (known.recomputed != recomputed) known = {recomputed, alone(op.kind, v, micro_batch, cost)};
   return known.time;
 }
 
@@ -263,7 +266,7 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     while (ready(run, s)) {
       const ScheduleOp op = open(run, s);
       if (const ScheduleOp* const second = partner(run, s))
-        apply_pair(pair_of(run, op, *second, s), clock_, fills(run, *second, s));
+        apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(run, *second, s));
       else
         apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
               clock_, fills(run, op, s));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/lockstep.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/engine/stage/step_result.h"
@@ -52,9 +53,10 @@ class LaneEngine {
     LaneAccounts& accounts;
     std::vector<StageOp>* ops = nullptr;
     std::size_t ranks = 1;
-    std::size_t real = 0;            // micro-batches of the plan; the ops of later ones wait for no input
-                                     // where there is no pipeline
-    OpKind gradient_op = OpKind::B;  // the op that ends a layer's gradients
+    std::size_t real = 0;  // micro-batches of the plan; the ops of later ones wait for no input
+                           // where there is no pipeline
+    const LaneArrivals* arrivals = nullptr;  // of which costs are; null: of the micro-batches
+    OpKind gradient_op = OpKind::B;          // the op that ends a layer's gradients
     std::size_t executed = 0;
     Picoseconds opened = 0;                // when the op at hand began
     std::vector<Picoseconds> opened_on{};  // the same by rank, where ops are recorded
@@ -87,6 +89,12 @@ class LaneEngine {
   [[nodiscard]] const StageWalks& walks() const { return *walks_; }
 
  private:
+  // Of the op at a position of the stage.
+  [[nodiscard]] static const MicroBatchCost& cost_of(const Run& run, const ScheduleOp& op, int stage,
+                                                     std::size_t position) {
+    return run.costs[run.arrivals == nullptr ? static_cast<std::size_t>(op.micro_batch)
+                                             : run.arrivals->entry_of(op, stage, position)];
+  }
   // Sends the result of an op that has ended at clock() to the stage that needs it. `free`: when each rank
   // can go on; later where sends block.
   void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<Picoseconds> free);
@@ -119,16 +127,20 @@ class LaneEngine {
     const MicroBatch& backward_batch;
     const MicroBatchCost &forward, &backward;
   };
-  [[nodiscard]] Pair pair_of(const Run& run, const ScheduleOp& op, const ScheduleOp& second, int stage) const;
+  // The pair whose first op is at `position` of the stage.
+  [[nodiscard]] Pair pair_of(const Run& run, int stage, std::size_t position) const;
   void apply_pair(const Pair& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
   Picoseconds pair_alone(const Pair& pair);
   void account_pair(const Pair& pair, LaneAccounts& accounts);
   void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                int stage, LaneAccounts& accounts);
-  // The time of an op of the run with all ranks starting together.
-  Picoseconds own_time(const Run& run, const ScheduleOp& op, int virtual_stage);
+  // The time of the op at a position of the stage with all ranks starting together.
+  Picoseconds own_time(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
   void account_backward(int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         int stage, LaneAccounts& accounts);
+  // The same for layers that not all lanes recompute (LaneArrivals::again): what they take differs from what
+  // the op's own cost says, and who recomputes less works for the others. Returns the difference.
+  Picoseconds account_again(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
   [[nodiscard]] int last_virtual() const { return walks_->virtual_stages() - 1; }
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
@@ -143,7 +155,7 @@ class LaneEngine {
     int recomputed = -1;  // layers in full, which a backward's depends on; -1: not known yet
     Picoseconds time = 0;
   };
-  std::vector<OwnTime> own_times_;           // by micro-batch, kind of op and kind of virtual stage
+  std::vector<OwnTime> own_times_;           // by entry of costs, kind of op and kind of virtual stage
   std::vector<std::int32_t> last_gradient_;  // by virtual stage: whose op releases the gradient buckets
   std::vector<std::size_t> next_;
   std::vector<char> queued_;

@@ -121,10 +121,11 @@ struct BothWays {
 
 }  // namespace
 
-LaneEngine::Pair LaneEngine::pair_of(const Run& run, const ScheduleOp& op, const ScheduleOp& second,
-                                     int stage) const {
+LaneEngine::Pair LaneEngine::pair_of(const Run& run, int stage, std::size_t position) const {
+  const ScheduleOp& op = run.schedule.ops[at(stage)][position];
+  const ScheduleOp& second = run.schedule.ops[at(stage)][position + 1];
   return {virtual_stage(op, stage), virtual_stage(second, stage), run.micro_batches[at(second.micro_batch)],
-          run.costs[at(op.micro_batch)], run.costs[at(second.micro_batch)]};
+          cost_of(run, op, stage, position), cost_of(run, second, stage, position + 1)};
 }
 
 void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
@@ -259,6 +260,34 @@ void LaneEngine::account_backward(int v, const MicroBatch& micro_batch, const Mi
     if (split_backward_) own.weights(k, -part.layers);  // W makes them
     accounts.recompute[at(stage)] += part.layers * cost.recomputed[k];
   }
+}
+
+Picoseconds LaneEngine::account_again(const Run& run, const ScheduleOp& op, int stage, std::size_t position) {
+  const std::vector<std::int32_t>* const again =
+      run.arrivals == nullptr ? nullptr : run.arrivals->again_of(stage, position);
+  if (again == nullptr) return 0;
+  const MicroBatchCost& own = cost_of(run, op, stage, position);
+  const int v = virtual_stage(op, stage);
+  const int recomputed = walks_->recomputed_layers(v, run.micro_batches[at(op.micro_batch)]);
+  LaneAccounts& accounts = run.accounts;
+  const auto add = [&](const MicroBatchCost& cost, std::size_t kind, int layers) {
+    const Accounting accounting = accounting_of(cost, stage, accounts);
+    const Picoseconds before = accounting.exposed();
+    accounting.forward(kind, layers);
+    accounts.recompute_exposed += accounting.exposed() - before;
+    zero_.assign(at(cost.ranks), 0);
+    advance(cost.forward[kind], 1, zero_);
+    return layers * *std::max_element(zero_.begin(), zero_.end());
+  };
+  Picoseconds sum = 0;
+  for (const WalkPart& part : walks_->backward(v).parts) {
+    if (!is_layer(part.part) || !is_moe(kind_of(part.part)) || at(part.first) >= again->size()) continue;
+    const std::size_t kind = index_of(part.part);
+    sum += add(run.costs[at((*again)[at(part.first)])], kind, 1);
+    if (part.first < recomputed) sum += add(own, kind, -1);
+  }
+  accounts.recompute[at(stage)] += sum;
+  return sum;
 }
 
 }  // namespace equipoise

@@ -108,19 +108,31 @@ void merge_orders(std::vector<LockstepLane*>& lanes) {
   }
 }
 
-void number_groups(LockstepGroup& lockstep) {
+// `groups`: of all places.
+void number_groups(LockstepGroup& lockstep, std::span<const int> groups) {
   std::map<int, int> number;
   for (LockstepLane& lane : lockstep.lanes)
-    for (int& group : lane.expert_group)
-      group = number.try_emplace(group, static_cast<int>(number.size())).first->second;
+    for (int& group : lane.expert_group) {
+      const auto [found, is_new] = number.try_emplace(group, static_cast<int>(number.size()));
+      if (is_new) {
+        const auto places = std::count(groups.begin(), groups.end(), group);
+        lockstep.group_places.push_back(lockstep.unsynchronized || places == 0 ? 0
+                                                                               : static_cast<int>(places));
+      }
+      group = found->second;
+    }
   lockstep.expert_groups = static_cast<int>(number.size());
+  std::vector<int> present(number.size(), 0);
+  for (const LockstepLane& lane : lockstep.lanes)
+    for (const int group : lane.expert_group) ++present[at(group)];
+  for (std::size_t g = 0; g < present.size(); ++g)
+    if (lockstep.group_places[g] == 0) lockstep.group_places[g] = present[g];
 }
 
 // The lanes of a group with a micro-batch, with their places and expert groups; schedules are still to be
 // made.
 std::vector<LockstepLane> lanes_of(const Step& step, int barrier_group, const Layout& layout,
-                                   const RankGrid& grid) {
-  const std::vector<int> groups = layout.expert > 1 ? expert_groups(grid) : std::vector<int>{};
+                                   std::span<const int> groups) {
   std::vector<LockstepLane> lanes;
   int place = 0;
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
@@ -164,7 +176,8 @@ Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& la
 
 std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
                                                 const RankGrid& grid, const StepOptions& options) {
-  std::vector<LockstepLane> lanes = lanes_of(step, barrier_group, layout, grid);
+  const std::vector<int> groups = layout.expert > 1 ? expert_groups(grid) : std::vector<int>{};
+  std::vector<LockstepLane> lanes = lanes_of(step, barrier_group, layout, groups);
   std::vector<std::size_t> linked(lanes.size(), 0);
   if (!layout.reduces_each_micro_batch()) linked = linked_lanes(lanes);
   std::vector<LockstepGroup> lockstep_groups;
@@ -197,7 +210,7 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
     return lane.barrier_group > barrier_group && !lane.micro_batches.empty();
   });
   for (LockstepGroup& lockstep : lockstep_groups) {
-    number_groups(lockstep);
+    number_groups(lockstep, groups);
     lockstep.ends_step = ends_step;
   }
   return lockstep_groups;

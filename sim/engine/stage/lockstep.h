@@ -22,10 +22,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policies/plan.h"
+#include "sim/cost/expert_arrivals.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/topology/rank_grid.h"
@@ -43,6 +46,31 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options);
 
+// What arrives at a lane's experts with each of its ops (expert_meetings.h).
+struct LaneArrivals {
+  struct Entry {
+    std::int32_t micro_batch = 0;          // -1: none; the lane works for what others send
+    std::vector<ExpertArrivals> arriving;  // by CP rank
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  // First the lane's micro-batches in order, then those that meet otherwise in some other op.
+  std::vector<Entry> entries;
+  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty: the op's micro-batch
+  // By stage and position, only where not all lanes recompute as many layers: by layer of the virtual stage,
+  // with what it is recomputed.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int32_t>> again;
+
+  [[nodiscard]] std::size_t entry_of(const ScheduleOp& op, int stage, std::size_t position) const {
+    const auto s = static_cast<std::size_t>(stage);
+    return static_cast<std::size_t>(of_op.empty() ? op.micro_batch : of_op[s][position]);
+  }
+  // Null where every recomputed layer is the op's own entry's.
+  [[nodiscard]] const std::vector<std::int32_t>* again_of(int stage, std::size_t position) const {
+    const auto found = again.find({static_cast<std::size_t>(stage), position});
+    return found == again.end() ? nullptr : &found->second;
+  }
+};
+
 struct LockstepLane {
   std::int32_t lane = 0;                  // in the step
   int first_replica = 0;                  // place of CP rank 0 among the data x context ranks of a stage
@@ -50,11 +78,15 @@ struct LockstepLane {
   std::vector<MicroBatch> micro_batches;  // those, and empty ones
   Schedule schedule;
   std::vector<int> expert_group;  // by CP rank: its expert-parallel group, numbered within the lockstep group
+  LaneArrivals arrivals;          // filled by meet_at_experts
 };
 
 struct LockstepGroup {
   std::vector<LockstepLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
+  // By expert group: the data x context ranks that share its experts, those of lanes without micro-batches,
+  // too; of unsynchronized lanes, which meet no others, their own.
+  std::vector<int> group_places;
   bool unsynchronized = false;  // shares groups with a lockstep group that orders its ops otherwise
   bool ends_step = false;       // no lane with micro-batches is in a later barrier group
 };

@@ -25,6 +25,16 @@ struct LockstepRun::At {
   std::span<Picoseconds> clock;
   std::vector<Picoseconds>* filled;  // when its buckets are full; null: the op fills none
   int recomputed;                    // layers of this lane's own
+  std::span<const MicroBatchCost> costs;
+  const std::vector<std::int32_t>* again;  // LaneArrivals::again of the op
+
+  // The forward of a layer that some lane recomputes: this lane's own, or what it does for the others. Null
+  // where that is nothing.
+  [[nodiscard]] const LayerTimeline* recompute(std::size_t kind, int number) const {
+    if (again != nullptr && is_moe(static_cast<LayerKind>(kind)))
+      return &costs[at((*again)[at(number)])].forward[kind];
+    return number < recomputed ? &cost.forward[kind] : nullptr;
+  }
 };
 
 // The walk over the op at hand, all lanes at once: what all three kinds of ops have in common.
@@ -66,9 +76,7 @@ struct LockstepRun::Backward : Inside {
   }
   void recompute(std::size_t kind, int number) const {
     if (number < most_recomputed)
-      run.walk_layer(lanes, [kind, number](const At& lane) -> const LayerTimeline* {
-        return number < lane.recomputed ? &lane.cost.forward[kind] : nullptr;
-      });
+      run.walk_layer(lanes, [kind, number](const At& lane) { return lane.recompute(kind, number); });
   }
   void layer(std::size_t kind, int number) const {
     recompute(kind, number);
@@ -129,7 +137,8 @@ LockstepRun::LockstepRun(const LockstepGroup& lockstep, std::span<const RunningL
     : lockstep_(lockstep), lanes_(lanes), gradients_(gradients) {
   for (const RunningLane& lane : lanes)
     runs_.push_back({lane.plan->schedule, lane.plan->micro_batches, lane.costs, options.blocking_sends,
-                     lane.plan->lane, *lane.accounts, ops, lane.plan->expert_group.size(), lane.plan->real});
+                     lane.plan->lane, *lane.accounts, ops, lane.plan->expert_group.size(), lane.plan->real,
+                     &lane.plan->arrivals});
   exchange_end_.resize(at(lockstep.expert_groups));
   longest_.resize(at(lockstep.expert_groups));
 }
@@ -174,7 +183,8 @@ bool LockstepRun::run_ready(int stage) {
 }
 
 // What each lane's op at hand works on. Clocks are those of the lanes' engines.
-std::vector<LockstepRun::At> LockstepRun::inside(int stage, const std::vector<ScheduleOp>& ops) {
+std::vector<LockstepRun::At> LockstepRun::inside(int stage, std::size_t position,
+                                                 const std::vector<ScheduleOp>& ops) {
   std::vector<At> inside;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     LaneEngine& engine = *lanes_[l].engine;
@@ -182,9 +192,10 @@ std::vector<LockstepRun::At> LockstepRun::inside(int stage, const std::vector<Sc
     const int v = engine.virtual_stage(ops[l], stage);
     const bool has_buckets =
         gradients_.fills_buckets(v) && (lockstep_.ends_step || !gradients_.reduces_each_micro_batch());
-    inside.push_back({plan, lanes_[l].costs[at(ops[l].micro_batch)], engine.clock(),
+    inside.push_back({plan, lanes_[l].costs[plan.arrivals.entry_of(ops[l], stage, position)], engine.clock(),
                       has_buckets ? engine.fills(runs_[l], ops[l], stage) : nullptr,
-                      engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)])});
+                      engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)]),
+                      lanes_[l].costs, plan.arrivals.again_of(stage, position)});
     if (inside.back().filled != nullptr) inside.back().filled->resize(engine.walks().buckets(v).size());
   }
   return inside;
@@ -193,7 +204,7 @@ std::vector<LockstepRun::At> LockstepRun::inside(int stage, const std::vector<Sc
 void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   network_ = &networks_[at(stage)];
   if (ops.front().with_next) return run_pair(stage, ops);
-  std::vector<At> lanes = inside(stage, ops);
+  std::vector<At> lanes = inside(stage, position_[at(stage)], ops);
   const int v = lanes_.front().engine->virtual_stage(ops.front(), stage);
   await(lanes);
   const StageWalks& walks = lanes_.front().engine->walks();
@@ -215,7 +226,8 @@ void LockstepRun::run_pair(int stage, const std::vector<ScheduleOp>& ops) {
   std::vector<ScheduleOp> seconds;
   for (std::size_t l = 0; l < lanes_.size(); ++l)
     seconds.push_back(*lanes_[l].engine->partner(runs_[l], stage));
-  std::vector<At> forward = inside(stage, ops), backward = inside(stage, seconds);
+  const std::size_t position = position_[at(stage)];
+  std::vector<At> forward = inside(stage, position, ops), backward = inside(stage, position + 1, seconds);
   const LaneEngine& engine = *lanes_.front().engine;
   const StageWalks& walks = engine.walks();
   await(forward);

@@ -26,7 +26,8 @@ namespace equipoise {
 // One lane of the lockstep group while it runs.
 struct RunningLane {
   const LockstepLane* plan = nullptr;
-  std::span<const MicroBatchCost> costs;  // of all its micro-batches, the empty ones too
+  std::span<const MicroBatchCost>
+      costs;  // of the entries of its arrivals; without those, of its micro-batches
   LaneEngine* engine = nullptr;
   LaneAccounts* accounts = nullptr;
 };
@@ -52,7 +53,8 @@ class LockstepRun {
   struct LayerPair;
   bool run_ready(int stage);
   void run_op(int stage, std::vector<ScheduleOp>& ops);
-  std::vector<At> inside(int stage, const std::vector<ScheduleOp>& ops);
+  // `position`: of the ops on the stage.
+  std::vector<At> inside(int stage, std::size_t position, const std::vector<ScheduleOp>& ops);
   void run_pair(int stage, const std::vector<ScheduleOp>& ops);
   template <class TimelineOf>
   void walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_of);

@@ -3,20 +3,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/engine/stage/expert_meetings.h"
 #include "sim/engine/stage/lockstep_run.h"
 #include "sim/engine/stage/step_simulator.h"
 
 namespace equipoise {
 
-void StepSimulator::run_lockstep(const LockstepGroup& lockstep, Picoseconds start,
+void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
                                  std::vector<LockstepMember>& members, StepResult& result) {
   std::vector<RunningLane> lanes;
-  for (const LockstepLane& lane : lockstep.lanes) {
+  std::vector<std::vector<MicroBatchCost>> costs = cost_lockstep_group(lockstep, coster_, costs_, *walks_);
+  for (std::size_t l = 0; l < lockstep.lanes.size(); ++l) {
+    const LockstepLane& lane = lockstep.lanes[l];
     LockstepMember& member = members[static_cast<std::size_t>(lane.lane)];
     member.plan = lane;
-    micro_batches_.clear();
-    cost_micro_batches(lane.micro_batches, static_cast<int>(lane.expert_group.size()));
-    member.costs = std::move(micro_batches_);
+    member.costs = std::move(costs[l]);
     member.engine = std::make_unique<LaneEngine>(walks_, costs_.layout());
     if (on_lane_ != nullptr)
       (*on_lane_)({static_cast<std::size_t>(lane.lane), lane.micro_batches, member.costs, lane.schedule,
@@ -35,7 +36,7 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
   for (int group = 0; group <= last_barrier_group(step); ++group) {
     const Picoseconds start = result.times.pipeline;
     std::vector<LockstepMember> members(step.lanes.size());
-    for (const LockstepGroup& lockstep :
+    for (LockstepGroup& lockstep :
          make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       result.work.unsynchronized_lanes = result.work.unsynchronized_lanes || lockstep.unsynchronized;
       run_lockstep(lockstep, start, members, result);

@@ -13,16 +13,6 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-// Same slices in the same arrangement, so that the costs of one serve for the other.
-bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
-  if (a.slices.size() != b.slices.size() || a.placement != b.placement || a.pad_each_to != b.pad_each_to ||
-      a.chunk.count > 1 || b.chunk.count > 1)
-    return false;
-  for (std::size_t i = 0; i < a.slices.size(); ++i)
-    if (a.slices[i].tokens() != b.slices[i].tokens()) return false;
-  return true;
-}
-
 double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
   double pairs = 0;
   for (const Slice& s : micro_batch.slices) {

@@ -18,7 +18,7 @@
 namespace equipoise {
 
 // A lane of the step at hand with what its micro-batches cost, the empty ones of its lockstep group among
-// them.
+// them; of a lane that meets others, what the entries of its arrivals do (LaneArrivals).
 struct CostedLane {
   std::size_t lane = 0;  // in the step
   std::span<const MicroBatch> micro_batches;
@@ -53,7 +53,7 @@ class StepSimulator {
     LaneResult timing;
   };
   void run_in_lockstep(const Step& step, StepResult& result);
-  void run_lockstep(const LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
+  void run_lockstep(LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
                     StepResult& result);
   static int last_barrier_group(const Step& step);
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);

@@ -25,8 +25,8 @@ FrameworkOptions deepep() {
   return framework;
 }
 
-Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay way,
-            std::int64_t tokens = 4096, double load = 1) {
+Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay way, double tokens = 4096,
+            double load = 1) {
   RangeUse use;
   const LayerCosts& costs = models.costs;
   return ExpertExchange(costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives())

@@ -40,7 +40,7 @@ TEST_CASE(
   CHECK(expert_load(documents({100, 200}), {0, 1}, 8, 16) == 1);
   CHECK(expert_load(documents({100, 200}), {1e-200, 1}, 8, 16) == 1);
   CHECK(expert_load(documents({100, 200}), {1, 1}, 1, 128) == 1);
-  CHECK(expert_load({}, {1, 1}, 8, 16) == 1);
+  CHECK(expert_load(MicroBatch{}, {1, 1}, 8, 16) == 1);
   const double load = expert_load(documents({100, 200}), {1, 1}, 8, 16);
   CHECK(load > 1);
   CHECK(expert_load(documents({100, 200}), {1, 1}, 8, 16) == load);

@@ -33,10 +33,9 @@ Layout moe_layout(int data, int context, int pipeline, int expert) {
 
 std::vector<LockstepGroup> lanes_by_group(const Step& step, const Layout& layout, const char* schedule,
                                           int keep = 1) {
-  const RankGrid grid(layout.order,
-                      {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline,
-                       layout.expert_tensor},
-                      8);
+  const RankGrid grid(
+      layout.order,
+      {layout.tensor, layout.context, layout.expert, layout.data, layout.pipeline, layout.expert_tensor}, 8);
   StepOptions options;
   options.schedule = &schedule_policy(schedule);
   options.keep = keep;
@@ -173,39 +172,39 @@ TEST_CASE("Experts of less tensor parallelism join fewer lanes: their groups fil
 }
 
 TEST_CASE("With experts over both lanes the short lane's layers wait for the long lane's") {
-  // Attention of one 16K document takes far longer than that of 16 of 1K: alone the lanes differ, together
-  // the short one is held at every exchange and ends with the long one's last.
+  // Attention of one 16K document takes far longer than that of 16 of 1K: beside a lane like itself each
+  // differs, together the short one is held at every exchange and ends with the long one's last.
   SharedExperts job;
   Step both;
   both.lanes.resize(2);
   both.lanes[0].micro_batches.push_back(documents({16384}));
   both.lanes[1].micro_batches.push_back(documents(
       {1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024, 1024}));
-  Step long_alone = both, short_alone = both;
-  long_alone.lanes[1].micro_batches.clear();
-  short_alone.lanes[0].micro_batches.clear();
-  const Picoseconds longest = job.simulator.run(long_alone).times.lanes[0].makespan;
-  const Picoseconds shortest = job.simulator.run(short_alone).times.lanes[0].makespan;
+  Step both_long = both, both_short = both;
+  both_long.lanes[1] = both.lanes[0];
+  both_short.lanes[0] = both.lanes[1];
+  const Picoseconds longest = job.simulator.run(both_long).times.lanes[0].makespan;
+  const Picoseconds shortest = job.simulator.run(both_short).times.lanes[0].makespan;
   const StepResult together = job.simulator.run(both);
   CHECK(shortest < longest);
-  CHECK(together.times.lanes[0].makespan == longest);  // equal tokens: exchanges take as long as alone
+  CHECK(together.times.lanes[0].makespan == longest);  // equal tokens: exchanges take as long
   CHECK(together.times.lanes[1].makespan > (shortest + longest) / 2);
 }
 
 TEST_CASE("Two micro-batches, long then short and short then long, take two long ones in lockstep") {
-  // Without experts each lane takes long + short.
+  // In the same order each lane takes long + short.
   SharedExperts job;
   const MicroBatch large = documents({16384}), small = documents({4096, 4096, 4096, 4096}, 1);
   Step step;
   step.lanes.resize(2);
-  step.lanes[0].micro_batches = {large};
-  const Picoseconds one = job.simulator.run(step).times.pipeline;
-  step.lanes[0].micro_batches = {small};
-  const Picoseconds other = job.simulator.run(step).times.pipeline;
-  step.lanes[0].micro_batches = {large, small};
-  CHECK(job.simulator.run(step).times.pipeline == one + other);
-  step.lanes[1].micro_batches = {small, large};
-  const Picoseconds crossed = job.simulator.run(step).times.pipeline;
+  const auto pipeline = [&](const std::vector<MicroBatch>& first, const std::vector<MicroBatch>& second) {
+    step.lanes[0].micro_batches = first;
+    step.lanes[1].micro_batches = second;
+    return job.simulator.run(step).times.pipeline;
+  };
+  const Picoseconds one = pipeline({large}, {large}), other = pipeline({small}, {small});
+  CHECK(pipeline({large, small}, {large, small}) == one + other);
+  const Picoseconds crossed = pipeline({large, small}, {small, large});
   CHECK(crossed > one + other);
   CHECK(crossed <= 2 * one);
 }

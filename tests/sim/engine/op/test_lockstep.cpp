@@ -90,8 +90,9 @@ Job coupled_job(std::uint64_t seed) {
 bool has_pair_with_exchanges(const OpProgram& program) {
   for (const OpLane& lane : program.lanes)
     for (const OpBlock& block : lane.blocks)
-      for (std::size_t s = 0; s + 1 < block.steps.size(); ++s)
-        if (block.steps[s].over > 0 && block.steps[s].of_second != block.steps[s + 1].of_second) return true;
+      for (std::size_t s = 0; s < block.steps.size(); ++s)
+        for (std::size_t o = 1; o <= block.steps[s].over; ++o)
+          if (block.steps[s].of_second != block.steps[s + o].of_second) return true;
   return false;
 }
 
