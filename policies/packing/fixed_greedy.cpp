@@ -9,13 +9,17 @@
 // (batch k at step k) and no step up to this one executes.
 //
 // O(n log(bins)) while the least loaded bin has room, which is nearly always; a document that finds it full
-// looks at every bin. The paper gives no rule for what fits nowhere: ours is the specified one above.
+// looks at the others, whole ranges of full or heavier ones at a time. The paper gives no rule for what fits
+// nowhere: ours is the specified one above.
 #include "policies/packing/fixed_greedy.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -120,24 +124,76 @@ class FixedGreedy {
 
 }  // namespace
 
+namespace {
+
+// Loads and rooms of bins, to find the lightest one that still has room: a tree whose nodes know the least
+// load and the most room below them, so that whole ranges of full or heavier bins are passed over.
+class BinsWithRoom {
+ public:
+  BinsWithRoom(std::span<const std::int64_t> room, const LeastLoaded<double>& load)
+      : leaves_(std::bit_ceil(room.size())), nodes_(2 * leaves_) {
+    for (std::size_t b = 0; b < room.size(); ++b) nodes_[leaves_ + b] = {load.load(b), room[b]};
+    for (std::size_t node = leaves_; node-- > 1;) join(node);
+  }
+
+  void set(std::size_t bin, double load, std::int64_t room) {
+    nodes_[leaves_ + bin] = {load, room};
+    for (std::size_t node = (leaves_ + bin) / 2; node >= 1; node /= 2) join(node);
+  }
+
+  // Ties: the lowest bin. kNowhere if all are full.
+  [[nodiscard]] std::size_t lightest(std::int64_t tokens) const {
+    std::size_t best = kNowhere;
+    visit(1, tokens, best);
+    return best;
+  }
+
+ private:
+  struct Node {
+    double load = std::numeric_limits<double>::max();  // the least below
+    std::int64_t room = -1;                            // the most below
+  };
+  void join(std::size_t node) {
+    const Node &left = nodes_[2 * node], &right = nodes_[2 * node + 1];
+    nodes_[node] = {std::min(left.load, right.load), std::max(left.room, right.room)};
+  }
+  void visit(std::size_t node, std::int64_t tokens, std::size_t& best) const {
+    if (nodes_[node].room < tokens) return;
+    if (best != kNowhere && nodes_[node].load > nodes_[leaves_ + best].load) return;
+    if (node >= leaves_) {
+      const std::size_t bin = node - leaves_;
+      if (best == kNowhere || nodes_[node].load < nodes_[leaves_ + best].load || bin < best) best = bin;
+      return;
+    }
+    const std::size_t lighter = 2 * node + (nodes_[2 * node + 1].load < nodes_[2 * node].load ? 1 : 0);
+    visit(lighter, tokens, best);
+    visit(lighter ^ 1, tokens, best);
+  }
+
+  std::size_t leaves_;
+  std::vector<Node> nodes_;  // [1] is the root, [leaves_ + i] bin i
+};
+
+}  // namespace
+
 std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> lengths, std::size_t bins,
                                             std::int64_t capacity) {
   LeastLoaded<double> load(bins);
   std::vector<std::int64_t> room(bins, capacity);
+  std::optional<BinsWithRoom> with_room;  // from the first time on that the lightest bin is full
   std::vector<std::size_t> bin_of(lengths.size(), kNowhere);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
     const std::int64_t tokens = lengths[i];
     std::size_t best = load.least();
     if (room[best] < tokens) {
-      best = kNowhere;
-      for (std::size_t b = 0; b < bins; ++b) {
-        if (room[b] >= tokens && (best == kNowhere || load.load(b) < load.load(best))) best = b;
-      }
+      if (!with_room) with_room.emplace(room, load);
+      best = with_room->lightest(tokens);
       if (best == kNowhere) continue;
     }
     bin_of[i] = best;
     room[best] -= tokens;
     load.add(best, static_cast<double>(tokens) * static_cast<double>(tokens));
+    if (with_room) with_room->set(best, load.load(best), room[best]);
   }
   return bin_of;
 }
