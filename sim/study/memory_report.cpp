@@ -5,6 +5,7 @@
 #include <sstream>
 #include <vector>
 
+#include "sim/engine/stage/lockstep.h"
 #include "sim/report/text_table.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study_result.h"
@@ -22,6 +23,19 @@ std::string gib(double bytes) {
   return fixed(bytes / kGiB, 1);
 }
 
+// Whether other lanes have no say in when a lane's ops run.
+bool runs_alone(const Layout& layout, const Lane& lane) {
+  return !lanes_synchronize(layout) && lane.barrier_group == 0;
+}
+
+// The step with the micro-batches of one lane alone.
+Step only_lane(const Step& step, std::size_t number) {
+  Step alone;
+  for (const Lane& lane : step.lanes) alone.lanes.push_back({lane.context, {}, lane.barrier_group});
+  alone.lanes[number].micro_batches = step.lanes[number].micro_batches;
+  return alone;
+}
+
 }  // namespace
 
 PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& plan, const ShardRule& rule) {
@@ -37,7 +51,11 @@ PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& pla
   }
   StepOptions recorded = run.step_options();
   recorded.record_ops = true;
-  const StepTimes again = StepRunner(run, rule, recorded).run(plan.steps[number], number).times;
+  const Step& whole = plan.steps[number];
+  const Step step = runs_alone(run.models.layout, whole.lanes[static_cast<std::size_t>(peak.lane)])
+                        ? only_lane(whole, static_cast<std::size_t>(peak.lane))
+                        : whole;
+  const StepTimes again = StepRunner(run, rule, recorded).run(step, number).times;
   const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
   const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
     return o.lane == peak.lane && o.stage == peak.stage && same_work(o.op, op);
