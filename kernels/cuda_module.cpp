@@ -1,42 +1,15 @@
-// Opens the CUDA module: beside the program (bin/../lib), else where the build put it.
-#include <dlfcn.h>
-
-#include <filesystem>
-#include <vector>
-
+// Opens the CUDA module.
 #include "kernels/cuda/module.h"
+#include "policies/base/module.h"
 
 namespace equipoise::kernels {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr const char* kFile = "libequipoise_cuda.so";
 
-std::vector<fs::path> places() {
-  std::vector<fs::path> found;
-  std::error_code ignored;
-  const fs::path program = fs::read_symlink("/proc/self/exe", ignored);
-  if (!program.empty()) found.push_back(program.parent_path().parent_path() / "lib" / kFile);
-  found.emplace_back(fs::path(EQUIPOISE_MODULE_DIR) / kFile);
-  return found;
-}
-
-// The module's function, or null and the reason. The module stays open.
 void* function(const char* name, std::string& reason) {
-  for (const fs::path& place : places()) {
-    if (!fs::exists(place)) continue;
-    void* module = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (module == nullptr) {
-      reason = dlerror();  // names the library that is missing
-      return nullptr;
-    }
-    void* found = dlsym(module, name);
-    if (found == nullptr) reason = dlerror();
-    return found;
-  }
-  reason = std::string("this program was built without CUDA (") + kFile + " not found)";
-  return nullptr;
+  return module_symbol(kFile, name,
+                       std::string("this program was built without CUDA (") + kFile + " not found)", reason);
 }
 
 }  // namespace

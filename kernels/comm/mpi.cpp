@@ -1,8 +1,4 @@
-// Ranks as processes, over MPI.
-#include "kernels/collectives.h"
-
-#ifdef EQUIPOISE_MPI
-
+// Ranks as processes, over MPI: all of the module.
 #include <mpi.h>
 #include <unistd.h>
 
@@ -11,6 +7,8 @@
 #include <cstdlib>
 #include <exception>
 #include <vector>
+
+#include "kernels/comm/mpi_module.h"
 
 namespace equipoise::kernels {
 namespace {
@@ -192,15 +190,7 @@ class Mpi : public Communicator {
   std::vector<float> incoming_;  // of a reduction
 };
 
-// Launchers say so in the environment; initialising MPI without one would only cost a user time.
-bool started_by_a_launcher() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
-         std::getenv("PMIX_RANK") != nullptr;
-}
-
-}  // namespace
-
-void finish_mpi() {
+void finish() {
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -208,22 +198,18 @@ void finish_mpi() {
   if (initialized != 0 && finalized == 0) MPI_Finalize();
 }
 
-std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t most_elements) {
-  if (!started_by_a_launcher()) {
-    reason = "not started by mpirun or srun";
-    return nullptr;
-  }
+void make_world(std::int64_t most_elements, std::unique_ptr<Communicator>& world) {
   int initialized = 0;
   MPI_Initialized(&initialized);
   if (initialized == 0) {
     int provided = 0;
     check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
-    std::atexit(finish_mpi);
+    std::atexit(finish);
   }
-  return std::make_unique<Mpi>(MPI_COMM_WORLD, false, most_elements);
+  world = std::make_unique<Mpi>(MPI_COMM_WORLD, false, most_elements);
 }
 
-void end_mpi_job(int exit_status) {
+void end_job(int exit_status) {
   int initialized = 0;
   int finalized = 0;
   MPI_Initialized(&initialized);
@@ -231,21 +217,10 @@ void end_mpi_job(int exit_status) {
   if (initialized != 0 && finalized == 0) MPI_Abort(MPI_COMM_WORLD, exit_status);
 }
 
-}  // namespace equipoise::kernels
-
-#else
-
-namespace equipoise::kernels {
-
-void finish_mpi() {}
-
-std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t) {
-  reason = "this program was built without MPI";
-  return nullptr;
-}
-
-void end_mpi_job(int) {}
+}  // namespace
 
 }  // namespace equipoise::kernels
 
-#endif
+extern "C" const equipoise::kernels::MpiModule equipoise_mpi_module;
+const equipoise::kernels::MpiModule equipoise_mpi_module{
+    equipoise::kernels::make_world, equipoise::kernels::finish, equipoise::kernels::end_job};

@@ -11,13 +11,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/onednn_module.h"
 #include "kernels/validate.h"
 #include "kernels/wall_clock.h"
-
-#ifdef EQUIPOISE_DNNL
-#include <dnnl.h>
-#include <omp.h>
-#endif
+#include "policies/base/module.h"
 
 namespace equipoise::kernels {
 namespace {
@@ -31,6 +28,15 @@ std::string cpu_info(std::string_view key) {
     if (colon != std::string::npos && colon + 2 <= line.size()) return line.substr(colon + 2);
   }
   return {};
+}
+
+// The library of matrix products; null where there is none.
+const OneDnnModule* onednn() {
+  static const OneDnnModule* const opened = [] {
+    std::string reason;
+    return static_cast<const OneDnnModule*>(module_symbol(kOneDnnFile, kOneDnnModule, "", reason));
+  }();
+  return opened;
 }
 
 class CpuAttentionPlan : public AttentionPlan {
@@ -170,18 +176,12 @@ class CpuBackend : public Backend {
       if (!shape.accumulate) clear(c, static_cast<std::size_t>(shape.m * shape.n) * sizeof(float));
       return;
     }
-#ifdef EQUIPOISE_DNNL
-    omp_set_num_threads(1);  // of the calling thread: a rank is one thread
-    const dnnl_status_t status =
-        dnnl_sgemm(shape.transpose_a ? 'T' : 'N', shape.transpose_b ? 'T' : 'N', shape.m, shape.n, shape.k,
-                   1.0F, static_cast<const float*>(a), shape.transpose_a ? shape.m : shape.k,
-                   static_cast<const float*>(b), shape.transpose_b ? shape.k : shape.n,
-                   shape.accumulate ? 1.0F : 0.0F, static_cast<float*>(c), shape.n);
-    if (status != dnnl_success)
-      throw std::runtime_error("dnnl_sgemm failed with status " + std::to_string(status));
-#else
-    kernels_.gemm(shape, static_cast<const float*>(a), static_cast<const float*>(b), static_cast<float*>(c));
-#endif
+    const auto* const left = static_cast<const float*>(a);
+    const auto* const right = static_cast<const float*>(b);
+    if (const OneDnnModule* const library = onednn())
+      library->gemm(shape, left, right, static_cast<float*>(c));
+    else
+      kernels_.gemm(shape, left, right, static_cast<float*>(c));
   }
 
   void run(const RowCall& call) override {
@@ -196,13 +196,9 @@ class CpuBackend : public Backend {
   }
 
   static std::string gemm_library() {
-#ifdef EQUIPOISE_DNNL
-    const dnnl_version_t* version = dnnl_version();
-    return "oneDNN " + std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-           std::to_string(version->patch);
-#else
-    return "own tiles";
-#endif
+    std::string text = "own tiles";
+    if (const OneDnnModule* const library = onednn()) library->version(text);
+    return text;
   }
 
   struct alignas(64) PaceOperands {

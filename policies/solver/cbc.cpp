@@ -1,4 +1,4 @@
-// Solves the assignment program with CBC (COIN-OR branch and cut), called as a library.
+// Solves the assignment program with CBC (COIN-OR branch and cut), called as a library: all of the module.
 #include <CbcEventHandler.hpp>
 #include <CbcHeuristicLocal.hpp>
 #include <CbcModel.hpp>
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/solver/assignment_program.h"
+#include "policies/solver/cbc_module.h"
 
 namespace equipoise {
 namespace {
@@ -44,12 +44,13 @@ void load(const AssignmentProgram& program, OsiClpSolverInterface& solver) {
 
 }  // namespace
 
-bool cbc_available() {
-  return true;
-}
+}  // namespace equipoise
 
-void search_with_cbc(const AssignmentProblem& problem, const SolverLimits& limits, AssignmentResult& result) {
-  const AssignmentProgram program(problem);
+extern "C" void equipoise_search_with_cbc(const equipoise::AssignmentProgram& program,
+                                          const equipoise::SolverLimits& limits,
+                                          const std::vector<double>& start, double objective,
+                                          equipoise::cbc::Ended& ended) {
+  using namespace equipoise;
   OsiClpSolverInterface solver;
   load(program, solver);
   if (limits.nodes == 0) solver.getModelPtr()->setMaximumWallSeconds(limits.seconds);
@@ -78,16 +79,10 @@ void search_with_cbc(const AssignmentProblem& problem, const SolverLimits& limit
   CbcHeuristicLocal local(model);
   model.addHeuristic(&local);
 
-  const std::vector<double> start = program.columns_of(result.bin_of);
-  model.setBestSolution(start.data(), static_cast<int>(start.size()), result.objective * program.scale, true);
+  model.setBestSolution(start.data(), static_cast<int>(start.size()), objective, true);
   model.branchAndBound(0);
 
-  bool legal = true;
-  if (model.bestSolution() != nullptr)
-    legal = take_found(problem, program.assignment_of(model.bestSolution()), result);
-  // A completed search proves the incumbent; one that was cut short proves its best open node.
-  const bool proven = legal && model.isProvenOptimal();
-  take_bound(proven ? result.objective : model.getBestPossibleObjValue() / program.scale, result);
+  if (const double* const best = model.bestSolution()) ended.columns.assign(best, best + program.columns());
+  ended.proven = model.isProvenOptimal();
+  ended.best_possible = model.getBestPossibleObjValue();
 }
-
-}  // namespace equipoise
