@@ -42,7 +42,7 @@ TimedSchedule from_ops(const std::vector<StageOp>& ops, const Schedule& schedule
 TimedSchedule time_by_profile(const ProfiledRun& run, std::string_view name, const Schedule& schedule,
                               std::span<const MicroBatch> micro_batches) {
   StepOptions options;
-  options.schedule = &runnable_schedule(name);
+  options.schedule = &one_way_schedule(name);
   const ModelShape& model = builtin_model(run.model);
   const Layout layout = layout_for(run, schedule);
   check_layout(model, layout, "schedule");

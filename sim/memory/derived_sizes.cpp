@@ -27,8 +27,9 @@ std::int64_t largest(std::int64_t most, const Fits& fits) {
 
 Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::int64_t micro_batches,
                        bool pairs) {
-  const std::int64_t round = layout.virtual_pipeline > 1 ? layout.pipeline : 1;
-  const std::int64_t wanted = (std::max<std::int64_t>(1, micro_batches) + round - 1) / round * round;
+  const std::int64_t round = layout.bidirectional ? 2 : layout.virtual_pipeline > 1 ? layout.pipeline : 1;
+  const std::int64_t least = layout.bidirectional ? std::int64_t{2} * layout.pipeline : 1;
+  const std::int64_t wanted = (std::max(least, micro_batches) + round - 1) / round * round;
   const auto of = [&](std::int64_t count) {
     const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
     ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};

@@ -92,8 +92,9 @@ MemoryParts MemoryModel::fixed(int stage) const {
       experts += static_cast<double>(size.routed);
     }
   const double held = dense / layout_.tensor + experts / layout_.expert_tensor_size() / layout_.expert;
-  const double replicas = static_cast<double>(layout_.data) * layout_.context;
-  const auto expert_replicas = static_cast<double>(layout_.expert_replicas());
+  // All that hold the same: two stages, where each block of layers has a copy.
+  const double replicas = static_cast<double>(layout_.data) * layout_.context * layout_.copies();
+  const double expert_replicas = static_cast<double>(layout_.expert_replicas()) * layout_.copies();
   const double shard = dense / layout_.tensor / replicas +
                        experts / layout_.expert_tensor_size() / layout_.expert / expert_replicas;
   MemoryParts parts;
@@ -125,7 +126,7 @@ double MemoryModel::most_gathered() const {
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
   const double n = static_cast<double>(rank_tokens);
   double bytes = n * ((layers_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
-  if (v == 0) bytes += n * input_per_token_;
+  if (layout_.stage_order().is_first(v)) bytes += n * input_per_token_;
   return bytes;
 }
 
@@ -151,7 +152,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   const MicroBatch& micro_batch = load.micro_batches[index];
   const std::int64_t tokens = load.rank_tokens[index];
   const int recomputed = recomputed_.of_stage(v, micro_batch.recompute_layers);
-  const bool makes_logits = v == layout_.virtual_stages() - 1;
+  const bool makes_logits = layout_.stage_order().is_last(v);
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
   out.activations = activation_bytes(v, tokens, recomputed);

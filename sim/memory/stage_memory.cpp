@@ -1,12 +1,14 @@
 #include "sim/memory/stage_memory.h"
 
+#include "sim/schedule/timing.h"
+
 namespace equipoise {
 
 StageMemory::StageMemory(const MemoryModel& model, const LaneLoad& load, int stage, bool splits_backward)
     : model_(model),
       load_(load),
       stage_(stage),
-      releases_(splits_backward ? OpKind::W : OpKind::B),
+      splits_(splits_backward),
       ahead_(load.recompute_ahead && model.stages() == 1) {
   op_.after = model.fixed(stage);
 }
@@ -48,7 +50,7 @@ const OpMemory& StageMemory::next(const ScheduleOp& op) {
   double grows = 0, shrinks = 0, kv_grows = 0, kv_shrinks = 0, gradients_grow = 0, gradients_shrink = 0;
   const bool keeps = op.kind == OpKind::F || (op.kind == OpKind::R && !(ahead_ && grouped));
   if (keeps) grows = own.activations;
-  if (op.kind == releases_) shrinks = own.activations;
+  if (releases(op, splits_)) shrinks = own.activations;
   if (op.kind == OpKind::F || op.kind == OpKind::D) kv_grows = own.kv;
   if (op.kind == OpKind::B && grouped) {
     kv_shrinks = own.kv;

@@ -54,7 +54,7 @@ class StageMemory {
   const MemoryModel& model_;
   LaneLoad load_;
   int stage_;
-  OpKind releases_;  // the op that frees activations
+  bool splits_;  // backwards, so that W frees activations, or a whole B
   bool ahead_;
   int dropped_ = 0;  // chunks of the group at hand, with recompute_ahead
   OpMemory op_;      // op_.after is the state from which the next op starts

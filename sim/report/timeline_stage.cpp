@@ -20,10 +20,11 @@ std::optional<Sender> sends(const ScheduleOp& op, int virtual_stage) {
   return Sender{op.micro_batch, virtual_stage, op.kind == OpKind::D ? OpKind::F : op.kind};
 }
 
-std::optional<Sender> input_of(const ScheduleOp& op, int virtual_stage, int virtual_stages) {
+std::optional<Sender> input_of(const ScheduleOp& op, int virtual_stage, const VirtualStages& order) {
   const bool from_next = op.kind == OpKind::B;
-  if (op.kind == OpKind::W || virtual_stage == (from_next ? virtual_stages - 1 : 0)) return std::nullopt;
-  return Sender{op.micro_batch, virtual_stage + (from_next ? 1 : -1),
+  if (op.kind == OpKind::W || (from_next ? order.is_last(virtual_stage) : order.is_first(virtual_stage)))
+    return std::nullopt;
+  return Sender{op.micro_batch, order.further(virtual_stage, from_next ? 1 : -1),
                 op.kind == OpKind::D ? OpKind::F : op.kind};
 }
 
@@ -33,14 +34,15 @@ std::optional<Sender> input_of(const ScheduleOp& op, int virtual_stage, int virt
 struct Timeline::LaneRows {
   std::map<int, std::vector<const StageOp*>> by_stage;
   std::map<Sender, std::pair<int, int>> senders;  // stage, place in its row
-  int stages = 1, virtual_stages = 1;
+  int stages = 1;
+  VirtualStages order;
 
   explicit LaneRows(const std::vector<const StageOp*>& ops) {
     for (const StageOp* op : ops) {
       by_stage[op->stage].push_back(op);
       stages = std::max(stages, op->stage + 1);
     }
-    for (const StageOp* op : ops) virtual_stages = std::max(virtual_stages, virtual_stage(*op) + 1);
+    order = order_of(ops);
     for (auto& [stage, row] : by_stage) {
       std::stable_sort(row.begin(), row.end(),
                        [](const StageOp* a, const StageOp* b) { return a->start < b->start; });
@@ -48,6 +50,17 @@ struct Timeline::LaneRows {
         if (const auto what = sends(row[i]->op, virtual_stage(*row[i])))
           senders[*what] = {stage, static_cast<int>(i)};
     }
+  }
+  // Where a micro-batch goes through one model chunk of each rank only, of two, it came from either end.
+  [[nodiscard]] VirtualStages order_of(const std::vector<const StageOp*>& ops) const {
+    int chunks = 1;
+    bool first_in_second = false;
+    for (const StageOp* op : ops) {
+      chunks = std::max(chunks, op->op.virtual_stage + 1);
+      first_in_second = first_in_second || (op->op.micro_batch == 0 && op->op.virtual_stage == 1);
+    }
+    const bool both_ends = chunks == 2 && !first_in_second;
+    return {stages, both_ends ? stages : stages * chunks, both_ends};
   }
   [[nodiscard]] int virtual_stage(const StageOp& op) const { return op.op.virtual_stage * stages + op.stage; }
 };
@@ -60,7 +73,7 @@ void Timeline::write_rank_op(const Step& step, const LaneRows& rows, const Stage
     write_transfer(rank_track(op.lane, op.stage, rank, 0), op.op, own.transfer);
   const std::array<std::uint64_t, 1> leaving = {flow_of(op.lane, op.stage, place, rank)};
   std::vector<std::uint64_t> arriving;
-  if (const auto input = input_of(op.op, rows.virtual_stage(op), rows.virtual_stages)) {
+  if (const auto input = input_of(op.op, rows.virtual_stage(op), rows.order)) {
     const auto sender = rows.senders.find(*input);
     if (sender != rows.senders.end() && selects(selection_.stages, sender->second.first))
       arriving.push_back(flow_of(op.lane, sender->second.first, sender->second.second, rank));

@@ -49,14 +49,12 @@ const SchedulePolicy& schedule_policy(std::string_view name) {
   return find_named(kSchedules, name, "schedule");
 }
 
-const SchedulePolicy& runnable_schedule(std::string_view name) {
+const SchedulePolicy& one_way_schedule(std::string_view name) {
   const SchedulePolicy& policy = schedule_policy(name);
   if (policy.bidirectional)
     throw UserError(
         "schedule " + std::string(name) +
-        ": can be drawn (equipoise schedule), not timed with a model: ranks would hold two copies of "
-        "their layers; 1f1b and interleaved-1f1b under framework.expert_overlap dualpipe pair forwards "
-        "with backwards, too");
+        ": runs in studies and is drawn; here ranks hold one copy of each layer, and it needs two");
   return policy;
 }
 

@@ -75,12 +75,12 @@ struct SchedulePolicy {
   // The same into the buffers of an earlier schedule: allocates nothing once they have grown.
   void (*make_into)(const ScheduleInput&, Schedule& out);
   bool pairs = false;          // makes pairs of its steady state if asked to (ScheduleInput::pairs)
-  bool bidirectional = false;  // makes bidirectional schedules, which the engines do not run
+  bool bidirectional = false;  // makes bidirectional schedules: for layouts that are so, too
 };
 
 std::span<const SchedulePolicy> schedule_policies();
 const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserError with the nearest name
-// The same, of those that the engines run: throws UserError for the others.
-const SchedulePolicy& runnable_schedule(std::string_view name);
+// The same, of those for ranks that hold one copy of each layer: throws UserError for the others.
+const SchedulePolicy& one_way_schedule(std::string_view name);
 
 }  // namespace equipoise

@@ -81,6 +81,9 @@ Layout layout_of(const Study& study, const PolicyRun& run) {
     layout.recompute_layers = run.recompute_layers;
     layout.recompute_modules = run.recompute_modules;
   }
+  // Of model chunks a schedule from both ends knows none: it refuses them by itself.
+  const SchedulePolicy& schedule = schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+  layout.bidirectional = schedule.bidirectional && layout.virtual_pipeline == 1;
   return layout;
 }
 

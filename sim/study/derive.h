@@ -20,7 +20,7 @@ struct RunModels {
   MemoryModel memory;
 };
 
-// The layout with the policy's own recompute mode.
+// The layout with the policy's own recompute mode, as its schedule runs it.
 Layout layout_of(const Study& study, const PolicyRun& run);
 
 // Layers of the model that packs of `length` tokens on `degree` ranks must checkpoint (HBP Algorithm 4); -1

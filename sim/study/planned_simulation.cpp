@@ -59,7 +59,7 @@ StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudy
   shape.lanes = layout.data;
   shape.context = layout.context;
   shape.stages = layout.pipeline;
-  shape.virtual_stages = layout.virtual_pipeline;
+  shape.virtual_stages = layout.virtual_pipeline * layout.copies();
   shape.layers = static_cast<double>(models.costs.model().layers) / layout.pipeline;
   const OpFidelity& op = options.steps.op;
   const bool folded = op.fold_tp && (!op.contention || (op.jitter == 0 && op.stragglers.empty()));

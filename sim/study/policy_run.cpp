@@ -129,7 +129,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   run.shard = object.text("shard", run.shard);
   naming(where, [&] { return sharding_policy(run.shard); });
   run.schedule = object.text("schedule", run.policy().schedule);
-  if (!run.schedule.empty()) naming(where, [&] { return runnable_schedule(run.schedule); });
+  if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
   if (object.find("cost") != nullptr)
     run.cost = static_cast<CostKind>(object.choice("cost", 0, kCostKindNames));
   if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);

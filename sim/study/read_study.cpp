@@ -151,8 +151,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
     throw UserError(where +
                     ".reduce_each_micro_batch: expected under framework, as "
                     "framework.reduce_each_micro_batch (default true)");
-  if (const json* recompute = object.find("recompute"))
-    read_recompute(*recompute, where, layout);
+  if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
   layout.order = object.text("order", layout.order);
   object.finish();
   std::int64_t gpus = 1;
@@ -225,10 +224,11 @@ void note_expert_overlap(bool says, Study& study) {
     note(" pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed");
   for (const PolicyRun& run : study.policies) {
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
-    if (study.layout.zero < 3 && !schedule_policy(schedule).pairs)
+    const SchedulePolicy& policy = schedule_policy(schedule);
+    if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
       study.notes.push_back(run.label + ": " + key + ": schedule " + schedule +
-                            " pairs no forward with a backward, so exchanges are exposed (1f1b and "
-                            "interleaved-1f1b do)");
+                            " pairs no forward with a backward, so exchanges are exposed (1f1b, "
+                            "interleaved-1f1b and dualpipe do)");
   }
 }
 
@@ -279,9 +279,10 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
   }
   if (layout.repeats(RecomputeModule::moe) &&
       study.framework.on_fitted_gpus.expert_overlap == ExpertOverlap::dualpipe)
-    study.impossible = path +
-                       ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
-                       "whose pairs have no place for exchanges that run again";
+    study.impossible =
+        path +
+        ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
+        "whose pairs have no place for exchanges that run again";
 }
 
 }  // namespace
@@ -313,7 +314,7 @@ Study parse_case(const json& file, const std::string& path) {
   const json* batch = object.find("batch");
   read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
   study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
-  naming(path, [&] { return runnable_schedule(study.schedule); });
+  naming(path, [&] { return schedule_policy(study.schedule); });
   try {
     check_layout(study.model, study.layout, path);
   } catch (const UserError& e) {

@@ -31,7 +31,16 @@ StepBound::StepBound(const RunModels& models, const PolicyRun& row, bool splits_
     layers_[v % stages] += of_virtual[v];
     recomputed_[v % stages] += recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
   }
-  for (std::size_t s = 1; s < stages; ++s) layers_before_[s] = layers_before_[s - 1] + of_virtual[s - 1];
+  // From both ends: each micro-batch goes through one of a rank's two blocks, at least the smaller one.
+  for (std::size_t s = 0; s < stages && layout.bidirectional; ++s) {
+    const auto of_block = [&](std::size_t v) {
+      return recomputed.of_stage(static_cast<int>(v), kStudyRecompute);
+    };
+    layers_[s] = std::min(of_virtual[s], of_virtual[s + stages]);
+    recomputed_[s] = std::min(of_block(s), of_block(s + stages));
+  }
+  for (std::size_t s = 1; s < stages && !layout.bidirectional; ++s)
+    layers_before_[s] = layers_before_[s - 1] + of_virtual[s - 1];
 }
 
 StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) const {
@@ -65,7 +74,8 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
   double seconds =
       layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
   if (recomputes) seconds += recomputed_[stage] * forward;
-  if (stage + 1 == layers_.size()) seconds += least_.head_token * sum.tokens;
+  if (stage + 1 == layers_.size() && !costs_.layout().bidirectional)
+    seconds += least_.head_token * sum.tokens;
   return seconds;
 }
 

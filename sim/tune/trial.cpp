@@ -42,7 +42,8 @@ void end_early(Trial& trial) {
 }
 
 bool splits_backward(const Run& run) {
-  return run.step_options().schedule->name.starts_with("zb");
+  const SchedulePolicy& schedule = *run.step_options().schedule;
+  return schedule.name.starts_with("zb") || schedule.bidirectional;
 }
 
 // Steps under one sharding rule, each held against the limit.

@@ -105,10 +105,13 @@ std::vector<int> split_layers(int layers, int virtual_stages) {
 }
 
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout) {
-  if (!layout.count_embedding_and_head) return split_layers(model.layers, layout.virtual_stages());
-  std::vector<int> split = split_layers(model.layers + 2, layout.virtual_stages());
-  --split.front();
-  --split.back();
+  const int counted = layout.count_embedding_and_head ? 2 : 0;
+  std::vector<int> split = split_layers(model.layers + counted, layout.stage_order().blocks);
+  if (counted > 0) {
+    --split.front();
+    --split.back();
+  }
+  if (layout.bidirectional) split.insert(split.end(), split.rbegin(), split.rend());
   return split;
 }
 

@@ -16,7 +16,8 @@ enum class ContextComm { all_gather, ring, ulysses };
 inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses"};
 // automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
 enum class Recompute { none, selective, full, layers, automatic, modules };
-inline constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "layers", "auto", "modules"};
+inline constexpr std::string_view kRecomputeNames[] = {"none",   "selective", "full",
+                                                       "layers", "auto",      "modules"};
 
 // Parts of a layer whose forward a backward repeats and whose results are not kept: Megatron-LM's
 // --recompute-modules.
@@ -39,12 +40,38 @@ constexpr RecomputeModules module_bit(RecomputeModule module) {
 // "layernorm+moe_act"
 std::string names_of(RecomputeModules modules);
 
+// Virtual stage v = local x pipeline + rank is what a rank holds as its model chunk `local`: the block of
+// layers v. In a bidirectional pipeline (Schedule::bidirectional) there are as many blocks as ranks, each of
+// them twice: virtual stage v >= pipeline is a copy of the block of the rank opposite, 2 x pipeline - 1 - v.
+struct VirtualStages {
+  int pipeline = 1;
+  int blocks = 1;  // of layers, one after another
+  bool bidirectional = false;
+
+  [[nodiscard]] int count() const { return bidirectional ? 2 * blocks : blocks; }
+  [[nodiscard]] int block_of(int v) const { return is_copy(v) ? 2 * pipeline - 1 - v : v; }
+  [[nodiscard]] bool is_first(int v) const { return block_of(v) == 0; }
+  [[nodiscard]] bool is_last(int v) const { return block_of(v) == blocks - 1; }
+  // Where a micro-batch enters that goes through model chunks `local`.
+  [[nodiscard]] int first(int local) const { return bidirectional && local == 1 ? 2 * pipeline - 1 : 0; }
+  // On a micro-batch's way, so many blocks on; it must be there.
+  [[nodiscard]] int further(int v, int by) const { return is_copy(v) ? v - by : v + by; }
+  // Whether that step goes around, from the last rank to the first or back.
+  [[nodiscard]] bool wraps(int v, int by) const {
+    return !bidirectional && (by > 0 ? v % pipeline + 1 == pipeline : v % pipeline == 0);
+  }
+
+ private:
+  [[nodiscard]] bool is_copy(int v) const { return bidirectional && v >= pipeline; }
+};
+
 struct Layout {
   int tensor = 1;
   int context = 1;
   int pipeline = 1;
   int data = 1;
   int virtual_pipeline = 1;
+  bool bidirectional = false;  // as the schedule is: every rank holds two blocks of layers
   int expert = 1;
   // Tensor parallelism inside an expert, a divisor of `tensor`; 0: `tensor`, Megatron-LM's default. Below it
   // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
@@ -59,7 +86,7 @@ struct Layout {
   // Selective: attention's forward runs again in the backward, as Megatron-LM's core_attn recomputation does.
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;  // with Recompute::layers: of the whole model (recompute_order.h)
+  int recompute_layers = 0;                // with Recompute::layers: of the whole model (recompute_order.h)
   RecomputeModules recompute_modules = 0;  // with Recompute::modules
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
@@ -78,7 +105,12 @@ struct Layout {
     if (recompute == Recompute::selective) return module == RecomputeModule::core_attn;
     return recompute == Recompute::modules && (recompute_modules & module_bit(module)) != 0;
   }
-  [[nodiscard]] int virtual_stages() const { return pipeline * virtual_pipeline; }
+  [[nodiscard]] VirtualStages stage_order() const {
+    return {pipeline, pipeline * virtual_pipeline, bidirectional};
+  }
+  [[nodiscard]] int virtual_stages() const { return stage_order().count(); }
+  // Ranks that hold a block of layers, for each data x context rank.
+  [[nodiscard]] int copies() const { return bidirectional ? 2 : 1; }
 };
 
 // Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
@@ -88,7 +120,7 @@ void check_layout(const ModelShape& model, const Layout& layout, const std::stri
 // more: the first also embeds and the last also makes the logits.
 std::vector<int> split_layers(int layers, int virtual_stages);
 
-// Layers of each of the PP x VPP virtual stages: the one place that says which stage has which layers. Where
+// Layers of each virtual stage: the one place that says which stage has which layers. Where
 // embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
 std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
 

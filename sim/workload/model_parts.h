@@ -38,6 +38,9 @@ struct StageLayers {
   [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
 };
 
+// Of the model's layers, the first one of each virtual stage.
+std::vector<int> first_layers(const ModelShape& model, const Layout& layout);
+
 // The layers of all virtual stages of a model on a layout.
 std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout);
 

@@ -33,35 +33,36 @@ int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
 }
 
 RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout)
-    : order_(layers_of_stages(model, layout)),
-      of_layout_(checkpointed_layers(layout, model.layers)),
+    : of_layout_(checkpointed_layers(layout, model.layers)),
       layers_(model.layers),
-      pipeline_(layout.pipeline),
+      stages_(layout.stage_order()),
       layers_of_stage_(static_cast<std::size_t>(layout.pipeline), 0) {
   const std::vector<int> layers = layers_of_stages(model, layout);
+  order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
   for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];
 }
 
 int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
-  return order_.of_stage(virtual_stage, of_model != kStudyRecompute ? of_model : of_layout_);
+  return order_.of_stage(stages_.block_of(virtual_stage),
+                         of_model != kStudyRecompute ? of_model : of_layout_);
 }
 
 int RecomputedLayers::of_pipeline_stage(int stage, int of_model) const {
   int sum = 0;
-  for (int v = stage; v < order_.virtual_stages(); v += pipeline_) sum += of_stage(v, of_model);
+  for (int v = stage; v < stages_.count(); v += stages_.pipeline) sum += of_stage(v, of_model);
   return sum;
 }
 
 int RecomputedLayers::of_fullest_stage(int of_model) const {
   int most = 0;
-  for (int s = 0; s < pipeline_; ++s) most = std::max(most, of_pipeline_stage(s, of_model));
+  for (int s = 0; s < stages_.pipeline; ++s) most = std::max(most, of_pipeline_stage(s, of_model));
   return most;
 }
 
 int RecomputedLayers::of_model(int of_stage) const {
   int least = 0, most = layers_;
   const auto enough = [&](int layers) {
-    for (int s = 0; s < pipeline_; ++s)
+    for (int s = 0; s < stages_.pipeline; ++s)
       if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[static_cast<std::size_t>(s)]))
         return false;
     return true;

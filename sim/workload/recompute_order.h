@@ -49,7 +49,7 @@ class RecomputedLayers {
   RecomputeOrder order_;
   int of_layout_;
   int layers_;
-  int pipeline_;
+  VirtualStages stages_;
   std::vector<int> layers_of_stage_;
 };
 

@@ -52,11 +52,7 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
     for (std::size_t local = 0; local < v / pipeline; ++local) before += buckets[local].size();
     first_bucket_.push_back(static_cast<std::int32_t>(before));
   }
-  std::int32_t layer = 0;
-  for (const int layers : layers_of_stages(costs.model(), costs.layout())) {
-    first_layer_.push_back(layer);
-    layer += layers;
-  }
+  for (const int layer : first_layers(costs.model(), costs.layout())) first_layer_.push_back(layer);
 }
 
 // A backward in its two halves, and what of it is compute.
@@ -167,9 +163,13 @@ void StepExpander::finish(OpProgram& program) const {
       // An all-reduce moves everything twice: reduced, then gathered.
       for (const double b : parts.bucket_bytes[v]) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
     }
-    end.steps = {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}};
+    if (parts.copies > 0) {
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
+      end.durations.push_back(parts.copies);
+    }
+    end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
     end.steps.back().bytes = parts.gather_bytes;
-    end.durations = {parts.optimizer, parts.gather};
+    end.durations.insert(end.durations.end(), {parts.optimizer, parts.gather});
   }
 }
 

@@ -143,7 +143,7 @@ void StepExpander::add_runs(const Expanding& lane, int stage, std::size_t positi
     const int most =
         lane.lockstep == nullptr ? recomputed : most_recomputed(*lane.lockstep, walks_, stage, index);
     const auto* again = lane.arrivals == nullptr ? nullptr : lane.arrivals->again_of(stage, index);
-    return BackwardRuns{runs_of(index, bucket, reducing), recomputed, most, again, lane.split};
+    return BackwardRuns{runs_of(index, bucket, reducing), recomputed, most, again, lane.split && !op.whole};
   };
   const ScheduleOp& op = ops[position];
   const int v = virtual_stage(op);
@@ -180,13 +180,13 @@ void StepExpander::add_scheduled_ops(const CostedLane& costed, const LaneArrival
   };
 
   const Expanding lane{micro_batches, schedule, lockstep, arrivals, splits_backward(schedule), out};
-  const OpKind gradient_op = lane.split ? OpKind::W : OpKind::B;
+  const VirtualStages order = costs_.layout().stage_order();
   std::vector<std::int32_t> last_gradient(at(virtual_stages), -1);
   for (int s = 0; s < pipeline; ++s)
     for (std::size_t i = 0; i < schedule.ops[at(s)].size(); ++i) {
       const ScheduleOp& op = schedule.ops[at(s)][i];
       const int v = op.virtual_stage * pipeline + s;
-      if (op.kind == gradient_op) last_gradient[at(v)] = op.micro_batch;
+      if (releases(op, lane.split)) last_gradient[at(v)] = op.micro_batch;
       if (op.kind != OpKind::W)
         scheduled_of[slot(op.micro_batch, v, class_of(op.kind))] = static_cast<std::int32_t>(i);
     }
@@ -204,37 +204,35 @@ void StepExpander::add_scheduled_ops(const CostedLane& costed, const LaneArrival
       if (const bool ends_pair = i > 0 && ops[i - 1].with_next; !ends_pair) {  // the first ran both
         const ScheduleOp& gradient = op.with_next ? ops[i + 1] : op;  // the one that may make gradients
         const int of = gradient.virtual_stage * pipeline + s;
-        const bool releases =
-            gradient.kind == gradient_op && last_gradient[at(of)] == gradient.micro_batch &&
+        const bool fills =
+            releases(gradient, lane.split) && last_gradient[at(of)] == gradient.micro_batch &&
             gradients_.fills_buckets(of) &&
             (lockstep == nullptr || lockstep->ends_step || !gradients_.reduces_each_micro_batch());
-        const std::int32_t bucket = releases ? first_bucket_[at(of)] : kNoBucket;
+        const std::int32_t bucket = fills ? first_bucket_[at(of)] : kNoBucket;
         if (reducing) push_shared(out, kWait);
-        reducing = gradient.kind == gradient_op && reduces_at_once(bucket);
+        reducing = releases(gradient, lane.split) && reduces_at_once(bucket);
         add_runs(lane, s, i, bucket, reducing);
         if (reducing && i + (op.with_next ? 2 : 1) == ops.size()) push_shared(out, kWait);
       }
       scheduled.run_count = static_cast<std::uint32_t>(out.runs.size()) - scheduled.first_run;
 
-      // Transfers of a micro-batch: to the next stage, to the previous one, around the ring of virtual
-      // stages.
+      // Transfers of a micro-batch: to the next stage of its way, to the previous one, around the ring of
+      // virtual stages.
       const auto transfer = [&](int direction) {
         return static_cast<std::int64_t>((j * 3 + at(direction)) * at(out.context));
       };
       const int step = op.kind == OpKind::B ? -1 : 1;
-      const auto hop = [&](int sender) {
-        const bool wraps = step > 0 ? sender + 1 == pipeline : sender == 0;
-        return transfer(wraps ? 2 : step > 0 ? 0 : 1);
-      };
-      const int from = v - step;
-      if (op.kind != OpKind::W && from >= 0 && from < virtual_stages) {
+      const auto hop = [&](int sender) { return transfer(order.wraps(sender, step) ? 2 : step > 0 ? 0 : 1); };
+      const bool comes = step > 0 ? !order.is_first(v) : !order.is_last(v);
+      if (op.kind != OpKind::W && comes) {
+        const int from = order.further(v, -step);
         scheduled.input_stage = from % pipeline;
         scheduled.input_op = scheduled_of[slot(op.micro_batch, from, class_of(op.kind))];
-        scheduled.transfer = hop(scheduled.input_stage);
+        scheduled.transfer = hop(from);
       }
-      const int to = v + step;
-      if (options_.blocking_sends && op.kind != OpKind::W && to >= 0 && to < virtual_stages && pipeline > 1)
-        scheduled.blocking_send = hop(s);
+      const bool leaves = step > 0 ? !order.is_last(v) : !order.is_first(v);
+      if (options_.blocking_sends && op.kind != OpKind::W && leaves && pipeline > 1)
+        scheduled.blocking_send = hop(v);
       out.stages[at(s)].push_back(scheduled);
     }
   }

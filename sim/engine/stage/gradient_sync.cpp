@@ -45,13 +45,23 @@ GradientSync::GradientSync(const LayerCosts& costs)
     // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
-    const double updated = held[s].dense / shards + held[s].experts / expert_shards;
+    double updated = held[s].dense / shards + held[s].experts / expert_shards;
+    const int stage = static_cast<int>(s);
+    const bool gathers = layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather;
+    if (layout.bidirectional) {
+      const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+      parts_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
+      if (gathers)
+        parts_[s].gather =
+            between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
+      if (layout.zero >= 1) updated /= layout.copies();
+    }
     parts_[s].optimizer = to_picoseconds(
         costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
-    if (layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather) {
+    if (gathers) {
       const Op gathered = gather(held[s]);
       parts_[s].gather_bytes = gathered.bytes;
-      parts_[s].gather = gathered.duration;
+      parts_[s].gather += gathered.duration;
     }
   }
   price_parts(sizes);
@@ -73,6 +83,11 @@ void GradientSync::price_parts(const PartSizes& sizes) {
 GradientSync::Held GradientSync::held_by_rank(const PartParameters& size, const Layout& layout) {
   return {static_cast<double>(size.dense) / layout.tensor,
           static_cast<double>(size.routed) / layout.expert_tensor_size() / layout.expert};
+}
+
+Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stage) {
+  const GroupShape pair = costs_.grid().hop_shape(stage, costs_.layout().pipeline - 1 - stage);
+  return to_picoseconds(costs_.collectives().seconds(kind, bytes, pair, use_));
 }
 
 GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {
@@ -133,7 +148,7 @@ GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
       last_backward = std::max(last_backward, ready);
       clock = std::max(clock, ready) + duration;  // 0 where nobody else holds the same
     }
-    clock = std::max(clock, last_backward) + parts_[s].optimizer + parts_[s].gather;
+    clock = std::max(clock, last_backward) + parts_[s].copies + parts_[s].optimizer + parts_[s].gather;
     end.optimizer = std::max(end.optimizer, parts_[s].optimizer);
     end.step = std::max(end.step, clock);
   }

@@ -5,6 +5,12 @@
 // as DeepSpeed runs it, Layout::reduce_each_micro_batch), they are reduced with every backward instead: each
 // layer's under the layers before it, the rest before the stage's next op. The last backward of a step has no
 // next op: with ZeRO-2 its reductions hold up only the optimizer, like ZeRO-1's.
+//
+// In a bidirectional pipeline each layer has a copy on the opposite rank, which half of the micro-batches
+// went through. Both are reduced over their own stage's replicas as any other; then the two ranks add up what
+// each of them holds of the sums (ZeRO-1: a shard, of which each keeps half; ZeRO-0: all), and update that.
+// Both hold the same layers and take equally long, so that a stage need not be told when the other begins:
+// the later of the two ends the step.
 #pragma once
 
 #include <array>
@@ -57,6 +63,7 @@ class GradientSync {
   struct StageParts {
     std::vector<std::vector<Picoseconds>> buckets;  // by local virtual stage, in backward order
     std::vector<std::vector<double>> bucket_bytes;  // of their reductions
+    Picoseconds copies = 0;                         // what both copies of its layers have to tell each other
     Picoseconds optimizer = 0;
     Picoseconds gather = 0;
     double gather_bytes = 0;
@@ -73,6 +80,8 @@ class GradientSync {
   };
   [[nodiscard]] static Held held_by_rank(const PartParameters& size, const Layout& layout);
   void price_parts(const PartSizes& sizes);
+  // The same between the two ranks that hold copies; `stage`: of either.
+  Picoseconds between_copies(Collective kind, double bytes, int stage);
   Op reduce(const Held& held);
   Op gather(const Held& held);
   // One over each of the two groups, one after the other.

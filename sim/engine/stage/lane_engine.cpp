@@ -21,9 +21,12 @@ std::size_t at(int index) {
 }  // namespace
 
 LaneEngine::LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& layout)
-    : stages_(layout.pipeline), walks_(std::move(walks)), grad_ready_(at(walks_->virtual_stages())) {}
+    : stages_(layout.pipeline),
+      order_(layout.stage_order()),
+      walks_(std::move(walks)),
+      grad_ready_(at(walks_->virtual_stages())) {}
 
-// Nothing has arrived but every micro-batch at the first virtual stage, and all stages are free at `start`.
+// Nothing has arrived but every micro-batch at its first virtual stage, and all stages are free at `start`.
 void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = grad_ready_.size();
   const std::size_t c = run.ranks;
@@ -32,16 +35,18 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   forward_in_.assign(slots * c, kNotYet);
   again_in_.assign(slots * c, kNotYet);
   backward_in_.assign(slots * c, kNotYet);
-  for (std::size_t j = 0; j < run.micro_batches.size(); ++j)
+  for (std::size_t j = 0; j < run.micro_batches.size(); ++j) {
+    const auto number = static_cast<std::int32_t>(j);
+    const int first = order_.first(run.schedule.bidirectional ? direction_of(number) : 0);
     for (std::size_t r = 0; r < c; ++r)
-      forward_in_[j * virtual_stages * c + r] = again_in_[j * virtual_stages * c + r] = start;
+      forward_in_[slot(number, first, c) + r] = again_in_[slot(number, first, c) + r] = start;
+  }
   if (stages_ == 1)
     std::fill(backward_in_.begin() + static_cast<std::ptrdiff_t>(run.real * c), backward_in_.end(), start);
   clock_.resize(c);
   next_.assign(at(stages_), 0);
   for (auto& ready : grad_ready_) ready.clear();
   split_backward_ = splits_backward(run.schedule);
-  run.gradient_op = split_backward_ ? OpKind::W : OpKind::B;
   run.accounts.compute.assign(at(stages_) * c, 0);
   run.accounts.attention.assign(at(stages_) * c, 0);
   run.accounts.recompute_exposed = 0;
@@ -51,7 +56,7 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   last_gradient_.assign(virtual_stages, -1);
   for (int s = 0; s < stages_; ++s)
     for (const ScheduleOp& op : run.schedule.ops[at(s)])
-      if (op.kind == run.gradient_op) last_gradient_[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
+      if (releases(op, split_backward_)) last_gradient_[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
   queue_.clear();
   queued_.assign(at(stages_), 1);
   for (int s = stages_; s-- > 0;) queue_.push_back(s);
@@ -81,7 +86,6 @@ void LaneEngine::wake(int stage) {
 }
 
 void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picoseconds> free) {
-  const int s = stage_of(v);
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
   const auto deliver = [&](std::vector<Picoseconds>& inbox, int to, const std::vector<Picoseconds>& send) {
     Picoseconds* const arrival = inbox.data() + slot(op.micro_batch, to, run.ranks);
@@ -92,11 +96,13 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picose
     wake(stage_of(to));
   };
   if (op.kind == OpKind::W) return;
+  const auto send_by = [&](int by) -> const std::vector<Picoseconds>& {
+    return order_.wraps(v, by) ? cost.send_wrap : by > 0 ? cost.send_next : cost.send_previous;
+  };
   if (op.kind == OpKind::B) {
-    if (v > 0) deliver(backward_in_, v - 1, s > 0 ? cost.send_previous : cost.send_wrap);
-  } else if (v < last_virtual()) {
-    deliver(op.kind == OpKind::R ? again_in_ : forward_in_, v + 1,
-            s + 1 < stages_ ? cost.send_next : cost.send_wrap);
+    if (!order_.is_first(v)) deliver(backward_in_, order_.further(v, -1), send_by(-1));
+  } else if (!order_.is_last(v)) {
+    deliver(op.kind == OpKind::R ? again_in_ : forward_in_, order_.further(v, 1), send_by(1));
   } else if (op.kind != OpKind::D) {  // the last stage's backward starts from its own forward
     std::copy_n(clock_.begin(), run.ranks, backward_in_.data() + slot(op.micro_batch, v, run.ranks));
   }
@@ -139,9 +145,10 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
 const std::vector<Picoseconds>* LaneEngine::sent_for(const Run& run, int s, const ScheduleOp& op) const {
   const bool from_next = op.kind == OpKind::B;
   // W, the last stage's backward after its own forward, or the step's input.
-  if (op.kind == OpKind::W || virtual_stage(op, s) == (from_next ? last_virtual() : 0)) return nullptr;
+  const int v = virtual_stage(op, s);
+  if (op.kind == OpKind::W || (from_next ? order_.is_last(v) : order_.is_first(v))) return nullptr;
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
-  const bool wraps = from_next ? s + 1 == stages_ : s == 0;
+  const bool wraps = order_.wraps(v, from_next ? 1 : -1);
   return wraps ? &cost.send_wrap : from_next ? &cost.send_previous : &cost.send_next;
 }
 
@@ -177,9 +184,9 @@ void LaneEngine::account_transfers(Run& run, int s, const ScheduleOp& op, const 
   run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
-std::vector<Picoseconds>* LaneEngine::fills(const Run& run, const ScheduleOp& op, int s) {
+std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
   const auto v = at(virtual_stage(op, s));
-  return op.kind == run.gradient_op && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
+  return releases(op, split_backward_) && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
 }
 
 // Before the op's result is handed on: an inbox may be filled again then.
@@ -203,7 +210,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   for (const ScheduleOp* const issued : {&op, second}) {
     if (issued == nullptr) continue;
     const int v = virtual_stage(*issued, s);
-    account(issued->kind, v, batch_of(*issued), cost_of(run, *issued, s, next_[at(s)]), s, run.accounts);
+    account(*issued, v, batch_of(*issued), cost_of(run, *issued, s, next_[at(s)]), s, run.accounts);
     if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, end);
     hand_on(run, *issued, v, free);
     ++next_[at(s)];
@@ -230,7 +237,8 @@ Picoseconds LaneEngine::own_time(const Run& run, const ScheduleOp& op, int s, st
   const std::size_t of_kind = entry * kOpKinds + static_cast<std::size_t>(op.kind);
   OwnTime& known = own_times_[of_kind * walks_->kinds().size() + walks_->kind_of_stage(v)];
   const int recomputed = op.kind == OpKind::B ? walks_->recomputed_layers(v, micro_batch) : 0;
-  if (known.recomputed != recomputed) known = {recomputed, alone(op.kind, v, micro_batch, cost)};
+  if (known.recomputed != recomputed || known.whole != op.whole)
+    known = {recomputed, op.whole, alone(op, v, micro_batch, cost)};
   return known.time;
 }
 
@@ -266,10 +274,10 @@ LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch>
     while (ready(run, s)) {
       const ScheduleOp op = open(run, s);
       if (const ScheduleOp* const second = partner(run, s))
-        apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(run, *second, s));
+        apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(*second, s));
       else
-        apply(op.kind, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)],
-              clock_, fills(run, op, s));
+        apply(op, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)], clock_,
+              fills(op, s));
       close(run, op, s);
     }
   }

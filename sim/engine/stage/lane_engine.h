@@ -56,7 +56,6 @@ class LaneEngine {
     std::size_t real = 0;  // micro-batches of the plan; the ops of later ones wait for no input
                            // where there is no pipeline
     const LaneArrivals* arrivals = nullptr;  // of which costs are; null: of the micro-batches
-    OpKind gradient_op = OpKind::B;          // the op that ends a layer's gradients
     std::size_t executed = 0;
     Picoseconds opened = 0;                // when the op at hand began
     std::vector<Picoseconds> opened_on{};  // the same by rank, where ops are recorded
@@ -71,7 +70,7 @@ class LaneEngine {
   // The second op of the pair that is next on the stage; null if a single op is.
   [[nodiscard]] const ScheduleOp* partner(const Run& run, int stage) const;
   // Whether the op fills gradient buckets; if so, where their times go, one each.
-  std::vector<Picoseconds>* fills(const Run& run, const ScheduleOp& op, int stage);
+  std::vector<Picoseconds>* fills(const ScheduleOp& op, int stage);
   // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
@@ -84,7 +83,7 @@ class LaneEngine {
   [[nodiscard]] const std::vector<std::vector<Picoseconds>>& grad_ready() const { return grad_ready_; }
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.
-  Picoseconds alone(OpKind kind, int virtual_stage, const MicroBatch& micro_batch,
+  Picoseconds alone(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
                     const MicroBatchCost& cost);
   [[nodiscard]] const StageWalks& walks() const { return *walks_; }
 
@@ -119,8 +118,8 @@ class LaneEngine {
             static_cast<std::size_t>(virtual_stage)) *
            ranks;
   }
-  void apply(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-             std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
+  void apply(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
+             const MicroBatchCost& cost, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
   // A forward and the backward beside it.
   struct Pair {
     int forward_stage, backward_stage;  // virtual
@@ -132,19 +131,21 @@ class LaneEngine {
   void apply_pair(const Pair& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
   Picoseconds pair_alone(const Pair& pair);
   void account_pair(const Pair& pair, LaneAccounts& accounts);
-  void account(OpKind kind, int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-               int stage, LaneAccounts& accounts);
+  void account(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
+               const MicroBatchCost& cost, int stage, LaneAccounts& accounts);
   // The time of the op at a position of the stage with all ranks starting together.
   Picoseconds own_time(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
-  void account_backward(int virtual_stage, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                        int stage, LaneAccounts& accounts);
+  void account_backward(bool half, int virtual_stage, const MicroBatch& micro_batch,
+                        const MicroBatchCost& cost, int stage, LaneAccounts& accounts);
   // The same for layers that not all lanes recompute (LaneArrivals::again): what they take differs from what
   // the op's own cost says, and who recomputes less works for the others. Returns the difference.
   Picoseconds account_again(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
-  [[nodiscard]] int last_virtual() const { return walks_->virtual_stages() - 1; }
+  // Whether a B makes input gradients only.
+  [[nodiscard]] bool is_half(const ScheduleOp& op) const { return split_backward_ && !op.whole; }
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
   int stages_;
+  VirtualStages order_;
   std::shared_ptr<const StageWalks> walks_;
   bool split_backward_ = false;  // the schedule has W ops
   // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
@@ -153,6 +154,7 @@ class LaneEngine {
   std::vector<Picoseconds> free_, clock_, zero_, exposed_;
   struct OwnTime {
     int recomputed = -1;  // layers in full, which a backward's depends on; -1: not known yet
+    bool whole = false;   // a backward that makes all gradients, as ScheduleOp::whole
     Picoseconds time = 0;
   };
   std::vector<OwnTime> own_times_;           // by entry of costs, kind of op and kind of virtual stage

@@ -77,18 +77,18 @@ struct Weights : LaneWalk {
 }  // namespace
 
 // `filled`: one entry a bucket, or null.
-void LaneEngine::apply(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+void LaneEngine::apply(const ScheduleOp& op, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                        std::span<Picoseconds> clock, std::vector<Picoseconds>* filled) {
   const bool each = filled != nullptr;
   if (each) filled->resize(walks_->buckets(v).size());
-  switch (kind) {
+  switch (op.kind) {
     case OpKind::F:
     case OpKind::D:
     case OpKind::R:
       return walk_stage(walks_->forward(v), false, Forward{{cost, clock}});
     case OpKind::B: {
       const int recomputed = walks_->recomputed_layers(v, micro_batch);
-      if (split_backward_)
+      if (is_half(op))
         return walk_stage(walks_->backward(v), true, InputGradients{{cost, clock}, recomputed});
       return walk_stage(walks_->backward(v), each, Backward{{cost, clock, filled}, recomputed});
     }
@@ -145,9 +145,10 @@ Picoseconds LaneEngine::pair_alone(const Pair& pair) {
   return *std::max_element(zero_.begin(), zero_.end());
 }
 
-Picoseconds LaneEngine::alone(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost) {
+Picoseconds LaneEngine::alone(const ScheduleOp& op, int v, const MicroBatch& micro_batch,
+                              const MicroBatchCost& cost) {
   zero_.assign(at(cost.ranks), 0);
-  apply(kind, v, micro_batch, cost, zero_, nullptr);
+  apply(op, v, micro_batch, cost, zero_, nullptr);
   return *std::max_element(zero_.begin(), zero_.end());
 }
 
@@ -195,11 +196,11 @@ Accounting accounting_of(const MicroBatchCost& cost, int stage, LaneAccounts& ac
 
 }  // namespace
 
-void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                         int stage, LaneAccounts& accounts) {
-  if (kind == OpKind::B) return account_backward(v, micro_batch, cost, stage, accounts);
+void LaneEngine::account(const ScheduleOp& op, int v, const MicroBatch& micro_batch,
+                         const MicroBatchCost& cost, int stage, LaneAccounts& accounts) {
+  if (op.kind == OpKind::B) return account_backward(is_half(op), v, micro_batch, cost, stage, accounts);
   const Accounting own = accounting_of(cost, stage, accounts);
-  if (kind == OpKind::W) {
+  if (op.kind == OpKind::W) {
     for (const WalkPart& part : walks_->weights(v).runs)
       if (is_layer(part.part)) own.weights(index_of(part.part), part.layers);
     return;
@@ -211,7 +212,7 @@ void LaneEngine::account(OpKind kind, int v, const MicroBatch& micro_batch, cons
     else
       own.end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
   }
-  if (kind == OpKind::R) accounts.recompute_exposed += own.exposed() - before;
+  if (op.kind == OpKind::R) accounts.recompute_exposed += own.exposed() - before;
 }
 
 // Layers that run side by side expose what is left of their exchanges together, not what each would alone.
@@ -235,8 +236,8 @@ void LaneEngine::account_pair(const Pair& pair, LaneAccounts& accounts) {
              static_cast<Picoseconds>(exposed_.size());
 }
 
-void LaneEngine::account_backward(int v, const MicroBatch& micro_batch, const MicroBatchCost& cost, int stage,
-                                  LaneAccounts& accounts) {
+void LaneEngine::account_backward(bool half, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                                  int stage, LaneAccounts& accounts) {
   const Accounting own = accounting_of(cost, stage, accounts);
   const int recomputed = walks_->recomputed_layers(v, micro_batch);
   const Picoseconds before = own.exposed();
@@ -257,7 +258,7 @@ void LaneEngine::account_backward(int v, const MicroBatch& micro_batch, const Mi
     }
     const std::size_t k = index_of(part.part);
     own.backward(k, part.layers);
-    if (split_backward_) own.weights(k, -part.layers);  // W makes them
+    if (half) own.weights(k, -part.layers);  // W makes them
     accounts.recompute[at(stage)] += part.layers * cost.recomputed[k];
   }
 }

@@ -4,6 +4,9 @@
 #include <array>
 #include <map>
 #include <numeric>
+#include <string>
+
+#include "policies/base/error.h"
 
 namespace equipoise {
 namespace {
@@ -44,6 +47,20 @@ std::vector<int> expert_groups(const RankGrid& grid) {
   return group;
 }
 
+// What a schedule from both ends needs beside its micro-batches.
+void check_both_ends(const Layout& layout, const StepOptions& options) {
+  const std::string name(options.schedule->name);
+  if (layout.virtual_pipeline > 1) return;  // which the schedule refuses by itself
+  if (!layout.bidirectional) (void)one_way_schedule(name);
+  if (layout.zero > 1)
+    throw UserError("schedule " + name + ": expected parallel.zero 0 or 1, found " +
+                    std::to_string(layout.zero) +
+                    ": the copies of a layer add up their gradients once a step");
+  if (layout.expert > 1 && !options.pairs)
+    throw UserError("schedule " + name +
+                    ": expected framework.expert_overlap dualpipe: its pairs hide each other's exchanges");
+}
+
 // Lanes that share a group, directly or over others, get the same number: that of the lowest of them.
 std::vector<std::size_t> linked_lanes(const std::vector<LockstepLane>& lanes) {
   std::vector<std::size_t> linked(lanes.size());
@@ -69,7 +86,7 @@ bool same_order(const Schedule& a, const Schedule& b) {
     for (std::size_t i = 0; i < a.ops[s].size(); ++i)
       if (class_of(a.ops[s][i].kind) != class_of(b.ops[s][i].kind) ||
           a.ops[s][i].virtual_stage != b.ops[s][i].virtual_stage ||
-          a.ops[s][i].with_next != b.ops[s][i].with_next)
+          a.ops[s][i].with_next != b.ops[s][i].with_next || a.ops[s][i].whole != b.ops[s][i].whole)
         return false;
   }
   return true;
@@ -161,10 +178,10 @@ bool lanes_synchronize(const Layout& layout) {
 
 ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
                              const StepOptions& options, std::vector<std::int32_t>& sizes) {
-  (void)runnable_schedule(options.schedule->name);
   sizes.clear();
   for (std::size_t j = 0; j < micro_batches.size(); j += at(sizes.back()))
     sizes.push_back(micro_batches[j].chunk.count);
+  if (options.schedule->bidirectional) check_both_ends(layout, options);
   return {layout.pipeline, layout.virtual_pipeline, sizes, options.keep, options.strict_keep, options.pairs};
 }
 

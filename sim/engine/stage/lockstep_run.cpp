@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/schedule/timing.h"
+
 namespace equipoise {
 namespace {
 
@@ -193,7 +195,7 @@ std::vector<LockstepRun::At> LockstepRun::inside(int stage, std::size_t position
     const bool has_buckets =
         gradients_.fills_buckets(v) && (lockstep_.ends_step || !gradients_.reduces_each_micro_batch());
     inside.push_back({plan, lanes_[l].costs[plan.arrivals.entry_of(ops[l], stage, position)], engine.clock(),
-                      has_buckets ? engine.fills(runs_[l], ops[l], stage) : nullptr,
+                      has_buckets ? engine.fills(ops[l], stage) : nullptr,
                       engine.walks().recomputed_layers(v, plan.micro_batches[at(ops[l].micro_batch)]),
                       lanes_[l].costs, plan.arrivals.again_of(stage, position)});
     if (inside.back().filled != nullptr) inside.back().filled->resize(engine.walks().buckets(v).size());
@@ -209,7 +211,7 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
   await(lanes);
   const StageWalks& walks = lanes_.front().engine->walks();
   const bool reduces = gradients_.reduces_each_micro_batch();
-  const bool split = runs_.front().gradient_op == OpKind::W;
+  const bool split = splits_backward(runs_.front().schedule) && !ops.front().whole;
   if (ops.front().kind == OpKind::W)
     walk_stage(walks.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)

@@ -120,9 +120,11 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
     if (const std::int64_t window = costs_.model().sliding_window; window > 0)
       result.work.window_pairs += pairs_of(micro_batch, window);
     Picoseconds latency = 0;
-    if (!micro_batch.slices.empty())
+    if (!micro_batch.slices.empty()) {
       for (const StageWalks::Kind& kind : walks_->kinds())
-        latency += kind.count * engine_.alone(OpKind::F, kind.virtual_stage, micro_batch, cost);
+        latency += kind.count * engine_.alone({}, kind.virtual_stage, micro_batch, cost);
+      latency /= walks_->virtual_stages() / costs_.layout().stage_order().blocks;  // copies of each block
+    }
     result.times.forward_latency.push_back(latency);
   }
 }

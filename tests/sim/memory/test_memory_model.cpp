@@ -232,3 +232,32 @@ TEST_CASE("K and V of the group are gathered, with their gradients, only with co
   CHECK(peak.parts.gathered_kv == 2 * 20 * kKv);
   CHECK(peak.parts.buffers == 10 * 2 * kInput);
 }
+
+TEST_CASE("DualPipe's ranks hold two blocks of layers and P + 1 activations, by hand") {
+  // Two ranks, each with all four layers and both ends; ZeRO-1 shards over two replicas of two copies.
+  Layout layout = layout_of(2, 2, 1);
+  layout.bidirectional = true;
+  const Models models(small_model(), layout);
+  for (const int stage : {0, 1}) {
+    const MemoryParts parts = models.memory.fixed(stage);
+    CHECK(parts.parameters == 2 * (kStage0 + kStage1));
+    CHECK(parts.gradients == 4 * (kStage0 + kStage1));
+    CHECK(parts.optimizer == 12 * (kStage0 + kStage1) / 4);
+  }
+  // Four ranks, a layer a block: the inner ones have no end of the model. 100 tokens a micro-batch.
+  Layout deep = layout_of(4, 1, 1);
+  deep.bidirectional = true;
+  const Models of_four(small_model(), deep);
+  const std::vector<std::int32_t> groups(8, 1);
+  const Schedule schedule = schedule_policy("dualpipe").make({.stages = 4, .group_sizes = groups});
+  const std::vector<MicroBatch> micro_batches(8);
+  const std::vector<std::int64_t> tokens(8, 100), none(8, 0);
+  for (const int stage : {1, 2}) {
+    const MemoryPeak peak = of_four.memory.stage_peak(schedule, {micro_batches, tokens, none, 1}, stage);
+    CHECK(peak.parts.activations == 5 * 100 * kKept);
+    CHECK(peak.parts.logits == 0);
+  }
+  // The outer ones make logits for half of the micro-batches, and embed the others.
+  for (const int stage : {0, 3})
+    CHECK(of_four.memory.stage_peak(schedule, {micro_batches, tokens, none, 1}, stage).parts.logits > 0);
+}

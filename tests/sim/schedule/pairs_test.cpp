@@ -182,8 +182,8 @@ TEST_CASE("DualPipe refuses what it cannot order, and the validator a micro-batc
   CHECK_THROWS_AS(make(3, 8), UserError);
   CHECK_THROWS_AS(make(4, 7), UserError);
   CHECK_THROWS_AS(make(4, 6), UserError);
-  CHECK_THROWS_AS(runnable_schedule("dualpipe"), UserError);
-  CHECK(runnable_schedule("1f1b").name == "1f1b");
+  CHECK_THROWS_AS(one_way_schedule("dualpipe"), UserError);
+  CHECK(one_way_schedule("1f1b").name == "1f1b");
   const Lane lane = equal(8, 1);
   const ScheduleInput input{.stages = 4, .group_sizes = lane.groups};
   Schedule wrong = make(4, 8);

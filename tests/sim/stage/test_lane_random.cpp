@@ -24,11 +24,14 @@ struct Case {
 
 Case random_case(SplitMix64& random, std::string_view schedule) {
   Case c;
-  c.stages = pick(random, 1, 6);
+  const bool both_ends = schedule == "dualpipe";
+  c.stages = both_ends ? 2 * pick(random, 1, 3) : pick(random, 1, 6);
   const bool interleaved = schedule == "interleaved-1f1b";
   if (interleaved && c.stages > 1) c.virtual_stages = pick(random, 1, 3);
   const bool groups = schedule == "state-aware-1f1b" || schedule == "gpipe";
-  const int wanted = interleaved ? c.stages * pick(random, 1, 3) : pick(random, 1, 12);
+  const int wanted = both_ends     ? 2 * (c.stages + pick(random, 0, 4))
+                     : interleaved ? c.stages * pick(random, 1, 3)
+                                   : pick(random, 1, 12);
   int count = 0;
   while (count < wanted) {
     const int size = groups && random.next() % 3 == 0 ? pick(random, 2, 5) : 1;
@@ -47,14 +50,15 @@ Case random_case(SplitMix64& random, std::string_view schedule) {
 
 TEST_CASE("Every op starts and ends when the reference executor says, 400 random lanes a schedule") {
   for (const SchedulePolicy& policy : schedule_policies()) {
-    if (policy.bidirectional) continue;
     CAPTURE(policy.name);
     SplitMix64 random(5);
     for (int round = 0; round < 400; ++round) {
       const Case c = random_case(random, policy.name);
       CAPTURE(round);
       const HandLane lane = hand_lane(c.forward, c.groups, 2, c.hop, c.virtual_stages);
-      LaneEngine engine(model_of(c.stages * c.virtual_stages), pipeline_of(c.stages, c.virtual_stages));
+      Layout layout = pipeline_of(c.stages, c.virtual_stages);
+      layout.bidirectional = policy.bidirectional;
+      LaneEngine engine(model_of(c.stages * c.virtual_stages), layout);
       const HandRun run = run_lane(engine, policy.name, lane, c.stages, c.options, c.virtual_stages);
       const TimedSchedule timed = time_schedule(run.schedule, op_durations(run.schedule, c.forward, 2),
                                                 {static_cast<double>(c.hop), c.options.blocking_sends});

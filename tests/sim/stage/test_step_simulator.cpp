@@ -129,7 +129,7 @@ TEST_CASE("ZeRO-3: each micro-batch takes as long as in the slowest lane, with t
     coster.cost(micro_batch, 1, cost);
     const Picoseconds forward = cost.forward[0].local[0], backward = cost.backward[0].local[0];
     const Picoseconds work =
-        engine.alone(OpKind::F, 0, micro_batch, cost) + engine.alone(OpKind::B, 0, micro_batch, cost);
+        engine.alone({OpKind::F}, 0, micro_batch, cost) + engine.alone({OpKind::B}, 0, micro_batch, cost);
     const auto gather = [&](ModelPart part) { return sync.gather_of(part).duration; };
     const auto reduce = [&](ModelPart part) { return sync.reduce_of(part).duration; };
     const ModelPart embedding = ModelPart::embedding, layer = ModelPart::dense_layer, head = ModelPart::head;

@@ -178,3 +178,30 @@ TEST_CASE("A sweep's table has a line for every case and policy, and the reasons
   CHECK(text.find("profile h100-sxm; framework megatron: GEMM x") != std::string::npos);
   CHECK(text.find("batch.steps=9: wlb-llm is refused: trace: too short\n") != std::string::npos);
 }
+
+TEST_CASE("DualPipe is a row like others, with its reasons where it cannot run") {
+  const json policy = {{"name", "plain"}, {"schedule", "dualpipe"}};
+  const json patch = {{"parallel", {{"data", 2}}}, {"batch", {{"sequences_per_step", 16}}}};
+  const PolicyResult row = row_of(policy, patch);
+  REQUIRE(row.status == RowStatus::ok);
+  const PolicyResult plain = row_of("plain", patch);
+  // All layers on both ranks, sharded over the copies, too.
+  CHECK(row.peak.parts.parameters > 1.9 * plain.peak.parts.parameters);
+  CHECK(row.peak.parts.optimizer < 1.2 * plain.peak.parts.optimizer);
+  const auto refused = [&](json changed, const char* says) {
+    json with = patch;
+    with.merge_patch(changed);
+    const PolicyResult result = row_of(policy, with);
+    CHECK(result.status == RowStatus::refused);
+    CHECK_MESSAGE(result.reason.find(says) != std::string::npos, result.reason);
+  };
+  refused({{"batch", {{"sequences_per_step", 6}}}},
+          "schedule dualpipe: expected an even number of micro-batches");
+  refused({{"parallel", {{"zero", 2}}}}, "schedule dualpipe: expected parallel.zero 0 or 1, found 2");
+  refused({{"parallel", {{"virtual_pipeline", 2}}}}, "schedule dualpipe takes 1, found 2");
+  refused({{"model", "deepseek-v2"},
+           {"parallel", {{"tensor", 1}, {"data", 4}, {"expert", 4}, {"context", 1}}},
+           {"batch", {{"context_window", "2K"}}},
+           {"cluster", {{"memory_GB", 4000}}}},
+          "expected framework.expert_overlap dualpipe");
+}

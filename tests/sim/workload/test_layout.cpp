@@ -234,3 +234,31 @@ TEST_CASE("A ring of context-parallel ranks is refused for a model with sliding 
         "found "
         "ring");
 }
+
+TEST_CASE(
+    "From both ends each block of layers has a copy on the opposite rank, and micro-batches go both ways") {
+  // Ranks 0..3 hold blocks 0..3 and, as virtual stages 4..7, blocks 3..0.
+  Layout layout;
+  layout.pipeline = 4;
+  layout.bidirectional = true;
+  const VirtualStages order = layout.stage_order();
+  CHECK(order.count() == 8);
+  CHECK(layout.virtual_stages() == 8);
+  const int blocks[] = {0, 1, 2, 3, 3, 2, 1, 0};
+  for (int v = 0; v < 8; ++v) CHECK(order.block_of(v) == blocks[v]);
+  CHECK(order.first(0) == 0);
+  CHECK(order.first(1) == 7);
+  CHECK(order.further(2, 1) == 3);
+  CHECK(order.further(6, 1) == 5);
+  CHECK(order.further(6, -1) == 7);
+  for (const int v : {3, 4}) CHECK(order.is_last(v));
+  for (int v = 0; v < 8; ++v) CHECK_FALSE(order.wraps(v, 1));
+  ModelShape model = builtin_model("llama2-7b");
+  model.layers = 6;
+  CHECK(layers_of_stages(model, layout) == std::vector<int>{1, 2, 2, 1, 1, 2, 2, 1});
+  layout.bidirectional = false;
+  layout.virtual_pipeline = 2;
+  CHECK(layout.stage_order().wraps(3, 1));
+  CHECK(layout.stage_order().wraps(4, -1));
+  CHECK(layout.stage_order().further(3, 1) == 4);
+}
