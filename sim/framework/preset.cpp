@@ -71,6 +71,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
   const json& sources = object_field(file, "sources", origin + ": file");
   for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");
+  if (node.contains("expert_skew"))
+    preset.skew_source = text_field(sources, "expert_skew", origin + ": sources");
 }
 
 void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {

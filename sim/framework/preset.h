@@ -33,6 +33,7 @@ struct FrameworkPreset {
   std::string borrowed_from;              // of KernelTimes::borrowed
   std::vector<std::string> gpu_families;  // words of a device's name, e.g. "H100"
   std::optional<double> error;            // mean absolute, on benchmarks that the fit did not see
+  std::string skew_source;                // what is known of defaults.expert_skew, where the preset says it
 
   // `name_or_path`: a shipped preset's name or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "sim/report/text_table.h"
 #include "sim/study/json_object.h"
 #include "traces/json_text.h"
 
@@ -104,6 +105,18 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   if (says_slowdowns) return slowdowns_text(fitted ? on_fitted_gpus : elsewhere) + ", as the study says";
   if (fitted || preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
   return "kernels at their benchmark speed, its slowdowns were fitted on other GPUs";
+}
+
+std::string Framework::routing_text_on(const Profile& profile) const {
+  const FrameworkOptions options = on(profile);
+  if (options.expert_skew > 0)
+    return "experts' loads drawn with skew " + fixed(options.expert_skew, 2) +
+           (options.expert_imbalance > 1 ? ", times " + fixed(options.expert_imbalance, 2) : "");
+  if (options.expert_imbalance > 1)
+    return "the busiest rank of experts has " + fixed(options.expert_imbalance, 2) + " times the mean";
+  if (options.expert_skew != preset.options.expert_skew || preset.skew_source.empty())
+    return "router taken as balanced";
+  return "router taken as " + preset.skew_source + " (framework.expert_skew)";
 }
 
 Framework framework_of(std::string_view preset) {

@@ -27,6 +27,8 @@ struct Framework {
   [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
   [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
+  // How evenly the router is taken to load the experts' ranks there.
+  [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
 };
 
 // A preset and nothing beside it.

@@ -140,6 +140,8 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
   list.push_back({"framework", study.framework.preset.name,
                   kernels.find("fitted") != std::string::npos ? "fitted to published steps" : "stated",
                   kernels});
+  if (study.model.moe && study.layout.expert > 1)
+    list.push_back({"routing", study.framework.routing_text_on(inputs.profile), "assumed", ""});
   list.push_back({"step times", engine_text(options.steps), "simulated", ""});
   list.push_back({"packing time", "pack ms of the table", "measured", "on the machine that ran this study"});
   list.push_back({"seed of shuffles", std::to_string(study.batch.seed), "stated", ""});

@@ -51,6 +51,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && framework.expert_product_seconds > 0)
     result.kernels +=
         "; " + fixed(1e6 * framework.expert_product_seconds, 1) + " us more for each expert's product";
+  if (study.model.moe && study.layout.expert > 1)
+    result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
   if (std::string note = borrowed_network(study, study.layout, inputs.profile); !note.empty())
     result.notes.push_back(std::move(note));
