@@ -22,7 +22,7 @@ import tempfile
 
 import growth
 from process_cost import Cost, measure, spread, take_turns
-from user_work import DOCUMENTS, FOLDER, LENGTHS, ROOT, WORKS
+from user_work import DOCUMENTS, FOLDER, LENGTHS, PEAK, ROOT, WORKS
 
 RECORDED = [ROOT / "traces/recorded" / f"{name}.txt.zst" for name in ("linux-source", "debian-code", "debian-docs")]
 
@@ -181,7 +181,7 @@ def number(value):
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
-def cell(work, quantity, rounds):
+def cell(work, quantity, rounds, ranges=True):
     """'1.64 s ±2 %', or why there is none; and the median."""
     if not rounds:
         return "-", None
@@ -192,7 +192,7 @@ def cell(work, quantity, rounds):
         return f"{last.status}: {reason(last.text)}", None
     value = spread([quantity.of(costs) for costs in rounds])
     text = f"{number(value.median)}{'' if quantity.unit == 'x' else ' '}{quantity.unit}"
-    return text + (f" ±{100 * value.half_range:.0f} %" if len(rounds) > 1 else ""), value.median
+    return text + (f" ±{100 * value.half_range:.0f} %" if ranges and len(rounds) > 1 else ""), value.median
 
 
 def reason(text):
@@ -211,20 +211,36 @@ def row(cells):
     return "| " + " | ".join(cells) + " |"
 
 
-def table(measured, works, short=False):
+def table(measured, works):
+    """A line a quantity."""
     lines = [row(["work", "", *measured.programs, "gain"]), row(["---"] * (len(measured.programs) + 3))]
     for work in works:
         if work.key not in measured.works:
             continue
         name = work.name
         for quantity in work.quantities:
-            if short and not quantity.first_page:
-                continue
             cells = [cell(work, quantity, measured.of(work.key, program)) for program in measured.programs]
             texts = [text for text, _ in cells]
             if all(value is None for _, value in cells) and quantity is not work.quantities[0]:
                 continue  # said once
             lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1])]))
+            name = ""
+    return "\n".join(lines)
+
+
+def short_table(measured, works):
+    """Medians of what matters most, with peak memory beside it."""
+    lines = [row(["work", "", *measured.programs, "gain", *[f"memory, {p}" for p in measured.programs]]),
+             row(["---"] * (2 * len(measured.programs) + 3))]
+    for work in works:
+        name, peaks = work.name, [q for q in work.quantities if q.name == PEAK.name]
+        for quantity in [q for q in work.quantities if q.first_page] if work.key in measured.works else []:
+            rounds = [measured.of(work.key, program) for program in measured.programs]
+            cells = [cell(work, quantity, of_program, ranges=False) for of_program in rounds]
+            memory = [cell(work, peaks[0], r, ranges=False) if peaks and name else ("", 0) for r in rounds]
+            memory = ["" if value is None else text for text, value in memory]
+            texts = [text for text, _ in cells]
+            lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1]), *memory]))
             name = ""
     return "\n".join(lines)
 
@@ -262,8 +278,7 @@ def between(text, marker, table):
 
 
 def write_readmes(measured):
-    short = table(measured, WORKS, short=True)
-    pages = {"README.md": {"speed": short},
+    pages = {"README.md": {"speed": short_table(measured, WORKS)},
              "tests/bench/README.md": {"works": table(measured, WORKS), "growth": growth_table(measured)}}
     for page, tables in pages.items():
         text = (ROOT / page).read_text()

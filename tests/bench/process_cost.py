@@ -56,8 +56,8 @@ def measure(command, most_seconds, folder=None, pattern="*"):
 
 
 def take_turns(names, run, repeats, most_seconds):
-    """[run(name)] of each name, alternating, each second round the other way about. A name stops after `repeats` rounds,
-    after a run that does not end well, and where another run of it would take it above `most_seconds`."""
+    """[run(name)] of each name, alternating, each second round the other way about. A name stops after `repeats` runs,
+    after one that does not end well, and where another would take it above `most_seconds`."""
     costs, spent = {name: [] for name in names}, dict.fromkeys(names, 0.0)
     for round_ in range(repeats):
         for name in names if round_ % 2 == 0 else reversed(names):

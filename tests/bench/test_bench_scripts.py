@@ -100,6 +100,12 @@ class Tables(unittest.TestCase):
         self.assertEqual(lines, ["| work | CPU | 4.00 s ±10 % | 2.00 s ±0 % | 2.00x |",
                                  "|  | peak memory | 100 MB ±0 % | 50.0 MB ±0 % | 2.00x |"])
 
+    def test_the_short_table_has_memory_beside_it(self):
+        measured = before_after.Measured(["before", "after"])
+        measured.keep("w", {"before": [[cost(60, "late")]], "after": [[cost(2, peak=50)], [cost(3, peak=50)]]})
+        self.assertEqual(before_after.short_table(measured, [self.work]).splitlines()[2:],
+                         ["| work | CPU | not in 60 s, 100 MB by then | 2.50 s |  |  | 50.0 MB |"])
+
     def test_one_run_has_no_range(self):
         line = self.table(before=[cost(4)], after=[cost(2), cost(1.5), cost(2.5)])[0]
         self.assertIn("| 4.00 s | 2.00 s ±25 % |", line)
