@@ -178,7 +178,8 @@ def curves(shorter, more):
 
 
 def number(value):
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+    digits = 0 if value >= 99.5 else 1 if value >= 9.95 else 2 if value >= 0.0995 else 3
+    return f"{value:,.{digits}f}"
 
 
 def cell(work, quantity, rounds, ranges=True):
@@ -220,9 +221,7 @@ def table(measured, works):
         name = work.name
         for quantity in work.quantities:
             cells = [cell(work, quantity, measured.of(work.key, program)) for program in measured.programs]
-            texts = [text for text, _ in cells]
-            if all(value is None for _, value in cells) and quantity is not work.quantities[0]:
-                continue  # said once
+            texts = [text if name or value is not None else "" for text, value in cells]  # a reason is said once
             lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1])]))
             name = ""
     return "\n".join(lines)
@@ -239,7 +238,7 @@ def short_table(measured, works):
             cells = [cell(work, quantity, of_program, ranges=False) for of_program in rounds]
             memory = [cell(work, peaks[0], r, ranges=False) if peaks and name else ("", 0) for r in rounds]
             memory = ["" if value is None else text for text, value in memory]
-            texts = [text for text, _ in cells]
+            texts = [text if name or value is not None else "" for text, value in cells]
             lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1]), *memory]))
             name = ""
     return "\n".join(lines)
