@@ -52,9 +52,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // Per global batch: what a training job would wait for each time.
-  const auto batches = static_cast<double>(problem.batches.empty() ? 1 : problem.batches.size());
-  for (Step& step : plan.steps) step.pack_ms = spent.count() / batches;
+  // A share for each step: the mean per global batch is their sum over the batches, however many steps there are.
+  for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
   order_micro_batches(plan, problem.options.order, problem.workload);
   if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
   return plan;
