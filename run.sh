@@ -48,6 +48,7 @@ install_if_there() {
 make_venv() {
   install_if_there python3-venv
   install_if_there python3-dev
+  install_if_there python3-pandas # PyPI's asks for a NumPy that Debian's PyTorch does not know
   mkdir -p build
   [ -x build/venv/bin/pip ] || "$debian_python" -m venv --system-site-packages build/venv
 }

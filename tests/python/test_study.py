@@ -114,7 +114,8 @@ class Study(unittest.TestCase):
             equipoise.study(self.file.with_name("broken.json"))
 
     def test_other_threads_run_meanwhile(self):
-        self.assertGreater(beats_during(lambda: equipoise.study(self.file, fidelity="op", jobs=1)), 5)
+        longer = {"batch.steps": 60, "trace.documents": 40000}
+        self.assertGreater(beats_during(lambda: equipoise.study(self.file, set=longer, fidelity="op", jobs=1)), 5)
 
     def test_ctrl_c_ends_a_long_study(self):
         script = (
