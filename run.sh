@@ -48,7 +48,7 @@ install_if_there() {
 make_venv() {
   install_if_there python3-venv
   install_if_there python3-dev
-  install_if_there python3-pandas # PyPI's asks for a NumPy that Debian's PyTorch does not know
+  install_if_there python3-pandas # PyPI's asks for a later NumPy than Debian's PyTorch knows
   mkdir -p build
   [ -x build/venv/bin/pip ] || "$debian_python" -m venv --system-site-packages build/venv
 }
@@ -57,7 +57,7 @@ make_venv() {
 install_module() {
   echo "building the Python module, log in build/venv.log" >&2
   mkdir -p build
-  { make_venv && build/venv/bin/pip install '.[notebooks,executors]'; } >build/venv.log 2>&1 || {
+  { make_venv && build/venv/bin/pip install --constraint tests/python/constraints.txt '.[notebooks,executors]'; } >build/venv.log 2>&1 || {
     build/venv/bin/pip uninstall --yes equipoise >>build/venv.log 2>&1 || true # an older one is not what is tested
     echo "no Python module (build/venv.log says why): its tests are skipped" >&2
   }
