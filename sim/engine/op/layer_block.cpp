@@ -44,20 +44,22 @@ void append_ops(RankOps lists, OpBlock& block) {
   std::vector<Picoseconds> durations(lists.size());
   for (std::size_t s = 0; s < steps; ++s) {
     const Op& op = (*lists[model])[s];
-    for (std::size_t r = 0; r < lists.size(); ++r) {
-      // A rank without tokens has no list, or ends early: weight gradients of what arrives come first.
-      const bool has = s < lists[r]->size();
-      assert(!has || (*lists[r])[s].name == op.name);
-      durations[r] = has ? (*lists[r])[s].duration : 0;
-    }
     OpStep step{op.name, op.stream};
     step.sync = op.stream == Stream::tp            ? SyncGroup::tensor
                 : op.name == OpName::ep_all_to_all ? SyncGroup::expert
                                                    : SyncGroup::none;
     step.with_next = op.with_next;
     step.over = op.over;
-    step.bytes = op.bytes;
-    step.flops = op.flops;
+    for (std::size_t r = 0; r < lists.size(); ++r) {
+      durations[r] = 0;
+      if (s >= lists[r]->size())
+        continue;  // no tokens, or fewer ops: weight gradients of what arrives come first
+      const Op& own = (*lists[r])[s];
+      assert(own.name == op.name);
+      durations[r] = own.duration;
+      step.bytes = std::max(step.bytes, own.bytes);
+      step.flops = std::max(step.flops, own.flops);
+    }
     push_step(block, step, durations);
   }
 }

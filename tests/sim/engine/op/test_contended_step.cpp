@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "sim/engine/op/op_step.h"
-#include "tests/sim/engine/op/random_job.h"
+#include "tests/sim/engine/op/agreement.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;
@@ -13,15 +13,6 @@ using namespace equipoise::testing;
 namespace {
 
 constexpr double kPerPicosecond = 1e-12;
-
-Fabric network_of(const RankGrid& grid, double nvlink_GBps, double nic_GBps) {
-  FabricOptions options;
-  options.gpus = grid.gpus();
-  options.gpus_per_node = grid.gpus_per_node();
-  options.nvlink_GBps = nvlink_GBps;
-  options.nic_GBps = nic_GBps;
-  return Fabric(options);
-}
 
 // Every op of every rank, as a replay tells it.
 class AllOps final : public OpSink {

@@ -9,7 +9,7 @@
 #include "sim/engine/op/op_lowering.h"
 #include "sim/engine/op/op_step.h"
 #include "sim/topology/fabric.h"
-#include "tests/sim/engine/op/random_job.h"
+#include "tests/sim/engine/op/agreement.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;
@@ -65,14 +65,7 @@ TEST_CASE("From both ends stage and op fidelity agree, and the step is the longe
     job.options.record_gpus = true;
     const Prices prices(job);
     const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
-    const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
-    const OpResult op = run(program);
-    CHECK(op.pipeline_end == stage.times.pipeline);
-    CHECK(op.makespan == stage.times.makespan);
-    if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
-    if (seed % 3 == 1 && job.layout.tensor > 1)
-      CHECK(run(StepExpander(prices.costs, job.shard, job.options, false).expand(job.step)).makespan ==
-            op.makespan);
+    check_fidelities_agree(job, prices, stage, seed);
     const StepTimes at_op = OpStepSimulator(prices.costs, job.shard, job.options, {}).run(job.step).times;
     CHECK(at_op.losses.bubble_ratio == doctest::Approx(stage.times.losses.bubble_ratio).epsilon(1e-9));
     for (std::size_t g = 0; g < at_op.gpu_compute.size(); ++g)
@@ -87,24 +80,7 @@ TEST_CASE(
     const Job job = both_ends_job(seed);
     CAPTURE(seed);
     const Prices prices(job, 2);
-    FabricOptions network;
-    network.gpus = prices.grid.gpus();
-    network.gpus_per_node = 2;
-    network.nvlink_GBps = network.nic_GBps = 1e6;
-    const Fabric fast(network);
-    network.nvlink_GBps = 450;
-    network.nic_GBps = 1;
-    const Fabric slow(network);
-    const auto makespan = [&](const Fabric* fabric) {
-      OpStepOptions options;
-      options.fabric = fabric;
-      return OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan;
-    };
-    const Picoseconds alone = makespan(nullptr);
-    CHECK(makespan(&fast) == alone);
-    const Picoseconds slowed = makespan(&slow);
-    CHECK(slowed >= alone);
-    slower += slowed > alone ? 1 : 0;
+    slower += check_contention(job, prices).longer() ? 1 : 0;
   }
   CHECK(slower > 4);
 }

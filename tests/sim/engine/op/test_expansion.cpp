@@ -15,40 +15,21 @@
 #include "sim/engine/op/op_lowering.h"
 #include "sim/engine/op/op_step.h"
 #include "sim/engine/stage/step_simulator.h"
-#include "tests/sim/engine/op/random_job.h"
+#include "tests/sim/engine/op/agreement.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;
 
 TEST_CASE("stage and op fidelity agree, and the op step is the longest path of its task graph") {
-  double worst = 0;
   for (std::uint64_t seed = 0; seed < 120; ++seed) {
     const Job job = random_job(seed);
     CAPTURE(seed);
     CAPTURE(job.text);
-    const RankGrid grid(job.layout.order,
-                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
-    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
-    const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
-    const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
-    const OpResult op = run(program);
-    if (stage.times.makespan > 0) {
-      const double off = std::abs(static_cast<double>(op.makespan - stage.times.makespan)) /
-                         static_cast<double>(stage.times.makespan);
-      worst = std::max(worst, off);
-      CHECK(off < 1e-3);
-      CHECK(op.pipeline_end == stage.times.pipeline);
-    }
-    if (seed % 4 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
-    // Every GPU with its own tasks: TP ranks do the same, so nothing changes.
-    if (seed % 4 == 1 && job.layout.tensor > 1) {
-      const OpProgram unfolded = StepExpander(costs, job.shard, job.options, false).expand(job.step);
-      CHECK(unfolded.ranks() == program.ranks() * job.layout.tensor);
-      CHECK(run(unfolded).makespan == op.makespan);
-    }
+    const Prices prices(job);
+    const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+    check_fidelities_agree(job, prices, stage, seed);
   }
-  MESSAGE("largest relative difference of a step: " << worst);
 }
 
 TEST_CASE("compute time per rank is the same at both fidelities") {
@@ -56,11 +37,9 @@ TEST_CASE("compute time per rank is the same at both fidelities") {
     Job job = random_job(seed);
     job.options.record_gpus = true;
     CAPTURE(job.text);
-    const RankGrid grid(job.layout.order,
-                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
-    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
-    const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
-    const OpProgram program = StepExpander(costs, job.shard, job.options, true).expand(job.step);
+    const Prices prices(job);
+    const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+    const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
     const OpResult op = run(program);
     GpuCompute gpus;
     gpus.begin_step(job.step, job.layout, program.tensor);
@@ -81,11 +60,9 @@ TEST_CASE("a step at op fidelity reports what the stage engine reports, and stra
     job.options.record_gpus = true;
     job.options.record_ops = true;
     CAPTURE(job.text);
-    const RankGrid grid(job.layout.order,
-                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
-    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
-    const StepResult stage = StepSimulator(costs, job.shard, job.options, nullptr).run(job.step);
-    const StepResult op = OpStepSimulator(costs, job.shard, job.options, {}).run(job.step);
+    const Prices prices(job);
+    const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
+    const StepResult op = OpStepSimulator(prices.costs, job.shard, job.options, {}).run(job.step);
     CHECK(op.times.makespan == stage.times.makespan);
     CHECK(op.times.gradient_wait == stage.times.gradient_wait);
     CHECK(op.work == stage.work);
@@ -95,7 +72,7 @@ TEST_CASE("a step at op fidelity reports what the stage engine reports, and stra
     slow.speed.assign(static_cast<std::size_t>(job.layout.pipeline * job.layout.data * job.layout.context),
                       1.0);
     slow.speed[0] = 0.5;
-    CHECK(OpStepSimulator(costs, job.shard, job.options, slow).run(job.step).times.makespan >=
+    CHECK(OpStepSimulator(prices.costs, job.shard, job.options, slow).run(job.step).times.makespan >=
           stage.times.makespan);
   }
 }
@@ -104,27 +81,9 @@ TEST_CASE("with links to spare contention changes nothing; a slow spine makes th
   for (std::uint64_t seed = 400; seed < 412; ++seed) {
     const Job job = random_job(seed);
     CAPTURE(job.text);
-    const RankGrid grid(job.layout.order,
-                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 2);
-    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
-    FabricOptions network;
-    network.gpus = grid.gpus();
-    network.gpus_per_node = 2;
-    network.nvlink_GBps = network.nic_GBps = 1e6;
-    const Fabric fast(network);
-    network.nvlink_GBps = 450;
-    network.nic_GBps = 1;
-    const Fabric slow(network);
-    OpStepOptions options;
-    const Picoseconds alone =
-        OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan;
-    options.fabric = &fast;
-    CHECK(OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan == alone);
-    options.fabric = &slow;
-    const Picoseconds slowed =
-        OpStepSimulator(costs, job.shard, job.options, options).run(job.step).times.makespan;
-    CHECK(slowed >= alone);
-    if (grid.nodes() > 1 && job.layout.data > 1 && alone > 0) CHECK(slowed > alone);
+    const Prices prices(job, 2);
+    const Slowed step = check_contention(job, prices);
+    if (prices.grid.nodes() > 1 && job.layout.data > 1 && step.alone > 0) CHECK(step.longer());
   }
 }
 
@@ -136,12 +95,8 @@ TEST_CASE("the parameter gather at the end of a step takes as long as its slowes
   Layout layout;
   layout.data = 2;
   layout.zero = 1;
-  FabricOptions network;
-  network.gpus = 2;
-  network.gpus_per_node = 1;
-  network.nvlink_GBps = 450;
-  network.nic_GBps = 0.001;
-  const Fabric slow(network);
+  const RankGrid grid(layout.order, {1, 1, 1, 2, 1}, 1);
+  const Fabric slow = network_of(grid, 450, 0.001);
   ShardRule shard;
   shard.fixed = &sharding_policy("per-sequence");
   shard.options.pad = Pad::tail;
@@ -154,7 +109,6 @@ TEST_CASE("the parameter gather at the end of a step takes as long as its slowes
     step.lanes[static_cast<std::size_t>(l)].micro_batches.resize(1);
     step.lanes[static_cast<std::size_t>(l)].micro_batches[0].slices = {{l, 0, 512}};
   }
-  const RankGrid grid(layout.order, {1, 1, 1, 2, 1}, 1);
   const auto seconds = [&](bool hidden_gather) {
     FrameworkOptions framework;
     framework.overlap_param_gather = hidden_gather;
@@ -171,10 +125,8 @@ TEST_CASE("the critical path of a real step adds up, and by document to what the
   for (std::uint64_t seed = 500; seed < 520; ++seed) {
     const Job job = random_job(seed);
     CAPTURE(job.text);
-    const RankGrid grid(job.layout.order,
-                        {job.layout.tensor, job.layout.context, 1, job.layout.data, job.layout.pipeline}, 8);
-    const LayerCosts costs(job.model, job.layout, profile(), grid, {}, job.framework);
-    OpStepSimulator simulator(costs, job.shard, job.options, {});
+    const Prices prices(job);
+    OpStepSimulator simulator(prices.costs, job.shard, job.options, {});
     const StepResult result = simulator.run(job.step);
     const std::vector<PathSegment> path = simulator.critical_path();
     if (result.times.makespan == 0) continue;

@@ -12,7 +12,7 @@
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op/op_lowering.h"
 #include "sim/engine/op/op_step.h"
-#include "tests/sim/engine/op/random_job.h"
+#include "tests/sim/engine/op/agreement.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;
@@ -106,16 +106,9 @@ TEST_CASE("lanes in lockstep: stage and op fidelity agree, and the step is the l
     CAPTURE(job.text);
     const Prices prices(job);
     const StepResult stage = StepSimulator(prices.costs, job.shard, job.options, nullptr).run(job.step);
-    const OpProgram program = StepExpander(prices.costs, job.shard, job.options, true).expand(job.step);
-    const OpResult op = run(program);
+    const OpProgram program = check_fidelities_agree(job, prices, stage, seed);
     met += program.lockstep_groups > 0 ? 1 : 0;
     paired += has_pair_with_exchanges(program) ? 1 : 0;
-    CHECK(op.pipeline_end == stage.times.pipeline);
-    CHECK(op.makespan == stage.times.makespan);
-    if (seed % 3 == 0) CHECK(run(lower(program, {}, op).graph).makespan == op.makespan);
-    if (seed % 3 == 1 && job.layout.tensor > 1)
-      CHECK(run(StepExpander(prices.costs, job.shard, job.options, false).expand(job.step)).makespan ==
-            op.makespan);
   }
   CHECK(met > 130);
   CHECK(paired > 10);
@@ -167,25 +160,7 @@ TEST_CASE(
     const Job job = coupled_job(seed);
     CAPTURE(job.text);
     const Prices prices(job, 2);
-    FabricOptions network;
-    network.gpus = prices.grid.gpus();
-    network.gpus_per_node = 2;
-    network.nvlink_GBps = network.nic_GBps = 1e6;
-    const Fabric fast(network);
-    network.nvlink_GBps = 450;
-    network.nic_GBps = 1;
-    const Fabric slow(network);
-    OpStepOptions options;
-    const Picoseconds alone =
-        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan;
-    options.fabric = &fast;
-    CHECK(OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan ==
-          alone);
-    options.fabric = &slow;
-    const Picoseconds slowed =
-        OpStepSimulator(prices.costs, job.shard, job.options, options).run(job.step).times.makespan;
-    CHECK(slowed >= alone);
-    slower += slowed > alone ? 1 : 0;
+    slower += check_contention(job, prices).longer() ? 1 : 0;
   }
   CHECK(slower > 8);
 }
