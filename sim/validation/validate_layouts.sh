@@ -2,7 +2,7 @@
 # Runs and simulates the small study on two ranks, each kind of parallelism alone, and writes a report of each:
 #   sim/validation/validate_layouts.sh OUT [options of `equipoise validate`]
 # The first run measures a profile where the shipped one is of another CPU; the others take it, too. On an idle machine
-# with two cores: about 40 minutes, or 20 with `--set model.layers=2`. Exit 1 where a limit is broken.
+# with two cores: 20 to 40 minutes with `--set model.layers=2`, else twice as long. Exit 1 where a limit is broken.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:?expected a folder for the reports}
