@@ -6,6 +6,7 @@
 #include "policies/policy_keys.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/op/contended_state.h"
+#include "sim/engine/stage/inboxes.h"
 #include "sim/study/derive.h"
 #include "sim/study/planned_memory.h"
 
@@ -77,7 +78,9 @@ double stage_bytes(const StepShape& s, const Passes& p, double slices) {
                       s.context * sizeof(Picoseconds) * (kTimelines * (2 * p.syncs + 1) + kRows) +
                       2 * sizeof(Segment) * s.context * slices;
   const double cells = p.cells * s.virtual_stages * s.stages;
-  const double inboxes = 3 * s.virtual_stages * s.stages * s.context * sizeof(Picoseconds);
+  constexpr double kWaiting = 2;  // inputs of a micro-batch that wait at a time
+  const double inboxes = kInboxes * s.virtual_stages * s.stages * sizeof(std::uint32_t) +
+                         kWaiting * s.context * sizeof(Picoseconds);
   return s.micro_batches * (cost + cells * sizeof(ScheduleOp) + inboxes);
 }
 

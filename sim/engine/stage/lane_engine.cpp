@@ -11,8 +11,12 @@
 namespace equipoise {
 namespace {
 
-constexpr Picoseconds kNotYet = -1;
 constexpr std::size_t kOpKinds = 5;
+
+// Of all kinds but W.
+Inbox inbox_of(OpKind kind) {
+  return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
+}
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
@@ -30,19 +34,16 @@ LaneEngine::LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& la
 void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = grad_ready_.size();
   const std::size_t c = run.ranks;
-  const auto slots = run.micro_batches.size() * virtual_stages;
   free_.assign(at(stages_) * c, start);
-  forward_in_.assign(slots * c, kNotYet);
-  again_in_.assign(slots * c, kNotYet);
-  backward_in_.assign(slots * c, kNotYet);
+  inboxes_.begin(run.micro_batches.size() * virtual_stages, c, start);
   for (std::size_t j = 0; j < run.micro_batches.size(); ++j) {
     const auto number = static_cast<std::int32_t>(j);
     const int first = order_.first(run.schedule.bidirectional ? direction_of(number) : 0);
-    for (std::size_t r = 0; r < c; ++r)
-      forward_in_[slot(number, first, c) + r] = again_in_[slot(number, first, c) + r] = start;
+    inboxes_.fill_from_start(Inbox::forward, slot(number, first));
+    inboxes_.fill_from_start(Inbox::again, slot(number, first));
+    for (int v = 0; stages_ == 1 && j >= run.real && at(v) < virtual_stages; ++v)
+      inboxes_.fill_from_start(Inbox::backward, slot(number, v));
   }
-  if (stages_ == 1)
-    std::fill(backward_in_.begin() + static_cast<std::ptrdiff_t>(run.real * c), backward_in_.end(), start);
   clock_.resize(c);
   next_.assign(at(stages_), 0);
   for (auto& ready : grad_ready_) ready.clear();
@@ -63,20 +64,9 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   end_ = start;
 }
 
-// When an op's input arrived on each rank; null for W, which follows its own B.
-const Picoseconds* LaneEngine::input_of(OpKind kind, std::size_t slot) const {
-  switch (kind) {
-    case OpKind::F:
-    case OpKind::D:
-      return forward_in_.data() + slot;
-    case OpKind::R:
-      return again_in_.data() + slot;
-    case OpKind::B:
-      return backward_in_.data() + slot;
-    case OpKind::W:
-      return nullptr;
-  }
-  std::abort();
+const Picoseconds* LaneEngine::input_of(const ScheduleOp& op, int stage) const {
+  const std::size_t of_op = slot(op.micro_batch, virtual_stage(op, stage));
+  return op.kind == OpKind::W ? nullptr : inboxes_.arrived(inbox_of(op.kind), of_op);
 }
 
 void LaneEngine::wake(int stage) {
@@ -87,8 +77,8 @@ void LaneEngine::wake(int stage) {
 
 void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picoseconds> free) {
   const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
-  const auto deliver = [&](std::vector<Picoseconds>& inbox, int to, const std::vector<Picoseconds>& send) {
-    Picoseconds* const arrival = inbox.data() + slot(op.micro_batch, to, run.ranks);
+  const auto deliver = [&](Inbox inbox, int to, const std::vector<Picoseconds>& send) {
+    Picoseconds* const arrival = inboxes_.fill(inbox, slot(op.micro_batch, to));
     for (std::size_t r = 0; r < run.ranks; ++r) {
       arrival[r] = clock_[r] + send[r];
       if (run.blocking_sends) free[r] = std::max(free[r], arrival[r]);
@@ -100,11 +90,11 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picose
     return order_.wraps(v, by) ? cost.send_wrap : by > 0 ? cost.send_next : cost.send_previous;
   };
   if (op.kind == OpKind::B) {
-    if (!order_.is_first(v)) deliver(backward_in_, order_.further(v, -1), send_by(-1));
+    if (!order_.is_first(v)) deliver(Inbox::backward, order_.further(v, -1), send_by(-1));
   } else if (!order_.is_last(v)) {
-    deliver(op.kind == OpKind::R ? again_in_ : forward_in_, order_.further(v, 1), send_by(1));
+    deliver(inbox_of(op.kind), order_.further(v, 1), send_by(1));
   } else if (op.kind != OpKind::D) {  // the last stage's backward starts from its own forward
-    std::copy_n(clock_.begin(), run.ranks, backward_in_.data() + slot(op.micro_batch, v, run.ranks));
+    std::copy_n(clock_.begin(), run.ranks, inboxes_.fill(Inbox::backward, slot(op.micro_batch, v)));
   }
 }
 
@@ -113,16 +103,11 @@ const ScheduleOp* LaneEngine::partner(const Run& run, int s) const {
   return ops[next_[at(s)]].with_next ? &ops[next_[at(s)] + 1] : nullptr;
 }
 
-bool LaneEngine::has_input(const Run& run, const ScheduleOp& op, int s) const {
-  const Picoseconds* const arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
-  return arrived == nullptr || arrived[0] != kNotYet;
-}
-
 bool LaneEngine::ready(const Run& run, int s) const {
   const auto& stage_ops = run.schedule.ops[at(s)];
   if (next_[at(s)] == stage_ops.size()) return false;
   const ScheduleOp* const second = partner(run, s);
-  return has_input(run, stage_ops[next_[at(s)]], s) && (second == nullptr || has_input(run, *second, s));
+  return has_input(stage_ops[next_[at(s)]], s) && (second == nullptr || has_input(*second, s));
 }
 
 ScheduleOp LaneEngine::open(Run& run, int s) {
@@ -131,8 +116,7 @@ ScheduleOp LaneEngine::open(Run& run, int s) {
   std::copy_n(free_.begin() + static_cast<std::ptrdiff_t>(at(s) * run.ranks), run.ranks, clock_.begin());
   for (const ScheduleOp* const issued : {&op, second}) {
     if (issued == nullptr) continue;
-    const Picoseconds* const arrived =
-        input_of(issued->kind, slot(issued->micro_batch, virtual_stage(*issued, s), run.ranks));
+    const Picoseconds* const arrived = input_of(*issued, s);
     for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
       clock_[r] = std::max(clock_[r], arrived[r]);
   }
@@ -155,7 +139,7 @@ const std::vector<Picoseconds>* LaneEngine::sent_for(const Run& run, int s, cons
 LaneEngine::Travel LaneEngine::travel(const Run& run, int s, const ScheduleOp& op, std::size_t rank) const {
   const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
   if (sent == nullptr) return {};
-  const Picoseconds arrived = input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks))[rank];
+  const Picoseconds arrived = input_of(op, s)[rank];
   return {arrived - (*sent)[rank], arrived};
 }
 
@@ -165,8 +149,7 @@ void LaneEngine::account_transfers(Run& run, int s, const ScheduleOp& op, const 
   if (second == nullptr) {
     const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
     if (sent == nullptr) return;
-    const Picoseconds* const arrived =
-        input_of(op.kind, slot(op.micro_batch, virtual_stage(op, s), run.ranks));
+    const Picoseconds* const arrived = input_of(op, s);
     for (std::size_t r = 0; r < run.ranks; ++r)
       waited += std::max<Picoseconds>(0, std::min((*sent)[r], arrived[r] - free[r]));
     run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] +=
@@ -189,7 +172,7 @@ std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
   return releases(op, split_backward_) && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
 }
 
-// Before the op's result is handed on: an inbox may be filled again then.
+// Before its inbox is emptied.
 void LaneEngine::record(Run& run, const ScheduleOp& op, int s, Picoseconds end) const {
   StageOp& recorded = run.ops->emplace_back(StageOp{run.lane, s, op, run.opened, end});
   for (std::size_t r = 0; r < run.ranks; ++r) {
@@ -212,6 +195,7 @@ void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
     const int v = virtual_stage(*issued, s);
     account(*issued, v, batch_of(*issued), cost_of(run, *issued, s, next_[at(s)]), s, run.accounts);
     if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, end);
+    if (issued->kind != OpKind::W) inboxes_.empty(inbox_of(issued->kind), slot(issued->micro_batch, v));
     hand_on(run, *issued, v, free);
     ++next_[at(s)];
     ++run.executed;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/cost/micro_batch_cost.h"
+#include "sim/engine/stage/inboxes.h"
 #include "sim/engine/stage/lockstep.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
@@ -109,14 +110,16 @@ class LaneEngine {
                                                          const ScheduleOp& op) const;
   [[nodiscard]] Travel travel(const Run& run, int stage, const ScheduleOp& op, std::size_t rank) const;
   void record(Run& run, const ScheduleOp& op, int stage, Picoseconds end) const;
-  [[nodiscard]] bool has_input(const Run& run, const ScheduleOp& op, int stage) const;
+  [[nodiscard]] bool has_input(const ScheduleOp& op, int stage) const {
+    return op.kind == OpKind::W || input_of(op, stage) != nullptr;
+  }
   void wake(int stage);
-  [[nodiscard]] const Picoseconds* input_of(OpKind kind, std::size_t slot) const;
-  // Where the inboxes keep a micro-batch's arrival at a virtual stage, one entry a rank.
-  [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage, std::size_t ranks) const {
-    return (static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
-            static_cast<std::size_t>(virtual_stage)) *
-           ranks;
+  // When the op's input arrived on each rank; null if it has not, and for W, which follows its own B.
+  [[nodiscard]] const Picoseconds* input_of(const ScheduleOp& op, int stage) const;
+  // Where the inboxes keep a micro-batch's arrival at a virtual stage.
+  [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage) const {
+    return static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
+           static_cast<std::size_t>(virtual_stage);
   }
   void apply(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
              const MicroBatchCost& cost, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
@@ -148,9 +151,8 @@ class LaneEngine {
   VirtualStages order_;
   std::shared_ptr<const StageWalks> walks_;
   bool split_backward_ = false;  // the schedule has W ops
-  // Scratch, reused from lane to lane. Inboxes: when activations, those of recomputing forwards, and
-  // gradients arrived (see slot).
-  std::vector<Picoseconds> forward_in_, again_in_, backward_in_;
+  // Scratch, reused from lane to lane.
+  Inboxes inboxes_;
   std::vector<Picoseconds> free_, clock_, zero_, exposed_;
   struct OwnTime {
     int recomputed = -1;  // layers in full, which a backward's depends on; -1: not known yet
