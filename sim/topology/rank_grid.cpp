@@ -158,30 +158,50 @@ std::vector<int> RankGrid::expert_data_group(int gpu) const {
   return members;
 }
 
+// Calls visit(first) with the first GPU of groups along the digit, one for each place in a node where such
+// groups begin: how they lie over nodes depends on nothing else. Stops where visit returns false.
+template <class Visit>
+void RankGrid::each_place(const Digit& digit, const Visit& visit) const {
+  std::vector<char> seen(static_cast<std::size_t>(std::min(gpus_per_node_, gpus_)));
+  const std::int64_t block = std::int64_t{digit.size} * digit.stride;
+  for (std::int64_t outer = 0; outer < gpus_; outer += block)
+    for (std::int64_t first = outer; first < outer + digit.stride; ++first) {
+      char& known = seen[static_cast<std::size_t>(first % gpus_per_node_)];
+      if (known != 0) continue;
+      known = 1;
+      if (!visit(static_cast<int>(first))) return;
+    }
+}
+
 GroupShape RankGrid::shape_along(const Digit& digit) const {
   int most_nodes = 1;
-  for (int gpu = 0; gpu < gpus_; ++gpu) {
-    if (digit.of(gpu) != 0) continue;
+  each_place(digit, [&](int first) {
     int touched = 0;
     int last = -1;
     for (int i = 0; i < digit.size; ++i) {
-      const int n = node(gpu + i * digit.stride);
+      const int n = node(first + i * digit.stride);
       touched += n != last ? 1 : 0;
       last = n;
     }
     most_nodes = std::max(most_nodes, touched);
-  }
+    return true;
+  });
   return {digit.size, (digit.size + most_nodes - 1) / most_nodes};
 }
 
 // Groups of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order when DP is
-// the inner axis, so a node counts where it was not seen before in the group.
+// the inner axis, so a node counts where it was not seen before in the group. Grids that begin at the same
+// place in a node lie over nodes alike.
 GroupShape RankGrid::merged_shape(int degree) const {
   int most_nodes = 1;
+  std::vector<char> begun(static_cast<std::size_t>(std::min(gpus_per_node_, gpus_)));
   std::vector<int> seen(static_cast<std::size_t>(nodes()), -1);
   int group = 0;
   for (int p = 0; p < sizes_.pipeline; ++p)
     for (int t = 0; t < sizes_.tensor; ++t) {
+      char& known = begun[static_cast<std::size_t>(gpu({t, 0, 0, p}) % gpus_per_node_)];
+      if (known != 0) continue;
+      known = 1;
       const std::vector<int> all = merged_group(t, p);
       for (std::size_t begin = 0; begin < all.size(); begin += static_cast<std::size_t>(degree), ++group) {
         int touched = 0;
@@ -215,11 +235,11 @@ GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {
 GroupShape RankGrid::hop_between(int from_stage, int to_stage) const {
   if (from_stage == to_stage) return {1, 1};
   const Digit& pipeline = digits_[static_cast<std::size_t>(Axis::pipeline)];
-  for (int gpu = 0; gpu < gpus_; ++gpu) {
-    if (pipeline.of(gpu) != from_stage) continue;
-    if (node(gpu) != node(gpu + (to_stage - from_stage) * pipeline.stride)) return {2, 1};
-  }
-  return {2, 2};
+  bool together = true;
+  each_place(pipeline, [&](int first) {
+    return together = node(first + from_stage * pipeline.stride) == node(first + to_stage * pipeline.stride);
+  });
+  return {2, together ? 2 : 1};
 }
 
 }  // namespace equipoise

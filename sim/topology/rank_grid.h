@@ -87,6 +87,8 @@ class RankGrid {
     int stride = 1;
     [[nodiscard]] int of(int gpu) const { return gpu / stride % size; }
   };
+  template <class Visit>
+  void each_place(const Digit& digit, const Visit& visit) const;
   [[nodiscard]] GroupShape shape_along(const Digit& digit) const;
   [[nodiscard]] GroupShape merged_shape(int degree) const;
   [[nodiscard]] GroupShape hop_between(int from_stage, int to_stage) const;

@@ -129,6 +129,45 @@ TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPU
   }
 }
 
+TEST_CASE("CP groups of any degree and hops lie over nodes as the worst of them does, for any order") {
+  SplitMix64 random(6);
+  std::vector<std::string> axes = {"tp", "cp", "dp", "pp"};
+  for (int round = 0; round < 200; ++round) {
+    shuffle(axes, random);
+    const auto size = [&] { return static_cast<int>(random.next() % 4 + 1); };
+    const ParallelSizes sizes{size(), size(), 1, size(), size()};
+    const RankGrid p(axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3], sizes,
+                     static_cast<int>(random.next() % 9 + 1));
+    const int merged = sizes.context * sizes.data;
+    for (int degree = 1; degree <= merged; ++degree) {
+      if (merged % degree != 0) continue;
+      std::size_t most_nodes = 0;
+      for (int g = 0; g < p.gpus(); ++g) {
+        const std::vector<int> all = p.data_context_group(g);
+        for (auto begin = all.begin(); begin != all.end(); begin += degree) {
+          std::set<int> nodes;
+          std::for_each(begin, begin + degree, [&](int member) { nodes.insert(p.node(member)); });
+          most_nodes = std::max(most_nodes, nodes.size());
+        }
+      }
+      const int nodes = static_cast<int>(most_nodes);
+      check_shape(p.context_shape(degree), degree, (degree + nodes - 1) / nodes);
+    }
+    for (int from = 0; from < sizes.pipeline; ++from)
+      for (int to = 0; to < sizes.pipeline; ++to) {
+        if (from == to) continue;
+        bool together = true;
+        for (int g = 0; g < p.gpus(); ++g) {
+          RankCoordinates there = p.coordinates(g);
+          if (there.pipeline != from) continue;
+          there.pipeline = to;
+          together = together && p.node(g) == p.node(p.gpu(there));
+        }
+        check_shape(p.hop_shape(from, to), 2, together ? 2 : 1);
+      }
+  }
+}
+
 TEST_CASE("a wrong order says what is wrong") {
   CHECK_THROWS_WITH_AS(RankGrid("tp-xp-dp-pp", {}, 8), doctest::Contains("unknown axis \"xp\""), UserError);
   CHECK_THROWS_WITH_AS(RankGrid("tp-cp-dp", {}, 8), doctest::Contains("axis pp missing"), UserError);
