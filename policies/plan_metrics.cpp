@@ -4,6 +4,8 @@
 #include <cassert>
 #include <cstddef>
 
+#include "policies/base/parallel.h"
+
 namespace equipoise {
 namespace {
 
@@ -125,30 +127,41 @@ class Arrivals {
   std::vector<std::size_t> first_;  // in the list, by document; empty: ids are scattered
 };
 
-// visit(delay in iterations, tokens) of every slice.
+// visit(delay in iterations, tokens) of every slice of step k.
 template <class Visit>
-void each_delay(std::span<const GlobalBatch> batches, const Plan& plan, Visit&& visit) {
-  const Arrivals arrivals(batches);
-  for (std::size_t k = 0; k < plan.steps.size(); ++k)
-    for (const Lane& lane : plan.steps[k].lanes)
-      for (const MicroBatch& micro_batch : lane.micro_batches)
-        for (const Slice& slice : micro_batch.slices)
-          visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - arrivals.batch_of(slice)),
-                slice.tokens());
+void each_delay(const Arrivals& arrivals, const Plan& plan, std::size_t k, Visit&& visit) {
+  for (const Lane& lane : plan.steps[k].lanes)
+    for (const MicroBatch& micro_batch : lane.micro_batches)
+      for (const Slice& slice : micro_batch.slices)
+        visit(std::max<std::int64_t>(0, static_cast<std::int64_t>(k) - arrivals.batch_of(slice)),
+              slice.tokens());
 }
 
-void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, PlanMetrics& metrics) {
-  double sum = 0;
-  double total = 0;
-  std::int64_t largest = 0;
-  each_delay(batches, plan, [&](std::int64_t delay, std::int64_t tokens) {
-    sum += static_cast<double>(delay) * static_cast<double>(tokens);
-    total += static_cast<double>(tokens);
-    largest = std::max(largest, delay);
+void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int threads, PlanMetrics& metrics) {
+  struct Delays {
+    double sum = 0, tokens = 0;  // whole numbers: their order does not matter
+    std::int64_t largest = 0;
+  };
+  const Arrivals arrivals(batches);
+  std::vector<Delays> of_step(plan.steps.size());
+  parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
+    Delays delays;
+    each_delay(arrivals, plan, k, [&](std::int64_t delay, std::int64_t tokens) {
+      delays.sum += static_cast<double>(delay) * static_cast<double>(tokens);
+      delays.tokens += static_cast<double>(tokens);
+      delays.largest = std::max(delays.largest, delay);
+    });
+    of_step[k] = delays;
   });
-  if (!(total > 0)) return;
-  metrics.token_delay_mean = sum / total;
-  metrics.token_delay_max = static_cast<double>(largest);
+  Delays all;
+  for (const Delays& delays : of_step) {
+    all.sum += delays.sum;
+    all.tokens += delays.tokens;
+    all.largest = std::max(all.largest, delays.largest);
+  }
+  if (!(all.tokens > 0)) return;
+  metrics.token_delay_mean = all.sum / all.tokens;
+  metrics.token_delay_max = static_cast<double>(all.largest);
 }
 
 }  // namespace
@@ -190,12 +203,16 @@ StepMetrics step_metrics(const Step& step) {
   return metrics;
 }
 
-PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan) {
+PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads) {
   Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried;
   const Counted counted(plan);
-  for (const Step& step : plan.steps) {
-    if (!counted(step)) continue;
-    const StepMetrics m = step_metrics(step);
+  std::vector<StepMetrics> of_step(plan.steps.size());
+  parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
+    if (counted(plan.steps[k])) of_step[k] = step_metrics(plan.steps[k]);
+  });
+  for (std::size_t k = 0; k < of_step.size(); ++k) {
+    if (!counted(plan.steps[k])) continue;
+    const StepMetrics& m = of_step[k];
     attention_imbalance.add(m.attention_imbalance);
     abr.add(m.abr);
     dbr.add(m.dbr);
@@ -213,18 +230,20 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan)
   metrics.ave_t = ave_t.value();
   if (plan.sees_whole_set) return metrics;
   metrics.carried_tokens = carried.value();
-  add_delays(batches, plan, metrics);
+  add_delays(batches, plan, threads, metrics);
   return metrics;
 }
 
 std::vector<std::int64_t> tokens_by_delay(std::span<const GlobalBatch> batches, const Plan& plan) {
   std::vector<std::int64_t> tokens;
   if (plan.sees_whole_set) return tokens;
-  each_delay(batches, plan, [&](std::int64_t delay, std::int64_t count) {
-    const auto index = static_cast<std::size_t>(delay);
-    if (tokens.size() <= index) tokens.resize(index + 1);
-    tokens[index] += count;
-  });
+  const Arrivals arrivals(batches);
+  for (std::size_t k = 0; k < plan.steps.size(); ++k)
+    each_delay(arrivals, plan, k, [&](std::int64_t delay, std::int64_t count) {
+      const auto index = static_cast<std::size_t>(delay);
+      if (tokens.size() <= index) tokens.resize(index + 1);
+      tokens[index] += count;
+    });
   return tokens;
 }
 

@@ -41,8 +41,9 @@ struct PlanMetrics {
 };
 
 // `batches` are those the plan was made from: batch k arrives at iteration k. A token executed before its
-// batch would have arrived (a pack window reads ahead) has delay 0. O(n log n).
-PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan);
+// batch would have arrived (a pack window reads ahead) has delay 0. O(n log n). The result does not depend on
+// `threads`.
+PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads = 1);
 
 // Executed tokens by their delay in iterations, [0] those without any; empty where the policy saw all
 // documents first, so that delay makes no sense. `batches` as above.

@@ -52,7 +52,7 @@ Metric latency_imbalance(const Step& step, const StepTimes& times) {
 
 Metrics measure(const MetricInputs& in) {
   Metrics m;
-  const PlanMetrics plan = plan_metrics(in.batches, in.plan);
+  const PlanMetrics plan = plan_metrics(in.batches, in.plan, in.threads);
   m.attention_imbalance = plan.attention_imbalance;
   m.abr = plan.abr;
   m.dbr = plan.dbr;

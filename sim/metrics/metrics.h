@@ -48,6 +48,7 @@ struct MetricInputs {
   std::span<const GlobalBatch> batches;
   const Plan& plan;
   std::span<const StepResult> steps;  // by step of the plan
+  int threads = 1;                    // the metrics do not depend on it
 };
 
 // Everything but the comparison with a baseline (speedup.h) and memory. Means over full steps; time and

@@ -88,6 +88,11 @@ TEST_CASE("token delays count from arrival to execution") {
   CHECK(*m.token_delay_mean == doctest::Approx(6.0 / 19.0));
   CHECK(*m.token_delay_max == 1);
   CHECK(*m.carried_tokens == 3);  // 6 after step 0, 0 after step 1
+  const PlanMetrics on_threads = plan_metrics(batches, plan_of("wlb", batches, options), 3);
+  CHECK(on_threads.token_delay_mean == m.token_delay_mean);
+  CHECK(on_threads.token_delay_max == m.token_delay_max);
+  CHECK(on_threads.carried_tokens == m.carried_tokens);
+  CHECK(on_threads.dbr == m.dbr);
   const PlanMetrics whole = plan_metrics(batches, plan_of("ffd", batches, options));
   CHECK_FALSE(whole.token_delay_mean.has_value());
   CHECK_FALSE(whole.carried_tokens.has_value());
