@@ -30,7 +30,8 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes) {
 }
 
 // Steps are independent: each worker has its own simulator.
-std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until) {
+std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until,
+                                       const Alongside& alongside) {
   const int jobs = std::max(1, run.options.jobs);
   StepOptions options = run.step_options();
   options.record_gpus = run.options.record_gpus;
@@ -45,7 +46,10 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
       run.options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));
   };
   const int threads = std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
-  parallel_for(jobs, steps, [&](int worker, std::size_t i) {
+  const std::size_t before = alongside ? 1 : 0;
+  parallel_for(jobs, before + steps, [&](int worker, std::size_t item) {
+    if (item < before) return alongside();
+    const std::size_t i = item - before;
     end_if_stopped(run.options);
     if (until == Until::first_that_does_not_fit && full) return;
     auto& simulator = simulators[static_cast<std::size_t>(worker)];
@@ -59,9 +63,10 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
   return results;
 }
 
-SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until) {
+SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until, Alongside alongside) {
   const auto simulated = [&](std::string_view shard) {
-    return SimulatedPlan{std::string(shard), simulate_steps(run, plan, run.rule(shard), until)};
+    return SimulatedPlan{std::string(shard),
+                         simulate_steps(run, plan, run.rule(shard), until, std::exchange(alongside, {}))};
   };
   if (run.row.rule().choice != ShardChoice::static_best) return simulated(run.row.shard);
   const double capacity = run.models.memory.capacity_bytes();

@@ -61,6 +61,20 @@ TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
   CHECK(steps_csv(run(many_policies(), 3)) == steps_csv(run(many_policies(), 1)));
 }
 
+TEST_CASE("Rows that cannot run end alike whether they were planned in their turn or ahead") {
+  json file = small_study();
+  file["policies"] = {{{"name", "ffd"}, {"pack_length", 8}},
+                      "plain",
+                      {{"name", "bfd"}, {"pack_length", 8}},
+                      {{"name", "isf"}, {"pack_length", 8}},
+                      "fixed-greedy"};
+  file["baseline"] = "plain";
+  const StudyResult result = run(file, 2);
+  for (const std::size_t row : {0, 2, 3}) CHECK(result.policies[row].status == RowStatus::unplaceable);
+  for (const std::size_t row : {1, 4}) CHECK(result.policies[row].status == RowStatus::ok);
+  CHECK(summary(file, 2).dump() == summary(file, 1).dump());
+}
+
 TEST_CASE("Every policy runs all tokens of the study and no others") {
   const StudyResult result = run(many_policies());
   CHECK(result.tokens == 4 * 4 * 32768);
