@@ -99,6 +99,18 @@ TEST_CASE("random is a shuffle and next-fit, with the specified shuffle") {
   CHECK(listed(pack_random(lengths, 8, &random)) == Expected{{2, 0}, {1}});
 }
 
+TEST_CASE("a shuffle swaps from the last index down, one draw each") {
+  for (std::size_t size = 0; size < 60; ++size) {
+    std::vector<std::size_t> items(size), expected(size);
+    for (std::size_t i = 0; i < size; ++i) items[i] = expected[i] = i;
+    SplitMix64 random(size), again(size);
+    shuffle(items, random);
+    for (std::size_t i = size; i-- > 1;) std::swap(expected[i], expected[again.next() % (i + 1)]);
+    CHECK(items == expected);
+    CHECK(random.next() == again.next());
+  }
+}
+
 TEST_CASE("every packer makes exactly what its plain O(n^2) form makes") {
   for (std::uint64_t seed = 0; seed < 600; ++seed) {
     CAPTURE(seed);
