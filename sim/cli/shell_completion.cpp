@@ -1,5 +1,7 @@
 #include "sim/cli/shell_completion.h"
 
+#include <algorithm>
+
 #include "policies/base/error.h"
 
 namespace equipoise {
@@ -68,11 +70,10 @@ std::string fish_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-void add_fish_lines(std::string& script, const CommandText& command, const std::string& condition,
+// Of a command and all inside it. `path`: the words that lead to it.
+void add_fish_lines(std::string& script, const CommandText& command, const std::string& path,
                     const std::string& program, const NamesOfOption& names) {
-  const std::string start = "complete -c " + program + " -n " + fish_quoted(condition);
-  std::vector<std::string> inner_names;
-  for (const CommandText& inner : command.commands) inner_names.push_back(inner.name);
+  const std::string start = "complete -c " + program + " -n '__" + program + "_at " + path + "'";
   for (const CommandText& inner : command.commands)
     script += start + " -f -a " + inner.name + " -d " + fish_quoted(inner.summary) + "\n";
   for (const OptionText& positional : command.positionals)
@@ -85,12 +86,21 @@ void add_fish_lines(std::string& script, const CommandText& command, const std::
       script += " -f -a " + fish_quoted(words(known->second));
     script += "\n";
   }
-  for (const CommandText& inner : command.commands) {
-    const bool outermost = command.name == program;
-    std::string inside = outermost ? "" : condition + "; and ";
-    inside += "__fish_seen_subcommand_from " + inner.name;
-    add_fish_lines(script, inner, inside, program, names);
-  }
+  for (const CommandText& inner : command.commands)
+    add_fish_lines(script, inner, path + " " + inner.name, program, names);
+}
+
+// A function says whether the words so far lead to a command: `list` is one, and `profiles list` another.
+std::string fish_script(const CommandText& program, const NamesOfOption& names) {
+  std::string commands;
+  add_command_names(commands, program, program.name);
+  std::replace(commands.begin(), commands.end(), '|', ' ');
+  std::string script = "# Completion of " + program.name + " for fish.\nfunction __" + program.name + "_at\n";
+  script += "  set -l path " + program.name + "\n  set -l words (commandline -opc)\n  set -e words[1]\n";
+  script += "  for word in $words\n    switch \"$path $word\"\n      case " + commands +
+            "\n        set path \"$path $word\"\n    end\n  end\n  test \"$path\" = \"$argv\"\nend\n";
+  add_fish_lines(script, program, program.name, program.name, names);
+  return script;
 }
 
 }  // namespace
@@ -99,11 +109,7 @@ std::string shell_completion(const CommandText& program, const NamesOfOption& na
                              const std::string& shell) {
   if (shell == "bash") return bash_script(program, names);
   if (shell == "zsh") return "autoload -Uz bashcompinit && bashcompinit\n" + bash_script(program, names);
-  if (shell == "fish") {
-    std::string script = "# Completion of " + program.name + " for fish.\n";
-    add_fish_lines(script, program, "__fish_use_subcommand", program.name, names);
-    return script;
-  }
+  if (shell == "fish") return fish_script(program, names);
   throw UserError("shell: expected bash, zsh or fish, found " + shell);
 }
 

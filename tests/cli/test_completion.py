@@ -43,9 +43,28 @@ class Completion(Case):
 
     def test_other_shells(self):
         self.assertIn("bashcompinit", self.ok("completion", "zsh"))
-        fish = self.ok("completion", "fish")
-        self.assertRegex(fish, r"__fish_seen_subcommand_from study' -l contention ")
+        self.assertIn("complete -c equipoise -n '__equipoise_at equipoise study' -l contention ",
+                      self.ok("completion", "fish"))
         self.refused("completion", "tcsh", says=["expected bash, zsh or fish, found tcsh"])
+
+    @unittest.skipUnless(shutil.which("fish"), "no fish here")
+    def test_fish_tells_commands_of_one_name_apart(self):
+        script = self.folder / "equipoise.fish"
+        script.write_text(self.ok("completion", "fish"))
+
+        def offered(words):
+            done = subprocess.run(["fish", "-c", f"source {script}; complete -C '{words}'"], text=True, capture_output=True,
+                                  cwd=self.folder, check=True)
+            self.assertEqual(done.stderr, "")
+            return [line.split("\t")[0] for line in done.stdout.splitlines()]
+
+        self.assertIn("study", offered("equipoise st"))
+        self.assertIn("policies", offered("equipoise list "))
+        self.assertNotIn("policies", offered("equipoise profiles list "))
+        self.assertIn("list", offered("equipoise profiles "))
+        self.assertEqual(offered("equipoise pack t.txt --policy karm"), ["karmarkar-karp"])
+        self.assertIn("--contention", offered("equipoise study some.json --cont"))
+        self.assertNotIn("--contention", offered("equipoise trace info --"))
 
 
 class Manual(Case):
