@@ -95,7 +95,7 @@ void add_table(std::string_view text, const std::string& path, const DocumentHis
 
 void add_file(const std::string& path, const DocumentHistogram& histogram, const std::string& network,
               ReadFiles& all, std::ostream& notes) {
-  const std::string bytes = formats::read_file(path);
+  const std::string bytes = formats::read_file(path, "samples");
   const formats::Compression how = formats::compression_of(bytes);
   const std::string text = how == formats::Compression::none ? bytes : formats::decompress(bytes, how, path);
   if (std::filesystem::path(formats::without_compression_suffix(path)).extension() == ".csv")

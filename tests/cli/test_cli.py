@@ -286,6 +286,7 @@ class FitCommand(Case):
         self.refused("fit", rows, "--base-network", "rail-400", says=["--base-network: expected with --base"])
         self.refused("fit", rows, "--base", "cpu", says=["--base cpu", "no network"])
         self.refused("fit", self.write("x.txt", "hello\n"), "--base", "cpu", says=["x.txt: expected samples of `profile`", "nccl-tests"])
+        self.refused("fit", self.folder / "none.txt", "--base", "cpu", says=["none.txt", "expected a file of samples"])
         broken = self.write("all_gather_perf.txt", rows.read_text())
         self.refused("fit", broken, "--base", "h100-sxm", says=["all_gather_perf.txt:6: expected busbw / algbw of 0.75"])
 

@@ -122,14 +122,14 @@ std::string_view without_compression_suffix(std::string_view path) {
   return path.substr(0, path.size() - cut);
 }
 
-std::string read_file(const std::string& path) {
+std::string read_file(const std::string& path, std::string_view holds) {
+  const auto expected = [&] { return std::string("; expected a file of ").append(holds); };
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
-    throw UserError(path + ": cannot open: " + std::strerror(errno) +
-                    "; expected a file of document lengths");
+    throw UserError(path + ": cannot open: " + std::strerror(errno) + expected());
   if (S_ISDIR(info.st_mode))
-    throw UserError(path +
-                    ": found a folder; expected a file of document lengths (`trace record` reads folders)");
+    throw UserError(path + ": found a folder" + expected() +
+                    (holds == kDocumentLengths ? " (`trace record` reads folders)" : ""));
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
   if (!file) throw UserError(path + ": cannot open: " + std::strerror(errno));
   std::string bytes;

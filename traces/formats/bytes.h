@@ -16,7 +16,9 @@ Compression compression_of(std::string_view bytes);        // by the magic numbe
 Compression compression_of_suffix(std::string_view path);  // .gz, .zst
 std::string_view without_compression_suffix(std::string_view path);
 
-std::string read_file(const std::string& path);  // throws UserError
+inline constexpr std::string_view kDocumentLengths = "document lengths";
+// `holds`: what the error says that the file was to hold. Throws UserError.
+std::string read_file(const std::string& path, std::string_view holds = kDocumentLengths);
 std::string decompress(std::string_view bytes, Compression how, const std::string& name);
 std::string compress(std::string_view bytes, Compression how);
 
