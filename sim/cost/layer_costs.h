@@ -155,6 +155,7 @@ class LayerCosts {
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
                                  RangeUse& use) const;
   [[nodiscard]] Op expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const;
+  [[nodiscard]] double most_rounding(std::int64_t tokens) const;  // for least()
   // Elements that a row op moves: what its own kernel does, or `usual` elsewhere.
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;

@@ -49,6 +49,14 @@ struct LeastRates {
 
 }  // namespace
 
+// Of the copies that arrive at a rank's experts, no more than this share is added by rounding up: it holds
+// experts / EP of them, and tokens x active x expert TP / TP copies arrive (push_moe).
+double LayerCosts::most_rounding(std::int64_t tokens) const {
+  const double spread =
+      as_double(layout_.tensor) / (as_double(layout_.expert) * layout_.expert_tensor_size());
+  return as_double(model_.moe->experts) * std::max(1.0, spread) / as_double(tokens * model_.moe->active);
+}
+
 LeastCosts LayerCosts::least() const {
   LeastCosts least;
   LeastRates rates;
@@ -77,12 +85,10 @@ LeastCosts LayerCosts::least() const {
       if (layer_counts_[static_cast<std::size_t>(k)] == 0) continue;
       const auto kind = static_cast<LayerKind>(k);
       const bool shared = is_moe(kind) && layout_.expert > 1;
-      // Tokens of experts are rounded up to the same number each, and the busiest rank has more than its
-      // part.
+      // Tokens of experts are rounded up to the same number each, by less than one for each expert of a rank,
+      // and the busiest rank has more than its part.
       const double share =
-          is_moe(kind) ? (1 - as_double(model_.moe->experts) / as_double(tokens * model_.moe->active)) /
-                             std::max(1.0, framework_.expert_imbalance)
-                       : 1;
+          is_moe(kind) ? (1 - most_rounding(tokens)) / std::max(1.0, framework_.expert_imbalance) : 1;
       forward_ops(kind, tokens, before, after, unused);
       const auto of_token = [&] { return rates.of_token(before, tokens) + rates.of_token(after, tokens); };
       forward = std::min(forward, share * of_token());

@@ -98,7 +98,10 @@ TEST_CASE("no candidate is faster than its bound") {
     file["batch"]["steps"] = 2;
     file["batch"]["sequences_per_step"] = 8;
     json space = random_space();
-    if (model == "deepseek-v2") space["parallel.expert"] = {1, 2, 4};
+    if (model == "deepseek-v2") {
+      space["parallel.expert"] = {1, 2, 4};
+      space["parallel.expert_tensor"] = {1, 2};
+    }
     if (model.is_object()) space["parallel.recompute"][2]["layers"] = 2;
     const TuneCase c(file, space, 8);
     int ran = 0;
