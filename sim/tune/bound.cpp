@@ -152,10 +152,40 @@ double StepBound::even_seconds(double tokens, double pairs, bool recomputes, boo
   return most * kRoundedDown;
 }
 
-double StepBound::even_estimate(double tokens, double pairs, double micro_batches) const {
+StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
+  const auto tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_tokens));
+  RangeUse unused;
+  OpList before, after;
+  const auto seconds = [&] { return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total); };
+  double forward = 0, backward = 0, layers = 0;
+  for (int k = 0; k < kLayerKinds; ++k) {
+    const double count = costs_.layer_counts()[static_cast<std::size_t>(k)];
+    if (count == 0) continue;
+    layers += count;
+    costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+    forward += count * seconds();
+    costs_.backward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+    backward += count * seconds();
+  }
+  const auto n = static_cast<double>(tokens);
+  return {std::max(0.0, forward / layers - n * (least_.forward_token + least_.forward_arrived)),
+          std::max(0.0, backward / layers - n * (least_.backward_token + least_.backward_arrived))};
+}
+
+double StepBound::even_estimate(double tokens, double pairs, double micro_batches, double steps) const {
   const Layout& layout = costs_.layout();
   const double chunks = std::max(1.0, micro_batches) * layout.virtual_pipeline;
-  return even_seconds(tokens, pairs, true, true) * (1 + (layout.pipeline - 1) / chunks);
+  double seconds = even_seconds(tokens, pairs, true, true);
+  if (costs_.model().moe) {
+    const double all = std::max(1.0, micro_batches) * steps;  // of a lane
+    const Beyond beyond = beyond_least(tokens / replicas_ / all);
+    double most = 0;
+    for (std::size_t s = 0; s < layers_.size(); ++s)
+      most =
+          std::max(most, layers_[s] * (beyond.forward + beyond.backward) + recomputed_[s] * beyond.forward);
+    seconds += all * most;
+  }
+  return seconds * (1 + (layout.pipeline - 1) / chunks);
 }
 
 double visible_pairs(const Slice& slice, const Chunk& chunk, std::int64_t window) {

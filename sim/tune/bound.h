@@ -37,8 +37,9 @@ class StepBound {
   // layout's CP ranks.
   [[nodiscard]] double even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const;
   // No bound: what even plans of whole micro-batches come near to, with the exchanges that most rows make and
-  // a pipeline that `micro_batches` of a lane fill.
-  [[nodiscard]] double even_estimate(double tokens, double pairs, double micro_batches) const;
+  // a pipeline that `micro_batches` of a lane fill in each of `steps` steps. Of models with experts, whose
+  // exchanges and small products are most of what bounds leave out, all but attention is priced as it runs.
+  [[nodiscard]] double even_estimate(double tokens, double pairs, double micro_batches, double steps) const;
 
  private:
   struct Work {
@@ -49,6 +50,12 @@ class StepBound {
   [[nodiscard]] Work work_of(const MicroBatch& micro_batch, int context) const;
   [[nodiscard]] double lane_seconds(const Lane& lane) const;
   [[nodiscard]] double mean_seconds(const Step& step, int barrier_group) const;
+  // What of a layer is not attention, forward and backward, for a rank's share of one micro-batch: more than
+  // the least of it. Mean of the model's layers.
+  struct Beyond {
+    double forward = 0, backward = 0;
+  };
+  [[nodiscard]] Beyond beyond_least(double rank_tokens) const;
   [[nodiscard]] double stage_seconds(std::size_t stage, const Work& sum, double fill_forward,
                                      double fill_backward, bool recomputes) const;
 

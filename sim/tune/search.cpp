@@ -4,6 +4,7 @@
 #include <atomic>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -58,6 +59,8 @@ class Search {
  private:
   void look_at_layouts();
   void probe_layouts();
+  [[nodiscard]] std::vector<Point> points_to_probe(std::size_t count);
+  [[nodiscard]] bool probe_has_room(std::uint32_t layout) const;
   void try_rows();
   void try_others();
   void try_all(const std::vector<Point>& points, std::int64_t budget, Share share = {});
@@ -137,7 +140,8 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
     const auto tokens = static_cast<double>(inputs_.documents.tokens);
     const PackOptions& pack = study.policies.front().pack;
     const double micro_batches = static_cast<double>(micro_batches_of_step(pack)) / pack.lanes;
-    facts.estimate = bound.even_estimate(tokens, pairs_, micro_batches) / tokens;
+    const auto steps = static_cast<double>(inputs_.documents.batches.size());
+    facts.estimate = bound.even_estimate(tokens, pairs_, micro_batches, steps) / tokens;
     for (const bool cuts : {false, true})
       for (const bool exchanges : {false, true}) {
         const double seen = cuts ? 0 : pairs_;
@@ -296,9 +300,9 @@ void Search::probe_layouts() {
   const auto first = std::find(as_probe_.begin(), as_probe_.end(), 1);
   probe_ = first == as_probe_.end() ? 0 : static_cast<std::uint32_t>(first - as_probe_.begin());
   no_room_.assign(facts_.size(), 0);
-  std::vector<Point> points;
-  for (const std::uint32_t layout : order_) points.push_back({layout, probe_});
-  try_all(points, std::min(options_.budget, std::max(kFewestProbes, options_.budget / kProbeShare)));
+  const std::int64_t probes =
+      std::min(options_.budget, std::max(kFewestProbes, options_.budget / kProbeShare));
+  try_all(points_to_probe(static_cast<std::size_t>(probes)), probes);
   double best = kInfinity;
   std::vector<double> over_estimate;
   for (const Tried& tried : result_.tried) {
@@ -317,6 +321,42 @@ void Search::probe_layouts() {
   const auto middle = over_estimate.begin() + static_cast<std::ptrdiff_t>(over_estimate.size() / 2);
   std::nth_element(over_estimate.begin(), middle, over_estimate.end());
   over_estimate_ = *middle;
+}
+
+// The layouts of the lowest estimates on which the probe has room for every document; then, as bounds may
+// rule some of these out, the others behind them. A layout without room would be a probe that tells nothing.
+std::vector<Point> Search::points_to_probe(std::size_t count) {
+  std::vector<Point> points;
+  std::size_t looked_at = 0;
+  while (points.size() < count && looked_at < order_.size()) {
+    const auto block = std::span(order_).subspan(looked_at, std::min(count, order_.size() - looked_at));
+    std::vector<char> room(block.size());
+    parallel_for(std::max(1, options_.run.jobs), block.size(), [&](int, std::size_t i) {
+      end_if_stopped(options_.run);
+      room[i] = probe_has_room(block[i]) ? 1 : 0;
+    });
+    for (std::size_t i = 0; i < block.size(); ++i) {
+      no_room_[block[i]] = room[i] != 0 ? 0 : 1;
+      if (room[i] != 0) points.push_back({block[i], probe_});
+    }
+    looked_at += block.size();
+  }
+  for (const std::uint32_t layout : std::span(order_).subspan(looked_at)) points.push_back({layout, probe_});
+  return points;
+}
+
+bool Search::probe_has_room(std::uint32_t layout) const {
+  try {
+    const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
+    PolicyRun row = study.policies.front();
+    const RunModels models(study, layout_of(study, row), inputs_.profile);
+    std::vector<std::string> unused;
+    if (!derive_options(study, models, row, unused).empty()) return false;
+    const std::int64_t most = row.policy().hard_limit == nullptr ? 0 : row.policy().hard_limit(row.pack);
+    return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);
+  } catch (const UserError&) {
+    return true;  // refused with its reason when it is tried
+  }
 }
 
 void Search::try_rows() {
