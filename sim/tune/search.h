@@ -2,9 +2,9 @@
 //
 // 1. Layouts whose states alone do not fit are left out; the others are ordered by what they are
 //    estimated to take (bound.h), fastest first.
-// 2. One row, the probe, on the layouts of the lowest estimates (all of a small space); then every row on the
-// layout on which the probe was fastest. That
-//    foretells seconds per token of any candidate as (its layout's) x (its row's) / (both's).
+// 2. One row, the probe, on the layouts of the lowest estimates on which it has room for every document (all of
+//    a small space); then every row on the layout on which the probe was fastest. That foretells seconds per
+//    token of any candidate as (its layout's) x (its row's) / (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
 // A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
 // tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
