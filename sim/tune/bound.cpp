@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "policies/base/error.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
@@ -156,16 +157,20 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
   const auto tokens = std::max<std::int64_t>(1, static_cast<std::int64_t>(rank_tokens));
   RangeUse unused;
   OpList before, after;
-  const auto seconds = [&] { return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total); };
   double forward = 0, backward = 0, layers = 0;
-  for (int k = 0; k < kLayerKinds; ++k) {
-    const double count = costs_.layer_counts()[static_cast<std::size_t>(k)];
-    if (count == 0) continue;
-    layers += count;
-    costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
-    forward += count * seconds();
-    costs_.backward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
-    backward += count * seconds();
+  const auto seconds = [&] { return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total); };
+  try {
+    for (int k = 0; k < kLayerKinds; ++k) {
+      const double count = costs_.layer_counts()[static_cast<std::size_t>(k)];
+      if (count == 0) continue;
+      layers += count;
+      costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+      forward += count * seconds();
+      costs_.backward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);
+      backward += count * seconds();
+    }
+  } catch (const UserError&) {
+    return {};  // a profile that does not reach so far
   }
   const auto n = static_cast<double>(tokens);
   return {std::max(0.0, forward / layers - n * (least_.forward_token + least_.forward_arrived)),
