@@ -18,6 +18,15 @@ void check_shape(GroupShape found, int ranks, int ranks_per_node) {
   CHECK(found.ranks_per_node == ranks_per_node);
 }
 
+// A grid of any order whose sizes are at most `most`, `most_per_node` GPUs a node at most; without experts.
+RankGrid random_grid(SplitMix64& random, int most, int most_per_node) {
+  const auto up_to = [&](int n) { return static_cast<int>(random.next() % static_cast<unsigned>(n)) + 1; };
+  std::vector<std::string> axes = {"tp", "cp", "dp", "pp"};
+  shuffle(axes, random);
+  const ParallelSizes sizes{up_to(most), up_to(most), 1, up_to(most), up_to(most)};
+  return {axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3], sizes, up_to(most_per_node)};
+}
+
 }  // namespace
 
 TEST_CASE("the default order puts TP inside a node, then CP, DP and pipeline stages") {
@@ -100,14 +109,9 @@ TEST_CASE("CP groups of another degree are cut from the ranks of CP and DP") {
 
 TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPUs, for any order") {
   SplitMix64 random(5);
-  std::vector<std::string> axes = {"tp", "cp", "dp", "pp"};
   for (int round = 0; round < 300; ++round) {
-    shuffle(axes, random);
-    const auto size = [&] { return static_cast<int>(random.next() % 5 + 1); };
-    const ParallelSizes sizes{size(), size(), 1, size(), size()};
-    const std::string order = axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3];
-    CAPTURE(order);
-    const RankGrid p(order, sizes, static_cast<int>(random.next() % 8 + 1));
+    CAPTURE(round);
+    const RankGrid p = random_grid(random, 5, 8);
     for (int g = 0; g < p.gpus(); ++g) REQUIRE(p.gpu(p.coordinates(g)) == g);
     for (const Axis axis : {Axis::tensor, Axis::context, Axis::expert, Axis::data, Axis::pipeline}) {
       std::set<int> first_of_group;
@@ -131,13 +135,10 @@ TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPU
 
 TEST_CASE("CP groups of any degree and hops lie over nodes as the worst of them does, for any order") {
   SplitMix64 random(6);
-  std::vector<std::string> axes = {"tp", "cp", "dp", "pp"};
   for (int round = 0; round < 200; ++round) {
-    shuffle(axes, random);
-    const auto size = [&] { return static_cast<int>(random.next() % 4 + 1); };
-    const ParallelSizes sizes{size(), size(), 1, size(), size()};
-    const RankGrid p(axes[0] + "-" + axes[1] + "-" + axes[2] + "-" + axes[3], sizes,
-                     static_cast<int>(random.next() % 9 + 1));
+    CAPTURE(round);
+    const RankGrid p = random_grid(random, 4, 9);
+    const ParallelSizes& sizes = p.sizes();
     const int merged = sizes.context * sizes.data;
     for (int degree = 1; degree <= merged; ++degree) {
       if (merged % degree != 0) continue;
