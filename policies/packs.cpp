@@ -44,6 +44,8 @@ Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<
   }
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     const std::span<const std::uint32_t> items = packs.of(chosen[i]);
+    if (i + 2 < chosen.size())  // slices lie anywhere in memory: fetched early enough, nobody waits for them
+      for (const std::uint32_t item : packs.of(chosen[i + 2])) __builtin_prefetch(&slices[item]);
     MicroBatch& micro_batch = step.lanes[i % lanes].micro_batches.emplace_back();
     micro_batch.recompute_layers = shape.recompute_layers;
     micro_batch.pack_length = shape.length;

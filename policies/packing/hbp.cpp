@@ -27,6 +27,7 @@
 #include <string>
 #include <utility>
 
+#include "policies/base/prefetch.h"
 #include "policies/packing/isf.h"
 #include "policies/packing/pack_length.h"
 #include "policies/step_shape.h"
@@ -134,9 +135,11 @@ Packs greedy_fill(Packs packs, std::span<const std::int64_t> lengths, std::int64
   Packs filled;
   filled.begin.reserve(packs.begin.size());
   filled.item.reserve(packs.item.size());
+  std::size_t place = 0;
   for (std::size_t p = 0; p < packs.size(); ++p) {
     std::int64_t room = length;
     for (const std::uint32_t d : packs.of(p)) {
+      fetch_ahead(lengths, packs.item, place++);
       filled.item.push_back(d);
       room -= lengths[d];
     }
@@ -148,8 +151,10 @@ Packs greedy_fill(Packs packs, std::span<const std::int64_t> lengths, std::int64
 
 std::vector<std::uint32_t> balanced_order(const Packs& packs, std::span<const std::int64_t> lengths) {
   std::vector<double> attention(packs.size());
+  std::size_t place = 0;
   for (std::size_t p = 0; p < packs.size(); ++p) {
     for (const std::uint32_t d : packs.of(p)) {
+      fetch_ahead(lengths, packs.item, place++);
       attention[p] += static_cast<double>(lengths[d]) * static_cast<double>(lengths[d]);
     }
   }

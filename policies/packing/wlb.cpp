@@ -28,6 +28,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/prefetch.h"
 #include "policies/least_loaded.h"
 #include "policies/length_order.h"
 #include "policies/step_shape.h"
@@ -138,7 +139,9 @@ class Wlb {
     bin_work_.reset();
     bin_tokens_.reset();
     bool asked = false;
-    for (const std::uint32_t i : order) {
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      fetch_ahead(std::span(documents), order, k);
+      const std::uint32_t i = order[k];
       const std::int64_t length = lengths_[i];
       std::size_t bin = bin_work_.least();
       if (bin_tokens_.load(bin) + length > max_tokens_) {
@@ -168,8 +171,11 @@ class Wlb {
       bins[b].slices.reserve(documents_of[b]);
       bins[b].work = bin_work_.load(b);
     }
-    for (const std::uint32_t i : order)
+    for (std::size_t k = 0; k < order.size(); ++k) {
+      fetch_ahead(std::span(documents), order, k);
+      const std::uint32_t i = order[k];
       if (bin_of_[i] != kCarried) bins[bin_of_[i]].slices.push_back(documents[i].slice);
+    }
     return bins;
   }
 

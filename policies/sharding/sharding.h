@@ -61,6 +61,16 @@ struct Sharding {
     const auto r = static_cast<std::size_t>(rank);
     return std::span(segments).subspan(rank_begin[r], rank_begin[r + 1] - rank_begin[r]);
   }
+  // Exchanges segments and work space, but neither what it says by rank nor `placement`: for who is done with
+  // the segments of one micro-batch, so that the next one's are written to the same warm memory.
+  void swap_buffers(Sharding& other) {
+    segments.swap(other.segments);
+    rank_begin.swap(other.rank_begin);
+    cursor.swap(other.cursor);
+    work.swap(other.work);
+    cuts.swap(other.cuts);
+    alternative.swap(other.alternative);
+  }
   // The same result, whatever the work space holds.
   friend bool operator==(const Sharding& a, const Sharding& b) {
     return a.segments == b.segments && a.rank_begin == b.rank_begin && a.rank_tokens == b.rank_tokens &&
