@@ -27,6 +27,7 @@ RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
 }
 
 int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
+  if (checkpointed <= 0) return 0;
   const auto v = static_cast<std::size_t>(virtual_stage);
   const auto first = turn_.begin() + begin_[v], last = turn_.begin() + begin_[v + 1];
   return static_cast<int>(std::lower_bound(first, last, checkpointed) - first);

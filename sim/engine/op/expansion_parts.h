@@ -34,9 +34,6 @@ inline std::uint32_t gather_of(ModelPart part) {
 inline std::uint32_t reduce_of(ModelPart part) {
   return kReduce + static_cast<std::uint32_t>(part);
 }
-inline std::size_t index_of(ModelPart layer) {
-  return static_cast<std::size_t>(kind_of(layer));
-}
 inline Part forward_of(ModelPart part) {
   if (is_layer(part)) return static_cast<Part>(kForward + index_of(part));
   return part == ModelPart::head ? kHeadForward : kEmbedForward;

@@ -1,7 +1,7 @@
 #include "sim/engine/stage/lane_engine.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cassert>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -10,8 +10,6 @@
 
 namespace equipoise {
 namespace {
-
-constexpr std::size_t kOpKinds = 5;
 
 // Of all kinds but W.
 Inbox inbox_of(OpKind kind) {
@@ -30,6 +28,34 @@ LaneEngine::LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& la
       walks_(std::move(walks)),
       grad_ready_(at(walks_->virtual_stages())) {}
 
+// Lanes of a plan mostly run one schedule.
+void LaneEngine::read_schedule(const Run& run) {
+  const auto same = [](const MicroBatch& micro_batch, int layers) {
+    return micro_batch.recompute_layers == layers;
+  };
+  if (run.schedule_number != 0 && run.schedule_number == facts_.schedule_number &&
+      std::equal(run.micro_batches.begin(), run.micro_batches.end(), facts_.recompute_layers.begin(),
+                 facts_.recompute_layers.end(), same))
+    return;
+  facts_.schedule_number = run.schedule_number;
+  facts_.recompute_layers.clear();
+  for (const MicroBatch& micro_batch : run.micro_batches)
+    facts_.recompute_layers.push_back(micro_batch.recompute_layers);
+  facts_.splits_backward = splits_backward(run.schedule);
+  count_ops(run);
+  facts_.last_gradient.assign(grad_ready_.size(), -1);
+  facts_.ops_of.assign(run.micro_batches.size(), 0);
+  facts_.ops = 0;
+  for (int s = 0; s < stages_; ++s) {
+    facts_.ops += run.schedule.ops[at(s)].size();
+    for (const ScheduleOp& op : run.schedule.ops[at(s)]) {
+      ++facts_.ops_of[at(op.micro_batch)];
+      if (releases(op, facts_.splits_backward))
+        facts_.last_gradient[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
+    }
+  }
+}
+
 // Nothing has arrived but every micro-batch at its first virtual stage, and all stages are free at `start`.
 void LaneEngine::begin(Run& run, Picoseconds start) {
   const std::size_t virtual_stages = grad_ready_.size();
@@ -44,20 +70,18 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
     for (int v = 0; stages_ == 1 && j >= run.real && at(v) < virtual_stages; ++v)
       inboxes_.fill_from_start(Inbox::backward, slot(number, v));
   }
-  clock_.resize(c);
   next_.assign(at(stages_), 0);
   for (auto& ready : grad_ready_) ready.clear();
-  split_backward_ = splits_backward(run.schedule);
   run.accounts.compute.assign(at(stages_) * c, 0);
   run.accounts.attention.assign(at(stages_) * c, 0);
   run.accounts.recompute_exposed = 0;
   run.accounts.recompute.assign(at(stages_), 0);
   run.accounts.exposed.fill(0);
-  own_times_.assign(run.costs.size() * kOpKinds * walks_->kinds().size(), {});
-  last_gradient_.assign(virtual_stages, -1);
-  for (int s = 0; s < stages_; ++s)
-    for (const ScheduleOp& op : run.schedule.ops[at(s)])
-      if (releases(op, split_backward_)) last_gradient_[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
+  costs_.assign(std::max(run.costs.size(), run.micro_batches.size()), nullptr);
+  for (std::size_t i = 0; i < run.costs.size(); ++i) costs_[i] = &run.costs[i];
+  read_schedule(run);
+  counted_.resize(facts_.counts.tables());
+  for (Sums& sums : counted_) sums.begin(run.ranks);
   queue_.clear();
   queued_.assign(at(stages_), 1);
   for (int s = stages_; s-- > 0;) queue_.push_back(s);
@@ -75,14 +99,13 @@ void LaneEngine::wake(int stage) {
   queue_.push_back(stage);
 }
 
-void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picoseconds> free) {
-  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
+void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const Picoseconds> ended) {
+  const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
   const auto deliver = [&](Inbox inbox, int to, const std::vector<Picoseconds>& send) {
     Picoseconds* const arrival = inboxes_.fill(inbox, slot(op.micro_batch, to));
-    for (std::size_t r = 0; r < run.ranks; ++r) {
-      arrival[r] = clock_[r] + send[r];
-      if (run.blocking_sends) free[r] = std::max(free[r], arrival[r]);
-    }
+    for (std::size_t r = 0; r < run.ranks; ++r) arrival[r] = ended[r] + send[r];
+    if (run.blocking_sends)
+      for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrival[r]);
     wake(stage_of(to));
   };
   if (op.kind == OpKind::W) return;
@@ -94,7 +117,7 @@ void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<Picose
   } else if (!order_.is_last(v)) {
     deliver(inbox_of(op.kind), order_.further(v, 1), send_by(1));
   } else if (op.kind != OpKind::D) {  // the last stage's backward starts from its own forward
-    std::copy_n(clock_.begin(), run.ranks, inboxes_.fill(Inbox::backward, slot(op.micro_batch, v)));
+    std::copy_n(ended.begin(), run.ranks, inboxes_.fill(Inbox::backward, slot(op.micro_batch, v)));
   }
 }
 
@@ -112,118 +135,99 @@ bool LaneEngine::ready(const Run& run, int s) const {
 
 ScheduleOp LaneEngine::open(Run& run, int s) {
   const ScheduleOp op = run.schedule.ops[at(s)][next_[at(s)]];
-  const ScheduleOp* const second = partner(run, s);
-  std::copy_n(free_.begin() + static_cast<std::ptrdiff_t>(at(s) * run.ranks), run.ranks, clock_.begin());
-  for (const ScheduleOp* const issued : {&op, second}) {
-    if (issued == nullptr) continue;
-    const Picoseconds* const arrived = input_of(*issued, s);
-    for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
-      clock_[r] = std::max(clock_[r], arrived[r]);
-  }
-  run.opened = *std::min_element(clock_.begin(), clock_.end());
+  clock_ = std::span(free_).subspan(at(s) * run.ranks, run.ranks);
+  if (const ScheduleOp* const second = partner(run, s))
+    await_inputs(run, s, op, *second);
+  else
+    await_input(run, s, op);
   if (run.ops != nullptr) run.opened_on.assign(clock_.begin(), clock_.end());
-  account_transfers(run, s, op, second);
   return op;
 }
 
-const std::vector<Picoseconds>* LaneEngine::sent_for(const Run& run, int s, const ScheduleOp& op) const {
+const std::vector<Picoseconds>* LaneEngine::sent_for(int s, const ScheduleOp& op) const {
   const bool from_next = op.kind == OpKind::B;
   // W, the last stage's backward after its own forward, or the step's input.
   const int v = virtual_stage(op, s);
   if (op.kind == OpKind::W || (from_next ? order_.is_last(v) : order_.is_first(v))) return nullptr;
-  const MicroBatchCost& cost = run.costs[at(op.micro_batch)];
+  const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
   const bool wraps = order_.wraps(v, from_next ? 1 : -1);
   return wraps ? &cost.send_wrap : from_next ? &cost.send_previous : &cost.send_next;
 }
 
-LaneEngine::Travel LaneEngine::travel(const Run& run, int s, const ScheduleOp& op, std::size_t rank) const {
-  const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
+LaneEngine::Travel LaneEngine::travel(int s, const ScheduleOp& op, std::size_t rank) const {
+  const std::vector<Picoseconds>* const sent = sent_for(s, op);
   if (sent == nullptr) return {};
   const Picoseconds arrived = input_of(op, s)[rank];
   return {arrived - (*sent)[rank], arrived};
 }
 
-void LaneEngine::account_transfers(Run& run, int s, const ScheduleOp& op, const ScheduleOp* second) const {
-  const Picoseconds* const free = free_.data() + at(s) * run.ranks;
-  Picoseconds waited = 0;
-  if (second == nullptr) {
-    const std::vector<Picoseconds>* const sent = sent_for(run, s, op);
-    if (sent == nullptr) return;
-    const Picoseconds* const arrived = input_of(op, s);
-    for (std::size_t r = 0; r < run.ranks; ++r)
-      waited += std::max<Picoseconds>(0, std::min((*sent)[r], arrived[r] - free[r]));
-    run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] +=
-        waited / static_cast<Picoseconds>(run.ranks);
+void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
+  const Picoseconds* const arrived = input_of(op, s);
+  if (arrived == nullptr) return;
+  const std::vector<Picoseconds>* const sent = sent_for(s, op);
+  if (sent == nullptr) {
+    for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrived[r]);
     return;
   }
+  Picoseconds waited = 0;
   for (std::size_t r = 0; r < run.ranks; ++r) {
-    Travel first = travel(run, s, op, r);
-    Travel later = second == nullptr ? Travel{} : travel(run, s, *second, r);
+    const Picoseconds late = std::max<Picoseconds>(0, arrived[r] - clock_[r]);
+    waited += std::min((*sent)[r], late);
+    clock_[r] += late;
+  }
+  run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
+}
+
+void LaneEngine::await_inputs(Run& run, int s, const ScheduleOp& op, const ScheduleOp& second) {
+  Picoseconds waited = 0;
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    Travel first = travel(s, op, r), later = travel(s, second, r);
     if (later.left < first.left) std::swap(first, later);
     // Where both travel at once the time counts once.
-    waited += std::max<Picoseconds>(0, first.arrived - std::max(first.left, free[r]));
-    waited += std::max<Picoseconds>(0, later.arrived - std::max({later.left, first.arrived, free[r]}));
+    waited += std::max<Picoseconds>(0, first.arrived - std::max(first.left, clock_[r]));
+    waited += std::max<Picoseconds>(0, later.arrived - std::max({later.left, first.arrived, clock_[r]}));
   }
+  for (const Picoseconds* const arrived : {input_of(op, s), input_of(second, s)})
+    for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
+      clock_[r] = std::max(clock_[r], arrived[r]);
   run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
 std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
   const auto v = at(virtual_stage(op, s));
-  return releases(op, split_backward_) && last_gradient_[v] == op.micro_batch ? &grad_ready_[v] : nullptr;
+  return releases(op, facts_.splits_backward) && facts_.last_gradient[v] == op.micro_batch ? &grad_ready_[v]
+                                                                                           : nullptr;
 }
 
 // Before its inbox is emptied.
-void LaneEngine::record(Run& run, const ScheduleOp& op, int s, Picoseconds end) const {
-  StageOp& recorded = run.ops->emplace_back(StageOp{run.lane, s, op, run.opened, end});
+void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
+  StageOp& recorded = run.ops->emplace_back(
+      StageOp{run.lane, s, op, *std::min_element(run.opened_on.begin(), run.opened_on.end()),
+              *std::max_element(ended.begin(), ended.end())});
   for (std::size_t r = 0; r < run.ranks; ++r) {
-    const Travel way = travel(run, s, op, r);
-    recorded.ranks.push_back({{run.opened_on[r], clock_[r]}, {way.left, way.arrived}});
+    const Travel way = travel(s, op, r);
+    recorded.ranks.push_back({{run.opened_on[r], ended[r]}, {way.left, way.arrived}});
   }
 }
 
 void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
   const ScheduleOp* const second = partner(run, s);
-  const std::size_t position = next_[at(s)];
-  const auto batch_of = [&](const ScheduleOp& o) -> const MicroBatch& {
-    return run.micro_batches[at(o.micro_batch)];
-  };
-  const Picoseconds end = *std::max_element(clock_.begin(), clock_.end());
-  const std::span<Picoseconds> free(free_.data() + at(s) * run.ranks, run.ranks);
-  std::copy(clock_.begin(), clock_.end(), free.begin());
+  std::span<const Picoseconds> ended = clock_;
+  if (run.blocking_sends) {  // which move clock_
+    ended_.assign(clock_.begin(), clock_.end());
+    ended = ended_;
+  }
   for (const ScheduleOp* const issued : {&op, second}) {
     if (issued == nullptr) continue;
     const int v = virtual_stage(*issued, s);
-    account(*issued, v, batch_of(*issued), cost_of(run, *issued, s, next_[at(s)]), s, run.accounts);
-    if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, end);
+    if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, ended);
     if (issued->kind != OpKind::W) inboxes_.empty(inbox_of(issued->kind), slot(issued->micro_batch, v));
-    hand_on(run, *issued, v, free);
+    hand_on(run, *issued, v, ended);
     ++next_[at(s)];
     ++run.executed;
   }
-  Picoseconds own = account_again(run, second == nullptr ? op : *second, s, next_[at(s)] - 1);
-  if (second == nullptr) {
-    own += own_time(run, op, s, position);
-  } else {
-    const Pair pair = pair_of(run, s, position);
-    own += pair_alone(pair);
-    account_pair(pair, run.accounts);
-  }
-  run.result.useful += own;
-  if (op.kind == OpKind::R) run.accounts.recompute[at(s)] += own;
-  end_ = std::max(end_, end);
-}
-
-Picoseconds LaneEngine::own_time(const Run& run, const ScheduleOp& op, int s, std::size_t position) {
-  const MicroBatch& micro_batch = run.micro_batches[at(op.micro_batch)];
-  const int v = virtual_stage(op, s);
-  const MicroBatchCost& cost = cost_of(run, op, s, position);
-  const auto entry = static_cast<std::size_t>(&cost - run.costs.data());
-  const std::size_t of_kind = entry * kOpKinds + static_cast<std::size_t>(op.kind);
-  OwnTime& known = own_times_[of_kind * walks_->kinds().size() + walks_->kind_of_stage(v)];
-  const int recomputed = op.kind == OpKind::B ? walks_->recomputed_layers(v, micro_batch) : 0;
-  if (known.recomputed != recomputed || known.whole != op.whole)
-    known = {recomputed, op.whole, alone(op, v, micro_batch, cost)};
-  return known.time;
+  if (next_[at(s)] == run.schedule.ops[at(s)].size())
+    end_ = std::max(end_, *std::max_element(ended.begin(), ended.end()));
 }
 
 void LaneEngine::report_stall(const Schedule& schedule) const {
@@ -237,39 +241,62 @@ void LaneEngine::report_stall(const Schedule& schedule) const {
   throw std::logic_error("the schedule stalls: " + waiting);
 }
 
+void LaneEngine::fetch(const ScheduleOp& op, CostSource& source) {
+  for (; fetched_ <= at(op.micro_batch); ++fetched_) {
+    costs_[fetched_] = &source.cost(fetched_);
+    account_cost(fetched_);
+  }
+}
+
 LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                            std::span<const MicroBatchCost> costs, const StepOptions& options,
                            Picoseconds start, std::int32_t lane, LaneAccounts& accounts,
                            std::vector<StageOp>* ops) {
-  Run run{schedule,
-          micro_batches,
-          costs,
-          options.blocking_sends,
-          lane,
-          accounts,
-          ops,
-          costs.empty() ? std::size_t{1} : at(costs.front().ranks),
-          micro_batches.size()};
+  const std::size_t ranks = costs.empty() ? std::size_t{1} : at(costs.front().ranks);
+  Run run{schedule, micro_batches, costs, options.blocking_sends, lane,
+          accounts, ops,           ranks, micro_batches.size()};
+  return this->run(run, nullptr, start);
+}
+
+LaneResult LaneEngine::run(const Schedule& schedule, std::uint64_t schedule_number,
+                           std::span<const MicroBatch> micro_batches, std::size_t ranks, CostSource& costs,
+                           const StepOptions& options, Picoseconds start, std::int32_t lane,
+                           LaneAccounts& accounts) {
+  Run run{schedule, micro_batches, {},    options.blocking_sends, lane,
+          accounts, nullptr,       ranks, micro_batches.size()};
+  run.schedule_number = schedule_number;
+  return this->run(run, &costs, start);
+}
+
+LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
+  const Schedule& schedule = run.schedule;
   begin(run, start);
+  assert(source == nullptr || !facts_.counts.has_pairs());
+  fetched_ = 0;
+  to_run_ = facts_.ops_of;
   while (!queue_.empty()) {
     const int s = queue_.back();
     queue_.pop_back();
     queued_[at(s)] = 0;
     while (ready(run, s)) {
+      if (source != nullptr) fetch(schedule.ops[at(s)][next_[at(s)]], *source);
       const ScheduleOp op = open(run, s);
       if (const ScheduleOp* const second = partner(run, s))
         apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(*second, s));
       else
-        apply(op, virtual_stage(op, s), micro_batches[at(op.micro_batch)], costs[at(op.micro_batch)], clock_,
-              fills(op, s));
+        apply(work_of(op, virtual_stage(op, s), run.micro_batches[at(op.micro_batch)]),
+              *costs_[at(op.micro_batch)], clock_, fills(op, s));
       close(run, op, s);
+      if (source != nullptr && --to_run_[at(op.micro_batch)] == 0) source->give_back(at(op.micro_batch));
     }
   }
-  std::size_t total = 0;
-  for (const auto& stage_ops : schedule.ops) total += stage_ops.size();
-  if (run.executed != total) report_stall(schedule);
+  if (run.executed != facts_.ops) report_stall(schedule);
+  if (source != nullptr)
+    account_stages(run);
+  else
+    account(run);
   // Recompute is not useful time.
-  for (const Picoseconds t : accounts.recompute) run.result.recompute += t;
+  for (const Picoseconds t : run.accounts.recompute) run.result.recompute += t;
   run.result.useful -= run.result.recompute;
   run.result.context = static_cast<int>(run.ranks);
   run.result.makespan = end_ - start;

@@ -5,6 +5,7 @@
 // micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/stage/inboxes.h"
 #include "sim/engine/stage/lockstep.h"
+#include "sim/engine/stage/op_counts.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/engine/stage/step_result.h"
@@ -29,6 +31,19 @@ struct LaneAccounts {
   friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };
 
+// Where a lane's costs come from while it runs: asked for in the order of micro-batches, each before its
+// first op runs, and given back after its last.
+class CostSource {
+ public:
+  CostSource() = default;
+  CostSource(const CostSource&) = delete;
+  CostSource& operator=(const CostSource&) = delete;
+  virtual ~CostSource() = default;
+  // Stays where it is until it is given back.
+  virtual const MicroBatchCost& cost(std::size_t micro_batch) = 0;
+  virtual void give_back(std::size_t micro_batch) = 0;
+};
+
 class LaneEngine {
  public:
   LaneEngine(std::shared_ptr<const StageWalks> walks, const Layout& layout);
@@ -42,13 +57,18 @@ class LaneEngine {
   LaneResult run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
                  std::span<const MicroBatchCost> costs, const StepOptions& options, Picoseconds start,
                  std::int32_t lane, LaneAccounts& accounts, std::vector<StageOp>* ops);
+  // The same with costs that are made as the lane needs them, on so many CP ranks; not for schedules with
+  // pairs. Runs of the same `schedule_number` have the same schedule, unless it is 0.
+  LaneResult run(const Schedule& schedule, std::uint64_t schedule_number,
+                 std::span<const MicroBatch> micro_batches, std::size_t ranks, CostSource& costs,
+                 const StepOptions& options, Picoseconds start, std::int32_t lane, LaneAccounts& accounts);
 
   // The same op by op, for lanes that wait for each other inside ops (lockstep_run.h): what one run was given
   // and where it stands.
   struct Run {
     const Schedule& schedule;
     std::span<const MicroBatch> micro_batches;
-    std::span<const MicroBatchCost> costs;
+    std::span<const MicroBatchCost> costs;  // none: they come while it runs
     bool blocking_sends = false;
     std::int32_t lane = 0;
     LaneAccounts& accounts;
@@ -57,9 +77,9 @@ class LaneEngine {
     std::size_t real = 0;  // micro-batches of the plan; the ops of later ones wait for no input
                            // where there is no pipeline
     const LaneArrivals* arrivals = nullptr;  // of which costs are; null: of the micro-batches
+    std::uint64_t schedule_number = 0;
     std::size_t executed = 0;
-    Picoseconds opened = 0;                // when the op at hand began
-    std::vector<Picoseconds> opened_on{};  // the same by rank, where ops are recorded
+    std::vector<Picoseconds> opened_on{};  // when the op at hand began, by rank, where ops are recorded
     LaneResult result{};
   };
   void begin(Run& run, Picoseconds start);
@@ -74,6 +94,10 @@ class LaneEngine {
   std::vector<Picoseconds>* fills(const ScheduleOp& op, int stage);
   // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
+  // Once all ops have run: what they computed, exposed and recomputed, all costs being at hand
+  // (lane_accounting.cpp).
+  void account(Run& run);
+  // Of the op at hand, by rank.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * stages_ + stage;
@@ -85,31 +109,40 @@ class LaneEngine {
   [[nodiscard]] Picoseconds end() const { return end_; }
   // Time of one op with all ranks starting together; for latencies and tests.
   Picoseconds alone(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
-                    const MicroBatchCost& cost);
+                    const MicroBatchCost& cost) {
+    return alone(work_of(op, virtual_stage, micro_batch), cost);
+  }
   [[nodiscard]] const StageWalks& walks() const { return *walks_; }
 
  private:
-  // Of the op at a position of the stage.
-  [[nodiscard]] static const MicroBatchCost& cost_of(const Run& run, const ScheduleOp& op, int stage,
-                                                     std::size_t position) {
-    return run.costs[run.arrivals == nullptr ? static_cast<std::size_t>(op.micro_batch)
-                                             : run.arrivals->entry_of(op, stage, position)];
+  // Of the op at a position of the stage: its place among the costs, and what it costs.
+  [[nodiscard]] static std::size_t entry_of(const Run& run, const ScheduleOp& op, int stage,
+                                            std::size_t position) {
+    return run.arrivals == nullptr ? static_cast<std::size_t>(op.micro_batch)
+                                   : run.arrivals->entry_of(op, stage, position);
   }
-  // Sends the result of an op that has ended at clock() to the stage that needs it. `free`: when each rank
-  // can go on; later where sends block.
-  void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<Picoseconds> free);
-  // Transfers between stages that nothing hid: what ranks waited for inputs that were on their way. `second`:
-  // of a pair, or null.
-  void account_transfers(Run& run, int stage, const ScheduleOp& op, const ScheduleOp* second) const;
+  [[nodiscard]] const MicroBatchCost& cost_of(const Run& run, const ScheduleOp& op, int stage,
+                                              std::size_t position) const {
+    return *costs_[entry_of(run, op, stage, position)];
+  }
+  LaneResult run(Run& run, CostSource* source, Picoseconds start);
+  // Fetches the costs of micro-batches up to the op's.
+  void fetch(const ScheduleOp& op, CostSource& source);
+  // Sends the result of an op that has ended on each rank to the stage that needs it. Where sends block,
+  // clock() goes on when it has arrived.
+  void hand_on(Run& run, const ScheduleOp& op, int virtual_stage, std::span<const Picoseconds> ended);
+  // Moves clock() to when the op's input is there, and accounts for transfers between stages that nothing
+  // hid: what ranks waited for inputs that were on their way.
+  void await_input(Run& run, int stage, const ScheduleOp& op);
+  void await_inputs(Run& run, int stage, const ScheduleOp& op, const ScheduleOp& second);
   // When the op's input left and arrived on a rank; equal where it needs none, or none that travels.
   struct Travel {
     Picoseconds left = 0, arrived = 0;
   };
   // What the transfer of the op's input takes on each rank; null where none travels.
-  [[nodiscard]] const std::vector<Picoseconds>* sent_for(const Run& run, int stage,
-                                                         const ScheduleOp& op) const;
-  [[nodiscard]] Travel travel(const Run& run, int stage, const ScheduleOp& op, std::size_t rank) const;
-  void record(Run& run, const ScheduleOp& op, int stage, Picoseconds end) const;
+  [[nodiscard]] const std::vector<Picoseconds>* sent_for(int stage, const ScheduleOp& op) const;
+  [[nodiscard]] Travel travel(int stage, const ScheduleOp& op, std::size_t rank) const;
+  void record(Run& run, const ScheduleOp& op, int stage, std::span<const Picoseconds> ended) const;
   [[nodiscard]] bool has_input(const ScheduleOp& op, int stage) const {
     return op.kind == OpKind::W || input_of(op, stage) != nullptr;
   }
@@ -121,8 +154,13 @@ class LaneEngine {
     return static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
            static_cast<std::size_t>(virtual_stage);
   }
-  void apply(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
-             const MicroBatchCost& cost, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
+  [[nodiscard]] StageWork work_of(const ScheduleOp& op, int v, const MicroBatch& micro_batch) const {
+    if (op.kind != OpKind::B) return {op.kind, false, v, 0};
+    return {op.kind, is_half(op), v, walks_->recomputed_layers(v, micro_batch)};
+  }
+  void apply(const StageWork& work, const MicroBatchCost& cost, std::span<Picoseconds> clock,
+             std::vector<Picoseconds>* filled) const;
+  Picoseconds alone(const StageWork& work, const MicroBatchCost& cost);
   // A forward and the backward beside it.
   struct Pair {
     int forward_stage, backward_stage;  // virtual
@@ -133,34 +171,56 @@ class LaneEngine {
   [[nodiscard]] Pair pair_of(const Run& run, int stage, std::size_t position) const;
   void apply_pair(const Pair& pair, std::span<Picoseconds> clock, std::vector<Picoseconds>* filled);
   Picoseconds pair_alone(const Pair& pair);
-  void account_pair(const Pair& pair, LaneAccounts& accounts);
-  void account(const ScheduleOp& op, int virtual_stage, const MicroBatch& micro_batch,
-               const MicroBatchCost& cost, int stage, LaneAccounts& accounts);
-  // The time of the op at a position of the stage with all ranks starting together.
-  Picoseconds own_time(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
-  void account_backward(bool half, int virtual_stage, const MicroBatch& micro_batch,
-                        const MicroBatchCost& cost, int stage, LaneAccounts& accounts);
-  // The same for layers that not all lanes recompute (LaneArrivals::again): what they take differs from what
-  // the op's own cost says, and who recomputes less works for the others. Returns the difference.
-  Picoseconds account_again(const Run& run, const ScheduleOp& op, int stage, std::size_t position);
+
+  // Of ops of a stage; compute and attention by rank.
+  struct Sums {
+    std::vector<Picoseconds> compute, attention;
+    Picoseconds useful = 0, recompute = 0, recompute_exposed = 0;
+    std::array<Picoseconds, kStreams> exposed{};
+    void begin(std::size_t ranks);
+    void add_to(Run& run, int stage) const;
+  };
+  struct Accounting;
+  void read_schedule(const Run& run);
+  void count_ops(const Run& run);
+  // Adds what the ops of an entry of the costs do, on all stages.
+  void account_cost(std::size_t entry);
+  void account_stages(Run& run);
+  void account_work(const StageWork& work, const Accounting& own);
+  void account_backward(const StageWork& work, const Accounting& own);
+  void account_one_by_one(Run& run, int stage);
+  void account_pair(const Pair& pair, Sums& sums);
+  // Layers that not all lanes recompute (LaneArrivals::again): what they take differs from what the op's own
+  // cost says, and who recomputes less works for the others.
+  void account_again(const Run& run, int stage, std::size_t position, Sums& sums);
+  Picoseconds layers_alone(const LayerTimeline& layer, int layers);
+
   // Whether a B makes input gradients only.
-  [[nodiscard]] bool is_half(const ScheduleOp& op) const { return split_backward_ && !op.whole; }
+  [[nodiscard]] bool is_half(const ScheduleOp& op) const { return facts_.splits_backward && !op.whole; }
   [[nodiscard]] int stage_of(int virtual_stage) const { return virtual_stage % stages_; }
 
   int stages_;
   VirtualStages order_;
   std::shared_ptr<const StageWalks> walks_;
-  bool split_backward_ = false;  // the schedule has W ops
+  // What a schedule says before any of its ops runs: the same for all lanes that run it.
+  struct Facts {
+    std::uint64_t schedule_number = 0;
+    std::vector<int> recompute_layers;        // by micro-batch, as the plan has it
+    bool splits_backward = false;             // it has W ops
+    OpCounts counts;                          // by micro-batch, or entry of the costs
+    std::vector<std::int32_t> last_gradient;  // by virtual stage: whose op releases the gradient buckets
+    std::vector<std::uint32_t> ops_of;        // by micro-batch
+    std::size_t ops = 0;
+  };
+  Facts facts_;
   // Scratch, reused from lane to lane.
   Inboxes inboxes_;
-  std::vector<Picoseconds> free_, clock_, zero_, exposed_;
-  struct OwnTime {
-    int recomputed = -1;  // layers in full, which a backward's depends on; -1: not known yet
-    bool whole = false;   // a backward that makes all gradients, as ScheduleOp::whole
-    Picoseconds time = 0;
-  };
-  std::vector<OwnTime> own_times_;           // by entry of costs, kind of op and kind of virtual stage
-  std::vector<std::int32_t> last_gradient_;  // by virtual stage: whose op releases the gradient buckets
+  std::vector<Picoseconds> free_, ended_, zero_, exposed_;
+  std::span<Picoseconds> clock_;              // of free_, those of the stage at hand
+  std::vector<const MicroBatchCost*> costs_;  // by entry; those that are at hand
+  std::size_t fetched_ = 0;                   // micro-batches whose costs are, or were
+  std::vector<std::uint32_t> to_run_;         // by micro-batch: ops that have not run
+  std::vector<Sums> counted_;                 // by table of the schedule's counts
   std::vector<std::size_t> next_;
   std::vector<char> queued_;
   std::vector<int> queue_;

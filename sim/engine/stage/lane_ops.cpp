@@ -2,7 +2,6 @@
 // micro-batch's cost.
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 
 #include "sim/engine/stage/lane_engine.h"
 
@@ -11,10 +10,6 @@ namespace {
 
 std::size_t at(int index) {
   return static_cast<std::size_t>(index);
-}
-
-std::size_t index_of(ModelPart layer) {
-  return static_cast<std::size_t>(kind_of(layer));
 }
 
 void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
@@ -77,21 +72,20 @@ struct Weights : LaneWalk {
 }  // namespace
 
 // `filled`: one entry a bucket, or null.
-void LaneEngine::apply(const ScheduleOp& op, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                       std::span<Picoseconds> clock, std::vector<Picoseconds>* filled) {
+void LaneEngine::apply(const StageWork& work, const MicroBatchCost& cost, std::span<Picoseconds> clock,
+                       std::vector<Picoseconds>* filled) const {
+  const int v = work.virtual_stage;
   const bool each = filled != nullptr;
   if (each) filled->resize(walks_->buckets(v).size());
-  switch (op.kind) {
+  switch (work.kind) {
     case OpKind::F:
     case OpKind::D:
     case OpKind::R:
       return walk_stage(walks_->forward(v), false, Forward{{cost, clock}});
-    case OpKind::B: {
-      const int recomputed = walks_->recomputed_layers(v, micro_batch);
-      if (is_half(op))
-        return walk_stage(walks_->backward(v), true, InputGradients{{cost, clock}, recomputed});
-      return walk_stage(walks_->backward(v), each, Backward{{cost, clock, filled}, recomputed});
-    }
+    case OpKind::B:
+      if (work.half)
+        return walk_stage(walks_->backward(v), true, InputGradients{{cost, clock}, work.recomputed});
+      return walk_stage(walks_->backward(v), each, Backward{{cost, clock, filled}, work.recomputed});
     case OpKind::W:
       return walk_stage(walks_->weights(v), each, Weights{{cost, clock, filled}});
   }
@@ -145,150 +139,10 @@ Picoseconds LaneEngine::pair_alone(const Pair& pair) {
   return *std::max_element(zero_.begin(), zero_.end());
 }
 
-Picoseconds LaneEngine::alone(const ScheduleOp& op, int v, const MicroBatch& micro_batch,
-                              const MicroBatchCost& cost) {
+Picoseconds LaneEngine::alone(const StageWork& work, const MicroBatchCost& cost) {
   zero_.assign(at(cost.ranks), 0);
-  apply(op, v, micro_batch, cost, zero_, nullptr);
+  apply(work, cost, zero_, nullptr);
   return *std::max_element(zero_.begin(), zero_.end());
-}
-
-namespace {
-
-// Adds what an op computes, attends to and exposes on a stage to a lane's accounts.
-struct Accounting {
-  const MicroBatchCost& cost;
-  LaneAccounts& accounts;
-  Picoseconds* compute;
-  Picoseconds* attention;
-
-  void end(const EndCost& of_end) const {
-    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += of_end.compute[r];
-    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += of_end.exposed[s];
-  }
-  void forward(std::size_t k, int layers) const {
-    count(cost.compute_forward[k], cost.attention_forward, cost.exposed_forward[k], k, layers);
-  }
-  void backward(std::size_t k, int layers) const {
-    count(cost.compute_backward[k], cost.attention_backward, cost.exposed_backward[k], k, layers);
-  }
-  void weights(std::size_t k, int layers) const {
-    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += layers * cost.weight_gradient[k][r];
-  }
-  [[nodiscard]] Picoseconds exposed() const {
-    return std::accumulate(accounts.exposed.begin(), accounts.exposed.end(), Picoseconds{0});
-  }
-
- private:
-  void count(const std::vector<Picoseconds>& per_layer,
-             const std::array<std::vector<Picoseconds>, kMasks>& attention_by_mask,
-             const std::array<Picoseconds, kStreams>& exposed_by, std::size_t k, int layers) const {
-    const auto& attention_of = attention_by_mask[mask_of(static_cast<LayerKind>(k))];
-    for (std::size_t r = 0; r < at(cost.ranks); ++r) compute[r] += layers * per_layer[r];
-    for (std::size_t r = 0; r < at(cost.ranks); ++r) attention[r] += layers * attention_of[r];
-    for (std::size_t s = 0; s < kStreams; ++s) accounts.exposed[s] += layers * exposed_by[s];
-  }
-};
-
-Accounting accounting_of(const MicroBatchCost& cost, int stage, LaneAccounts& accounts) {
-  const std::size_t first = at(stage) * at(cost.ranks);
-  return {cost, accounts, accounts.compute.data() + first, accounts.attention.data() + first};
-}
-
-}  // namespace
-
-void LaneEngine::account(const ScheduleOp& op, int v, const MicroBatch& micro_batch,
-                         const MicroBatchCost& cost, int stage, LaneAccounts& accounts) {
-  if (op.kind == OpKind::B) return account_backward(is_half(op), v, micro_batch, cost, stage, accounts);
-  const Accounting own = accounting_of(cost, stage, accounts);
-  if (op.kind == OpKind::W) {
-    for (const WalkPart& part : walks_->weights(v).runs)
-      if (is_layer(part.part)) own.weights(index_of(part.part), part.layers);
-    return;
-  }
-  const Picoseconds before = own.exposed();
-  for (const WalkPart& part : walks_->forward(v).runs) {
-    if (is_layer(part.part))
-      own.forward(index_of(part.part), part.layers);
-    else
-      own.end(part.part == ModelPart::head ? cost.head_forward : cost.embed_forward);
-  }
-  if (op.kind == OpKind::R) accounts.recompute_exposed += own.exposed() - before;
-}
-
-// Layers that run side by side expose what is left of their exchanges together, not what each would alone.
-// Follows pair_alone, which found that.
-void LaneEngine::account_pair(const Pair& pair, LaneAccounts& accounts) {
-  struct Sides {
-    const Pair& pair;
-    Picoseconds& exposed;
-    void forward(const WalkPart&) const {}
-    void backward(const WalkPart&) const {}
-    void done(const WalkPart&) const {}
-    void both(const WalkPart& f, const WalkPart& b) const {
-      constexpr auto kExpert = static_cast<std::size_t>(Stream::ep);
-      exposed -= pair.forward.exposed_forward[index_of(f.part)][kExpert] +
-                 pair.backward.exposed_backward[index_of(b.part)][kExpert];
-    }
-  };
-  Picoseconds& exposed = accounts.exposed[static_cast<std::size_t>(Stream::ep)];
-  walk_pair(walks_->forward(pair.forward_stage), walks_->backward(pair.backward_stage), Sides{pair, exposed});
-  exposed += std::accumulate(exposed_.begin(), exposed_.end(), Picoseconds{0}) /
-             static_cast<Picoseconds>(exposed_.size());
-}
-
-void LaneEngine::account_backward(bool half, int v, const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                                  int stage, LaneAccounts& accounts) {
-  const Accounting own = accounting_of(cost, stage, accounts);
-  const int recomputed = walks_->recomputed_layers(v, micro_batch);
-  const Picoseconds before = own.exposed();
-  for (const WalkPart& part : walks_->backward(v).runs) {
-    const int full = is_layer(part.part) ? part.recomputed_of(recomputed) : 0;
-    if (full == 0) continue;
-    const std::size_t k = index_of(part.part);
-    own.forward(k, full);
-    zero_.assign(at(cost.ranks), 0);
-    advance(cost.forward[k], full, zero_);
-    accounts.recompute[at(stage)] += *std::max_element(zero_.begin(), zero_.end());
-  }
-  accounts.recompute_exposed += own.exposed() - before;
-  for (const WalkPart& part : walks_->backward(v).runs) {
-    if (!is_layer(part.part)) {
-      own.end(part.part == ModelPart::head ? cost.head_backward : cost.embed_backward);
-      continue;
-    }
-    const std::size_t k = index_of(part.part);
-    own.backward(k, part.layers);
-    if (half) own.weights(k, -part.layers);  // W makes them
-    accounts.recompute[at(stage)] += part.layers * cost.recomputed[k];
-  }
-}
-
-Picoseconds LaneEngine::account_again(const Run& run, const ScheduleOp& op, int stage, std::size_t position) {
-  const std::vector<std::int32_t>* const again =
-      run.arrivals == nullptr ? nullptr : run.arrivals->again_of(stage, position);
-  if (again == nullptr) return 0;
-  const MicroBatchCost& own = cost_of(run, op, stage, position);
-  const int v = virtual_stage(op, stage);
-  const int recomputed = walks_->recomputed_layers(v, run.micro_batches[at(op.micro_batch)]);
-  LaneAccounts& accounts = run.accounts;
-  const auto add = [&](const MicroBatchCost& cost, std::size_t kind, int layers) {
-    const Accounting accounting = accounting_of(cost, stage, accounts);
-    const Picoseconds before = accounting.exposed();
-    accounting.forward(kind, layers);
-    accounts.recompute_exposed += accounting.exposed() - before;
-    zero_.assign(at(cost.ranks), 0);
-    advance(cost.forward[kind], 1, zero_);
-    return layers * *std::max_element(zero_.begin(), zero_.end());
-  };
-  Picoseconds sum = 0;
-  for (const WalkPart& part : walks_->backward(v).parts) {
-    if (!is_layer(part.part) || !is_moe(kind_of(part.part)) || at(part.first) >= again->size()) continue;
-    const std::size_t kind = index_of(part.part);
-    sum += add(run.costs[at((*again)[at(part.first)])], kind, 1);
-    if (part.first < recomputed) sum += add(own, kind, -1);
-  }
-  accounts.recompute[at(stage)] += sum;
-  return sum;
 }
 
 }  // namespace equipoise

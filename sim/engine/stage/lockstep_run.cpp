@@ -15,10 +15,6 @@ void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
-std::size_t index_of(ModelPart layer) {
-  return static_cast<std::size_t>(kind_of(layer));
-}
-
 }  // namespace
 
 struct LockstepRun::At {
@@ -161,6 +157,7 @@ std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     for (int s = 0; s < first.stages; ++s)
       if (position_[at(s)] < first.ops[at(s)].size()) lanes_[l].engine->report_stall(runs_[l].schedule);
+    lanes_[l].engine->account(runs_[l]);
     for (const Picoseconds t : lanes_[l].accounts->recompute) runs_[l].result.recompute += t;
     runs_[l].result.useful -= runs_[l].result.recompute;
     runs_[l].result.context = static_cast<int>(runs_[l].ranks);

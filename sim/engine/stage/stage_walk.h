@@ -20,6 +20,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -29,6 +30,11 @@
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
+
+// Where a layer's kind stands among what is kept by kind.
+constexpr std::size_t index_of(ModelPart layer) {
+  return static_cast<std::size_t>(kind_of(layer));
+}
 
 // One part at work, or equal layers in a row.
 struct WalkPart {

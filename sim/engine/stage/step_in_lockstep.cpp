@@ -51,10 +51,14 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       result.times.pipeline = std::max(result.times.pipeline, member.engine->end());
       micro_batches_ = std::move(member.costs);
       std::swap(accounts_, member.accounts);
-      micro_batch_count_ = plan.real;
+      begin_lane();
+      for (std::size_t j = 0; j < plan.real; ++j)
+        account_micro_batch(plan.micro_batches[j], micro_batches_[j], result);
       account_lane(step.lanes[lane], lane, result);
       if (memory_ == nullptr) continue;
-      micro_batch_count_ = plan.micro_batches.size();  // those without documents hold nothing
+      micro_batch_count_ = plan.micro_batches.size();
+      for (std::size_t j = plan.real; j < micro_batch_count_; ++j)
+        count_tokens(micro_batches_[j], result);  // of those without documents: none
       check_memory(plan.micro_batches, step.lanes[lane].context, plan.lane, plan.schedule, result);
     }
   }

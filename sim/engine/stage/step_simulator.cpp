@@ -64,6 +64,63 @@ void StepSimulator::cost_micro_batches(std::span<const MicroBatch> micro_batches
   }
 }
 
+// A lane is at work on as many micro-batches as its pipeline holds, however many it has: their costs stay in
+// a cache. Nobody asks for segments again, so that all share one buffer.
+class StepSimulator::CostStream final : public CostSource {
+ public:
+  CostStream(StepSimulator& step, const Lane& lane, StepResult& result)
+      : step_(step), lane_(lane), result_(result) {
+    step_.in_use_.assign(lane.micro_batches.size(), nullptr);
+    step_.free_.clear();
+    for (MicroBatchCost& cost : step_.streamed_) step_.free_.push_back(&cost);
+  }
+
+  const MicroBatchCost& cost(std::size_t j) override {
+    const MicroBatch& micro_batch = lane_.micro_batches[j];
+    MicroBatchCost& cost = take();
+    if (latest_ != nullptr && costs_alike(micro_batch, lane_.micro_batches[j - 1]))
+      cost = *latest_;
+    else
+      make(micro_batch, cost);
+    if (latest_is_back_) step_.free_.push_back(latest_);
+    latest_is_back_ = false;
+    latest_ = step_.in_use_[j] = &cost;
+    step_.account_micro_batch(micro_batch, cost, result_);
+    return cost;
+  }
+  // The latest one stays until the next, which may be its copy.
+  void give_back(std::size_t j) override {
+    if (step_.in_use_[j] == latest_)
+      latest_is_back_ = true;
+    else
+      step_.free_.push_back(step_.in_use_[j]);
+  }
+
+ private:
+  MicroBatchCost& take() {
+    if (step_.free_.empty()) return step_.streamed_.emplace_back();
+    MicroBatchCost& cost = *step_.free_.back();
+    step_.free_.pop_back();
+    return cost;
+  }
+  void make(const MicroBatch& micro_batch, MicroBatchCost& cost) {
+    struct Lent {
+      Sharding &borrower, &owner;
+      Lent(Sharding& to, Sharding& from) : borrower(to), owner(from) { borrower.swap_buffers(owner); }
+      Lent(const Lent&) = delete;
+      Lent& operator=(const Lent&) = delete;
+      ~Lent() { borrower.swap_buffers(owner); }
+    } const lent(cost.sharding, step_.sharding_);
+    step_.coster_.cost(micro_batch, lane_.context, cost);
+  }
+
+  StepSimulator& step_;
+  const Lane& lane_;
+  StepResult& result_;
+  MicroBatchCost* latest_ = nullptr;
+  bool latest_is_back_ = false;
+};
+
 int StepSimulator::last_barrier_group(const Step& step) {
   int last = 0;
   for (const Lane& lane : step.lanes) last = std::max(last, lane.barrier_group);
@@ -73,12 +130,19 @@ int StepSimulator::last_barrier_group(const Step& step) {
 const Schedule& StepSimulator::schedule_for(const Lane& lane) {
   const ScheduleInput input = schedule_input(lane.micro_batches, costs_.layout(), options_, group_sizes_);
   if (group_sizes_ != schedule_groups_) {
+    ++schedule_number_;
     schedule_groups_.clear();  // a schedule that refuses its input leaves half of one
     options_.schedule->make_into(input, schedule_);
     assert(schedule_problems(input, schedule_).empty());
     schedule_groups_ = group_sizes_;
   }
   return schedule_;
+}
+
+void StepSimulator::begin_lane() {
+  rank_tokens_.clear();
+  gathered_tokens_.clear();
+  fullest_rank_.clear();
 }
 
 void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult& result) {
@@ -93,60 +157,59 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
     sums_.exposed[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
   sums_.recompute += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
   sums_.recompute_exposed += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
-  for (std::size_t j = 0; j < micro_batch_count_; ++j) {
-    const MicroBatch& micro_batch = lane.micro_batches[j];
-    const MicroBatchCost& cost = micro_batches_[j];
-    result.work.use += cost.use;
-    if (c > 1) {
-      for (std::size_t mask = 0; mask < kMasks; ++mask) {
-        const auto& attention = cost.attention_forward[mask];
-        const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
-        if (layers == 0) continue;
-        sums_.attention_max += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-        sums_.attention_mean +=
-            layers * to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-            static_cast<double>(c);
-      }
-      result.work.kv_sent_tokens += cost.kv_sent_tokens;
-      result.work.kv_useful_tokens += cost.kv_useful_tokens;
-      std::int64_t local = 0;
-      for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
-      result.work.distributed_tokens += micro_batch.tokens() - local;
-    }
-    result.work.tokens += micro_batch.tokens();
-    result.work.computed_tokens +=
-        std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
-    result.work.causal_pairs += pairs_of(micro_batch, 0);
-    if (const std::int64_t window = costs_.model().sliding_window; window > 0)
-      result.work.window_pairs += pairs_of(micro_batch, window);
-    Picoseconds latency = 0;
-    if (!micro_batch.slices.empty()) {
-      for (const StageWalks::Kind& kind : walks_->kinds())
-        latency += kind.count * engine_.alone({}, kind.virtual_stage, micro_batch, cost);
-      latency /= walks_->virtual_stages() / costs_.layout().stage_order().blocks;  // copies of each block
-    }
-    result.times.forward_latency.push_back(latency);
-  }
 }
 
-// Tokens of each micro-batch on its fullest rank, and those whose K and V a rank gathers.
-void StepSimulator::count_tokens(StepResult& result) {
-  rank_tokens_.clear();
-  gathered_tokens_.clear();
-  for (std::size_t j = 0; j < micro_batch_count_; ++j) {
-    const Sharding& sharding = micro_batches_[j].sharding;
-    rank_tokens_.push_back(*std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end()));
-    std::int64_t gathered = 0;
-    for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
-      gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-    gathered_tokens_.push_back(memory_->gathered_tokens(rank_tokens_.back(), gathered));
-    result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
+void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost,
+                                        StepResult& result) {
+  StepWork& work = result.work;
+  work.use += cost.use;
+  if (cost.ranks > 1) {
+    for (std::size_t mask = 0; mask < kMasks; ++mask) {
+      const auto& attention = cost.attention_forward[mask];
+      const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
+      if (layers == 0) continue;
+      sums_.attention_max += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
+      sums_.attention_mean +=
+          layers * to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+          static_cast<double>(cost.ranks);
+    }
+    work.kv_sent_tokens += cost.kv_sent_tokens;
+    work.kv_useful_tokens += cost.kv_useful_tokens;
+    std::int64_t local = 0;
+    for (const std::int64_t tokens : cost.sharding.rank_local_tokens) local += tokens;
+    work.distributed_tokens += micro_batch.tokens() - local;
   }
+  work.tokens += micro_batch.tokens();
+  work.computed_tokens +=
+      std::accumulate(cost.sharding.rank_tokens.begin(), cost.sharding.rank_tokens.end(), std::int64_t{0});
+  work.causal_pairs += pairs_of(micro_batch, 0);
+  if (const std::int64_t window = costs_.model().sliding_window; window > 0)
+    work.window_pairs += pairs_of(micro_batch, window);
+  Picoseconds latency = 0;
+  if (!micro_batch.slices.empty()) {
+    for (const StageWalks::Kind& kind : walks_->kinds())
+      latency += kind.count * engine_.alone({}, kind.virtual_stage, micro_batch, cost);
+    latency /= walks_->virtual_stages() / costs_.layout().stage_order().blocks;  // copies of each block
+  }
+  result.times.forward_latency.push_back(latency);
+  if (memory_ != nullptr) count_tokens(cost, result);
+}
+
+// Tokens of a micro-batch on its fullest rank, and those whose K and V a rank gathers.
+void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result) {
+  const Sharding& sharding = cost.sharding;
+  const auto fullest = std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
+  std::int64_t gathered = 0;
+  for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
+    gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+  rank_tokens_.push_back(*fullest);
+  fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
+  gathered_tokens_.push_back(memory_->gathered_tokens(*fullest, gathered));
+  result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
 }
 
 void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
                                  const Schedule& schedule, StepResult& result) {
-  count_tokens(result);
   const LaneLoad load{micro_batches, rank_tokens_, gathered_tokens_, context,
                       costs_.framework().recompute_ahead && !options_.strict_keep};
   if (options_.record_ops) {
@@ -168,27 +231,39 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
   MemoryPeak peak = memory_->lane_peak(schedule, load);
   if (peak.parts.total() <= result.work.peak.parts.total()) return;
   peak.lane = index;
-  if (peak.micro_batch >= 0) {
-    const auto& ranks = micro_batches_[at(peak.micro_batch)].sharding.rank_tokens;
-    peak.rank = static_cast<int>(std::max_element(ranks.begin(), ranks.end()) - ranks.begin());
-  }
+  if (peak.micro_batch >= 0) peak.rank = fullest_rank_[at(peak.micro_batch)];
   result.work.peak = peak;
 }
 
-void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
-  cost_micro_batches(lane.micro_batches, lane.context);
+LaneResult StepSimulator::run_lane_at_once(const Lane& lane, std::int32_t index, Picoseconds start,
+                                           StepResult& result) {
   const Schedule& schedule = schedule_for(lane);
-  if (on_lane_ != nullptr)
-    (*on_lane_)(
-        {at(index), lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), schedule});
-  const LaneResult done =
-      engine_.run(schedule, lane.micro_batches, std::span(micro_batches_).first(micro_batch_count_), options_,
-                  start, index, accounts_, options_.record_ops ? &result.times.ops : nullptr);
+  cost_micro_batches(lane.micro_batches, lane.context);
+  const auto costs = std::span<const MicroBatchCost>(micro_batches_).first(micro_batch_count_);
+  if (on_lane_ != nullptr) (*on_lane_)({at(index), lane.micro_batches, costs, schedule});
+  for (std::size_t j = 0; j < costs.size(); ++j) account_micro_batch(lane.micro_batches[j], costs[j], result);
+  return engine_.run(schedule, lane.micro_batches, costs, options_, start, index, accounts_,
+                     options_.record_ops ? &result.times.ops : nullptr);
+}
+
+LaneResult StepSimulator::run_lane_in_a_stream(const Lane& lane, std::int32_t index, Picoseconds start,
+                                               StepResult& result) {
+  CostStream costs(*this, lane, result);
+  const Schedule& schedule = schedule_for(lane);
+  return engine_.run(schedule, schedule_number_, lane.micro_batches, at(lane.context), costs, options_, start,
+                     index, accounts_);
+}
+
+void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds start, StepResult& result) {
+  begin_lane();
+  const bool pairs = options_.pairs || options_.schedule->bidirectional;
+  const bool keeps_costs = on_lane_ != nullptr || options_.record_ops || pairs;
+  result.times.lanes.push_back(keeps_costs ? run_lane_at_once(lane, index, start, result)
+                                           : run_lane_in_a_stream(lane, index, start, result));
   gradients_.add_lane(engine_.grad_ready());
-  result.times.lanes.push_back(done);
   result.times.pipeline = std::max(result.times.pipeline, engine_.end());
   account_lane(lane, at(index), result);
-  if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule, result);
+  if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule_for(lane), result);
 }
 
 StepResult StepSimulator::run(const Step& step, const std::function<void(const CostedLane&)>& on_lane) {

@@ -1,5 +1,8 @@
 // The lane engine against the schedules' reference executor, op by op, on random lanes.
 #include <cmath>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "policies/base/random.h"
 #include "tests/sim/stage/hand_costs.h"
@@ -45,6 +48,29 @@ Case random_case(SplitMix64& random, std::string_view schedule) {
   c.hop = pick(random, 0, 20);
   return c;
 }
+
+// Hands out copies of a lane's costs, and lets go of them when they come back.
+class Lender final : public CostSource {
+ public:
+  explicit Lender(std::span<const MicroBatchCost> costs) : costs_(costs), lent_(costs.size()) {}
+
+  const MicroBatchCost& cost(std::size_t micro_batch) override {
+    REQUIRE(micro_batch == asked_++);
+    lent_[micro_batch] = std::make_unique<MicroBatchCost>(costs_[micro_batch]);
+    return *lent_[micro_batch];
+  }
+  void give_back(std::size_t micro_batch) override {
+    REQUIRE(lent_[micro_batch] != nullptr);
+    lent_[micro_batch].reset();
+    ++given_back_;
+  }
+  [[nodiscard]] bool has_all_back() const { return asked_ == costs_.size() && given_back_ == costs_.size(); }
+
+ private:
+  std::span<const MicroBatchCost> costs_;
+  std::vector<std::unique_ptr<MicroBatchCost>> lent_;
+  std::size_t asked_ = 0, given_back_ = 0;
+};
 
 }  // namespace
 
@@ -98,8 +124,9 @@ TEST_CASE("Scaling all times by k scales every clock by k and leaves the bubble 
   }
 }
 
-TEST_CASE("A lane's results are those of a fresh engine, whatever lane ran before") {
-  // All schedules on one layout, lanes of unlike lengths, CP degrees, groups, hops and starts.
+TEST_CASE("A lane's results are those of a fresh engine, whatever lane ran before, and with costs on loan") {
+  // All schedules of one direction on one layout, lanes of unlike lengths, CP degrees, groups, hops and
+  // starts.
   for (const auto& [stages, virtual_stages] : {std::pair{1, 1}, {3, 1}, {2, 2}}) {
     const ModelShape model = model_of(stages * virtual_stages);
     Layout layout = pipeline_of(stages, virtual_stages);
@@ -141,6 +168,24 @@ TEST_CASE("A lane's results are those of a fresh engine, whatever lane ran befor
       REQUIRE(ops == expected_ops);
       REQUIRE(reused.grad_ready() == fresh.grad_ready());
       REQUIRE(reused.end() == fresh.end());
+
+      // Twice, as lanes of one schedule follow each other, then with other layers recomputed.
+      const auto number = static_cast<std::uint64_t>(round + 1);
+      for (int time = 0; time < 3; ++time) {
+        if (time == 2) lane.micro_batches.front().recompute_layers = pick(random, 0, stages);
+        Lender lender(lane.costs);
+        const LaneResult lent =
+            reused.run(schedule, number, lane.micro_batches, static_cast<std::size_t>(ranks), lender,
+                       c.options, start, 3, again);
+        REQUIRE(lender.has_all_back());
+        LaneEngine other(model, layout);
+        REQUIRE(lent ==
+                other.run(schedule, lane.micro_batches, lane.costs, c.options, start, 3, accounts, nullptr));
+        if (time < 2) REQUIRE(lent == expected);
+        REQUIRE(again == accounts);
+        REQUIRE(reused.grad_ready() == other.grad_ready());
+        REQUIRE(reused.end() == other.end());
+      }
     }
   }
 }

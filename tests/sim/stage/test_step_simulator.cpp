@@ -66,6 +66,80 @@ TEST_CASE("A step gives the same bits again, from a used simulator and from a fr
   check_same(fresh.run(step), first);
 }
 
+namespace {
+
+// Whoever is told of lanes gets all their costs, so that these are kept.
+StepResult run_with_costs_kept(StepSimulator& simulator, const Step& step) {
+  int lanes = 0;
+  const StepResult result = simulator.run(step, [&](const CostedLane& lane) {
+    ++lanes;
+    CHECK(lane.costs.size() == lane.micro_batches.size());
+  });
+  CHECK(lanes > 0);
+  return result;
+}
+
+StepOptions unrecorded(const char* schedule) {
+  StepOptions options = run_by(schedule);
+  options.record_ops = false;
+  return options;
+}
+
+}  // namespace
+
+TEST_CASE("A step's results are the same whether its costs are all kept or made as it needs them") {
+  // Alike ones in a row, whose costs are copied, and a lane without any.
+  const Step steps[] = {
+      step_of({lane_of(2, {9000, 300, 4096, 4096, 4096, 77, 77, 8}), lane_of(2, {5000, 5000, 40, 40})}),
+      step_of(
+          {lane_of(2, {64, 20000, 20000, 512, 1000, 3000, 3000, 3000, 3000, 8, 700, 9}), lane_of(2, {})})};
+  for (const char* rule : {"per-sequence", "per-document", "adaptive"})
+    for (const char* schedule : {"1f1b", "gpipe", "zb-h1", "dualpipe"}) {
+      CAPTURE(rule);
+      CAPTURE(schedule);
+      const StepOptions options = unrecorded(schedule);
+      Layout layout = small_layout(2, 2, 2);
+      layout.bidirectional = options.schedule->bidirectional;
+      const Models models(builtin_model("wlb-550m"), layout);
+      ShardRule shard = shard_by(rule);
+      shard.choice = shard.fixed->choice;
+      StepSimulator simulator(models.costs, shard, options, &models.memory);
+      for (const Step& step : steps) {
+        const StepResult kept = run_with_costs_kept(simulator, step);
+        check_same(simulator.run(step), kept);
+      }
+    }
+}
+
+TEST_CASE("A micro-batch takes the sharding of the one before that is like it, even where that has ended") {
+  // Optimal sharding asks for whole micro-batches, their recompute included; without a pipeline each is
+  // through when the next begins.
+  const Models models(builtin_model("wlb-550m"), small_layout(1, 2, 1));
+  ShardRule shard = shard_by("per-sequence");
+  shard.choice = ShardChoice::optimal;
+  StepSimulator simulator(models.costs, shard, unrecorded("1f1b"), &models.memory);
+  Step step = step_of({lane_of(2, {9000, 9000, 9000, 300, 300, 4096})});
+  step.lanes[0].micro_batches[1].recompute_layers = 16;
+  step.lanes[0].micro_batches[3].recompute_layers = 16;
+  const StepResult kept = run_with_costs_kept(simulator, step);
+  check_same(simulator.run(step), kept);
+}
+
+TEST_CASE("A lane that is refused half way leaves nothing behind") {
+  const Models models(builtin_model("wlb-550m"), small_layout(1, 2, 2));
+  ShardRule shard = shard_by("per-sequence");
+  shard.options.pad = Pad::error;
+  StepSimulator simulator(models.costs, shard, unrecorded("1f1b"), &models.memory);
+  Step good = step_of({lane_of(2, {})}), bad = good;
+  for (const std::int64_t tokens : {4096, 512, 512, 8192})
+    good.lanes[0].micro_batches.push_back(documents({tokens}));
+  for (const std::int64_t tokens : {512, 4096, 4097, 64})
+    bad.lanes[0].micro_batches.push_back(documents({tokens}));
+  const StepResult first = simulator.run(good);
+  CHECK_THROWS_AS(simulator.run(bad), UserError);
+  check_same(simulator.run(good), first);
+}
+
 TEST_CASE("Tokens and pairs of a step are those of its documents") {
   const Models models(builtin_model("wlb-550m"), small_layout(1, 2, 1));
   const ShardRule rule = shard_by("per-sequence");
