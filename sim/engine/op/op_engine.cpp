@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "sim/engine/op/op_lane_run.h"
 #include "sim/engine/op/op_lockstep.h"
@@ -185,9 +186,10 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
 
 }  // namespace op_rows
 
-OpResult run(const OpProgram& program, const OpOptions& options) {
+OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlier) {
   check_program(program);
   OpResult result;
+  result.lanes = std::move(earlier.lanes);  // all of whose times are written anew
   result.lanes.resize(program.lanes.size());
   result.buckets.resize(at(program.stages) * at(program.tensor));
   result.end_begins.assign(result.buckets.size(), 0);

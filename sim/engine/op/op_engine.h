@@ -112,8 +112,9 @@ class OpSink {
   virtual void on_repetition(std::uint32_t run, std::uint32_t repetition) = 0;
 };
 
-// Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock.
-OpResult run(const OpProgram& program, const OpOptions& options = {});
+// Throws EngineError for a broken program (check_program), a stall, and a time beyond the clock. `earlier`: a
+// result that nobody needs any more, whose memory serves again.
+OpResult run(const OpProgram& program, const OpOptions& options = {}, OpResult earlier = {});
 
 // Runs one scheduled op again from its recorded start and tells `sink` of every op of every rank: for
 // timelines and critical paths, which need the ops of few scheduled ops. With RecordedTimes, the ops are told

@@ -132,6 +132,9 @@ std::int64_t OpProgram::tasks() const {
   std::int64_t sum = 0;
   for (const OpLane& lane : lanes) {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
+    std::vector<std::int64_t> of_block;  // which many ops run
+    of_block.reserve(lane.blocks.size());
+    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels(block));
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =
@@ -139,7 +142,7 @@ std::int64_t OpProgram::tasks() const {
                                                                                                        : 0;
         for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
           const BlockRun& run = lane.runs[scheduled.first_run + r];
-          ops += std::int64_t{run.repeat} * kernels(lane.blocks[run.block]);
+          ops += std::int64_t{run.repeat} * of_block[run.block];
         }
         sum += ops * ranks_of_stage;
       }

@@ -39,7 +39,7 @@ StepResult OpStepSimulator::run(const Step& step, std::int64_t number) {
   expander_.finish(program_);
   op_options_.jitter.seed = op_.jitter.seed + static_cast<std::uint64_t>(number);
   contended_.reset();
-  result_ = equipoise::run(program_, op_options_);
+  result_ = equipoise::run(program_, op_options_, std::move(result_));
   if (op_.fabric != nullptr) run_with_contention(step);
   StepTimes times = make_times(step, stage.times, stage.work.peak);
   return {std::move(stage.work), std::move(times)};
@@ -51,7 +51,7 @@ void OpStepSimulator::run_with_contention(const Step& step) {
   if (!routes->alike()) {
     if (!unfolded_) unfolded_.emplace(costs_, shard_, options_, false);
     program_ = unfolded_->expand(step);
-    result_ = equipoise::run(program_, op_options_);
+    result_ = equipoise::run(program_, op_options_, std::move(result_));
     routes.emplace(program_, costs_.grid(), *op_.fabric);
   }
   ContendedOptions how;
