@@ -163,14 +163,18 @@ void check_planned_run(const Study& study, const StudyInputs& inputs, const RunS
                        const MemoryLimit& limit, double max_output_GB) {
   const DocumentTotals totals = totals_of(inputs.documents);
   check_planned_memory(study, totals, options, limit);
-  double output = 0;
+  RunStudyOptions one_thread = options;
+  one_thread.jobs = 1;
+  double output = 0, beside = 0;  // beside: of the row before, which may not have ended
   for (const PolicyRun& run : study.policies) {
     const RunModels models(study, layout_of(study, run), inputs.profile);
     const PlanSize size = plan_size(run, totals);
+    const double plan = plan_bytes(size, run.pack);
     require_memory(
         study.file + ": simulating " + run.label,
-        documents_bytes(totals) + plan_bytes(size, run.pack) + simulation_bytes(models, run, size, options),
-        limit, options.steps.op.contention ? "fewer --jobs, or no --contention" : "fewer --jobs or steps");
+        documents_bytes(totals) + plan + simulation_bytes(models, run, size, options) + beside, limit,
+        options.steps.op.contention ? "fewer --jobs, or no --contention" : "fewer --jobs or steps");
+    if (rows_at_a_time(options) > 1) beside = plan + simulation_bytes(models, run, size, one_thread);
     output += details_bytes(models, run, size, options);
     if (options.keep_plans) output += plan_json_bytes(size);
   }

@@ -37,30 +37,4 @@ void plan_ready_row(const Study& study, const StudyInputs& inputs, const RunStud
   if (ready.no_room.empty()) pack_ready_row(study, inputs, options, ready);
 }
 
-void RowAhead::prepare(const Study& study, const StudyInputs& inputs, PolicyRun entry,
-                       const RunStudyOptions& options) {
-  no_models_ = no_plan_ = nullptr;
-  try {
-    ready_ = row_with_models(study, inputs, std::move(entry), options);
-  } catch (...) {
-    no_models_ = std::current_exception();
-    return;
-  }
-  try {
-    plan_ready_row(study, inputs, options, ready_);
-  } catch (...) {
-    no_plan_ = std::current_exception();
-  }
-}
-
-ReadyRow& RowAhead::with_models() {
-  if (no_models_) std::rethrow_exception(no_models_);
-  return ready_;
-}
-
-ReadyRow& RowAhead::planned() {
-  if (no_plan_) std::rethrow_exception(no_plan_);
-  return ready_;
-}
-
 }  // namespace equipoise

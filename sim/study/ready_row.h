@@ -1,7 +1,6 @@
 // A row with everything that running it takes: models of its layout, its derived sizes, its plan.
 #pragma once
 
-#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -36,19 +35,5 @@ void plan_ready_row(const Study& study, const StudyInputs& inputs, const RunStud
 void derive_sizes(const Study& study, const RunStudyOptions& options, ReadyRow& ready);
 void pack_ready_row(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
                     ReadyRow& ready);
-
-// A row up to its plan, which another thread may have made before its turn came. What making it threw is
-// thrown when it is asked for.
-class RowAhead {
- public:
-  void prepare(const Study& study, const StudyInputs& inputs, PolicyRun entry,
-               const RunStudyOptions& options);
-  ReadyRow& with_models();  // throws as row_with_models
-  ReadyRow& planned();      // throws as plan_ready_row
-
- private:
-  ReadyRow ready_;
-  std::exception_ptr no_models_, no_plan_;
-};
 
 }  // namespace equipoise

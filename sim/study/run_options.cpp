@@ -40,8 +40,13 @@ void check_stragglers(const StepSettings& settings, std::int64_t gpus) {
 RunStudyOptions trial_options(const RunStudyOptions& options) {
   RunStudyOptions trial;
   trial.jobs = options.jobs;
+  trial.row = options.row;
   trial.stop = options.stop;
   return trial;
+}
+
+int rows_at_a_time(const RunStudyOptions& options) {
+  return options.jobs > 1 && !options.steps.op.contention ? 2 : 1;
 }
 
 void end_if_stopped(const RunStudyOptions& options) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "sim/report/timeline.h"
+#include "sim/study/cores.h"
 
 namespace equipoise {
 
@@ -50,20 +51,25 @@ struct DetailOptions {
 };
 
 struct RunStudyOptions {
-  int jobs = 1;              // threads; results do not depend on it
-  bool record_gpus = false;  // keep the compute seconds of every GPU
+  int jobs = 1;               // threads; results do not depend on it
+  Cores::Row* row = nullptr;  // whose threads they are, where rows share them
+  bool record_gpus = false;   // keep the compute seconds of every GPU
   bool keep_plans = false;
   StepSettings steps;          // fidelity
   DetailOptions details;       // timelines and critical paths
   bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
   bool find_fits = true;       // search what would make a row run that does not (fit_search.h)
-  std::function<void(const std::string& label)> progress;  // called before each policy
+  std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
   const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted
 };
 
 // The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.
 RunStudyOptions trial_options(const RunStudyOptions& options);
+
+// Two rows run at a time where there are several threads, so that none waits where one of them ends. A step
+// with contention uses all threads, and tells its progress: then they run one by one.
+int rows_at_a_time(const RunStudyOptions& options);
 
 // The user stopped the run; what was not finished is gone.
 struct Interrupted : std::exception {

@@ -3,10 +3,12 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
-#include <limits>
+#include <atomic>
+#include <mutex>
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/parallel.h"
 #include "policies/unplaceable.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
@@ -72,17 +74,17 @@ PolicyResult after(std::vector<std::string> notes, PolicyResult row) {
 }
 
 // A row from its entry in the file to its result. What the row's own options do not allow is its reason; a
-// file that cannot be written is an error of the whole study. `alongside`: what a thread does meanwhile.
-PolicyResult run_row(const Study& study, const StudyInputs& inputs, RowAhead& ahead,
-                     const RunStudyOptions& options, Alongside alongside) {
-  ReadyRow& ready = ahead.with_models();
+// file that cannot be written is an error of the whole study.
+PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                     const RunStudyOptions& options) {
+  ReadyRow ready = row_with_models(study, inputs, entry, options);
   const auto run = [&] { return ready.run(study, inputs, options); };
   SimulatedPlan simulated;
   try {
-    ahead.planned();
+    plan_ready_row(study, inputs, options, ready);
     if (!ready.no_room.empty())
       return after(ready.notes, without_room(*ready.models, std::move(ready.row), ready.no_room));
-    simulated = simulate_plan(run(), ready.planned.plan, Until::all_steps, std::move(alongside));
+    simulated = simulate_plan(run(), ready.planned.plan, Until::all_steps);
   } catch (const UnplaceableDocument& e) {
     return not_run(std::move(ready.row), RowStatus::unplaceable, e.what());
   } catch (const UserError& e) {
@@ -100,41 +102,42 @@ PolicyResult run_row(const Study& study, const StudyInputs& inputs, RowAhead& ah
   return after(ready.notes, std::move(result));
 }
 
-// The rows of a study in turn. Where there are several threads, the next one is planned while this one is
-// simulated: planning is a thread's work.
-class RowsAhead {
- public:
-  RowsAhead(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options)
-      : study_(study), inputs_(inputs), options_(options) {}
+// The same, and what would make it run where it does not.
+PolicyResult explained_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                           const RunStudyOptions& options) {
+  PolicyResult row = run_row(study, inputs, entry, options);
+  if (row.status == RowStatus::ok || !options.find_fits) return row;
+  if (const std::string change = what_would_run(study, inputs, entry, row.status, options); !change.empty())
+    row.reason += "; " + change;
+  return row;
+}
 
-  RowAhead& take(std::size_t row) {
-    if (prepared_ != row) prepare(row, options_);
-    std::swap(current_, next_);
-    return current_;
-  }
-  // What makes the row after this one ready; empty where nothing does.
-  Alongside next(std::size_t row) {
-    if (options_.jobs < 2 || row + 1 == study_.policies.size()) return {};
-    return [this, row] {
-      RunStudyOptions alone = options_;  // the other threads are at work, and their row tells its progress
-      alone.jobs = 1;
-      alone.progress_of_row = nullptr;
-      prepare(row + 1, alone);
-    };
-  }
-
- private:
-  void prepare(std::size_t row, const RunStudyOptions& options) {
-    next_.prepare(study_, inputs_, study_.policies[row], options);
-    prepared_ = row;
-  }
-
-  const Study& study_;
-  const StudyInputs& inputs_;
-  const RunStudyOptions& options_;
-  RowAhead current_, next_;
-  std::size_t prepared_ = std::numeric_limits<std::size_t>::max();  // whose next_ is
-};
+// All rows, the next beside one that has not ended (rows_at_a_time).
+std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs,
+                                   const RunStudyOptions& options) {
+  std::vector<PolicyResult> rows(study.policies.size());
+  Cores cores(std::max(1, options.jobs));
+  std::mutex progress;
+  std::atomic<bool> failed = false;
+  parallel_for(rows_at_a_time(options), rows.size(), [&](int, std::size_t i) {
+    if (failed) return;
+    Cores::Row row(cores, i);
+    RunStudyOptions of_row = options;
+    of_row.row = &row;
+    try {
+      end_if_stopped(options);
+      if (options.progress) {
+        const std::lock_guard lock(progress);
+        options.progress(study.policies[i].label);
+      }
+      rows[i] = explained_row(study, inputs, study.policies[i], of_row);
+    } catch (...) {
+      failed = true;
+      throw;
+    }
+  });
+  return rows;
+}
 
 void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
   const PolicyResult& baseline = result.policies[result.baseline];
@@ -149,18 +152,7 @@ StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunSt
   check_before(study, inputs, options);
   StudyResult result =
       refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
-  RowsAhead rows(study, inputs, options);
-  for (std::size_t i = 0; i < study.policies.size(); ++i) {
-    const PolicyRun& entry = study.policies[i];
-    end_if_stopped(options);
-    if (options.progress) options.progress(entry.label);
-    PolicyResult row = run_row(study, inputs, rows.take(i), options, rows.next(i));
-    if (row.status != RowStatus::ok && options.find_fits)
-      if (const std::string change = what_would_run(study, inputs, entry, row.status, options);
-          !change.empty())
-        row.reason += "; " + change;
-    result.policies.push_back(std::move(row));
-  }
+  result.policies = run_rows(study, inputs, options);
   compare_with_baseline(inputs.documents, result);
   return result;
 }

@@ -30,8 +30,7 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes) {
 }
 
 // Steps are independent: each worker has its own simulator.
-std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until,
-                                       const Alongside& alongside) {
+std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until) {
   const int jobs = std::max(1, run.options.jobs);
   StepOptions options = run.step_options();
   options.record_gpus = run.options.record_gpus;
@@ -46,10 +45,7 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
       run.options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));
   };
   const int threads = std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
-  const std::size_t before = alongside ? 1 : 0;
-  parallel_for(jobs, before + steps, [&](int worker, std::size_t item) {
-    if (item < before) return alongside();
-    const std::size_t i = item - before;
+  const auto simulate = [&](int worker, std::size_t i) {
     end_if_stopped(run.options);
     if (until == Until::first_that_does_not_fit && full) return;
     auto& simulator = simulators[static_cast<std::size_t>(worker)];
@@ -59,14 +55,17 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
     results[i] = simulator->run(plan.steps[i], i);
     ++done;
     if (!fits(results[i].work, run.models.memory.capacity_bytes())) full = true;
-  });
+  };
+  if (run.options.row != nullptr)
+    run.options.row->for_each(steps, simulate);
+  else
+    parallel_for(jobs, steps, simulate);
   return results;
 }
 
-SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until, Alongside alongside) {
+SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until) {
   const auto simulated = [&](std::string_view shard) {
-    return SimulatedPlan{std::string(shard),
-                         simulate_steps(run, plan, run.rule(shard), until, std::exchange(alongside, {}))};
+    return SimulatedPlan{std::string(shard), simulate_steps(run, plan, run.rule(shard), until)};
   };
   if (run.row.rule().choice != ShardChoice::static_best) return simulated(run.row.shard);
   const double capacity = run.models.memory.capacity_bytes();

@@ -1,7 +1,6 @@
 // All steps of a row's plan, simulated on all threads.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,11 +14,7 @@ namespace equipoise {
 // A trial ends at the first step that does not fit into memory; the steps after it keep an empty result.
 enum class Until { all_steps, first_that_does_not_fit };
 
-// What one of the threads does before it joins the others; must not throw.
-using Alongside = std::function<void()>;
-
-std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until,
-                                       const Alongside& alongside = {});
+std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until);
 
 // The row's steps by its own sharding rule, and the rule that ran: static-best is the better of its two, one
 // that fits before one that does not, then the faster.
@@ -27,7 +22,7 @@ struct SimulatedPlan {
   std::string shard;
   std::vector<StepResult> steps;
 };
-SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until, Alongside alongside = {});
+SimulatedPlan simulate_plan(const Run& run, const Plan& plan, Until until);
 
 bool fits(const StepWork& step, double capacity_bytes);
 bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes);

@@ -1,0 +1,93 @@
+#include "sim/study/cores.h"
+
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace equipoise {
+
+struct Cores::Job {
+  const std::size_t row;
+  const std::size_t items;
+  const Work& work;
+  std::size_t next = 0;
+  std::size_t failed = items;  // lowest item with an error
+  std::exception_ptr error{};
+  [[nodiscard]] bool is_given_out() const { return next >= items; }
+};
+
+bool Cores::take(Lock& lock, std::size_t row, const Job* job) {
+  const auto turn = waiting_.insert(row);
+  const auto gave_up = [&] { return job != nullptr && job->is_given_out(); };
+  changed_.wait(lock, [&] { return gave_up() || (free_ > 0 && !has_to_wait(row)); });
+  waiting_.erase(turn);
+  const bool takes = !gave_up();
+  if (takes) --free_;
+  if (free_ > 0) changed_.notify_all();  // those who stood back
+  return takes;
+}
+
+void Cores::give_back() {
+  const std::lock_guard lock(mutex_);
+  ++free_;
+  changed_.notify_all();
+}
+
+void Cores::work_on(Lock& lock, Job& job, int worker) {
+  while (!job.is_given_out() && !has_to_wait(job.row)) {
+    const std::size_t item = job.next++;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      job.work(worker, item);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (!error || item >= job.failed) continue;
+    job.failed = item;
+    job.error = error;
+  }
+}
+
+void Cores::help(Job& job, int worker) {
+  Lock lock(mutex_);
+  while (take(lock, job.row, &job)) {
+    work_on(lock, job, worker);
+    ++free_;
+    changed_.notify_all();
+  }
+}
+
+Cores::Row::Row(Cores& cores, std::size_t number) : cores_(cores), number_(number) {
+  Lock lock(cores_.mutex_);
+  cores_.take(lock, number_, nullptr);
+}
+
+void Cores::Row::for_each(std::size_t items, const Work& work) {
+  Job job{number_, items, work};
+  std::vector<std::thread> helpers;
+  try {
+    for (int w = 1; w < cores_.count_ && static_cast<std::size_t>(w) < items; ++w)
+      helpers.emplace_back([this, &job, w] { cores_.help(job, w); });
+  } catch (const std::system_error&) {  // the system gives no more: those that there are do it all
+  }
+  Lock lock(cores_.mutex_);
+  while (true) {
+    cores_.work_on(lock, job, 0);
+    // Without a core while another row goes first, and while helpers end.
+    ++cores_.free_;
+    cores_.changed_.notify_all();
+    if (job.is_given_out()) break;
+    cores_.take(lock, number_, nullptr);
+  }
+  lock.unlock();
+  for (std::thread& helper : helpers) helper.join();
+  lock.lock();
+  cores_.take(lock, number_, nullptr);
+  lock.unlock();
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace equipoise
