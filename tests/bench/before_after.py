@@ -11,6 +11,7 @@ a program refuses, is printed as such. Packing uses a million document lengths o
 them: its largest), by default of EQUIPOISE_LENGTHS, else the recorded ones again and again. Nothing else should run
 beside it."""
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -49,11 +50,18 @@ def sources_of(asked):
     return [path], path.name
 
 
+def apart(make):
+    """The result of make() in a process of its own: a command starts with the most memory that its parent ever held."""
+    with concurrent.futures.ProcessPoolExecutor(1) as process:
+        return process.submit(make).result()
+
+
 class Traces:
     """The documents that commands read, written for this run as one integer a line."""
 
     def __init__(self, folder, program, asked):
-        self.folder, self.program, self.asked = pathlib.Path(folder), program, asked
+        self.folder, self.program = pathlib.Path(folder), program
+        self.sources, self.name = sources_of(asked)
 
     def write(self, name, lengths):
         path = self.folder / name
@@ -61,9 +69,11 @@ class Traces:
         return str(path)
 
     def million(self):
-        sources, self.name = sources_of(self.asked)
-        lengths = [x for source in sources for x in lengths_of(self.program, source)]
-        return (lengths * (DOCUMENTS // len(lengths) + 1))[:DOCUMENTS]
+        """The first so many of a million, by their number."""
+        lengths = [x for source in self.sources for x in lengths_of(self.program, source)]
+        lengths = (lengths * (DOCUMENTS // len(lengths) + 1))[:DOCUMENTS]
+        counts = [DOCUMENTS // growth.SIZES[-1] * size for size in growth.SIZES]
+        return {count: self.write(f"first-{count}.txt", lengths[:count]) for count in counts}
 
     def shorter(self):
         """By size, the recorded lengths divided by it."""
@@ -137,8 +147,9 @@ def costs_of(rounds):
 
 
 def measure_works(programs, works, traces, options, measured):
-    lengths = traces.write("million.txt", traces.million()) if any(w.key.startswith("pack") for w in works) else ""
-    measured.lengths = getattr(traces, "name", "")
+    packs = any(work.key.startswith("pack") for work in works)
+    lengths = apart(traces.million)[DOCUMENTS] if packs else ""
+    measured.lengths = traces.name if packs else ""
     for work in works:
         print(f"... {work.name}", file=sys.stderr, flush=True)
         run = lambda name: One(run_work(programs[name], work, lengths))
@@ -148,10 +159,9 @@ def measure_works(programs, works, traces, options, measured):
 
 
 def measure_growth(programs, traces, options, measured):
-    shorter = traces.shorter()
-    million = traces.million()
-    more = {size: traces.write(f"more-{size}.txt", million[: DOCUMENTS // growth.SIZES[-1] * size])
-            for size in growth.SIZES}
+    shorter = apart(traces.shorter)
+    million = apart(traces.million)
+    more = {size: million[DOCUMENTS // growth.SIZES[-1] * size] for size in growth.SIZES}
     for curve in curves(shorter, more):
         if options.only and not any(word in curve.name.split() for word in options.only.split(",")):
             continue
