@@ -231,7 +231,7 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
 }
 
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
-StudyResult study_of(const Case& c, const StudyOptions& options, const RunStudyOptions& run,
+StudyResult study_of(const Case& c, const StudyOptions& options, RunStudyOptions run,
                      const MemoryLimit& limit) {
   if (!c.study.impossible.empty()) return refused_study(c.study, c.study.impossible);
   std::optional<StudyInputs> inputs;

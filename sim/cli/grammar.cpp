@@ -155,8 +155,9 @@ void add_run_options(CLI::App& command, int& jobs, double& max_memory_GB, std::s
 }
 
 void bound_run(double max_memory_GB, int jobs) {
+  constexpr int kRows = 2;  // at a time (run_study.h), each of which may have helpers
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  bound_memory(memory_limit(max_memory_GB), std::max(cores, jobs));
+  bound_memory(memory_limit(max_memory_GB), kRows * std::max(cores, jobs));
 }
 
 int run_program(int argc, char** argv) {

@@ -1,7 +1,6 @@
 #include "sim/study/cores.h"
 
 #include <exception>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -17,18 +16,32 @@ struct Cores::Job {
   [[nodiscard]] bool is_given_out() const { return next >= items; }
 };
 
-bool Cores::take(Lock& lock, std::size_t row, const Job* job) {
-  const auto turn = waiting_.insert(row);
+struct Cores::Waiter {
+  std::size_t row;
+  Waiter* next;
+};
+
+bool Cores::has_to_wait(std::size_t row) const {
+  for (const Waiter* other = waiting_; other != nullptr; other = other->next)
+    if (other->row < row) return true;
+  return false;
+}
+
+bool Cores::take(Lock& lock, std::size_t row, const Job* job) noexcept {
+  Waiter own{row, waiting_};
+  waiting_ = &own;
   const auto gave_up = [&] { return job != nullptr && job->is_given_out(); };
   changed_.wait(lock, [&] { return gave_up() || (free_ > 0 && !has_to_wait(row)); });
-  waiting_.erase(turn);
+  Waiter** link = &waiting_;
+  while (*link != &own) link = &(*link)->next;
+  *link = own.next;
   const bool takes = !gave_up();
   if (takes) --free_;
   if (free_ > 0) changed_.notify_all();  // those who stood back
   return takes;
 }
 
-void Cores::give_back() {
+void Cores::give_back() noexcept {
   const std::lock_guard lock(mutex_);
   ++free_;
   changed_.notify_all();
@@ -65,13 +78,20 @@ Cores::Row::Row(Cores& cores, std::size_t number) : cores_(cores), number_(numbe
   cores_.take(lock, number_, nullptr);
 }
 
+void Cores::Row::fail() {
+  std::size_t lowest = cores_.failed_;
+  while (number_ < lowest && !cores_.failed_.compare_exchange_weak(lowest, number_)) {
+  }
+}
+
 void Cores::Row::for_each(std::size_t items, const Work& work) {
   Job job{number_, items, work};
   std::vector<std::thread> helpers;
   try {
+    helpers.reserve(static_cast<std::size_t>(cores_.count_));
     for (int w = 1; w < cores_.count_ && static_cast<std::size_t>(w) < items; ++w)
       helpers.emplace_back([this, &job, w] { cores_.help(job, w); });
-  } catch (const std::system_error&) {  // the system gives no more: those that there are do it all
+  } catch (const std::exception&) {  // the system gives no more: those that there are do it all
   }
   Lock lock(cores_.mutex_);
   while (true) {

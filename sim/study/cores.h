@@ -3,11 +3,12 @@
 // for one, so that rows end in their order, and none is idle while another row has work that two can do.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <functional>
+#include <limits>
 #include <mutex>
-#include <set>
 
 namespace equipoise {
 
@@ -28,6 +29,9 @@ class Cores {
     // other cores; worker is in [0, count). Every item is tried; the error of the lowest one is thrown.
     void for_each(std::size_t items, const Work& work);
     [[nodiscard]] int count() const { return cores_.count_; }
+    // An error that ends the study: rows after this one are in vain.
+    void fail();
+    [[nodiscard]] bool is_in_vain() const { return cores_.failed_ < number_; }
 
    private:
     Cores& cores_;
@@ -36,21 +40,21 @@ class Cores {
 
  private:
   struct Job;
+  struct Waiter;
   using Lock = std::unique_lock<std::mutex>;
-  void give_back();
+  void give_back() noexcept;
   // Takes a core when it is the row's turn; false, without one, if the job is given out before.
-  bool take(Lock& lock, std::size_t row, const Job* job);
-  [[nodiscard]] bool has_to_wait(std::size_t row) const {
-    return !waiting_.empty() && *waiting_.begin() < row;
-  }
+  bool take(Lock& lock, std::size_t row, const Job* job) noexcept;
+  [[nodiscard]] bool has_to_wait(std::size_t row) const;
   void work_on(Lock& lock, Job& job, int worker);
   void help(Job& job, int worker);
 
   const int count_;
-  std::mutex mutex_;  // of all below and of all jobs
+  std::atomic<std::size_t> failed_ = std::numeric_limits<std::size_t>::max();  // lowest row
+  std::mutex mutex_;                                                           // of all below and of all jobs
   std::condition_variable changed_;
   int free_;
-  std::multiset<std::size_t> waiting_;  // rows, and helpers of theirs
+  Waiter* waiting_ = nullptr;  // rows, and helpers of theirs: a list through their stacks
 };
 
 }  // namespace equipoise

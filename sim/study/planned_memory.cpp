@@ -159,25 +159,25 @@ void check_planned_memory(const Study& study, const DocumentTotals& totals, cons
                  "fewer steps, or larger sizes (chunk_size, max_tokens, pack_length, fewer micro_batches)");
 }
 
-void check_planned_run(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+void check_planned_run(const Study& study, const StudyInputs& inputs, RunStudyOptions& options,
                        const MemoryLimit& limit, double max_output_GB) {
   const DocumentTotals totals = totals_of(inputs.documents);
   check_planned_memory(study, totals, options, limit);
-  RunStudyOptions one_thread = options;
-  one_thread.jobs = 1;
-  double output = 0, beside = 0;  // beside: of the row before, which may not have ended
+  const double documents = documents_bytes(totals);
+  double output = 0, largest = 0, second = 0;
   for (const PolicyRun& run : study.policies) {
     const RunModels models(study, layout_of(study, run), inputs.profile);
     const PlanSize size = plan_size(run, totals);
-    const double plan = plan_bytes(size, run.pack);
+    const double row = plan_bytes(size, run.pack) + simulation_bytes(models, run, size, options);
     require_memory(
-        study.file + ": simulating " + run.label,
-        documents_bytes(totals) + plan + simulation_bytes(models, run, size, options) + beside, limit,
+        study.file + ": simulating " + run.label, documents + row, limit,
         options.steps.op.contention ? "fewer --jobs, or no --contention" : "fewer --jobs or steps");
-    if (rows_at_a_time(options) > 1) beside = plan + simulation_bytes(models, run, size, one_thread);
+    second = std::max(second, std::min(largest, row));
+    largest = std::max(largest, row);
     output += details_bytes(models, run, size, options);
     if (options.keep_plans) output += plan_json_bytes(size);
   }
+  options.rows_in_turn = documents + largest + second > limit.bytes;
   require_output(
       "--out", output, max_output_GB,
       options.details.steps > 0

@@ -59,8 +59,9 @@ double plan_json_memory(const PlanSize& size);
 void check_planned_memory(const Study& study, const DocumentTotals& totals, const RunStudyOptions& options,
                           const MemoryLimit& limit);
 
-// The same for simulating it, and for the files that options.details and keep_plans ask for.
-void check_planned_run(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
+// The same for simulating it, and for the files that options.details and keep_plans ask for. Sets
+// options.rows_in_turn where two rows at a time would not fit.
+void check_planned_run(const Study& study, const StudyInputs& inputs, RunStudyOptions& options,
                        const MemoryLimit& limit, double max_output_GB);
 
 }  // namespace equipoise

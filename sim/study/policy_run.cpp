@@ -143,11 +143,18 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   return run;
 }
 
+std::string file_name(const std::string& label) {
+  std::string name = label;
+  for (char& c : name)
+    if (c == '/' || c == ' ') c = '_';
+  return name;
+}
+
 void make_labels_unique(std::vector<PolicyRun>& runs) {
-  std::set<std::string> taken;
+  std::set<std::string> taken;  // names of files
   for (PolicyRun& run : runs) {
     std::string label = run.label;
-    for (int count = 2; !taken.insert(label).second; ++count)
+    for (int count = 2; !taken.insert(file_name(label)).second; ++count)
       label = run.label + " #" + std::to_string(count);
     run.label = label;
   }

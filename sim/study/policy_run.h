@@ -23,7 +23,11 @@ CostKind cost_kind(const PolicyRun& run);
 
 void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
 
-// Two entries of one policy get " #2" and so on, unless the study labels them.
+// A row's label as a file name.
+std::string file_name(const std::string& label);
+
+// Two entries of one policy get " #2" and so on, unless the study labels them; and those that would write
+// the same files.
 void make_labels_unique(std::vector<PolicyRun>& runs);
 
 struct Preset {

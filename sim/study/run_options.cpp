@@ -45,12 +45,9 @@ RunStudyOptions trial_options(const RunStudyOptions& options) {
   return trial;
 }
 
-int rows_at_a_time(const RunStudyOptions& options) {
-  return options.jobs > 1 && !options.steps.op.contention ? 2 : 1;
-}
-
 void end_if_stopped(const RunStudyOptions& options) {
   if (options.stop != nullptr && *options.stop) throw Interrupted();
+  if (options.row != nullptr && options.row->is_in_vain()) throw Interrupted();
 }
 
 }  // namespace equipoise

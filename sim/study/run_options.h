@@ -55,6 +55,7 @@ struct RunStudyOptions {
   Cores::Row* row = nullptr;  // whose threads they are, where rows share them
   bool record_gpus = false;   // keep the compute seconds of every GPU
   bool keep_plans = false;
+  bool rows_in_turn = false;   // never two at a time: memory holds one
   StepSettings steps;          // fidelity
   DetailOptions details;       // timelines and critical paths
   bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
@@ -67,16 +68,12 @@ struct RunStudyOptions {
 // The same for a run whose times are wanted and nothing else: stage fidelity, nothing kept or written.
 RunStudyOptions trial_options(const RunStudyOptions& options);
 
-// Two rows run at a time where there are several threads, so that none waits where one of them ends. A step
-// with contention uses all threads, and tells its progress: then they run one by one.
-int rows_at_a_time(const RunStudyOptions& options);
-
 // The user stopped the run; what was not finished is gone.
 struct Interrupted : std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-// Throws Interrupted once options.stop is set.
+// Throws Interrupted once options.stop is set, or another row's error has ended the study.
 void end_if_stopped(const RunStudyOptions& options);
 
 }  // namespace equipoise

@@ -3,7 +3,6 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -118,21 +117,19 @@ std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs
   std::vector<PolicyResult> rows(study.policies.size());
   Cores cores(std::max(1, options.jobs));
   std::mutex progress;
-  std::atomic<bool> failed = false;
-  parallel_for(rows_at_a_time(options), rows.size(), [&](int, std::size_t i) {
-    if (failed) return;
+  parallel_for(rows_at_a_time(study, options), rows.size(), [&](int, std::size_t i) {
     Cores::Row row(cores, i);
     RunStudyOptions of_row = options;
     of_row.row = &row;
     try {
-      end_if_stopped(options);
+      end_if_stopped(of_row);
       if (options.progress) {
         const std::lock_guard lock(progress);
         options.progress(study.policies[i].label);
       }
       rows[i] = explained_row(study, inputs, study.policies[i], of_row);
     } catch (...) {
-      failed = true;
+      row.fail();
       throw;
     }
   });

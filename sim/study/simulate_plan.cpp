@@ -29,9 +29,21 @@ bool all_fit(const std::vector<StepResult>& steps, double capacity_bytes) {
                      [&](const StepResult& s) { return fits(s.work, capacity_bytes); });
 }
 
+int threads_of_step(int jobs, std::size_t steps) {
+  return std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
+}
+
+int rows_at_a_time(const Study& study, const RunStudyOptions& options) {
+  const bool op = options.steps.fidelity == Fidelity::op;
+  const bool threads_in_steps =
+      options.steps.op.contention ||
+      (op && threads_of_step(options.jobs, static_cast<std::size_t>(study.steps)) > 1);
+  return options.jobs > 1 && study.policies.size() > 1 && !threads_in_steps && !options.rows_in_turn ? 2 : 1;
+}
+
 // Steps are independent: each worker has its own simulator.
 std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until) {
-  const int jobs = std::max(1, run.options.jobs);
+  const int jobs = run.options.row != nullptr ? run.options.row->count() : std::max(1, run.options.jobs);
   StepOptions options = run.step_options();
   options.record_gpus = run.options.record_gpus;
   const std::size_t steps = plan.steps.size();
@@ -44,7 +56,7 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
     if (run.options.progress_of_row)
       run.options.progress_of_row((static_cast<double>(done) + share_of_step) / static_cast<double>(steps));
   };
-  const int threads = std::max(1, jobs / static_cast<int>(std::max<std::size_t>(1, steps)));
+  const int threads = threads_of_step(jobs, steps);
   const auto simulate = [&](int worker, std::size_t i) {
     end_if_stopped(run.options);
     if (until == Until::first_that_does_not_fit && full) return;

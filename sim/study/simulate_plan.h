@@ -14,6 +14,13 @@ namespace equipoise {
 // A trial ends at the first step that does not fit into memory; the steps after it keep an empty result.
 enum class Until { all_steps, first_that_does_not_fit };
 
+// Two rows run at a time where there are several threads, so that none waits where one of them ends. Where
+// steps have threads of their own, rows take turns: with contention, and at op fidelity with few steps.
+int rows_at_a_time(const Study& study, const RunStudyOptions& options);
+
+// Threads that are left for each step, at op fidelity, where there are more of them than steps.
+int threads_of_step(int jobs, std::size_t steps);
+
 std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const ShardRule& rule, Until until);
 
 // The row's steps by its own sharding rule, and the rule that ran: static-best is the better of its two, one

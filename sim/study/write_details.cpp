@@ -8,6 +8,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "sim/report/chakra.h"
+#include "sim/study/policy_run.h"
 #include "sim/study/step_runner.h"
 
 namespace equipoise {
@@ -101,13 +102,6 @@ ordered_json path_json(const Step& step, std::size_t number, const OpStepSimulat
 }
 
 }  // namespace
-
-std::string file_name(const std::string& label) {
-  std::string name = label;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
-}
 
 WrittenDetails write_details(const Run& run, const Plan& plan, const ShardRule& rule) {
   const DetailOptions& details = run.options.details;

@@ -20,7 +20,4 @@ struct WrittenDetails {
 // file cannot be written.
 WrittenDetails write_details(const Run& run, const Plan& plan, const ShardRule& rule);
 
-// A row's label as a file name.
-std::string file_name(const std::string& label);
-
 }  // namespace equipoise

@@ -6,7 +6,7 @@
 
 #include "sim/execution/dump.h"
 #include "sim/report/plan_json.h"
-#include "sim/study/write_details.h"
+#include "sim/study/policy_run.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {

@@ -116,7 +116,7 @@ class OpenStudy {
     inputs_ = load_inputs(study_);
   }
 
-  StudyResult result_of(const RunStudyOptions& options, const MemoryLimit& limit) {
+  StudyResult result_of(RunStudyOptions options, const MemoryLimit& limit) {
     if (!study_.impossible.empty()) return refused_study(study_, study_.impossible);
     try {
       check_planned_memory(study_, foreseen_documents(study_), options, limit);

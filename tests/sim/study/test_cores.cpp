@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "policies/base/parallel.h"
@@ -61,4 +63,42 @@ TEST_CASE("The error of the lowest item is thrown, after all were tried; the cor
   CHECK(tried == 50);
   row.for_each(10, [&](int, std::size_t) { ++tried; });
   CHECK(tried == 60);
+}
+
+TEST_CASE("A row goes before the rows after it, as soon as one of their items ends") {
+  constexpr std::size_t kItems = 10'000;
+  Cores cores(1);
+  std::atomic<bool> first_is_done = false, second_began = false;
+  std::atomic<std::size_t> before = 0;  // items of the second row
+  std::thread second([&] {
+    Cores::Row row(cores, 1);
+    row.for_each(kItems, [&](int, std::size_t) {
+      second_began = true;
+      if (first_is_done) return;
+      ++before;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  });
+  while (!second_began) std::this_thread::yield();
+  {
+    Cores::Row row(cores, 0);
+    first_is_done = true;
+  }
+  second.join();
+  CHECK(before >= 1);
+  CHECK(before < kItems);
+}
+
+TEST_CASE("A row that fails puts the rows after it in vain, not those before") {
+  Cores cores(3);
+  Cores::Row first(cores, 0), second(cores, 1), third(cores, 2);
+  CHECK(!third.is_in_vain());
+  second.fail();
+  CHECK(!first.is_in_vain());
+  CHECK(!second.is_in_vain());
+  CHECK(third.is_in_vain());
+  third.fail();
+  CHECK(!second.is_in_vain());
+  first.fail();
+  CHECK(second.is_in_vain());
 }

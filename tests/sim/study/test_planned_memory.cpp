@@ -15,6 +15,7 @@
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"
+#include "sim/study/simulate_plan.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -175,6 +176,31 @@ TEST_CASE("What --out gets is estimated within a factor of two") {
       written += static_cast<double>(entry.file_size());
     check_near(details_bytes(models, run, plan_size(run, totals_of(inputs.documents)), options), written);
   }
+}
+
+TEST_CASE("Rows run in turn where two of them would not fit") {
+  nlohmann::json file = with_policy({{"name", "plain"}});
+  file["batch"] = {{"context_window", 4096}, {"sequences_per_step", 2048}, {"steps", 4}};
+  file["policies"] = {"plain", "wlb"};
+  const Study study = parse(file);
+  const StudyInputs inputs = load_inputs(study);
+  RunStudyOptions options;
+  options.jobs = 2;
+  const auto fits = [&](double bytes) {
+    try {
+      check_planned_run(study, inputs, options, {bytes, "a test"}, 1);
+      return true;
+    } catch (const UserError&) {
+      return false;
+    }
+  };
+  double least = 1e6;  // with which the study runs
+  while (!fits(least)) least *= 1.05;
+  CHECK(options.rows_in_turn);
+  CHECK(rows_at_a_time(study, options) == 1);
+  CHECK(fits(2 * least));
+  CHECK(!options.rows_in_turn);
+  CHECK(rows_at_a_time(study, options) == 2);
 }
 
 TEST_CASE("What is over a limit is refused with the estimate and what raises it") {

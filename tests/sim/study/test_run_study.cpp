@@ -1,10 +1,12 @@
 // Whole studies: the same bits on any number of threads, nothing lost, no errors where a row is due.
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "policies/skrull/gds.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_report.h"
+#include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -61,7 +63,7 @@ TEST_CASE("A study gives the same bits on 1, 2 and 4 threads") {
   CHECK(steps_csv(run(many_policies(), 3)) == steps_csv(run(many_policies(), 1)));
 }
 
-TEST_CASE("Rows that cannot run end alike whether they were planned in their turn or ahead") {
+TEST_CASE("Rows that cannot run end alike whether they run in turn or beside others") {
   json file = small_study();
   file["policies"] = {{{"name", "ffd"}, {"pack_length", 8}},
                       "plain",
@@ -73,6 +75,19 @@ TEST_CASE("Rows that cannot run end alike whether they were planned in their tur
   for (const std::size_t row : {0, 2, 3}) CHECK(result.policies[row].status == RowStatus::unplaceable);
   for (const std::size_t row : {1, 4}) CHECK(result.policies[row].status == RowStatus::ok);
   CHECK(summary(file, 2).dump() == summary(file, 1).dump());
+}
+
+TEST_CASE("An error that ends a study is its own, whatever other rows are at") {
+  const test::Scratch scratch;
+  const std::string file = (scratch.folder() / "file").string();
+  std::ofstream(file) << "no folder";
+  for (const int jobs : {1, 2, 4}) {
+    CAPTURE(jobs);
+    RunStudyOptions options;
+    options.jobs = jobs;
+    options.details.directory = file;
+    CHECK_THROWS_AS((void)run_study(parse(many_policies()), options), UserError);
+  }
 }
 
 TEST_CASE("Every policy runs all tokens of the study and no others") {
