@@ -151,10 +151,10 @@ std::string file_name(const std::string& label) {
 }
 
 void make_labels_unique(std::vector<PolicyRun>& runs) {
-  std::set<std::string> taken;  // names of files
+  std::set<std::string> taken;
   for (PolicyRun& run : runs) {
     std::string label = run.label;
-    for (int count = 2; !taken.insert(file_name(label)).second; ++count)
+    for (int count = 2; !taken.insert(label).second; ++count)
       label = run.label + " #" + std::to_string(count);
     run.label = label;
   }

@@ -26,8 +26,7 @@ void read_policy_recompute(const nlohmann::json& node, const std::string& where,
 // A row's label as a file name.
 std::string file_name(const std::string& label);
 
-// Two entries of one policy get " #2" and so on, unless the study labels them; and those that would write
-// the same files.
+// Two entries of one policy get " #2" and so on, unless the study labels them.
 void make_labels_unique(std::vector<PolicyRun>& runs);
 
 struct Preset {

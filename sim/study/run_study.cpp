@@ -3,6 +3,7 @@
 #include "sim/study/run_study.h"
 
 #include <algorithm>
+#include <map>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "sim/report/text_table.h"
 #include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
+#include "sim/study/policy_run.h"
 #include "sim/study/ready_row.h"
 #include "sim/study/row_result.h"
 #include "sim/study/row_trial.h"
@@ -24,9 +26,22 @@
 namespace equipoise {
 namespace {
 
+// Each row has files of its own, or one would take another's place.
+void check_file_names(const Study& study) {
+  std::map<std::string, std::string> labels;  // by name of file
+  for (const PolicyRun& row : study.policies) {
+    const auto [other, is_new] = labels.emplace(file_name(row.label), row.label);
+    if (!is_new)
+      throw UserError(
+          study.file + ": policies: expected labels that differ in more than spaces, slashes and _ " +
+          "where files are written for each, found \"" + other->second + "\" and \"" + row.label + "\"");
+  }
+}
+
 // What is wrong with the study as a whole is an error before any row runs.
 void check_before(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_stragglers(options.steps, study.layout.gpus());
+  if (!options.details.directory.empty()) check_file_names(study);
   if (options.steps.op.contention)
     naming(study.file, [&] { return check_links(study, study.layout, inputs.profile); });
 }

@@ -97,15 +97,6 @@ TEST_CASE("Rows of one name are told apart, the baseline may be a name or a labe
   CHECK(study.baseline == "wlb");
 }
 
-TEST_CASE("Rows whose labels make one file name are told apart, too") {
-  json file = small_study();
-  file["policies"] = {{{"name", "plain"}, {"label", "a b"}}, {{"name", "wlb"}, {"label", "a_b"}}};
-  file["baseline"] = "a b";
-  const Study study = parse(file);
-  CHECK(study.policies[0].label == "a b");
-  CHECK(study.policies[1].label == "a_b #2");
-}
-
 namespace {
 
 std::vector<std::string> notes_of_no_effect(const json& file) {
@@ -235,8 +226,7 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
        "study.json: parallel.recompute: unknown key \"layer\", did you mean \"layers\"?"},
       {"/parallel/recompute", json::object(),
        "study.json: parallel.recompute.layers: expected an integer in 0..100000, or modules instead of it, "
-       "found "
-       "nothing"},
+       "found nothing"},
       {"/batch/steps", -1, "study.json: batch.steps: expected an integer in 1..10000000, found -1"},
       {"/batch/steps", "9223372036854775807", "study.json: batch.steps: expected an integer in 1..10000000"},
       {"/batch/context_window", "-9223372036854775808",

@@ -90,6 +90,21 @@ TEST_CASE("An error that ends a study is its own, whatever other rows are at") {
   }
 }
 
+TEST_CASE(
+    "Rows whose labels make one file name are refused where files are written, and run where none are") {
+  const test::Scratch scratch;
+  json file = small_study();
+  file["policies"] = {{{"name", "plain"}, {"label", "a b"}}, {{"name", "wlb"}, {"label", "a_b"}}};
+  file["baseline"] = "a_b";
+  CHECK(run(file, 2).policies[1].simulated());
+  RunStudyOptions options;
+  options.details.directory = scratch.folder().string();
+  CHECK_THROWS_WITH_AS((void)run_study(parse(file), options),
+                       "study.json: policies: expected labels that differ in more than spaces, slashes and _ "
+                       "where files are written for each, found \"a b\" and \"a_b\"",
+                       UserError);
+}
+
 TEST_CASE("Every policy runs all tokens of the study and no others") {
   const StudyResult result = run(many_policies());
   CHECK(result.tokens == 4 * 4 * 32768);
