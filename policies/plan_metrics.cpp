@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstddef>
 
+#include "policies/base/index.h"
 #include "policies/base/parallel.h"
 
 namespace equipoise {
@@ -96,7 +97,7 @@ class Arrivals {
     if (range > kMostPlaces * list_.size()) return;
     first_.assign(range, list_.size());
     for (std::size_t i = list_.size(); i-- > 0;)
-      first_[static_cast<std::size_t>(list_[i].document - lowest_)] = i;
+      first_[at(list_[i].document - lowest_)] = i;
   }
 
   // The batch of the slice that this one is of, or a part of.
@@ -117,7 +118,7 @@ class Arrivals {
   static constexpr std::size_t kMostPlaces = 16;  // of the table, for each slice
 
   [[nodiscard]] std::size_t first_of(std::int64_t document) const {
-    if (!first_.empty()) return first_[static_cast<std::size_t>(document - lowest_)];
+    if (!first_.empty()) return first_[at(document - lowest_)];
     const auto found = std::ranges::lower_bound(list_, document, {}, &Arrival::document);
     return static_cast<std::size_t>(found - list_.begin());
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -100,7 +101,7 @@ class RoomBuckets {
       right_.resize(pack + 1, kNone);
     }
     left_[pack] = right_[pack] = kNone;
-    std::uint32_t& root = root_[static_cast<std::size_t>(room)];
+    std::uint32_t& root = root_[at(room)];
     if (root == kNone) used_.insert(static_cast<std::size_t>(room));
     root = merge(root, pack);
   }

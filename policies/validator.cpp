@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -137,7 +139,7 @@ class Validator {
       if (rank == kDistributed) {
         everywhere += micro_batch.slices[i].tokens();
       } else {
-        used[static_cast<std::size_t>(rank)] += micro_batch.slices[i].tokens() * context;
+        used[at(rank)] += micro_batch.slices[i].tokens() * context;
       }
     }
     const std::int64_t most = *std::max_element(used.begin(), used.end()) + everywhere;
@@ -232,7 +234,7 @@ class Validator {
   void check_carried() {
     const std::int64_t step_count = static_cast<std::int64_t>(plan_.steps.size());
     for (std::int64_t s = 0; s < step_count && !wrong_; ++s) {
-      for (const Slice& slice : plan_.steps[static_cast<std::size_t>(s)].carried) check_carried(s, slice);
+      for (const Slice& slice : plan_.steps[at(s)].carried) check_carried(s, slice);
     }
     if (wrong_ || plan_.sees_whole_set) return;
     for (const Original& original : set_) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
@@ -16,7 +17,7 @@ std::vector<LengthQuantile> quantiles_of(std::vector<std::int64_t> lengths) {
   std::vector<LengthQuantile> quantiles;
   for (const double share : kShares) {
     const double index = std::round(share * static_cast<double>(lengths.size() - 1));
-    quantiles.push_back({share, lengths[static_cast<std::size_t>(index)]});
+    quantiles.push_back({share, lengths[at(index)]});
   }
   return quantiles;
 }

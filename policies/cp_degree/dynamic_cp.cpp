@@ -23,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/length_order.h"
 
@@ -75,7 +76,7 @@ class Round {
   };
 
   [[nodiscard]] double time(std::uint32_t document, int degree) const {
-    return times_[static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)))][document];
+    return times_[at(std::countr_zero(static_cast<unsigned>(degree)))][document];
   }
 
   [[nodiscard]] Choice best_choice(std::uint32_t document) const {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/cp_degree/flexsp_problem.h"
 
 namespace equipoise {
@@ -34,7 +35,7 @@ class LayoutView {
   LayoutView(const FlexspProblem& problem, const GroupLayout& layout) : problem_(problem) {
     for (const int degree : layout)
       times_.push_back(
-          &problem.times[static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)))]);
+          &problem.times[at(std::countr_zero(static_cast<unsigned>(degree)))]);
   }
   [[nodiscard]] double time(std::size_t group, std::size_t document) const {
     return (*times_[group])[document];

@@ -15,6 +15,7 @@
 #include <map>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "policies/packing/hbp.h"
 #include "policies/packs.h"
 #include "policies/step_shape.h"
@@ -95,7 +96,7 @@ class Search {
  private:
   [[nodiscard]] std::int64_t tokens_up_to(std::int64_t length) const {
     const auto longer = std::upper_bound(sorted_.begin(), sorted_.end(), length);
-    return longer == sorted_.begin() ? 0 : up_to_[static_cast<std::size_t>(longer - sorted_.begin()) - 1];
+    return longer == sorted_.begin() ? 0 : up_to_[at(longer - sorted_.begin()) - 1];
   }
 
   // Next-fit in data order of the documents that the packs can hold, for a few iterations.

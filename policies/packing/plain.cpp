@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/packing/packing.h"
 #include "policies/step_shape.h"
 
@@ -56,7 +57,7 @@ Plan plan_plain(const PackingProblem& problem) {
     Step step = empty_step(options);
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
       const std::int64_t count = micro_batches / lanes + (lane < micro_batches % lanes ? 1 : 0);
-      step.lanes[static_cast<std::size_t>(lane)].micro_batches.resize(static_cast<std::size_t>(count));
+      step.lanes[at(lane)].micro_batches.resize(static_cast<std::size_t>(count));
     }
     // Where the micro-batches of a step were given by the user, its windows share them evenly.
     const auto windows_here = static_cast<std::int64_t>(windows.size());
@@ -64,11 +65,11 @@ Plan plan_plain(const PackingProblem& problem) {
         std::max(options.micro_batch_size,
                  (windows_here + micro_batches - 1) / std::max<std::int64_t>(micro_batches, 1));
     for (std::int64_t i = 0; i < windows_here; ++i) {
-      std::vector<MicroBatch>& lane = step.lanes[static_cast<std::size_t>(i % lanes)].micro_batches;
+      std::vector<MicroBatch>& lane = step.lanes[at(i % lanes)].micro_batches;
       const auto place = static_cast<std::size_t>(i / lanes / per_micro_batch);
       if (place >= lane.size()) lane.resize(place + 1);
       std::vector<Slice>& slices = lane[place].slices;
-      std::vector<Slice>& from = windows[static_cast<std::size_t>(i)];
+      std::vector<Slice>& from = windows[at(i)];
       if (slices.empty()) {
         slices = std::move(from);
       } else {

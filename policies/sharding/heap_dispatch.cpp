@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/sharding/query_blocks.h"
 #include "policies/sharding/rules.h"
 
@@ -26,9 +27,9 @@ void shard_heap_dispatch(const MicroBatch& micro_batch, int ranks, const ShardOp
     std::size_t best = c;
     for (std::size_t r = 0; r < c; ++r)
       if (used[r] < slots && (best == c || load[r] < load[best])) best = r;
-    load[best] += blocks.pairs[static_cast<std::size_t>(b)];
+    load[best] += blocks.pairs[at(b)];
     ++used[best];
-    blocks.rank[static_cast<std::size_t>(b)] = static_cast<std::int64_t>(best);
+    blocks.rank[at(b)] = static_cast<std::int64_t>(best);
   }
   sharding::lay_out_blocks(view, options.block, blocks, out);
   out.chosen = "heap-dispatch";

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <span>
 
+#include "policies/base/index.h"
 #include "policies/sharding/rules.h"
 #include "policies/sharding/segment_writer.h"
 
@@ -92,7 +93,7 @@ class SlotWriter {
     for (std::size_t i = 0; i < view_.size(); ++i) {
       if (view_.rank_of(i) != rank || view_.tokens(i) == 0) continue;
       *next++ = view_.segment(i, 0, view_.tokens(i));
-      out_.rank_local_tokens[static_cast<std::size_t>(rank)] += view_.tokens(i);
+      out_.rank_local_tokens[at(rank)] += view_.tokens(i);
     }
     return next;
   }

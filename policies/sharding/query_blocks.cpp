@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "policies/base/index.h"
+
 namespace equipoise::sharding {
 namespace {
 
@@ -36,8 +38,8 @@ QueryBlocks cut_query_blocks(const View& view, std::int64_t block, Sharding& out
   for_each_piece(view, block, [&](std::size_t b, const Segment& s) { blocks.pairs[b] += s.pairs(); });
   std::iota(blocks.order.begin(), blocks.order.end(), 0);
   std::sort(blocks.order.begin(), blocks.order.end(), [&](std::int64_t a, std::int64_t b) {
-    const std::int64_t area_a = blocks.pairs[static_cast<std::size_t>(a)];
-    const std::int64_t area_b = blocks.pairs[static_cast<std::size_t>(b)];
+    const std::int64_t area_a = blocks.pairs[at(a)];
+    const std::int64_t area_b = blocks.pairs[at(b)];
     return area_a != area_b ? area_a > area_b : a < b;
   });
   return blocks;

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/sharding/sharding.h"
 
 namespace equipoise::sharding {
@@ -98,8 +99,8 @@ void lay_out(const View& view, int runs, Sharding& out, const Walk& walk) {
     if (s.q_begin == s.q_end) return;
     assert(rank >= 0 && rank < view.ranks() && run < runs);
     ++out.cursor[bucket(rank, run) + 1];
-    out.rank_tokens[static_cast<std::size_t>(rank)] += s.queries();
-    if (run == kLocalRun) out.rank_local_tokens[static_cast<std::size_t>(rank)] += s.queries();
+    out.rank_tokens[at(rank)] += s.queries();
+    if (run == kLocalRun) out.rank_local_tokens[at(rank)] += s.queries();
   });
   for (std::size_t b = 0; b < buckets; ++b) out.cursor[b + 1] += out.cursor[b];
   out.rank_begin.resize(ranks + 1);

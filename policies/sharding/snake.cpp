@@ -3,6 +3,7 @@
 // one of the next. Cost: O(blocks log blocks).
 #include <cstddef>
 
+#include "policies/base/index.h"
 #include "policies/sharding/query_blocks.h"
 #include "policies/sharding/rules.h"
 
@@ -16,7 +17,7 @@ void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& o
   for (std::size_t k = 0; k < blocks.order.size(); ++k) {
     const std::size_t in_round = k % c;
     const bool forward = k / c % 2 == 0;
-    blocks.rank[static_cast<std::size_t>(blocks.order[k])] =
+    blocks.rank[at(blocks.order[k])] =
         static_cast<std::int64_t>(forward ? in_round : c - 1 - in_round);
   }
   sharding::lay_out_blocks(view, options.block, blocks, out);

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -118,7 +120,7 @@ std::vector<double> AssignmentProgram::columns_of(const BinOf& bin_of) const {
     if (step_name[step] == kUnnamed) step_name[step] = steps_named++;
     if (bin_name[bin] == kUnnamed) bin_name[bin] = bins_named[step]++;
     const auto renamed = static_cast<std::uint32_t>(step_name[step] * n + bin_name[bin]);
-    values[static_cast<std::size_t>(column_of(k, renamed))] = 1;
+    values[at(column_of(k, renamed))] = 1;
     double& z = values[step_name[step]];
     z = std::max(z, weights[bin] * scale);
   }
@@ -131,7 +133,7 @@ BinOf AssignmentProgram::assignment_of(const double* values) const {
     const double* const first = values + first_column_[k];
     const double* const end = values + first_column_[k + 1];
     const auto chosen = std::max_element(first, end) - values - first_column_.front();
-    bin_of[order_[k]] = bins_of_[static_cast<std::size_t>(chosen)];
+    bin_of[order_[k]] = bins_of_[at(chosen)];
   }
   return bin_of;
 }

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
+
 #include "profiler/fit/table_fits.h"
 
 namespace equipoise {
@@ -137,7 +139,7 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
       {"tiles-on-sms", to_json(from_vector(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
       times, kind);
   if (apart != DocumentMask::varlen)
-    table["document_mask"] = kDocumentMaskNames[static_cast<std::size_t>(apart)];
+    table["document_mask"] = kDocumentMaskNames[at(apart)];
   return table;
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/size_table.h"
 
@@ -176,7 +177,7 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                         {"efficiency", 0.85, 0.2},          {"pair_efficiency", 0.75, 0.2}};
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const CollectiveSample& sample = *samples[i];
-    const double predicted = network_seconds(network_from(p), node[static_cast<std::size_t>(sample.kind)],
+    const double predicted = network_seconds(network_from(p), node[at(sample.kind)],
                                              sample.kind, sample.bytes, sample.group, nic_GBps);
     return std::log(predicted / sample.seconds);
   };

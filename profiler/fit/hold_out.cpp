@@ -4,6 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/number_text.h"
+
 namespace equipoise {
 namespace {
 
@@ -43,10 +45,6 @@ double quantile(const std::vector<double>& sorted, double share) {
   const auto below = static_cast<std::size_t>(position);
   const std::size_t above = std::min(below + 1, sorted.size() - 1);
   return sorted[below] + (position - static_cast<double>(below)) * (sorted[above] - sorted[below]);
-}
-
-double rounded(double share) {
-  return std::round(share * 1e4) / 1e4;
 }
 
 }  // namespace
@@ -94,9 +92,9 @@ ErrorSummary summarize(std::vector<double> errors) {
 
 nlohmann::json to_json(const ErrorSummary& summary) {
   return {{"samples", summary.count},
-          {"median", rounded(summary.median)},
-          {"p90", rounded(summary.p90)},
-          {"bias", rounded(summary.bias)}};
+          {"median", rounded(summary.median, 4)},
+          {"p90", rounded(summary.p90, 4)},
+          {"bias", rounded(summary.bias, 4)}};
 }
 
 }  // namespace equipoise

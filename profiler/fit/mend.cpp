@@ -8,6 +8,7 @@
 #include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "profiler/fit/mend_table.h"
 #include "profiler/profile/elementwise_form.h"
@@ -261,7 +262,7 @@ class Mender {
         [&, path](const json& table) -> Predictor {
           return [&, fit = network_parameters(table, path)](std::size_t i) {
             const CollectiveSample& sample = *all.list[i];
-            return network_seconds(fit, node[static_cast<std::size_t>(sample.kind)], sample.kind,
+            return network_seconds(fit, node[at(sample.kind)], sample.kind,
                                    sample.bytes, sample.group, nic);
           };
         });

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "policies/base/index.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -30,7 +31,7 @@ nlohmann::json moved(const nlohmann::json& base, const std::vector<MovedParamete
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     nlohmann::json& value = table[nlohmann::json::json_pointer(pointer_of(parameters[i]))];
     double factor = factors[shared + i];
-    if (parameters[i].shared >= 0) factor *= factors[static_cast<std::size_t>(parameters[i].shared)];
+    if (parameters[i].shared >= 0) factor *= factors[at(parameters[i].shared)];
     value = value.get<double>() * factor;
   }
   return table;

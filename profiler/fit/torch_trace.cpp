@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "profiler/profile/attention_work.h"
 #include "profiler/profile/json_fields.h"
 
@@ -85,7 +86,7 @@ Dims dims_at(const json& arguments, int place) {
       static_cast<std::size_t>(place) >= all->size())
     return {};
   Dims dims;
-  for (const json& size : (*all)[static_cast<std::size_t>(place)]) {
+  for (const json& size : (*all)[at(place)]) {
     if (!size.is_number_integer() || size.get<double>() < 0 || size.get<double>() > kMostCount) return {};
     dims.push_back(size.get<std::int64_t>());
   }
@@ -97,7 +98,7 @@ std::string_view text_at(const json& arguments, const char* key, int place) {
   if (place < 0 || all == arguments.end() || !all->is_array() ||
       static_cast<std::size_t>(place) >= all->size())
     return {};
-  const json& one = (*all)[static_cast<std::size_t>(place)];
+  const json& one = (*all)[at(place)];
   return one.is_string() ? std::string_view(one.get_ref<const std::string&>()) : std::string_view();
 }
 

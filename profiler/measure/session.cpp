@@ -18,6 +18,7 @@
 #include "kernels/wall_clock.h"
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "profiler/measure/check_report.h"
 #include "profiler/measure/collective_ruler.h"
 #include "profiler/measure/failures.h"
@@ -138,7 +139,7 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
         families[i].spent / families[i].share <
-            families[static_cast<std::size_t>(best)].spent / families[static_cast<std::size_t>(best)].share) {
+            families[at(best)].spent / families[at(best)].share) {
       best = static_cast<int>(i);
     }
   }
@@ -281,7 +282,7 @@ class Session {
       bool go_on = chosen >= 0 && !stop && kernels::wall_seconds() < end;
       if (options_.most_points > 0 && report_.measured >= options_.most_points) go_on = false;
       if (!agreed(go_on)) break;
-      Family& family = families[static_cast<std::size_t>(chosen)];
+      Family& family = families[at(chosen)];
       const auto [index, round] = visit_at(family.next++, family.points.size(), rounds_);
       const Point& point = family.points[index];
       const std::string key = key_of(point) + (round > 0 ? " again " + std::to_string(round) : "");

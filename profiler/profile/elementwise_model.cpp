@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
@@ -87,12 +88,12 @@ ElementwiseModel::ElementwiseModel(ElementwiseModel&&) noexcept = default;
 ElementwiseModel& ElementwiseModel::operator=(ElementwiseModel&&) noexcept = default;
 
 bool ElementwiseModel::has(Elementwise op) const {
-  return fit_->rows[0][static_cast<std::size_t>(op)].bytes.allowed.high > 0;
+  return fit_->rows[0][at(op)].bytes.allowed.high > 0;
 }
 
 double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, ElementwisePass pass) const {
   if (!(bytes > 0)) return 0;
-  const Row& row = fit_->rows[static_cast<std::size_t>(pass)][static_cast<std::size_t>(op)];
+  const Row& row = fit_->rows[at(pass)][at(op)];
   if (bytes > row.bytes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name_of(op)), "bytes", bytes, row.bytes.allowed);
   use.calls += 1;

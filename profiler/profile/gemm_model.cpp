@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/gemm_form.h"
@@ -59,7 +60,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
     use.beyond_samples += 1;
   use.derived += fit_->m.derived ? 1 : 0;
   if (fit_->cpu_core)
-    return static_cast<double>(groups) * gemm_seconds(fit_->panels[static_cast<std::size_t>(role)], m, n, k);
+    return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
   return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
 }
 

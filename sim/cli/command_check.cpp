@@ -13,6 +13,7 @@
 #include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"

@@ -15,6 +15,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/calibration/slowdown_fit.h"
@@ -27,10 +28,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kKinds[] = {"gemm", "attention", "elementwise"};
-
-double rounded(double value, double digits = 1e3) {
-  return std::round(value * digits) / digits;
-}
 
 struct Asked {
   Slowdowns slowdowns{};
@@ -118,9 +115,9 @@ BenchmarkError all_of(const std::vector<double>& errors) {
 
 json error_json(const BenchmarkError& error) {
   return {{"rows", error.rows},
-          {"mean_abs_error", rounded(error.mean_abs, 1e4)},
-          {"mean_error", rounded(error.mean, 1e4)},
-          {"worst", rounded(error.worst, 1e4)}};
+          {"mean_abs_error", rounded(error.mean_abs, 4)},
+          {"mean_error", rounded(error.mean, 4)},
+          {"worst", rounded(error.worst, 4)}};
 }
 
 std::string today() {
@@ -139,7 +136,7 @@ json preset_json(const FrameworkPreset& base, const StepRows& rows, const Slowdo
   std::set<std::string> families;
   for (const StepRow& row : rows.rows) families.insert(family_of(row.inputs.profile.device().name));
   json kernels = {{"kind", "fitted"}, {"gpu_families", families}};
-  for (std::size_t k = 0; k < 3; ++k) kernels["slowdowns"][kKinds[k]] = rounded(fit.slowdowns[k]);
+  for (std::size_t k = 0; k < 3; ++k) kernels["slowdowns"][kKinds[k]] = rounded(fit.slowdowns[k], 3);
   // Fitted to others' steps; one's own may have no experts.
   if (base.options.expert_gemm_slowdown != 1)
     kernels["slowdowns"]["expert_gemm"] = base.options.expert_gemm_slowdown;

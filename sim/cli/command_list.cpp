@@ -7,13 +7,14 @@
 #include <variant>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "policies/base/text_file.h"
 #include "policies/policy_keys.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
 #include "sim/framework/preset.h"
-#include "sim/report/text_table.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/policy_run.h"
@@ -40,7 +41,7 @@ nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& 
   if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && list->empty())
     return nullptr;
   if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->empty()) return nullptr;
-  if (row.kind == ParameterKind::choice) return row.choices[static_cast<std::size_t>(std::get<0>(value))];
+  if (row.kind == ParameterKind::choice) return row.choices[at(std::get<0>(value))];
   return std::visit([](const auto& held) { return nlohmann::ordered_json(held); }, value);
 }
 

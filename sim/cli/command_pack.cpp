@@ -5,6 +5,7 @@
 
 #include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"

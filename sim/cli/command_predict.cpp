@@ -8,6 +8,7 @@
 
 #include "policies/base/csv_cell.h"
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/predict/predict.h"

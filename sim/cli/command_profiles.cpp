@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_tables.h"
@@ -87,12 +88,12 @@ void print_plot(const std::string& title, const json& pairs, std::ostream& out) 
   };
   std::vector<std::string> canvas(kRows, std::string(kColumns, ' '));
   for (int column = 0; column < kColumns; ++column)
-    canvas[static_cast<std::size_t>(kRows - 1 - column * kRows / kColumns)]
-          [static_cast<std::size_t>(column)] = '.';
+    canvas[at(kRows - 1 - column * kRows / kColumns)]
+          [at(column)] = '.';
   for (const json& pair : pairs) {
     const int column = cell(pair.at(0).get<double>(), kColumns);
     const int row = kRows - 1 - cell(pair.at(1).get<double>(), kRows);
-    canvas[static_cast<std::size_t>(row)][static_cast<std::size_t>(column)] = 'o';
+    canvas[at(row)][at(column)] = 'o';
   }
   out << "\n"
       << title << ": predicted (up) against measured (right), " << short_number(low * 1e3) << " to "

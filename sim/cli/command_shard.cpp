@@ -8,7 +8,9 @@
 #include <ostream>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
+#include "policies/base/number_text.h"
 #include "policies/policy_keys.h"
 #include "policies/sharding/kernel_pieces.h"
 #include "policies/workload.h"
@@ -69,7 +71,7 @@ std::unique_ptr<Workload> document_cost(const ShardCommandOptions& options, Pric
                         : static_cast<CostKind>(choice_of(options.cost, "--cost", kCostKindNames));
   if (cost == CostKind::quadratic) return std::make_unique<QuadraticWorkload>();
   if (!pricing.model)
-    throw UserError("--cost " + std::string(kCostKindNames[static_cast<std::size_t>(cost)]) +
+    throw UserError("--cost " + std::string(kCostKindNames[at(cost)]) +
                     ": needs --model, found none; --cost quadratic does not");
   const ModelShape& model = *pricing.model;
   if (cost == CostKind::flops) return std::make_unique<FlopsWorkload>(flops_workload(model));
@@ -165,7 +167,7 @@ void print_json(const Sharding& sharding, const Pricing& pricing, std::ostream& 
   json["ranks"] = nlohmann::ordered_json::array();
   for (int r = 0; r < sharding.ranks(); ++r) {
     nlohmann::ordered_json rank;
-    rank["tokens"] = sharding.rank_tokens[static_cast<std::size_t>(r)];
+    rank["tokens"] = sharding.rank_tokens[at(r)];
     rank["pairs"] = pairs_of(sharding.of_rank(r));
     const std::optional<double> seconds = seconds_of(sharding, r, pricing);
     rank["seconds"] = seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json(nullptr);
@@ -190,7 +192,7 @@ std::string seconds_text(const std::optional<double>& seconds) {
 void print_csv(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {
   out << "rank,tokens,pairs,seconds,segments\n";
   for (int r = 0; r < sharding.ranks(); ++r) {
-    out << r << ',' << sharding.rank_tokens[static_cast<std::size_t>(r)] << ','
+    out << r << ',' << sharding.rank_tokens[at(r)] << ','
         << pairs_of(sharding.of_rank(r)) << ',' << seconds_text(seconds_of(sharding, r, pricing)) << ',';
     const char* between = "";
     for (const Segment& s : sharding.of_rank(r)) {
@@ -234,7 +236,7 @@ void print_table(const ShardCommandOptions& options, const Sharding& sharding, c
     const std::int64_t pairs = pairs_of(sharding.of_rank(r));
     const std::optional<double> seconds = seconds_of(sharding, r, pricing);
     std::vector<std::string> row = {
-        std::to_string(r), grouped(sharding.rank_tokens[static_cast<std::size_t>(r)]), grouped(pairs)};
+        std::to_string(r), grouped(sharding.rank_tokens[at(r)]), grouped(pairs)};
     if (seconds) row.push_back(fixed(*seconds * 1e6, 1) + " us");
     row.push_back(segments_text(sharding.of_rank(r)));
     table.add(std::move(row));

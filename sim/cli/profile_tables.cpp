@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
+#include "policies/base/number_text.h"
+
 namespace equipoise {
 namespace {
 
@@ -21,12 +23,6 @@ void collect(const json& node, const std::string& path, std::vector<TableView>& 
     std::string next = level ? path : path.empty() ? item.key() : path + " " + item.key();
     collect(item.value(), next, views);
   }
-}
-
-std::string percent(double share) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f%%", 100 * share);
-  return text;
 }
 
 const json* group_named(const json& table, const char* key, const std::string& name) {

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "policies/base/number_text.h"
 #include "sim/report/html_page.h"
-#include "sim/report/text_table.h"
 #include "sim/study/blame.h"
 #include "sim/study/study_report.h"
 #include "sim/tune/candidate.h"
@@ -118,7 +118,7 @@ std::string validation_html(const Validation& validation, const ValidationFigure
       std::string(figures.passed() ? "Passed" : "Failed") +
       (figures.policies.empty() ? std::string()
                                 : ": a policy's mean step is simulated at most " +
-                                      percent(std::abs(worst)).substr(1) + " off what was measured");
+                                      signed_percent(std::abs(worst)).substr(1) + " off what was measured");
   return html_page({validation.study, head(validation.study, verdict, lines, notes)},
                    {{"schema", "equipoise.report/1"},
                     {"kind", "validation"},

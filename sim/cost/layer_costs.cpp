@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -37,7 +39,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)
     if (slides(static_cast<LayerKind>(k)))
-      sliding_share_ += static_cast<double>(layer_counts_[static_cast<std::size_t>(k)]) / model.layers;
+      sliding_share_ += static_cast<double>(layer_counts_[at(k)]) / model.layers;
   if (layout.context_comm == ContextComm::ulysses) {
     const auto add = [&](int context) {
       ulysses_attention_.try_emplace(context, profile, attention_heads(model, layout.tensor, context),

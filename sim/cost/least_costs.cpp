@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "profiler/profile/elementwise_form.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/micro_batch_cost.h"
@@ -82,7 +83,7 @@ LeastCosts LayerCosts::least() const {
   double own_forward = forward, own_backward = forward;
   try {
     for (int k = 0; k < kLayerKinds; ++k) {
-      if (layer_counts_[static_cast<std::size_t>(k)] == 0) continue;
+      if (layer_counts_[at(k)] == 0) continue;
       const auto kind = static_cast<LayerKind>(k);
       const bool shared = is_moe(kind) && layout_.expert > 1;
       // Tokens of experts are rounded up to the same number each, by less than one for each expert of a rank,

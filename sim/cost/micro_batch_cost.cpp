@@ -9,16 +9,13 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/sharding/kernel_pieces.h"
 
 namespace equipoise {
 namespace {
 
 constexpr std::size_t kMemoSlots = 128;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void to_pieces(std::span<const Segment> segments, bool strided, std::vector<QueryKeys>& pieces) {
   pieces.clear();
@@ -269,7 +266,7 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
 
   const std::vector<int>& placement = placement_of(micro_batch, sharding);
   const auto placed = [&](const Segment& s) {
-    return !placement.empty() && placement[static_cast<std::size_t>(s.slice)] != kDistributed;
+    return !placement.empty() && placement[at(s.slice)] != kDistributed;
   };
   LayerCosts::AttentionTimes of_all;
   if (ulysses)  // every rank sees all queries of its share of the heads

@@ -2,14 +2,13 @@
 #include <algorithm>
 #include <cassert>
 
+#include "policies/base/index.h"
+
 #include "sim/cost/micro_batch_cost.h"
 
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 std::size_t at(LayerKind kind) {
   return static_cast<std::size_t>(kind);
 }
@@ -228,7 +227,7 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
 }
 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {
-  EndWork& slot = end_memo_[static_cast<std::size_t>(tokens) % end_memo_.size()];
+  EndWork& slot = end_memo_[at(tokens) % end_memo_.size()];
   if (slot.tokens == tokens) return slot;
   slot = EndWork{};  // of no number of tokens until all of it is there: prices may throw
   costs_.embedding_ops(tokens, false, before_, slot.use);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "profiler/profile/attention_call.h"
 
 namespace equipoise {
@@ -25,7 +26,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   OpList before, after;
   Picoseconds linear = 0;  // of all layers
   for (int k = 0; k < kLayerKinds; ++k) {
-    const int count = costs.layer_counts()[static_cast<std::size_t>(k)];
+    const int count = costs.layer_counts()[at(k)];
     if (count == 0) continue;
     const auto kind = static_cast<LayerKind>(k);
     costs.forward_ops(kind, tokens, before, after, use);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "sim/execution/rank_context.h"
 #include "sim/execution/rows.h"
@@ -48,7 +49,7 @@ struct AttentionRows {
   // The chunks before this one, in order: their rows and states by layer are looked up by micro-batch.
   std::vector<int> earlier;
   bool in_group = false;  // of dependent chunks
-  [[nodiscard]] const RankRows& own() const { return rows.ranks[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const RankRows& own() const { return rows.ranks[at(rank)]; }
 };
 
 // Where attention finds the chunks of a group.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
 namespace {
@@ -126,18 +127,18 @@ void EndOps::head_forward(OpName op) {
                             static_cast<std::size_t>(rows) * sizeof(float));
       rank_.tensor.floats->all_gather(mine.data(), all.data(), 2 * rows);
       for (std::int64_t row = 0; row < rows; ++row) {
-        float highest = all[static_cast<std::size_t>(row)], target = 0;
+        float highest = all[at(row)], target = 0;
         double sum = 0;
         const auto of = [&](std::int64_t r, std::int64_t field) {
-          return all[static_cast<std::size_t>((2 * r + field) * rows + row)];
+          return all[at((2 * r + field) * rows + row)];
         };
         for (std::int64_t r = 0; r < t; ++r) highest = std::max(highest, of(r, 0));
         for (std::int64_t r = 0; r < t; ++r) {
           sum += std::exp(static_cast<double>(of(r, 0) - highest));
           target += of(r, 1);
         }
-        mine[static_cast<std::size_t>(row)] = highest + static_cast<float>(std::log(sum));
-        mine[static_cast<std::size_t>(rows + row)] = target;
+        mine[at(row)] = highest + static_cast<float>(std::log(sum));
+        mine[at(rows + row)] = target;
       }
       head.log_sum = rank_.floats(rows);
       rank_.backend.to_device(head.log_sum.data(), mine.data(),
@@ -163,7 +164,7 @@ void EndOps::losses() {
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int32_t slice = run_->slice_of_row[row];
     if (slice >= 0)
-      run_->slice_losses[static_cast<std::size_t>(slice)] +=
+      run_->slice_losses[at(slice)] +=
           static_cast<double>(log_sum[row]) - static_cast<double>(target[row]);
   }
 }

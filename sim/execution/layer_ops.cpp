@@ -1,6 +1,7 @@
 #include "sim/execution/layer_ops.h"
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
 namespace {
@@ -17,7 +18,7 @@ using Shards = LayerShards;
 
 void LayerOps::begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden) {
   run_ = &run;
-  layer_ = &run.layers[static_cast<std::size_t>(layer)];
+  layer_ = &run.layers[at(layer)];
   layer_number_ = layer;
   part_ = &part;
   hidden_ = &hidden;

@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "policies/base/index.h"
 #include "sim/execution/linear.h"
 #include "sim/execution/micro_batch_run.h"
 #include "sim/execution/rank_context.h"
@@ -30,7 +31,7 @@ class LayerOps {
 
  private:
   // How often an op of this name came in the layer.
-  int next(OpName op) { return count_[static_cast<std::size_t>(op)]++; }
+  int next(OpName op) { return count_[at(op)]++; }
   void begin(MicroBatchRun& run, int layer, Part& part, Memory& hidden);
   void norm(std::size_t shard, const Memory& x, Memory& inverse, Memory& out);
   void norm_backward(std::size_t shard, const Memory& x, const Memory& inverse, const Memory& gradient);

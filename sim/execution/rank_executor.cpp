@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 RankPlace place_of(const RankGrid& grid, int rank) {
   const RankCoordinates coordinates = grid.coordinates(rank);

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 
+#include "policies/base/index.h"
+
 namespace equipoise::execution {
 namespace {
 
@@ -82,7 +84,7 @@ std::optional<Finding> RankHealth::gone(int own) const {
 std::optional<Finding> RankHealth::silent(int own) const {
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
-    const double silence = seen_[static_cast<std::size_t>(i)].silent_seconds;
+    const double silence = seen_[at(i)].silent_seconds;
     if (i == own || !is_here(slot) || silence < kSuspiciousSeconds) continue;
     const ProcessState state = state_of_(slot.pid);
     if (slot.left != 0) continue;
@@ -103,7 +105,7 @@ std::optional<Finding> RankHealth::stuck() const {
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
     if (slot.pid == 0) return std::nullopt;
-    const Seen& seen = seen_[static_cast<std::size_t>(i)];
+    const Seen& seen = seen_[at(i)];
     if (slot.left != 0 || slot.progress.waiting != 0) {
       // It may only just have begun to wait, or be stopped, too.
       if (seen.same_op_seconds < kSuspiciousSeconds) return std::nullopt;

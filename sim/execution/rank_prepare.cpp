@@ -2,15 +2,12 @@
 // group, the CP groups of its lanes.
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/execution/rank_executor.h"
 #include "sim/execution/tokens.h"
 
 namespace equipoise::execution {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 template <class T>
 Memory on_device(const RankContext& rank, const std::vector<T>& values) {

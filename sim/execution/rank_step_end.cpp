@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/execution/element_conversion.h"
 #include "sim/execution/rank_executor.h"
 
@@ -14,7 +15,7 @@ constexpr float kBeta1 = 0.9F, kBeta2 = 0.95F, kEpsilon = 1e-8F, kLearningRate =
 }  // namespace
 
 void RankExecutor::run_end(const ExecutableStep& step, StepRecord& record, Gathered* gathered) {
-  const StageEnd& end = step.program.ends[static_cast<std::size_t>(rank_.place.stage)];
+  const StageEnd& end = step.program.ends[at(rank_.place.stage)];
   std::vector<Part*> buckets;
   for (auto& stage : parts_)
     for (Part& part : stage) buckets.push_back(&part);

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "policies/base/index.h"
+
 #include "sim/execution/attention_forms.h"
 
 namespace equipoise::execution {
@@ -89,7 +91,7 @@ class RingAttention final : public ContextAttention {
   [[nodiscard]] int block_owner(int rank, int step) const { return (rank + ranks_ - step) % ranks_; }
   [[nodiscard]] std::int64_t rows_in_block(int rank) const {
     std::int64_t sum = 0;
-    for (const AttentionRows* chunk : chain_) sum += chunk->rows.ranks[static_cast<std::size_t>(rank)].rows;
+    for (const AttentionRows* chunk : chain_) sum += chunk->rows.ranks[at(rank)].rows;
     return sum;
   }
   // A block is the rows of a rank, chunk after chunk: (chunk, run, row in the block).
@@ -97,7 +99,7 @@ class RingAttention final : public ContextAttention {
   void for_runs(int rank, const Visit& visit) const {
     std::int64_t before = 0;
     for (std::size_t j = 0; j < chain_.size(); ++j) {
-      const RankRows& held = chain_[j]->rows.ranks[static_cast<std::size_t>(rank)];
+      const RankRows& held = chain_[j]->rows.ranks[at(rank)];
       for (const auto* runs : {&held.local, &held.shared})
         for (const RowRun& run : *runs) visit(j, run, before + run.row);
       before += held.rows;
@@ -110,7 +112,7 @@ class RingAttention final : public ContextAttention {
   [[nodiscard]] std::vector<kernels::Piece> pieces_of(int rank, int step) const {
     std::vector<kernels::Piece> pieces;
     const int owner = block_owner(rank, step);
-    const RankRows& own = rows_.rows.ranks[static_cast<std::size_t>(rank)];
+    const RankRows& own = rows_.rows.ranks[at(rank)];
     for (const auto* runs : {&own.local, &own.shared})
       for (const RowRun& queries : *runs) {
         std::int64_t first = -1, keys = 0;
@@ -131,7 +133,7 @@ class RingAttention final : public ContextAttention {
   // Whether the program has the step for this rank. It counts a share of the chunks before on every rank,
   // also where a rank holds nothing of them.
   [[nodiscard]] bool attends(int rank, int step) const {
-    const bool has_queries = rows_.rows.ranks[static_cast<std::size_t>(rank)].rows > 0;
+    const bool has_queries = rows_.rows.ranks[at(rank)].rows > 0;
     return (rows_.rows.earlier > 0 && has_queries) || !pieces_of(rank, step).empty();
   }
 
@@ -170,7 +172,7 @@ class RingAttention final : public ContextAttention {
   }
   void take_next_step() {
     int step = step_;
-    while (step + 1 < ranks_ && !attends_[static_cast<std::size_t>(step)]) ++step;
+    while (step + 1 < ranks_ && !attends_[at(step)]) ++step;
     skip_to(step);
     if (held_step_ < step) take_arrived();
   }
@@ -188,7 +190,7 @@ class RingAttention final : public ContextAttention {
   }
 
   void attend(const Memory& out, const Memory& log_sum) const {
-    AttentionCall& call = calls_[static_cast<std::size_t>(step_)];
+    AttentionCall& call = calls_[at(step_)];
     if (call.empty()) return;
     const std::int64_t statistics = rows_.padded_rows * shape_.query_heads;
     const Memory part = rank_.elements(rows_.padded_rows * query_width_);
@@ -203,7 +205,7 @@ class RingAttention final : public ContextAttention {
                                               part_log_sum.floats()});
   }
   void differentiate() {
-    AttentionCall& call = calls_[static_cast<std::size_t>(step_)];
+    AttentionCall& call = calls_[at(step_)];
     const std::int64_t block = 2 * block_rows_ * key_width_;
     const Memory keys = rank_.elements(block);
     rank_.zero(keys.data(), block);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "policies/base/index.h"
+
 namespace equipoise::execution {
 namespace {
 
@@ -13,11 +15,11 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
   out.slice_key.assign(micro_batch.slices.size(), 0);
   out.slice_keys.assign(micro_batch.slices.size(), 0);
   const auto is_local = [&](const Segment& s) {
-    return !placement.empty() && placement[static_cast<std::size_t>(s.slice)] != kDistributed;
+    return !placement.empty() && placement[at(s.slice)] != kDistributed;
   };
   for (const Segment& s : sharding.segments) {
     if (is_local(s)) continue;
-    std::int64_t& keys = out.slice_keys[static_cast<std::size_t>(s.slice)];
+    std::int64_t& keys = out.slice_keys[at(s.slice)];
     keys = std::max(keys, s.keys());
   }
   for (std::size_t i = 0; i < out.slice_keys.size(); ++i) {
@@ -37,7 +39,7 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
       });
       for (RowRun& run : *runs) {
         run.row = rank.rows;
-        run.key = out.slice_key[static_cast<std::size_t>(run.segment.slice)] + run.segment.q_begin -
+        run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin -
                   run.segment.kv_begin;
         rank.rows += run.count();
       }
@@ -66,7 +68,7 @@ std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::sp
   std::vector<kernels::Piece> pieces;
   for (const RowRun& run : runs)
     pieces.push_back({run.row - first_row, run.count(),
-                      rows.slice_key[static_cast<std::size_t>(run.segment.slice)], run.segment.keys()});
+                      rows.slice_key[at(run.segment.slice)], run.segment.keys()});
   return pieces;
 }
 

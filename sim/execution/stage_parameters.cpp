@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/execution/element_conversion.h"
 
 namespace equipoise::execution {
@@ -143,12 +144,12 @@ std::vector<Part> part_shapes(const ModelShape& model, const Layout& layout, int
                               const PartsOptions& options) {
   const std::vector<int> layers = layers_of_stages(model, layout);
   int layer = 0;
-  for (int v = 0; v <= virtual_stage; ++v) layer += layers[static_cast<std::size_t>(v)];  // one past the last
+  for (int v = 0; v <= virtual_stage; ++v) layer += layers[at(v)];  // one past the last
   const std::vector<Tensor> tensors = inventory(model);
   ShardList shards(model, layout.tensor, options.tensor_rank);
   std::vector<Part> parts;
   const std::vector<std::vector<ModelPart>> kinds = backward_parts(model, layout);
-  for (const ModelPart kind : kinds[static_cast<std::size_t>(virtual_stage)]) {
+  for (const ModelPart kind : kinds[at(virtual_stage)]) {
     Part& part = parts.emplace_back();
     part.kind = kind;
     if (is_layer(kind)) part.layer = --layer;

@@ -3,6 +3,8 @@
 // ranks, several ranks get the same one, and its gradients are added up where they return.
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 #include "sim/execution/attention_forms.h"
 
 namespace equipoise::execution {
@@ -141,7 +143,7 @@ class UlyssesAttention final : public ContextAttention {
     for (int r = 0; r < ranks_; ++r) {
       std::int64_t begin = r * part;
       for (const Field& field : fields) {
-        for (const Place& place : places_[static_cast<std::size_t>(r)])
+        for (const Place& place : places_[at(r)])
           rank_.copy(rank_.at(field.all, place.token * field.width),
                      rank_.at(receive, begin + place.row * field.width), place.count * field.width);
         begin += most_rows() * field.width;
@@ -157,7 +159,7 @@ class UlyssesAttention final : public ContextAttention {
     for (int r = 0; r < ranks_; ++r) {
       std::int64_t begin = r * part;
       for (const Field& field : fields) {
-        for (const Place& place : places_[static_cast<std::size_t>(r)])
+        for (const Place& place : places_[at(r)])
           rank_.copy(rank_.at(send, begin + place.row * field.width),
                      rank_.at(field.all, place.token * field.width), place.count * field.width);
         begin += most_rows() * field.width;

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 // What hides the exchanges of expert parallelism.
@@ -19,14 +21,14 @@ namespace equipoise {
 enum class ExpertOverlap : std::uint8_t { none, shared_expert, deepep, dualpipe };
 inline constexpr std::string_view kExpertOverlapNames[] = {"none", "shared-expert", "deepep", "dualpipe"};
 constexpr std::string_view name_of(ExpertOverlap overlap) {
-  return kExpertOverlapNames[static_cast<std::size_t>(overlap)];
+  return kExpertOverlapNames[at(overlap)];
 }
 
 // What moves token copies to their experts and back.
 enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
 inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
 constexpr std::string_view name_of(ExpertDispatcher dispatcher) {
-  return kExpertDispatcherNames[static_cast<std::size_t>(dispatcher)];
+  return kExpertDispatcherNames[at(dispatcher)];
 }
 
 inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;

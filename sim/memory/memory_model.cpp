@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/memory/stage_memory.h"
 #include "sim/schedule/timing.h"
 
@@ -12,10 +13,6 @@ constexpr double kBf16 = 2;
 constexpr double kFp32 = 4;
 // What the loss keeps of a logit for its backward: the softmax.
 constexpr double kSoftmaxBytes = kFp32;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
@@ -87,7 +84,7 @@ MemoryParts MemoryModel::fixed(int stage) const {
   double dense = 0, experts = 0;
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
     for (const ModelPart part : parts_[at(v)]) {
-      const PartParameters& size = part_sizes_[static_cast<std::size_t>(part)];
+      const PartParameters& size = part_sizes_[at(part)];
       dense += static_cast<double>(size.dense);
       experts += static_cast<double>(size.routed);
     }
@@ -111,7 +108,7 @@ MemoryParts MemoryModel::fixed(int stage) const {
 double MemoryModel::most_gathered() const {
   double most = 0, before = 0;
   const auto gather = [&](ModelPart part) {
-    const PartParameters& size = part_sizes_[static_cast<std::size_t>(part)];
+    const PartParameters& size = part_sizes_[at(part)];
     const double held = static_cast<double>(size.dense) / layout_.tensor +
                         static_cast<double>(size.routed) / layout_.expert_tensor_size() / layout_.expert;
     most = std::max(most, before + held);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "profiler/profile/profile.h"
 #include "sim/cost/layer_costs.h"
@@ -114,7 +115,7 @@ class MemoryModel {
   // with an all-gather, its own and the block that arrives with the other forms.
   [[nodiscard]] std::int64_t gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const;
   [[nodiscard]] int layers(int virtual_stage) const {
-    return layers_[static_cast<std::size_t>(virtual_stage)];
+    return layers_[at(virtual_stage)];
   }
 
  private:

@@ -1,5 +1,6 @@
 #include "sim/memory/stage_memory.h"
 
+#include "policies/base/index.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -25,7 +26,7 @@ double StageMemory::earlier_kv(const ScheduleOp& op, int virtual_stage) const {
 // The k-th backward of a group finds the k-th R issued. Backwards and Rs go through a group in descending
 // order, so k is the number of chunks from this one to the group's end.
 void StageMemory::recompute_ahead(const ScheduleOp& op, int virtual_stage) {
-  const Chunk& chunk = load_.micro_batches[static_cast<std::size_t>(op.micro_batch)].chunk;
+  const Chunk& chunk = load_.micro_batches[at(op.micro_batch)].chunk;
   const int k = chunk.count - chunk.index;
   if (k > dropped_) return;
   const auto j = static_cast<std::size_t>(op.micro_batch - chunk.index + dropped_ - k);

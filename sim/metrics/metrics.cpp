@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -33,8 +35,8 @@ struct Spread {
 // Idle time of a lane's stages, less what has a name: transfers between stages, and ZeRO's collectives inside
 // the pipeline (exposed_seconds[dp] holds those and what follows the pipeline).
 double waiting_seconds(const StepTimes& r) {
-  const double transfers = r.exposed_seconds[static_cast<std::size_t>(Stream::pp)];
-  const double inside = r.exposed_seconds[static_cast<std::size_t>(Stream::dp)] - to_seconds(r.gradient_wait);
+  const double transfers = r.exposed_seconds[at(Stream::pp)];
+  const double inside = r.exposed_seconds[at(Stream::dp)] - to_seconds(r.gradient_wait);
   return std::max(0.0, r.losses.idle_seconds - transfers - std::max(0.0, inside));
 }
 

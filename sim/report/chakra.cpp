@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policies/base/atomic_file.h"
+#include "policies/base/index.h"
 #include "sim/report/protobuf.h"
 
 namespace equipoise {
@@ -25,10 +26,6 @@ constexpr std::uint32_t kAttributeName = 1, kInt64 = 9, kBool = 27, kString = 29
 }  // namespace field
 enum class NodeType : std::uint64_t { compute = 4, send = 5, receive = 6, collective = 7 };
 enum class Collective : std::uint64_t { all_reduce = 0, all_gather = 2, all_to_all = 6, reduce_scatter = 7 };
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Groups {
  public:
@@ -334,7 +331,7 @@ class RankWalk {
   [[nodiscard]] double bytes_of(const ScheduledOp& cell) const {
     return lane_->transfer_bytes.empty()
                ? 0
-               : lane_->transfer_bytes[static_cast<std::size_t>(cell.transfer) + at(c_)];
+               : lane_->transfer_bytes[at(cell.transfer) + at(c_)];
   }
   // A cell's result goes to one other stage, so its place names the transfer.
   [[nodiscard]] std::int64_t tag(int stage, int cell) const {

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 using nlohmann::json;
@@ -85,7 +87,7 @@ json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* re
 json metrics_json(const Metrics& m) {
   json exposed;
   for (const Stream s : {Stream::tp, Stream::cp, Stream::pp, Stream::dp, Stream::ep})
-    exposed[name_of(s)] = value(m.exposed_comm_ratio[static_cast<std::size_t>(s)]);
+    exposed[name_of(s)] = value(m.exposed_comm_ratio[at(s)]);
   return {{"step_seconds", value(m.step_seconds)},
           {"speedup", value(m.speedup)},
           {"speedup_low", value(m.speedup_low)},

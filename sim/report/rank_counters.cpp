@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -64,7 +66,7 @@ void RankCounters::op(const ScheduleOp& op, Picoseconds start, Picoseconds end,
   const OpMemory& held = memory_->next(op);
   if (layer_starts.size() == static_cast<std::size_t>(held.layers)) {
     for (int i = 0; i < held.layers; ++i)
-      show(during(held, i), i == 0 ? start : layer_starts[static_cast<std::size_t>(i)]);
+      show(during(held, i), i == 0 ? start : layer_starts[at(i)]);
   } else {
     show(held.last.total() > held.first.total() ? held.last : held.first, start);
   }

@@ -48,22 +48,4 @@ std::string TextTable::text() const {
   return out;
 }
 
-std::string fixed(double value, int digits) {
-  if (!std::isfinite(value)) return "-";
-  char buffer[64];
-  std::snprintf(buffer, sizeof buffer, "%.*f", digits, value);
-  return buffer;
-}
-
-std::string grouped(std::int64_t value) {
-  const std::string digits = std::to_string(value);
-  std::string text;
-  for (std::size_t i = 0; i < digits.size(); ++i) {
-    const std::size_t left = digits.size() - i;
-    if (left % 3 == 0 && i > 0 && digits[i - 1] != '-') text += ',';
-    text += digits[i];
-  }
-  return text;
-}
-
 }  // namespace equipoise

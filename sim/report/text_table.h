@@ -22,8 +22,4 @@ class TextTable {
   std::vector<std::size_t> left_ = {0};
 };
 
-// Fixed-point text of a number; "-" for none.
-std::string fixed(double value, int digits);
-std::string grouped(std::int64_t value);  // 1,234,567
-
 }  // namespace equipoise

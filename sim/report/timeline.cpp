@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/report/timeline_parts.h"
 
 namespace equipoise {
@@ -258,7 +259,7 @@ void Timeline::write_transfers(const OpProgram& program, const OpResult& result,
     const Picoseconds duration =
         result.recorded != nullptr
             ? result.recorded->lanes[at(lane)][at(stage)].input_end[at(cell) * ranks + r] - start
-            : l.transfers[static_cast<std::size_t>(what.transfer) + at(c)];
+            : l.transfers[at(what.transfer) + at(c)];
     if (duration == 0) continue;
     write_transfer(rank_track(lane, stage, c, t), what.op, {start, start + duration});
   }

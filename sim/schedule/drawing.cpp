@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string_view>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -28,7 +30,7 @@ constexpr std::array<Look, 5> kLooks{{
 constexpr std::string_view kPlain = "\x1b[0m";
 
 const Look& look_of(OpKind kind) {
-  return kLooks[static_cast<std::size_t>(kind)];
+  return kLooks[at(kind)];
 }
 
 std::string label_of(const ScheduleOp& op, int virtual_stages) {
@@ -113,7 +115,7 @@ std::string draw_stage(const std::vector<TimedOp>& ops, int virtual_stages, cons
 std::string legend(const TimedSchedule& timed, int virtual_stages, bool color) {
   std::array<bool, kLooks.size()> used{};
   for (const auto& stage : timed.stages)
-    for (const TimedOp& op : stage) used[static_cast<std::size_t>(op.op.kind)] = true;
+    for (const TimedOp& op : stage) used[at(op.op.kind)] = true;
   std::string text;
   for (std::size_t i = 0; i < kLooks.size(); ++i) {
     if (!used[i]) continue;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -61,7 +62,7 @@ class Rank {
   [[nodiscard]] std::int32_t direction(Side side) const { return side == kNear ? near_ : 1 - near_; }
   std::int32_t next(std::array<std::int32_t, 2>& counts, Side side) const {
     const std::int32_t d = direction(side);
-    return 2 * counts[static_cast<std::size_t>(d)]++ + d;
+    return 2 * counts[at(d)]++ + d;
   }
 
   std::int32_t near_;
@@ -128,10 +129,10 @@ void make_dualpipe(const ScheduleInput& input, Schedule& out) {
   out.bidirectional = true;
   out.virtual_stages = 2;
   for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
     ops.reserve(3 * static_cast<std::size_t>(count));
     if (count > 0) issue(input.stages, s, count / 2, ops);
-    out.kept_bound[static_cast<std::size_t>(s)] = input.stages + 1;
+    out.kept_bound[at(s)] = input.stages + 1;
   }
 }
 

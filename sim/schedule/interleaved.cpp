@@ -18,6 +18,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -63,7 +64,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
         std::to_string(stages) + " stages, found " + std::to_string(count));
   const int total = count * chunks;
   for (int s = 0; s < stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
     ops.reserve(2 * static_cast<std::size_t>(total));
     const std::int64_t lead =
         2 * std::int64_t{stages - 1 - s} + std::int64_t{chunks - 1} * stages + (input.pairs ? 1 : 0);
@@ -78,7 +79,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
       }
       ops.push_back(backward.next());
     }
-    out.kept_bound[static_cast<std::size_t>(s)] = std::min(total, warm_up + 1);
+    out.kept_bound[at(s)] = std::min(total, warm_up + 1);
   }
 }
 

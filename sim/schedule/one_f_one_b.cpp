@@ -13,6 +13,8 @@
 // pairs that take u, T = P(f + b) + (m - 1)u, which is 1F1B's where u = f + b.
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -20,7 +22,7 @@ namespace equipoise {
 void make_1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "1f1b", {}, out);
   for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
     ops.reserve(2 * static_cast<std::size_t>(count));
     const int behind = input.stages - 1 - s;  // stages
     const int warm_up = std::min(count, input.pairs ? 2 * behind + 1 : behind);
@@ -29,7 +31,7 @@ void make_1f1b(const ScheduleInput& input, Schedule& out) {
       if (warm_up + i < count) ops.push_back({OpKind::F, warm_up + i, 0, input.pairs});
       ops.push_back({OpKind::B, i, 0});
     }
-    out.kept_bound[static_cast<std::size_t>(s)] = std::min(count, warm_up + 1);
+    out.kept_bound[at(s)] = std::min(count, warm_up + 1);
   }
 }
 

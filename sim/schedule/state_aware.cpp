@@ -21,6 +21,8 @@
 // All groups of size 1: L = 0 and the order is that of 1F1B, op for op. O(P m).
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -95,7 +97,7 @@ void make_state_aware_1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "state-aware-1f1b", {.groups = true}, out);
   const int held = held_after_a_turn(input);
   for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
     ops.reserve(3 * static_cast<std::size_t>(count));
     const int warm_up = input.stages - 1 - s;
     Order order(input);
@@ -104,7 +106,7 @@ void make_state_aware_1f1b(const ScheduleInput& input, Schedule& out) {
     while (order.forward(ops)) order.backward(ops);
     while (order.backward(ops)) {
     }
-    out.kept_bound[static_cast<std::size_t>(s)] =
+    out.kept_bound[at(s)] =
         static_cast<int>(std::min<std::int64_t>(count, std::int64_t{warm_up} + 1 + held));
   }
 }

@@ -6,6 +6,8 @@
 #include <cassert>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -208,7 +210,7 @@ OpDurations op_durations(const Schedule& schedule, std::span<const double> forwa
     durations[s].reserve(schedule.ops[s].size());
     for (const ScheduleOp& op : schedule.ops[s]) {
       const int parts = schedule.bidirectional ? 1 : schedule.virtual_stages;  // of a rank's layers
-      const double one = forward[static_cast<std::size_t>(op.micro_batch)] / parts;
+      const double one = forward[at(op.micro_batch)] / parts;
       const bool backward = op.kind == OpKind::B || op.kind == OpKind::W;
       durations[s].push_back(backward ? one * backward_ratio * (op.whole ? 1.0 : half) : one);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "policies/base/index.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -61,7 +62,7 @@ class Validator {
     int index = 0;
     int kept = 0;
     for (const ScheduleOp& op : schedule_.ops[stage]) {
-      int& at = at_[static_cast<std::size_t>(op.kind)][slot(op.micro_batch, op.virtual_stage)];
+      int& at = at_[at(op.kind)][slot(op.micro_batch, op.virtual_stage)];
       if (at >= 0) report(where(stage, op) + " runs twice");
       at = index++;
       if (op.kind == OpKind::F || op.kind == OpKind::R) ++kept;
@@ -99,7 +100,7 @@ class Validator {
 
   // Position of an op on the stage under check, -1 if it is not there.
   [[nodiscard]] int at(OpKind kind, int micro_batch, int virtual_stage) const {
-    return at_[static_cast<std::size_t>(kind)][slot(micro_batch, virtual_stage)];
+    return at_[at(kind)][slot(micro_batch, virtual_stage)];
   }
 
   [[nodiscard]] std::string where(std::size_t stage, const ScheduleOp& op) const {

@@ -13,6 +13,8 @@
 // m).
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -20,7 +22,7 @@ namespace equipoise {
 void make_zb_h1(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "zb-h1", {}, out);
   for (int s = 0; s < input.stages; ++s) {
-    std::vector<ScheduleOp>& ops = out.ops[static_cast<std::size_t>(s)];
+    std::vector<ScheduleOp>& ops = out.ops[at(s)];
     ops.reserve(3 * static_cast<std::size_t>(count));
     const int warm_up = std::min(count, input.stages - 1 - s);
     for (int i = 0; i < warm_up; ++i) ops.push_back({OpKind::F, i, 0});
@@ -30,7 +32,7 @@ void make_zb_h1(const ScheduleInput& input, Schedule& out) {
       if (i >= s) ops.push_back({OpKind::W, i - s, 0});
     }
     for (int i = std::max(0, count - s); i < count; ++i) ops.push_back({OpKind::W, i, 0});
-    out.kept_bound[static_cast<std::size_t>(s)] = std::min(count, input.stages);
+    out.kept_bound[at(s)] = std::min(count, input.stages);
   }
 }
 

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "sim/report/text_table.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 
 namespace equipoise {
 namespace {
@@ -17,7 +18,7 @@ std::vector<Loss> losses_of(const Metrics& m, int stages) {
   const auto add = [&losses](const Metric& share, const char* name) {
     if (share && *share > kWorthNaming) losses.push_back({*share, name});
   };
-  const auto exposed = [&m](Stream axis) { return m.exposed_comm_ratio[static_cast<std::size_t>(axis)]; };
+  const auto exposed = [&m](Stream axis) { return m.exposed_comm_ratio[at(axis)]; };
   add(m.losses.waiting, stages > 1 ? "waiting for other stages" : "waiting for others");
   add(m.losses.lanes_wait, "waiting for the slowest replica");
   add(exposed(Stream::tp), "TP communication");

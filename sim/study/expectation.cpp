@@ -4,7 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "sim/report/text_table.h"
+#include "policies/base/number_text.h"
 #include "sim/study/json_object.h"
 #include "traces/json_text.h"
 

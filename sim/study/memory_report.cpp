@@ -5,8 +5,9 @@
 #include <sstream>
 #include <vector>
 
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "sim/engine/stage/lockstep.h"
-#include "sim/report/text_table.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study_result.h"
 
@@ -16,7 +17,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kWorthNaming = 0.05 * kGiB;
 
 std::string gib(double bytes) {
@@ -52,7 +52,7 @@ PeakMoment find_peak(const Run& run, const PolicyResult& result, const Plan& pla
   StepOptions recorded = run.step_options();
   recorded.record_ops = true;
   const Step& whole = plan.steps[number];
-  const Step step = runs_alone(run.models.layout, whole.lanes[static_cast<std::size_t>(peak.lane)])
+  const Step step = runs_alone(run.models.layout, whole.lanes[at(peak.lane)])
                         ? only_lane(whole, static_cast<std::size_t>(peak.lane))
                         : whole;
   const StepTimes again = StepRunner(run, rule, recorded).run(step, number).times;

@@ -6,8 +6,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "policies/base/number_text.h"
 #include "sim/report/plan_json.h"
-#include "sim/report/text_table.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"
 #include "sim/study/planner.h"

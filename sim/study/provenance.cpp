@@ -4,7 +4,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "sim/report/text_table.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "sim/study/hardware.h"
 
 namespace equipoise {
@@ -105,7 +106,7 @@ void add_rates(const Study& study, const Profile& profile, std::vector<InputSour
 }
 
 std::string engine_text(const StepSettings& settings) {
-  std::string text = std::string(kFidelityNames[static_cast<std::size_t>(settings.fidelity)]) + " fidelity";
+  std::string text = std::string(kFidelityNames[at(settings.fidelity)]) + " fidelity";
   if (settings.op.contention) text += ", link contention";
   if (settings.op.jitter > 0)
     text += ", jitter " + fixed(settings.op.jitter, 3) + " with seed " + std::to_string(settings.op.seed);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/skrull/gds.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
@@ -17,7 +18,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr double kLargest = 1e30;
 
 Published read_source(const json& node, const std::string& where) {

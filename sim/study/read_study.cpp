@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
 #include "policies/policy.h"
@@ -383,7 +384,7 @@ void set_study_key(json& file, const std::string& assignment) {
           static_cast<std::size_t>(index) >= node->size())
         throw UserError("--set " + assignment + ": expected an index below " + std::to_string(node->size()) +
                         ", found " + key);
-      node = &(*node)[static_cast<std::size_t>(index)];
+      node = &(*node)[at(index)];
     } else {
       if (!node->is_object() && !node->is_null())
         throw UserError("--set " + assignment + ": " + key + " is not inside an object");

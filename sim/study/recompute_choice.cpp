@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "policies/packing/hbp.h"
 
 namespace equipoise {
@@ -70,7 +71,7 @@ std::string recompute_difference(const Study& study, const StudyResult& result) 
       rules.push_back(rule);
       rows.push_back(row.run.label);
     } else {
-      rows[static_cast<std::size_t>(known - rules.begin())] += ", " + row.run.label;
+      rows[at(known - rules.begin())] += ", " + row.run.label;
     }
   }
   if (rules.size() < 2) return "";

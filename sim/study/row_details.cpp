@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 
+#include "policies/base/index.h"
 #include "policies/plan_metrics.h"
 #include "sim/report/timeline.h"
 #include "sim/study/step_runner.h"
@@ -13,10 +14,6 @@ namespace equipoise {
 namespace {
 
 constexpr std::size_t kOpsOfMicroBatch = 3;  // a micro-batch's text is as long as that of so many ops
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 Picoseconds seconds_of(const PolicyResult& row, int step) {
   return row.steps[at(step)].times.makespan;

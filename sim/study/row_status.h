@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 enum class RowStatus : std::uint8_t {
@@ -15,7 +17,7 @@ enum class RowStatus : std::uint8_t {
 
 constexpr const char* name_of(RowStatus status) {
   constexpr const char* kNames[] = {"ok", "oom", "unplaceable", "refused"};
-  return kNames[static_cast<std::size_t>(status)];
+  return kNames[at(status)];
 }
 
 }  // namespace equipoise

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
 #include "policies/unplaceable.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
-#include "sim/report/text_table.h"
 #include "sim/study/hardware.h"
 #include "sim/study/json_object.h"
 #include "sim/study/policy_run.h"

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "policies/base/parallel.h"
 #include "sim/study/step_runner.h"
 
@@ -60,7 +61,7 @@ std::vector<StepResult> simulate_steps(const Run& run, const Plan& plan, const S
   const auto simulate = [&](int worker, std::size_t i) {
     end_if_stopped(run.options);
     if (until == Until::first_that_does_not_fit && full) return;
-    auto& simulator = simulators[static_cast<std::size_t>(worker)];
+    auto& simulator = simulators[at(worker)];
     if (!simulator)
       simulator = worker == 0 ? std::make_unique<StepRunner>(run, rule, options, threads, report)
                               : std::make_unique<StepRunner>(run, rule, options, threads);

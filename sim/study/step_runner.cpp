@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/study/hardware.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::unique_ptr<Fabric> fabric_of(const Study& study, const RunModels& models) {
   FabricOptions options;

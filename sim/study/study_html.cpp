@@ -4,9 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "policies/plan_metrics.h"
 #include "sim/report/html_page.h"
-#include "sim/report/text_table.h"
 #include "sim/study/blame.h"
 #include "sim/study/recompute_choice.h"
 #include "sim/study/study_report.h"
@@ -21,15 +22,6 @@ constexpr std::size_t kMostPoints = 400;       // steps of a row whose figures a
 constexpr std::size_t kGpusOfPage = 200000;    // load maps of all rows together
 constexpr std::size_t kCasesText = 2'000'000;  // bytes of a sweep's cases
 constexpr double kMicroseconds = 1e6;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
-
-double rounded(double value, int digits) {
-  const double scale = std::pow(10.0, digits);
-  return std::round(value * scale) / scale;
-}
 
 std::int64_t microseconds(Picoseconds time) {
   return std::llround(to_seconds(time) * kMicroseconds);
@@ -243,7 +235,7 @@ json report_json(const Study& study, const StudyResult& result) {
           {"version", EQUIPOISE_VERSION},
           {"summary", std::move(summary)},
           {"winner", winner == nullptr ? json(nullptr) : json(winner->run.label)},
-          {"fidelity", kFidelityNames[static_cast<std::size_t>(result.fidelity)]},
+          {"fidelity", kFidelityNames[at(result.fidelity)]},
           {"gpu_spread", spread_line(result)},
           {"fullest", memory_line(result)},
           {"lengths", lengths_json(result.lengths)},

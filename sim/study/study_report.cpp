@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "policies/base/csv_cell.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
@@ -34,13 +36,12 @@ std::string speedup_cell(const Metrics& m) {
   return text;
 }
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 }  // namespace
 
 std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
-  return row.run.label + ' ' + kHow[static_cast<std::size_t>(row.status)] + ": " + row.reason +
+  return row.run.label + ' ' + kHow[at(row.status)] + ": " + row.reason +
          (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
 }
 
@@ -240,13 +241,13 @@ std::string gpus_csv(const StudyResult& result) {
       for (int t = 0; t < l.tensor; ++t) {
         const std::vector<int> group = grid.data_context_group(grid.gpu({t, 0, 0, s}));
         for (std::size_t r = 0; r < replicas; ++r)
-          seconds[static_cast<std::size_t>(group[r])] =
+          seconds[at(group[r])] =
               p.gpu_compute[(static_cast<std::size_t>(s) * replicas + r) * tensor +
                             (tensor > 1 ? static_cast<std::size_t>(t) : 0)];
       }
     for (int gpu = 0; gpu < grid.gpus(); ++gpu) {
       const RankCoordinates at = grid.coordinates(gpu);
-      const double own = seconds[static_cast<std::size_t>(gpu)];
+      const double own = seconds[at(gpu)];
       out << csv_cell(p.run.label) << ',' << gpu << ',' << grid.node(gpu) << ',' << at.data << ','
           << at.pipeline << ',' << at.context << ',' << at.tensor << ',' << own << ','
           << (mean > 0 ? own / mean : 0) << '\n';

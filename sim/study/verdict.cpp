@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sim/report/text_table.h"
+#include "policies/base/number_text.h"
 #include "sim/study/blame.h"
 #include "sim/study/memory_report.h"
 

@@ -7,6 +7,7 @@
 
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/report/chakra.h"
 #include "sim/study/policy_run.h"
 #include "sim/study/step_runner.h"
@@ -17,10 +18,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::size_t kListed = 10;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 double seconds(Picoseconds time) {
   return to_seconds(time);  // as steps.csv

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
@@ -48,12 +49,12 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
     cable(gpu(g), nvswitch(g), options.nvlink_GBps * kBytesPerGB);
     cable(gpu(g), nic(g), options.nic_GBps * kBytesPerGB);
     cable(nic(g), leaf(leaf_number(g)), options.nic_GBps * kBytesPerGB);
-    ++nics_of_leaf[static_cast<std::size_t>(leaf_number(g))];
+    ++nics_of_leaf[at(leaf_number(g))];
   }
   for (int l = 0; l < leaves_; ++l)
     for (int s = 0; s < options.spines; ++s)
       cable(leaf(l), spine(s),
-            std::max(1, nics_of_leaf[static_cast<std::size_t>(l)]) * options.nic_GBps * kBytesPerGB /
+            std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB /
                 options.oversubscription / options.spines);
   graph_ = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
                  spine(options.spines));

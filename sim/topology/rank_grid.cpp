@@ -6,6 +6,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
@@ -38,7 +39,7 @@ std::vector<Axis> parse_order(std::string_view order, bool expert_matters) {
     const auto axis = static_cast<Axis>(a);
     if (std::find(axes.begin(), axes.end(), axis) != axes.end()) continue;
     if (axis == Axis::expert && !expert_matters) continue;
-    bad_order(order, "axis " + std::string(kAxisNames[static_cast<std::size_t>(a)]) + " missing");
+    bad_order(order, "axis " + std::string(kAxisNames[at(a)]) + " missing");
   }
   return axes;
 }
@@ -92,8 +93,8 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
     dense_stride *= dense[a];
     expert_stride *= expert[a];
   }
-  expert_ = expert_digits[static_cast<std::size_t>(Axis::expert)];
-  expert_data_ = expert_digits[static_cast<std::size_t>(Axis::data)];
+  expert_ = expert_digits[at(Axis::expert)];
+  expert_data_ = expert_digits[at(Axis::data)];
   for (const Axis axis : {Axis::tensor, Axis::pipeline}) {
     const auto a = static_cast<std::size_t>(axis);
     if (own_expert_grid_ && expert[a] > 1 && digits_[a].stride != expert_digits[a].stride)
@@ -102,8 +103,8 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   if (!own_expert_grid_) expert_ = {1, 1};
 
   for (int a = 0; a < kAxes; ++a)
-    shapes_[static_cast<std::size_t>(a)] =
-        shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(a)]);
+    shapes_[at(a)] =
+        shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[at(a)]);
   for (int degree = 1; degree <= merged; ++degree)
     if (merged % degree == 0) context_shapes_[degree] = merged_shape(degree);
   for (int stage = 0; stage < sizes.pipeline; ++stage)
@@ -123,7 +124,7 @@ RankCoordinates RankGrid::coordinates(int gpu) const {
 }
 
 std::vector<int> RankGrid::group(Axis axis, int gpu) const {
-  const Digit& digit = axis == Axis::expert ? expert_ : digits_[static_cast<std::size_t>(axis)];
+  const Digit& digit = axis == Axis::expert ? expert_ : digits_[at(axis)];
   const int first = gpu - digit.of(gpu) * digit.stride;
   std::vector<int> members;
   members.reserve(static_cast<std::size_t>(digit.size));
@@ -132,8 +133,8 @@ std::vector<int> RankGrid::group(Axis axis, int gpu) const {
 }
 
 std::vector<int> RankGrid::merged_group(int tensor, int pipeline) const {
-  const Digit& context = digits_[static_cast<std::size_t>(Axis::context)];
-  const Digit& data = digits_[static_cast<std::size_t>(Axis::data)];
+  const Digit& context = digits_[at(Axis::context)];
+  const Digit& data = digits_[at(Axis::data)];
   const bool context_inner = context.stride <= data.stride;
   const Digit& inner = context_inner ? context : data;
   const Digit& outer = context_inner ? data : context;
@@ -166,7 +167,7 @@ void RankGrid::each_place(const Digit& digit, const Visit& visit) const {
   const std::int64_t block = std::int64_t{digit.size} * digit.stride;
   for (std::int64_t outer = 0; outer < gpus_; outer += block)
     for (std::int64_t first = outer; first < outer + digit.stride; ++first) {
-      char& known = seen[static_cast<std::size_t>(first % gpus_per_node_)];
+      char& known = seen[at(first % gpus_per_node_)];
       if (known != 0) continue;
       known = 1;
       if (!visit(static_cast<int>(first))) return;
@@ -199,14 +200,14 @@ GroupShape RankGrid::merged_shape(int degree) const {
   int group = 0;
   for (int p = 0; p < sizes_.pipeline; ++p)
     for (int t = 0; t < sizes_.tensor; ++t) {
-      char& known = begun[static_cast<std::size_t>(gpu({t, 0, 0, p}) % gpus_per_node_)];
+      char& known = begun[at(gpu({t, 0, 0, p}) % gpus_per_node_)];
       if (known != 0) continue;
       known = 1;
       const std::vector<int> all = merged_group(t, p);
       for (std::size_t begin = 0; begin < all.size(); begin += static_cast<std::size_t>(degree), ++group) {
         int touched = 0;
         for (std::size_t i = begin; i < begin + static_cast<std::size_t>(degree); ++i) {
-          int& last = seen[static_cast<std::size_t>(node(all[i]))];
+          int& last = seen[at(node(all[i]))];
           touched += last != group ? 1 : 0;
           last = group;
         }
@@ -226,15 +227,15 @@ GroupShape RankGrid::context_shape(int degree) const {
 GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {
   const int last = sizes_.pipeline - 1;
   if (to_stage == (from_stage == last ? 0 : from_stage + 1))
-    return next_hops_[static_cast<std::size_t>(from_stage)];
+    return next_hops_[at(from_stage)];
   if (from_stage == (to_stage == last ? 0 : to_stage + 1))
-    return next_hops_[static_cast<std::size_t>(to_stage)];
+    return next_hops_[at(to_stage)];
   return hop_between(from_stage, to_stage);
 }
 
 GroupShape RankGrid::hop_between(int from_stage, int to_stage) const {
   if (from_stage == to_stage) return {1, 1};
-  const Digit& pipeline = digits_[static_cast<std::size_t>(Axis::pipeline)];
+  const Digit& pipeline = digits_[at(Axis::pipeline)];
   bool together = true;
   each_place(pipeline, [&](int first) {
     return together = node(first + from_stage * pipeline.stride) == node(first + to_stage * pipeline.stride);

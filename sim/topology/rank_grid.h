@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "kernels/collective_kinds.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -68,7 +69,7 @@ class RankGrid {
 
   // How the groups of an axis lie over nodes. Where groups of one axis differ, the one over the most nodes
   // counts, its ranks taken as spread evenly over them: the slowest group is the one others wait for.
-  [[nodiscard]] GroupShape shape(Axis axis) const { return shapes_[static_cast<std::size_t>(axis)]; }
+  [[nodiscard]] GroupShape shape(Axis axis) const { return shapes_[at(axis)]; }
   [[nodiscard]] GroupShape data_context_shape() const { return data_context_shape_; }
   [[nodiscard]] GroupShape expert_data_shape() const { return expert_data_shape_; }
   [[nodiscard]] GroupShape expert_tensor_shape() const { return expert_tensor_shape_; }

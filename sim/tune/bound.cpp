@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
@@ -129,12 +130,12 @@ double StepBound::seconds(const Step& step) const {
   for (const Lane& lane : step.lanes) last = std::max(last, lane.barrier_group);
   std::vector<double> of_group(static_cast<std::size_t>(last) + 1, 0);
   for (const Lane& lane : step.lanes) {
-    double& slowest = of_group[static_cast<std::size_t>(lane.barrier_group)];
+    double& slowest = of_group[at(lane.barrier_group)];
     slowest = std::max(slowest, lane_seconds(lane));
   }
   if (least_.forward_arrived > 0)
     for (int group = 0; group <= last; ++group) {
-      double& slowest = of_group[static_cast<std::size_t>(group)];
+      double& slowest = of_group[at(group)];
       slowest = std::max(slowest, mean_seconds(step, group));
     }
   double sum = 0;
@@ -161,7 +162,7 @@ StepBound::Beyond StepBound::beyond_least(double rank_tokens) const {
   const auto seconds = [&] { return to_seconds(run_time(before.ops()).total + run_time(after.ops()).total); };
   try {
     for (int k = 0; k < kLayerKinds; ++k) {
-      const double count = costs_.layer_counts()[static_cast<std::size_t>(k)];
+      const double count = costs_.layer_counts()[at(k)];
       if (count == 0) continue;
       layers += count;
       costs_.forward_ops(static_cast<LayerKind>(k), tokens, before, after, unused);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/parallel.h"
 
 namespace equipoise {
@@ -22,7 +23,7 @@ json combination(const std::vector<TriedKey>& axes, std::int64_t index) {
   json chosen = json::object();
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     const auto values = static_cast<std::int64_t>(axis->values.size());
-    chosen[axis->key] = axis->values[static_cast<std::size_t>(index % values)];
+    chosen[axis->key] = axis->values[at(index % values)];
     index /= values;
   }
   return chosen;

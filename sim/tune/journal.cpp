@@ -1,6 +1,7 @@
 #include "sim/tune/journal.h"
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 
 namespace equipoise {
@@ -13,7 +14,7 @@ json line_of(std::size_t n, Point point, const Trial& trial) {
   json line = {{"n", n},
                {"layout", point.layout},
                {"row", point.row},
-               {"outcome", kOutcomeNames[static_cast<std::size_t>(trial.outcome)]},
+               {"outcome", kOutcomeNames[at(trial.outcome)]},
                {"seconds_per_token", trial.seconds_per_token},
                {"expected", trial.expected},
                {"steps", trial.steps},

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
 #include "policies/step_shape.h"
 #include "sim/tune/bound.h"
@@ -124,7 +125,6 @@ LayoutFacts Search::facts_of(std::size_t layout) const {
     const RunModels models(study, study.layout, inputs_.profile);
     for (int stage = 0; stage < study.layout.pipeline; ++stage)
       if (const double held = models.memory.fixed(stage).total(); held > models.memory.capacity_bytes()) {
-        constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
         facts.too_large = "stage " + std::to_string(stage) + " holds " +
                           std::to_string(static_cast<int>(held / kGiB)) +
                           " GiB before any micro-batch, a GPU has " +

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/parallel.h"
 #include "policies/base/random.h"
 #include "sim/study/derive.h"
@@ -107,7 +108,7 @@ Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
       kSpareTokens * static_cast<double>(inputs.documents.tokens + inputs.documents.dropped_tokens);
   SplitMix64 random(seed);
   for (double tokens = 0; tokens < wanted;) {
-    const std::int64_t length = lengths[static_cast<std::size_t>(random.next() % lengths.size())];
+    const std::int64_t length = lengths[at(random.next() % lengths.size())];
     drawn.lengths.push_back(length);
     tokens += static_cast<double>(length);
   }

@@ -5,6 +5,8 @@
 #include <sstream>
 
 #include "policies/base/csv_cell.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "sim/report/text_table.h"
 #include "sim/study/blame.h"
 #include "sim/study/study_report.h"
@@ -16,7 +18,6 @@ using nlohmann::json;
 namespace {
 
 constexpr std::size_t kOutcomes = std::size(kOutcomeNames);
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 std::string cell(const Metric& metric, int digits, double scale = 1) {
   return metric ? fixed(*metric * scale, digits) : "-";
@@ -32,7 +33,7 @@ std::string speedup_cell(const Metrics& m) {
 
 std::array<std::int64_t, kOutcomes> counts_of(const SearchResult& found) {
   std::array<std::int64_t, kOutcomes> counts{};
-  for (const Tried& tried : found.tried) ++counts[static_cast<std::size_t>(tried.trial.outcome)];
+  for (const Tried& tried : found.tried) ++counts[at(tried.trial.outcome)];
   return counts;
 }
 
@@ -46,13 +47,13 @@ std::string example_of(const SearchResult& found, Outcome outcome) {
 std::string counts_text(const SearchResult& found) {
   const auto counts = counts_of(found);
   const auto tried = static_cast<std::int64_t>(found.tried.size());
-  const auto of = [&](Outcome outcome) { return grouped(counts[static_cast<std::size_t>(outcome)]); };
+  const auto of = [&](Outcome outcome) { return grouped(counts[at(outcome)]); };
   std::string text = grouped(found.candidates) + " candidates: " + grouped(tried) + " tried (" +
                      of(Outcome::ok) + " to the end, " + of(Outcome::slower) + " until proven slower, " +
                      of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
-  if (counts[static_cast<std::size_t>(Outcome::unplaceable)] > 0)
+  if (counts[at(Outcome::unplaceable)] > 0)
     text += ", " + of(Outcome::unplaceable) + " cannot place a document";
-  if (counts[static_cast<std::size_t>(Outcome::late)] > 0)
+  if (counts[at(Outcome::late)] > 0)
     text += ", " + of(Outcome::late) + " over --max-delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
@@ -72,7 +73,7 @@ std::string reasons_text(const SearchResult& found) {
   for (const Outcome outcome : {Outcome::oom, Outcome::unplaceable, Outcome::refused, Outcome::late})
     if (const std::string reason = example_of(found, outcome); !reason.empty())
       text +=
-          std::string(kOutcomeNames[static_cast<std::size_t>(outcome)]) + ", for example: " + reason + ".\n";
+          std::string(kOutcomeNames[at(outcome)]) + ", for example: " + reason + ".\n";
   return text;
 }
 
@@ -151,7 +152,7 @@ json counts_json(const TuneReport& report) {
 json tried_json(const Tried& tried) {
   json node = {{"layout", tried.point.layout},
                {"row", tried.point.row},
-               {"outcome", kOutcomeNames[static_cast<std::size_t>(tried.trial.outcome)]},
+               {"outcome", kOutcomeNames[at(tried.trial.outcome)]},
                {"seconds_per_token",
                 tried.trial.seconds_per_token > 0 ? json(tried.trial.seconds_per_token) : json(nullptr)},
                {"steps", tried.trial.steps}};

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "sim/validation/log_kinds.h"
 
@@ -86,7 +87,7 @@ class Comparison {
     StepPair pair;
     pair.step = first;
     for (std::int64_t i = first; i < first + count; ++i) {
-      const SimulatedStep& step = policy.steps[static_cast<std::size_t>(i)];
+      const SimulatedStep& step = policy.steps[at(i)];
       pair.predicted_seconds += step.seconds / static_cast<double>(count);
       pair.tokens += step.tokens / count;
     }
@@ -135,7 +136,7 @@ class Comparison {
         throw UserError(log_.name + ": op: expected one of " + joined(kKnown) + ", found " + logged.kind);
       if (!is_of(logged.policy, policy)) continue;
       if (!has_steps(policy, logged.step, 1) ||
-          policy.steps[static_cast<std::size_t>(logged.step)].ops.empty()) {
+          policy.steps[at(logged.step)].ops.empty()) {
         left_out = true;
         continue;
       }
@@ -144,7 +145,7 @@ class Comparison {
       pair.label = policy.label;
       pair.step = logged.step;
       pair.predicted_seconds =
-          op_seconds(policy.steps[static_cast<std::size_t>(logged.step)], logged.kind, policy.all_reduces);
+          op_seconds(policy.steps[at(logged.step)], logged.kind, policy.all_reduces);
       pair.measured_seconds.push_back(logged.seconds);
     }
     for (auto& [key, pair] : pairs) out.ops.push_back(std::move(pair));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_engine.h"
 #include "sim/validation/step_ops.h"
 
@@ -10,10 +11,6 @@ namespace equipoise {
 namespace {
 
 using execution::ExecutableStep;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void compare_row(const RealRow& row, const RealResult& result, const InStepTimes* times,
                  Validation& validation) {

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_engine.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 struct Mean {
   double sum = 0;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "policies/base/number_text.h"
 #include "sim/report/text_table.h"
 #include "sim/validation/noise.h"
 

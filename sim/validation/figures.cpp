@@ -6,7 +6,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "sim/report/text_table.h"
+#include "policies/base/number_text.h"
 #include "sim/validation/noise.h"
 
 namespace equipoise {
@@ -171,7 +171,7 @@ void add_micro_batches(const std::vector<OpPair>& ops, ValidationFigures& figure
 
 void find_broken(const Validation& validation, ValidationFigures& figures) {
   const auto beyond = [](double error, double limit) {
-    return percent(error) + ", beyond " + percent(limit).substr(1);
+    return signed_percent(error) + ", beyond " + signed_percent(limit).substr(1);
   };
   if (figures.policies.empty()) figures.broken.emplace_back("nothing was measured");
   for (const PolicyFigures& p : figures.policies)
@@ -202,12 +202,6 @@ ValidationFigures figures_of(const Validation& validation) {
   figures.ranking = ranking_of(figures.policies, per_token);
   find_broken(validation, figures);
   return figures;
-}
-
-std::string percent(double share, int digits) {
-  if (!std::isfinite(share)) return "-";
-  const std::string text = fixed(100 * share, digits) + "%";
-  return text.front() == '-' ? text : "+" + text;
 }
 
 }  // namespace equipoise

@@ -98,7 +98,5 @@ struct ValidationFigures {
 
 ValidationFigures figures_of(const Validation& validation);
 
-// "+3.2%".
-std::string percent(double share, int digits = 1);
 
 }  // namespace equipoise

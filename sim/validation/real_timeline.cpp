@@ -1,16 +1,13 @@
 // The timeline of a real step, and of its simulation.
 #include <functional>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_engine.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Receives the ops of a simulated rank as slices.
 class SliceSink final : public OpSink {

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "sim/study/simulate_plan.h"
 #include "sim/study/step_runner.h"
 
@@ -12,12 +13,8 @@ namespace {
 
 using SecondsByOp = std::array<double, static_cast<std::size_t>(OpName::optimizer) + 1>;
 
-std::size_t at(std::int64_t index) {
-  return static_cast<std::size_t>(index);
-}
-
 double& seconds_of(SecondsByOp& seconds, OpName op) {
-  return seconds[static_cast<std::size_t>(op)];
+  return seconds[at(op)];
 }
 
 void add_run(const OpLane& lane, const BlockRun& run, int rank, SecondsByOp& seconds) {

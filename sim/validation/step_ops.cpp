@@ -2,16 +2,14 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
 using execution::ExecutableStep;
 using execution::RecordedOp;
 using execution::StepRecord;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 
@@ -76,7 +74,7 @@ StepOp StepOps::describe(const RecordedOp& recorded, int rank, const RankPlace& 
   const int cp_rank = place.replica - lane.first_replica;
   if (recorded.run < 0) {
     op.simulated_seconds =
-        to_seconds(lane.transfers[static_cast<std::size_t>(scheduled.transfer) + at(cp_rank)]);
+        to_seconds(lane.transfers[at(scheduled.transfer) + at(cp_rank)]);
     return op;
   }
   const OpBlock& block =

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <sstream>
 
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "sim/report/markup.h"
-#include "sim/report/text_table.h"
 #include "sim/validation/validation_report.h"
 
 namespace equipoise {
@@ -148,7 +148,7 @@ void draw_policies(const ValidationFigures& figures, double bottom, Drawing& dra
     }
     drawing.circle(x(p.measured_seconds), y);
     drawing.diamond(x(p.predicted_seconds), y);
-    drawing.text(kPolicyRight + 14, y + 4, percent(p.errors.error()), p.within_limit ? "" : "class=\"bad\"");
+    drawing.text(kPolicyRight + 14, y + 4, signed_percent(p.errors.error()), p.within_limit ? "" : "class=\"bad\"");
     y += kRow;
   }
 }
@@ -165,7 +165,7 @@ void draw_ops(const Validation& validation, const ValidationFigures& figures, do
                tick = tick_of(100 * most, 3);
   const auto x = [&](double error) { return middle + std::clamp(error, -most, most) * scale; };
   drawing.text(570, 54, "Error of op kinds by time", "font-weight=\"600\"");
-  drawing.text(kOpLeft + 40, 54, "band: limit of " + percent(validation.limits.op).substr(1),
+  drawing.text(kOpLeft + 40, 54, "band: limit of " + signed_percent(validation.limits.op).substr(1),
                "class=\"weak\"");
   drawing.rect(x(-validation.limits.op), kTop - 8, x(validation.limits.op) - x(-validation.limits.op),
                bottom - kTop + 8, "band");
@@ -182,7 +182,7 @@ void draw_ops(const Validation& validation, const ValidationFigures& figures, do
     drawing.label(kOpLeft - 12, y + 4, op.op);
     drawing.rect(std::min(middle, x(error)), y - 6, std::max(1.0, std::abs(x(error) - middle)), 12,
                  op.within_limit ? "bar" : "bad");
-    drawing.text(kOpRight + 10, y + 4, percent(op.errors.error()), op.within_limit ? "" : "class=\"bad\"");
+    drawing.text(kOpRight + 10, y + 4, signed_percent(op.errors.error()), op.within_limit ? "" : "class=\"bad\"");
     y += kRow;
   }
 }

@@ -1,6 +1,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "sim/report/text_table.h"
 #include "sim/validation/validation_report.h"
@@ -21,7 +22,7 @@ std::string mark(bool within_limit) {
 }
 
 std::string alone(const Errors& errors) {
-  return errors.error_alone() ? percent(*errors.error_alone()) : "-";
+  return errors.error_alone() ? signed_percent(*errors.error_alone()) : "-";
 }
 
 std::string steps_table(const ValidationFigures& figures) {
@@ -30,8 +31,8 @@ std::string steps_table(const ValidationFigures& figures) {
   for (const PolicyFigures& p : figures.policies)
     table.add({p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
                time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
-               percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
-               percent(p.errors.mean_abs).substr(1), percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
+               signed_percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
+               signed_percent(p.errors.mean_abs).substr(1), signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
                std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
   return table.text();
 }
@@ -54,8 +55,8 @@ std::string ops_table(const ValidationFigures& figures) {
   table.align_left(9);
   for (const OpFigures& op : figures.ops)
     table.add({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
-               time_text(op.errors.measured_seconds), percent(op.errors.error()) + mark(op.within_limit),
-               alone(op.errors), percent(op.errors.mean_abs).substr(1), percent(op.errors.mean), percent(op.errors.worst),
+               time_text(op.errors.measured_seconds), signed_percent(op.errors.error()) + mark(op.within_limit),
+               alone(op.errors), signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean), signed_percent(op.errors.worst),
                place_text(op.worst)});
   return table.text();
 }
@@ -63,12 +64,12 @@ std::string ops_table(const ValidationFigures& figures) {
 std::string micro_batches_table(const ValidationFigures& figures) {
   TextTable table({"micro-batch", "simulated", "measured", "error"});
   const Errors& e = figures.micro_batches;
-  table.add({"all " + grouped(e.count) + ": mean |error| " + percent(e.mean_abs).substr(1) + ", mean error",
-             time_text(e.predicted_seconds), time_text(e.measured_seconds), percent(e.mean)});
+  table.add({"all " + grouped(e.count) + ": mean |error| " + signed_percent(e.mean_abs).substr(1) + ", mean error",
+             time_text(e.predicted_seconds), time_text(e.measured_seconds), signed_percent(e.mean)});
   for (const MicroBatchFigures& m : figures.worst_micro_batches)
     table.add({m.label + ", step " + std::to_string(m.step) + ", lane " + std::to_string(m.lane) +
                    ", micro-batch " + std::to_string(m.micro_batch),
-               time_text(m.predicted_seconds), time_text(m.measured_seconds), percent(m.error())});
+               time_text(m.predicted_seconds), time_text(m.measured_seconds), signed_percent(m.error())});
   return table.text();
 }
 
@@ -107,8 +108,8 @@ std::string validation_text(const Validation& validation, const ValidationFigure
   for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
   out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median\n"
       << "(below 6 repetitions half their range).\n"
-      << "Limits: step " << percent(validation.limits.step).substr(1) << ", op kind by time "
-      << percent(validation.limits.op).substr(1) << ", the same ranking.\n";
+      << "Limits: step " << signed_percent(validation.limits.step).substr(1) << ", op kind by time "
+      << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";
   for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
   out << (figures.passed() ? "passed\n" : "failed\n");
   return out.str();

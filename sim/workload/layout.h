@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/precision.h"
+#include "policies/base/index.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {
@@ -128,10 +129,10 @@ std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout)
 int checkpointed_layers(const Layout& layout, int layers);
 
 constexpr std::string_view name_of(ContextComm form) {
-  return kContextCommNames[static_cast<std::size_t>(form)];
+  return kContextCommNames[at(form)];
 }
 constexpr std::string_view name_of(Recompute mode) {
-  return kRecomputeNames[static_cast<std::size_t>(mode)];
+  return kRecomputeNames[at(mode)];
 }
 
 }  // namespace equipoise

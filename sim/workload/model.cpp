@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "policies/policy.h"
 
@@ -62,7 +63,7 @@ std::int64_t ModelShape::active_matmul_parameters() const {
 
 LayerCounts ModelShape::layer_counts(int begin, int end) const {
   LayerCounts counts{};
-  for (int layer = begin; layer < end; ++layer) ++counts[static_cast<std::size_t>(kind(layer))];
+  for (int layer = begin; layer < end; ++layer) ++counts[at(kind(layer))];
   return counts;
 }
 

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 // What a layer's cost depends on: its FFN, and whether its attention reaches back a window only.
@@ -70,10 +72,10 @@ struct ModelShape {
 
   [[nodiscard]] bool is_moe_layer(int layer) const {
     if (!moe) return false;
-    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[static_cast<std::size_t>(layer)];
+    return moe->sparse.empty() ? layer >= moe->dense_layers : moe->sparse[at(layer)];
   }
   [[nodiscard]] bool is_sliding_layer(int layer) const {
-    return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[static_cast<std::size_t>(layer)]);
+    return sliding_window > 0 && (sliding_layers.empty() || sliding_layers[at(layer)]);
   }
   [[nodiscard]] LayerKind kind(int layer) const {
     if (is_sliding_layer(layer))

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/policy.h"
 #include "sim/workload/hf_keys.h"
 #include "sim/workload/model.h"
@@ -172,7 +173,7 @@ std::vector<bool> sliding_by_type_list(Config& config, const json& list, int lay
     config.fail("layer_types", "a list of " + std::to_string(layers) + " layers");
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i) {
-    const json& type = list[static_cast<std::size_t>(i)];
+    const json& type = list[at(i)];
     if (type != "sliding_attention" && type != "full_attention")
       throw UserError(config.path() + ": layer_types[" + std::to_string(i) +
                       "]: expected full_attention or sliding_attention, found " + shown_json(type));

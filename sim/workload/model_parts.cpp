@@ -1,11 +1,10 @@
 #include "sim/workload/model_parts.h"
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 std::size_t at(ModelPart part) {
   return static_cast<std::size_t>(part);
 }

@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 const char* name_of(OpName op) {
@@ -114,7 +116,7 @@ RunTime run_time(std::span<const Op> ops) {
       continue;
     }
     const Op& other = ops[++i];
-    sum.busy[static_cast<std::size_t>(other.stream)] += other.duration;
+    sum.busy[at(other.stream)] += other.duration;
     sum.total += std::max(op.duration, other.duration);
     sum.exposed[stream] += std::max<Picoseconds>(0, op.duration - other.duration);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 
 namespace equipoise {
@@ -23,7 +24,7 @@ RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
   });
   turn_.resize(order.size());
   for (std::size_t k = 0; k < order.size(); ++k)
-    turn_[static_cast<std::size_t>(order[k].at)] = static_cast<int>(k);
+    turn_[at(order[k].at)] = static_cast<int>(k);
 }
 
 int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
@@ -64,7 +65,7 @@ int RecomputedLayers::of_model(int of_stage) const {
   int least = 0, most = layers_;
   const auto enough = [&](int layers) {
     for (int s = 0; s < stages_.pipeline; ++s)
-      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[static_cast<std::size_t>(s)]))
+      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[at(s)]))
         return false;
     return true;
   };

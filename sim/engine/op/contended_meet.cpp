@@ -3,15 +3,12 @@
 #include <cassert>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/contended_part.h"
 #include "sim/engine/op/op_lockstep.h"
 
 namespace equipoise::contended {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // A ring step moves its bytes to the next rank; other collectives all but a rank's own share.
 double moved(OpName name, double bytes, int members) {
@@ -214,7 +211,7 @@ bool Part::await_background(std::size_t cell_number, std::size_t rank) {
     }
     k.clock = std::max(k.clock, background.ops[latest].end);
   }
-  exposed_.by_stream[static_cast<std::size_t>(Stream::dp)] += std::max<Picoseconds>(0, k.clock - k.free);
+  exposed_.by_stream[at(Stream::dp)] += std::max<Picoseconds>(0, k.clock - k.free);
   k.free = std::max(k.free, k.clock);
   ++k.step;
   return true;

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise::contended {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 constexpr std::uint64_t kLow = (1ULL << 30) - 1;
 
@@ -210,7 +208,7 @@ void Part::count_inputs(const Cell& cell, std::size_t rank) {
   };
   const std::size_t c = k.scheduled;
   const Input second = ops[c].op.with_next ? input_of(c + 1) : Input{};
-  exposed_.by_stream[static_cast<std::size_t>(Stream::pp)] += waited_for(input_of(c), second, k.free);
+  exposed_.by_stream[at(Stream::pp)] += waited_for(input_of(c), second, k.free);
 }
 
 Picoseconds Part::duration(const Cell& cell, const Rank& k, std::size_t rank, const OpBlock& block,
@@ -308,7 +306,7 @@ void Part::arrive(std::size_t cell_number, std::size_t slot, Picoseconds when) {
 }
 
 void Part::count(const Cell& cell, const Rank& k, Stream stream, Picoseconds time) {
-  exposed_.by_stream[static_cast<std::size_t>(stream)] += time;
+  exposed_.by_stream[at(stream)] += time;
   const bool recomputes = (*cell.ops)[k.scheduled].op.kind == OpKind::R;
   (recomputes ? exposed_.in_recompute : exposed_.in_ops)[cell.lane] += time;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <thread>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/contended_part.h"
 
 namespace equipoise {
@@ -17,7 +18,7 @@ using contended::State;
 std::vector<std::unique_ptr<Part>> make_parts(State& state) {
   const std::vector<int>& part_of = state.routes.parts();
   std::vector<std::vector<std::size_t>> lanes(part_of.size());
-  for (std::size_t l = 0; l < part_of.size(); ++l) lanes[static_cast<std::size_t>(part_of[l])].push_back(l);
+  for (std::size_t l = 0; l < part_of.size(); ++l) lanes[at(part_of[l])].push_back(l);
   std::vector<std::unique_ptr<Part>> parts;
   for (auto& of_part : lanes)
     if (!of_part.empty()) parts.push_back(std::make_unique<Part>(state, std::move(of_part)));

@@ -4,14 +4,11 @@
 #include <memory>
 #include <numeric>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_lockstep.h"
 
 namespace equipoise::contended {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Whether a collective of folded TP ranks can take longer than it says.
 bool slows_tensor(const Cell& cell, const NetworkRoutes& routes) {

@@ -3,12 +3,10 @@
 #include <map>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Mapper {
  public:

@@ -6,12 +6,10 @@
 #include <optional>
 #include <string>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // All ops of one scheduled op, by rank, in order.
 class OpRecord final : public OpSink {
@@ -295,13 +293,13 @@ class PathWalk {
     if (result_.recorded != nullptr)
       return result_.recorded->lanes[at(lane_)][at(stage)].input_end[at(scheduled) * ranks_ + at(rank_)];
     const ScheduledOp& op = lane.stages[at(stage)][at(scheduled)];
-    return sent + lane.transfers[static_cast<std::size_t>(op.transfer) + at(rank_) / at(program_.tensor)];
+    return sent + lane.transfers[at(op.transfer) + at(rank_) / at(program_.tensor)];
   }
   // When what a scheduled op of this stage sent, blocking, has arrived.
   [[nodiscard]] Picoseconds sent_arrives(const OpLane& lane, int scheduled, Picoseconds sent) const {
     if (result_.recorded == nullptr)
       return sent +
-             lane.transfers[static_cast<std::size_t>(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
+             lane.transfers[at(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
                             at(rank_) / at(program_.tensor)];
     Picoseconds latest = 0;
     for (int s = 0; s < program_.stages; ++s)
@@ -351,7 +349,7 @@ PathShares share_path(const OpProgram& program, const std::vector<PathSegment>& 
   }
   for (const PathSegment& s : path) {
     const Picoseconds time = s.end - s.start;
-    shares.by_stream[static_cast<std::size_t>(s.stream)] += time;
+    shares.by_stream[at(s.stream)] += time;
     shares.by_stage[at(s.stage)] += time;
     if (s.lane < 0)
       shares.after_pipeline += time;
@@ -438,7 +436,7 @@ std::optional<Drop> dropped_of_block(Drop drop, const ScheduledOp& scheduled, co
 
 Picoseconds makespan_without(const OpProgram& program, const OpOptions& options, const Free& free) {
   OpProgram changed = program;
-  const auto is_free = [&](Stream stream) { return free.streams[static_cast<std::size_t>(stream)]; };
+  const auto is_free = [&](Stream stream) { return free.streams[at(stream)]; };
   for (std::size_t l = 0; l < changed.lanes.size(); ++l) {
     OpLane& lane = changed.lanes[l];
     for (OpBlock& block : lane.blocks)

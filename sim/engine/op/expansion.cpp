@@ -4,6 +4,7 @@
 #include <cassert>
 #include <initializer_list>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/expansion_parts.h"
 #include "sim/engine/op/layer_block.h"
 #include "sim/engine/stage/expert_meetings.h"
@@ -15,10 +16,6 @@ using namespace expansion;
 namespace {
 
 constexpr std::size_t kMemoSlots = 128;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::vector<Op> copy_of(const OpList& list) {
   return {list.ops().begin(), list.ops().end()};
@@ -70,7 +67,7 @@ void StepExpander::split_backward(LayerOps& ops) {
 // `arriving`: only of layers with experts.
 std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind kind, std::int64_t tokens,
                                                                       const ExpertArrivals& arriving) {
-  auto& memo = memo_[static_cast<std::size_t>(kind)];
+  auto& memo = memo_[at(kind)];
   std::shared_ptr<const LayerOps>& slot = memo[is_moe(kind) ? memo_slot(tokens, arriving, memo.size())
                                                             : static_cast<std::size_t>(tokens) % memo.size()];
   if (slot && slot->tokens == tokens && slot->arriving == arriving) return slot;
@@ -88,7 +85,7 @@ std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind 
 }
 
 std::shared_ptr<const StepExpander::EndOps> StepExpander::end_ops(std::int64_t tokens) {
-  std::shared_ptr<const EndOps>& slot = end_memo_[static_cast<std::size_t>(tokens) % end_memo_.size()];
+  std::shared_ptr<const EndOps>& slot = end_memo_[at(tokens) % end_memo_.size()];
   if (slot && slot->tokens == tokens) return slot;
   const auto made = std::make_shared<EndOps>();
   made->tokens = tokens;

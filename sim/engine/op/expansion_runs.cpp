@@ -1,6 +1,7 @@
 // Which blocks the ops of a lane's schedule run, how often, and what they wait for.
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op/expansion_parts.h"
 #include "sim/schedule/timing.h"
@@ -10,10 +11,6 @@ namespace equipoise {
 using namespace expansion;
 
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket, std::int32_t layer) {
   if (repeat > 0) lane.runs.push_back({block, static_cast<std::uint32_t>(repeat), bucket, layer});

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -143,7 +145,7 @@ class PairedBlock {
     const OpBlock& block;
     std::size_t next = 0;
   };
-  [[nodiscard]] Side& at(PairSide side) { return sides_[static_cast<std::size_t>(side)]; }
+  [[nodiscard]] Side& at(PairSide side) { return sides_[at(side)]; }
   void push(PairSide side) {
     Side& of = at(side);
     const std::size_t ranks = of.block.durations.size() / of.block.steps.size();

@@ -7,12 +7,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 using Routes = std::vector<std::vector<LinkUse>>;
 

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_lane_run.h"
 #include "sim/engine/op/op_lockstep.h"
 
@@ -18,10 +19,6 @@ using op_rows::LaneRun;
 using op_rows::NoObserver;
 using op_rows::OpContext;
 using op_rows::Scratch;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 std::string describe(const ScheduleOp& op) {
   return std::string(letter_of(op.kind)) + " of micro-batch " + std::to_string(op.micro_batch) +

@@ -2,12 +2,10 @@
 
 #include <string>
 
+#include "policies/base/index.h"
+
 namespace equipoise::op_rows {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 int groups_of(const OpProgram& program, const std::vector<std::size_t>& lanes) {
   int experts = 1;

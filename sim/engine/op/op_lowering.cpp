@@ -6,14 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_rows.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // What a rank's next op waits for: its latest op, or the two of a pair; and an exchange that they ran under.
 struct Tail {
@@ -74,7 +71,7 @@ class Lowering final : public OpSink {
   void on_repetition(std::uint32_t run, std::uint32_t repetition) override {
     const BlockRun& block_run = program_.lanes[lane_].runs[scheduled_->first_run + run];
     if (block_run.bucket != kNoBucket)
-      filled_[lane_][stage_][static_cast<std::size_t>(block_run.bucket) + repetition] = tail_;
+      filled_[lane_][stage_][at(block_run.bucket) + repetition] = tail_;
   }
 
  private:
@@ -246,14 +243,14 @@ class Lowering final : public OpSink {
               ends_pair(lane.stages[stage_], scheduled_number_) ? scheduled_number_ - 1 : scheduled_number_;
           const TaskId to = begin_of_[lane_][stage_][issued * ranks_ + r];
           const Picoseconds duration =
-              lane.transfers[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
+              lane.transfers[at(scheduled.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
           inputs[scheduled_number_ * ranks_ + r] = transfer;
           add(transfer, OpName::pp_send, Stream::pp, r);
           origin_[transfer].from_stage = scheduled.input_stage;
           if (!lane.transfer_bytes.empty())
             origin_[transfer].bytes =
-                lane.transfer_bytes[static_cast<std::size_t>(scheduled.transfer) + r / at(program_.tensor)];
+                lane.transfer_bytes[at(scheduled.transfer) + r / at(program_.tensor)];
           // A blocking sender goes on when its transfer has arrived.
           const std::vector<TaskId>& begins = begin_of_[lane_][at(scheduled.input_stage)];
           const ScheduledOp& sender = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];

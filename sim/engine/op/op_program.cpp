@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -85,7 +87,7 @@ std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std
       if (run.bucket == kNoBucket) continue;
       if (run.bucket < 0 || static_cast<std::size_t>(run.bucket) + run.repeat > buckets)
         broken(number, "stage " + std::to_string(stage) + " fills a gradient bucket that is not reduced");
-      for (std::uint32_t i = 0; i < run.repeat; ++i) ++filled[static_cast<std::size_t>(run.bucket) + i];
+      for (std::uint32_t i = 0; i < run.repeat; ++i) ++filled[at(run.bucket) + i];
     }
     if (scheduled.input_stage == kNoInput) continue;
     const auto from = static_cast<std::size_t>(scheduled.input_stage);
@@ -110,7 +112,7 @@ void check_lockstep_groups(const OpProgram& program) {
     if (lane.expert_group.size() != static_cast<std::size_t>(lane.context))
       broken(l, "it names expert groups for " + std::to_string(lane.expert_group.size()) + " of " +
                     std::to_string(lane.context) + " ranks");
-    const OpLane*& other = first[static_cast<std::size_t>(lane.lockstep)];
+    const OpLane*& other = first[at(lane.lockstep)];
     if (other == nullptr) other = &lane;
     if (lane.barrier_group != other->barrier_group)
       broken(l, "its lockstep group is in another barrier group");

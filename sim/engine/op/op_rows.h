@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/engine/op/op_engine.h"
 
 namespace equipoise::op_rows {
@@ -53,8 +54,8 @@ inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int
   SinkObserver observer{&sink};
   if (result.recorded == nullptr) return observer;
   const RecordedTimes::Stage& times =
-      result.recorded->lanes[static_cast<std::size_t>(lane)][static_cast<std::size_t>(stage)];
-  observer.recorded = times.meeting_end.data() + times.first[static_cast<std::size_t>(scheduled)];
+      result.recorded->lanes[at(lane)][at(stage)];
+  observer.recorded = times.meeting_end.data() + times.first[at(scheduled)];
   observer.folded = times.tensor;
   return observer;
 }

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
 constexpr double kSecondsPerPicosecond = 1e-12;
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Under contention, jitter and slow GPUs are those of each TP rank.
 bool folds_tp(const OpStepOptions& op) {

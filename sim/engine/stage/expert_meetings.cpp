@@ -5,14 +5,12 @@
 #include <type_traits>
 #include <utility>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
 constexpr std::int32_t kNone = -1;  // a lane that sends nothing
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 class Meetings {
  public:

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
 // weight written.
@@ -31,7 +29,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
     for (const ModelPart of_model : buckets_of[v]) {
-      const Held elements = held_by_rank(sizes[static_cast<std::size_t>(of_model)], layout);
+      const Held elements = held_by_rank(sizes[at(of_model)], layout);
       sum.dense += elements.dense;
       sum.experts += elements.experts;
       const Op op = reduce(elements);

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/engine/stage/stage_walk.h"
 
@@ -45,8 +46,8 @@ class GradientSync {
   // left.
   End finish_sharded(Picoseconds pipeline_end) const;
   // Gathering the parameters of a part, and reducing its gradients.
-  [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[static_cast<std::size_t>(part)]; }
-  [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[static_cast<std::size_t>(part)]; }
+  [[nodiscard]] const Op& gather_of(ModelPart part) const { return gather_[at(part)]; }
+  [[nodiscard]] const Op& reduce_of(ModelPart part) const { return reduce_[at(part)]; }
   // Whether lanes reduce gradients with every micro-batch; whether they gather parameters with every one.
   [[nodiscard]] bool reduces_each_micro_batch() const {
     return equipoise::reduces_each_micro_batch(costs_.layout());

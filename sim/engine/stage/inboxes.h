@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -30,7 +31,7 @@ class Inboxes {
 
   // One time a rank; null where nothing has arrived. Valid until the next fill().
   [[nodiscard]] const Picoseconds* arrived(Inbox inbox, std::size_t slot) const {
-    const std::uint32_t block = blocks_[static_cast<std::size_t>(inbox)][slot];
+    const std::uint32_t block = blocks_[at(inbox)][slot];
     return block == kNothing ? nullptr : times_.data() + block * ranks_;
   }
   // Where to write the times of what arrives, one a rank. Valid until the next fill().
@@ -49,7 +50,7 @@ class Inboxes {
   static constexpr std::uint32_t kNothing = 0, kFromStart = 1;  // others are places in times_
 
   [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) {
-    return blocks_[static_cast<std::size_t>(inbox)][slot];
+    return blocks_[at(inbox)][slot];
   }
   std::uint32_t take_block() {
     if (!free_.empty()) {

@@ -5,14 +5,12 @@
 #include <numeric>
 #include <optional>
 
+#include "policies/base/index.h"
+
 #include "sim/engine/stage/lane_engine.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 }  // namespace
 
@@ -194,7 +192,7 @@ void LaneEngine::account_pair(const Pair& pair, Sums& sums) {
                  pair.backward.exposed_backward[index_of(b.part)][kExpert];
     }
   };
-  Picoseconds& exposed = sums.exposed[static_cast<std::size_t>(Stream::ep)];
+  Picoseconds& exposed = sums.exposed[at(Stream::ep)];
   walk_pair(walks_->forward(pair.forward_stage), walks_->backward(pair.backward_stage), Sides{pair, exposed});
   exposed += std::accumulate(exposed_.begin(), exposed_.end(), Picoseconds{0}) /
              static_cast<Picoseconds>(exposed_.size());

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -14,10 +15,6 @@ namespace {
 // Of all kinds but W.
 Inbox inbox_of(OpKind kind) {
   return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
-}
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
 }
 
 }  // namespace
@@ -175,7 +172,7 @@ void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
     waited += std::min((*sent)[r], late);
     clock_[r] += late;
   }
-  run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
+  run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
 void LaneEngine::await_inputs(Run& run, int s, const ScheduleOp& op, const ScheduleOp& second) {
@@ -190,7 +187,7 @@ void LaneEngine::await_inputs(Run& run, int s, const ScheduleOp& op, const Sched
   for (const Picoseconds* const arrived : {input_of(op, s), input_of(second, s)})
     for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
       clock_[r] = std::max(clock_[r], arrived[r]);
-  run.accounts.exposed[static_cast<std::size_t>(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
+  run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }
 
 std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "policies/base/index.h"
+
 #include "sim/engine/stage/lane_engine.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];

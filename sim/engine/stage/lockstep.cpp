@@ -7,13 +7,10 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 // Ops of one class make the same collectives in the same order.
 enum OpClass { kForwards, kBackwards, kWeights, kClasses };

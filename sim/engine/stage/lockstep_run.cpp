@@ -2,14 +2,11 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/schedule/schedule.h"
 
 namespace equipoise {
@@ -52,7 +53,7 @@ class OpCounts {
   // Neighbouring stages that count the same share a table.
   [[nodiscard]] std::size_t tables() const { return tables_; }
   [[nodiscard]] std::size_t table_of_stage(int stage) const {
-    return table_of_stage_[static_cast<std::size_t>(stage)];
+    return table_of_stage_[at(stage)];
   }
   [[nodiscard]] std::span<const Shape> shapes() const { return shapes_; }
   [[nodiscard]] bool has_pairs() const {

@@ -25,6 +25,7 @@
 #include <optional>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "sim/workload/model_parts.h"
 #include "sim/workload/recompute_order.h"
@@ -85,7 +86,7 @@ class StageWalks {
  private:
   template <class T>
   static const T& at(const std::vector<T>& list, int index) {
-    return list[static_cast<std::size_t>(index)];
+    return list[at(index)];
   }
 
   std::vector<std::vector<ModelPart>> buckets_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "policies/base/index.h"
 #include "sim/engine/stage/expert_meetings.h"
 #include "sim/engine/stage/lockstep_run.h"
 #include "sim/engine/stage/step_simulator.h"
@@ -15,7 +16,7 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
   std::vector<std::vector<MicroBatchCost>> costs = cost_lockstep_group(lockstep, coster_, costs_, *walks_);
   for (std::size_t l = 0; l < lockstep.lanes.size(); ++l) {
     const LockstepLane& lane = lockstep.lanes[l];
-    LockstepMember& member = members[static_cast<std::size_t>(lane.lane)];
+    LockstepMember& member = members[at(lane.lane)];
     member.plan = lane;
     member.costs = std::move(costs[l]);
     member.engine = std::make_unique<LaneEngine>(walks_, costs_.layout());
@@ -27,9 +28,9 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
   ++lockstep_groups_;
   LockstepRun run(lockstep, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
-  sums_.exposed[static_cast<std::size_t>(Stream::dp)] += run.exposed_seconds();
+  sums_.exposed[at(Stream::dp)] += run.exposed_seconds();
   for (std::size_t l = 0; l < lanes.size(); ++l)
-    members[static_cast<std::size_t>(lockstep.lanes[l].lane)].timing = done[l];
+    members[at(lockstep.lanes[l].lane)].timing = done[l];
 }
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {

@@ -4,14 +4,11 @@
 #include <cassert>
 #include <numeric>
 
+#include "policies/base/index.h"
 #include "sim/schedule/validate.h"
 
 namespace equipoise {
 namespace {
-
-std::size_t at(int index) {
-  return static_cast<std::size_t>(index);
-}
 
 double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
   double pairs = 0;
@@ -307,7 +304,7 @@ void StepSimulator::finish(StepResult& result) {
   result.times.recompute_seconds = sums_.recompute / gpus;
   result.times.recompute_exposed_seconds = sums_.recompute_exposed / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = sums_.exposed[s] / gpus;
-  result.times.exposed_seconds[static_cast<std::size_t>(Stream::dp)] +=
+  result.times.exposed_seconds[at(Stream::dp)] +=
       to_seconds(result.times.gradient_wait);
   result.times.cp_imbalance = sums_.attention_mean > 0 ? sums_.attention_max / sums_.attention_mean : 1.0;
 }

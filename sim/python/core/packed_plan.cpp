@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
@@ -117,7 +118,7 @@ class PackedPlan {
       for (const Lane& lane : step.lanes)
         for (const MicroBatch& m : lane.micro_batches)
           for (const Slice& s : m.slices)
-            if (s.begin != 0 || s.end != tokens[static_cast<std::size_t>(s.document)])
+            if (s.begin != 0 || s.end != tokens[at(s.document)])
               return {{s.document, s.begin, s.end}};
     return {};
   }

@@ -1,6 +1,7 @@
 // A paper's figures beside ours.
 #include <nlohmann/json.hpp>
 
+#include "policies/base/number_text.h"
 #include "sim/study/published.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study_report.h"
@@ -12,7 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 
 PublishedRow row(const char* metric, double simulated, double published) {
   PublishedRow r;

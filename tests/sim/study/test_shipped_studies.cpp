@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "policies/base/number_text.h"
 #include "policies/skrull/gds.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
@@ -60,7 +61,6 @@ TEST_CASE("ChunkFlow at 256K: of (2K,16), (8K,4) and (32K,1) the second is faste
 }
 
 TEST_CASE("ChunkFlow Table 5: six peaks within 10 %, and what 256K of context add to 32K") {
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
   const char* labels[] = {"chunkflow (2K,1)", "chunkflow (4K,1)", "chunkflow (8K,1)"};
   const StudyResult shorter = run_shipped("chunkflow-memory-32k");
   const StudyResult longer = run_shipped("chunkflow-memory-256k");
