@@ -96,8 +96,7 @@ class Arrivals {
     const auto range = static_cast<std::size_t>(list_.back().document - lowest_) + 1;
     if (range > kMostPlaces * list_.size()) return;
     first_.assign(range, list_.size());
-    for (std::size_t i = list_.size(); i-- > 0;)
-      first_[at(list_[i].document - lowest_)] = i;
+    for (std::size_t i = list_.size(); i-- > 0;) first_[at(list_[i].document - lowest_)] = i;
   }
 
   // The batch of the slice that this one is of, or a part of.

@@ -17,7 +17,7 @@ std::vector<LengthQuantile> quantiles_of(std::vector<std::int64_t> lengths) {
   std::vector<LengthQuantile> quantiles;
   for (const double share : kShares) {
     const double index = std::round(share * static_cast<double>(lengths.size() - 1));
-    quantiles.push_back({share, lengths[at(index)]});
+    quantiles.push_back({share, lengths[static_cast<std::size_t>(index)]});
   }
   return quantiles;
 }

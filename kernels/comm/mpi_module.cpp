@@ -9,7 +9,7 @@
 namespace equipoise::kernels {
 namespace {
 
-std::atomic<const MpiModule*> opened = nullptr;
+std::atomic<const MpiModule*> opened_mpi = nullptr;
 
 // Launchers say so in the environment; initialising MPI without one would only cost a user time.
 bool started_by_a_launcher() {
@@ -24,21 +24,21 @@ std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t m
     reason = "not started by mpirun or srun";
     return nullptr;
   }
-  if (opened == nullptr)  // MPI's own plugins look for its symbols
-    opened = static_cast<const MpiModule*>(module_symbol(
+  if (opened_mpi == nullptr)  // MPI's own plugins look for its symbols
+    opened_mpi = static_cast<const MpiModule*>(module_symbol(
         kMpiFile, kMpiModule, "this program was built without MPI", reason, ModuleSymbols::for_all));
-  if (opened == nullptr) return nullptr;
+  if (opened_mpi == nullptr) return nullptr;
   std::unique_ptr<Communicator> world;
-  opened.load()->make_world(most_elements, world);
+  opened_mpi.load()->make_world(most_elements, world);
   return world;
 }
 
 void finish_mpi() {
-  if (const MpiModule* const mpi = opened) mpi->finish();
+  if (const MpiModule* const mpi = opened_mpi) mpi->finish();
 }
 
 void end_mpi_job(int exit_status) {
-  if (const MpiModule* const mpi = opened) mpi->end_job(exit_status);
+  if (const MpiModule* const mpi = opened_mpi) mpi->end_job(exit_status);
 }
 
 }  // namespace equipoise::kernels

@@ -33,9 +33,9 @@ namespace {
 // Time of document i on a group of degree 2^k: times[k][i].
 using Times = std::vector<std::vector<double>>;
 
-class Round {
+class DynamicRound {
  public:
-  Round(const CpGrid& grid, std::span<const std::int64_t> tokens, const Times& times)
+  DynamicRound(const CpGrid& grid, std::span<const std::int64_t> tokens, const Times& times)
       : grid_(grid), tokens_(tokens), times_(times) {}
 
   // False if the document fits nowhere in this round.
@@ -123,7 +123,7 @@ Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& wor
   std::vector<std::uint32_t> waiting = longest_first(tokens);
   int barrier = 0;
   do {
-    Round round(grid, tokens, times);
+    DynamicRound round(grid, tokens, times);
     std::vector<std::uint32_t> left;
     for (const std::uint32_t i : waiting)
       if (!round.place(i)) left.push_back(i);

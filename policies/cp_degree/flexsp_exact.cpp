@@ -16,9 +16,9 @@ namespace {
 
 constexpr double kFaster = 1 - 1e-12;  // below this a gain is rounding
 
-class Search {
+class ExactSearch {
  public:
-  Search(const FlexspProblem& problem, FlexspSolution start, std::int64_t node_limit)
+  ExactSearch(const FlexspProblem& problem, FlexspSolution start, std::int64_t node_limit)
       : problem_(problem), best_(std::move(start)), nodes_left_(node_limit) {}
 
   void run() {
@@ -90,7 +90,7 @@ class Search {
 }  // namespace
 
 FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit) {
-  Search search(problem, flexsp_heuristic(problem), node_limit);
+  ExactSearch search(problem, flexsp_heuristic(problem), node_limit);
   search.run();
   return search.take();
 }

@@ -34,8 +34,7 @@ class LayoutView {
  public:
   LayoutView(const FlexspProblem& problem, const GroupLayout& layout) : problem_(problem) {
     for (const int degree : layout)
-      times_.push_back(
-          &problem.times[at(std::countr_zero(static_cast<unsigned>(degree)))]);
+      times_.push_back(&problem.times[at(std::countr_zero(static_cast<unsigned>(degree)))]);
   }
   [[nodiscard]] double time(std::size_t group, std::size_t document) const {
     return (*times_[group])[document];

@@ -35,9 +35,9 @@ namespace {
 constexpr double kBalanced = 0.05;
 
 // A round being filled.
-class Round {
+class HybridRound {
  public:
-  Round(const CpGrid& grid, const std::vector<Slice>& documents) : grid_(grid), documents_(documents) {}
+  HybridRound(const CpGrid& grid, const std::vector<Slice>& documents) : grid_(grid), documents_(documents) {}
 
   [[nodiscard]] int free_gpus() const { return grid_.gpus - used_; }
 
@@ -150,9 +150,9 @@ class Round {
 };
 
 // Fills one round from `waiting` (longest first, but for what was taken back) and removes what it placed.
-Round fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
-                 std::vector<std::uint32_t>& waiting) {
-  Round round(grid, documents);
+HybridRound fill_round(const CpGrid& grid, const std::vector<Slice>& documents,
+                       std::vector<std::uint32_t>& waiting) {
+  HybridRound round(grid, documents);
   std::vector<std::uint32_t> left;
   int first_degree = 0;
   bool check_balance = false;
@@ -199,7 +199,7 @@ Plan plan_hybrid_cp(const PackingProblem& problem) {
     };
     int barrier = 0;
     do {
-      const Round round = fill_round(grid, batch.slices, waiting);
+      const HybridRound round = fill_round(grid, batch.slices, waiting);
       append_lanes(round.groups(), grid, barrier++, one_each, step);
     } while (!waiting.empty());
     plan.steps.push_back(std::move(step));

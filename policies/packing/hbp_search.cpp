@@ -40,9 +40,9 @@ struct GroupSet {
   double promised = kNever;
 };
 
-class Search {
+class GroupTrials {
  public:
-  Search(const PackingProblem& problem, const GroupCosts& costs)
+  GroupTrials(const PackingProblem& problem, const GroupCosts& costs)
       : problem_(problem), costs_(costs), set_(whole_set(problem)), sorted_(set_.lengths) {
     std::sort(sorted_.begin(), sorted_.end());
     for (const std::int64_t length : sorted_) up_to_.push_back(tokens_ += length);
@@ -161,7 +161,7 @@ std::vector<int> hbp_degrees(const PackOptions& options) {
 
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs) {
-  Search search(problem, costs);
+  GroupTrials search(problem, costs);
   GroupSearch found;
   std::vector<Strategy> all, longest;
   for (const std::int64_t length : lengths) {

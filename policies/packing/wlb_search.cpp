@@ -14,10 +14,10 @@
 namespace equipoise {
 namespace {
 
-class Search {
+class ThresholdTrials {
  public:
-  Search(const PackingProblem& problem, const std::function<double(const Plan&)>& predicted_seconds,
-         double bound)
+  ThresholdTrials(const PackingProblem& problem, const std::function<double(const Plan&)>& predicted_seconds,
+                  double bound)
       : problem_(problem), predicted_seconds_(predicted_seconds), bound_(bound) {}
 
   // True if these thresholds are the best so far.
@@ -72,7 +72,7 @@ class Search {
 ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       const std::function<double(const Plan&)>& predicted_seconds,
                                       double delay_bound) {
-  Search search(problem, predicted_seconds, delay_bound);
+  ThresholdTrials search(problem, predicted_seconds, delay_bound);
   for (int queues = 0; queues <= 4; ++queues) search.improve({}, queues);
   for (std::int64_t eighth = 2; eighth < 8; ++eighth) {
     const std::int64_t threshold = problem.options.context_window * eighth / 8;

@@ -13,8 +13,8 @@
 namespace equipoise {
 namespace {
 
-constexpr int kEarlyRun = 1;
-constexpr int kLateRun = 2;
+constexpr int kEarlyRunOfSequence = 1;
+constexpr int kLateRunOfSequence = 2;
 
 [[noreturn]] void refuse(std::int64_t tokens, int ranks) {
   throw UserError("per-sequence sharding over " + std::to_string(ranks) +
@@ -46,7 +46,7 @@ void shard_per_sequence(const MicroBatch& micro_batch, int ranks, const ShardOpt
       for (std::int64_t at = 0; at < end;) {
         const std::int64_t take = std::min(end - at, room);
         const bool early = chunk < ranks;
-        emit(early ? chunk : chunks - 1 - chunk, early ? kEarlyRun : kLateRun,
+        emit(early ? chunk : chunks - 1 - chunk, early ? kEarlyRunOfSequence : kLateRunOfSequence,
              view.segment(i, at, at + take));
         at += take;
         room -= take;

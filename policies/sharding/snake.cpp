@@ -17,8 +17,7 @@ void shard_snake(const MicroBatch& micro_batch, int ranks, const ShardOptions& o
   for (std::size_t k = 0; k < blocks.order.size(); ++k) {
     const std::size_t in_round = k % c;
     const bool forward = k / c % 2 == 0;
-    blocks.rank[at(blocks.order[k])] =
-        static_cast<std::int64_t>(forward ? in_round : c - 1 - in_round);
+    blocks.rank[at(blocks.order[k])] = static_cast<std::int64_t>(forward ? in_round : c - 1 - in_round);
   }
   sharding::lay_out_blocks(view, options.block, blocks, out);
   out.chosen = "snake";

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
-
 #include "profiler/fit/table_fits.h"
 
 namespace equipoise {
@@ -31,14 +30,14 @@ AttentionParameters typical() {
   return fit;
 }
 
-std::vector<double> to_vector(const AttentionParameters& fit) {
+std::vector<double> attention_vector(const AttentionParameters& fit) {
   return {fit.launch_us,   fit.tile_us,          fit.tile_us_per_128,
           fit.block_us,    fit.block_us_per_128, fit.block_us_per_128_above,
           fit.row_share,   fit.diagonal_blocks,  fit.imbalance_power,
           fit.memory_GBps, fit.key_share,        fit.host_us};
 }
 
-AttentionParameters from_vector(std::span<const double> p) {
+AttentionParameters attention_of(std::span<const double> p) {
   return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]};
 }
 
@@ -113,12 +112,12 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
   start.launch_us = std::min(start.launch_us, 0.3 * fewest_us);
 
   FitProblem problem;
-  const std::vector<double> at = to_vector(start);
+  const std::vector<double> first = attention_vector(start);
   const char* names[kParameters] = {
       "launch_us", "tile_us",         "tile_us_per_128", "block_us",    "block_us_per_128", "block_us_above",
       "row_share", "diagonal_blocks", "imbalance_power", "memory_GBps", "key_share",        "host_us"};
   const double trust[kParameters] = {0.5, 1, 1, 0.7, 0.4, 1, 2, 1, 0.4, 0.6, 0.3, 0.5};
-  for (std::size_t i = 0; i < kParameters; ++i) problem.parameters.push_back({names[i], at[i], trust[i]});
+  for (std::size_t i = 0; i < kParameters; ++i) problem.parameters.push_back({names[i], first[i], trust[i]});
   SampleTimes times;
   Covered keys;
   Covered queries;
@@ -132,14 +131,13 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
     heads.add(sample->heads.query_heads);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
-    return calls[i].log_error(from_vector(p), sms);
+    return calls[i].log_error(attention_of(p), sms);
   };
   const GroupFit fit = fit_group(problem);
   nlohmann::json table = table_json(
-      {"tiles-on-sms", to_json(from_vector(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
+      {"tiles-on-sms", to_json(attention_of(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
       times, kind);
-  if (apart != DocumentMask::varlen)
-    table["document_mask"] = kDocumentMaskNames[at(apart)];
+  if (apart != DocumentMask::varlen) table["document_mask"] = kDocumentMaskNames[at(apart)];
   return table;
 }
 

@@ -10,7 +10,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kMostBytes = 1e13;
+constexpr double kMostCollectiveBytes = 1e13;
 constexpr double kMostNodes = 65536;
 constexpr double kLargeMessage = 1024 * 1024;  // above it errors are promised
 
@@ -118,7 +118,7 @@ nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) 
   const GroupFit fit = fit_group(problem);
   return table_json({kSizeTable,
                      to_json(rounded(table_from(sizes, kept(fit)))),
-                     {{"bytes", range_json(all.bytes, 0, kMostBytes)}},
+                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)}},
                      {all.large, all.small}},
                     fit, all.times, Provenance::measured);
 }
@@ -153,7 +153,7 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
   const GroupFit fit = fit_group(problem);
   return table_json({"latency-ramp-bus",
                      to_json(node_from(kept(fit), from_ranks)),
-                     {{"bytes", range_json(all.bytes, 0, kMostBytes)}},
+                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)}},
                      {all.large, all.small}},
                     fit, all.times, kind);
 }
@@ -177,17 +177,17 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
                         {"efficiency", 0.85, 0.2},          {"pair_efficiency", 0.75, 0.2}};
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const CollectiveSample& sample = *samples[i];
-    const double predicted = network_seconds(network_from(p), node[at(sample.kind)],
-                                             sample.kind, sample.bytes, sample.group, nic_GBps);
+    const double predicted = network_seconds(network_from(p), node[at(sample.kind)], sample.kind,
+                                             sample.bytes, sample.group, nic_GBps);
     return std::log(predicted / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = table_json(
-      {"steps-ramp-nic",
-       to_json(network_from(kept(fit))),
-       {{"bytes", range_json(all.bytes, 0, kMostBytes)}, {"nodes", range_json(all.nodes, 2, kMostNodes)}},
-       {all.large, all.small}},
-      fit, all.times, kind);
+  nlohmann::json table = table_json({"steps-ramp-nic",
+                                     to_json(network_from(kept(fit))),
+                                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)},
+                                      {"nodes", range_json(all.nodes, 2, kMostNodes)}},
+                                     {all.large, all.small}},
+                                    fit, all.times, kind);
   table["fitted_at_nic_GBps"] = nic_GBps;
   return table;
 }

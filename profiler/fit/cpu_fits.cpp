@@ -11,7 +11,7 @@ namespace {
 // Starting points are of a core with AVX-512; every parameter may move by an order of magnitude.
 constexpr double kTrust = 1.5;
 
-BlockedAttentionParameters attention_of(std::span<const double> p) {
+BlockedAttentionParameters blocked_attention_of(std::span<const double> p) {
   return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8]};
 }
 // The cache first, then the parameters of each role.
@@ -56,12 +56,13 @@ nlohmann::json fit_blocked_attention(std::span<const AttentionSample* const> sam
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
     const AttentionSample& sample = *samples[i];
-    return std::log(attention_seconds(attention_of(p), sample.heads, sample.blocked) / sample.seconds[0]);
+    return std::log(attention_seconds(blocked_attention_of(p), sample.heads, sample.blocked) /
+                    sample.seconds[0]);
   };
   const GroupFit fit = fit_group(problem);
   return table_json(
-      {kBlockedLoops, to_json(attention_of(kept(fit))), attention_ranges(keys, queries, dims, heads)}, fit,
-      times, Provenance::measured);
+      {kBlockedLoops, to_json(blocked_attention_of(kept(fit))), attention_ranges(keys, queries, dims, heads)},
+      fit, times, Provenance::measured);
 }
 
 nlohmann::json fit_panel_gemm(std::span<const GemmSample* const> samples) {

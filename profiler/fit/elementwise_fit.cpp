@@ -9,7 +9,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kMostBytes = 1e15;
+constexpr double kMostElementwiseBytes = 1e15;
 constexpr double kMeasuredPower = 4;
 constexpr double kCacheShare = 0.25;  // where the search for the cache's size starts, of the largest tensors
 
@@ -45,8 +45,9 @@ nlohmann::json fit_elementwise(std::span<const ElementwiseSample* const> samples
   ElementwiseParameters rounded = form_of(fit.parameters);  // the cache's rate, not its gain
   for (double* value : {&rounded.launch_us, &rounded.memory_GBps, &rounded.cache_MB, &rounded.cache_GBps})
     *value = significant(*value);
-  return table_json({"launch-and-bandwidth", to_json(rounded), {{"bytes", range_json(bytes, 0, kMostBytes)}}},
-                    fit, times, kind);
+  return table_json(
+      {"launch-and-bandwidth", to_json(rounded), {{"bytes", range_json(bytes, 0, kMostElementwiseBytes)}}},
+      fit, times, kind);
 }
 
 }  // namespace equipoise

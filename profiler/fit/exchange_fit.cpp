@@ -8,11 +8,11 @@
 namespace equipoise {
 namespace {
 
-constexpr double kMostBytes = 1e13;
-constexpr double kMostNodes = 65536;
+constexpr double kMostExchangeBytes = 1e13;
+constexpr double kMostExchangeNodes = 65536;
 constexpr double kLargeExchange = 1024 * 1024;
 
-struct Gathered {
+struct GatheredExchange {
   SampleTimes times;
   ErrorGroup large{"above 1 MiB", {}};
   ErrorGroup small{"up to 1 MiB", {}};
@@ -20,8 +20,8 @@ struct Gathered {
   Covered nodes;
 };
 
-Gathered gather(std::span<const ExchangeSample* const> samples, FitProblem& problem) {
-  Gathered all;
+GatheredExchange gather(std::span<const ExchangeSample* const> samples, FitProblem& problem) {
+  GatheredExchange all;
   for (const ExchangeSample* sample : samples) {
     const double bytes = sample->load.node_bytes + sample->load.network_bytes;
     problem.shapes.push_back(sample->shape);
@@ -34,14 +34,14 @@ Gathered gather(std::span<const ExchangeSample* const> samples, FitProblem& prob
   return all;
 }
 
-nlohmann::json table_of(const char* form, nlohmann::json parameters, const Gathered& all, const GroupFit& fit,
-                        Provenance kind) {
-  return table_json(
-      {form,
-       std::move(parameters),
-       {{"bytes", range_json(all.bytes, 0, kMostBytes)}, {"nodes", range_json(all.nodes, 1, kMostNodes)}},
-       {all.large, all.small}},
-      fit, all.times, kind);
+nlohmann::json table_of(const char* form, nlohmann::json parameters, const GatheredExchange& all,
+                        const GroupFit& fit, Provenance kind) {
+  return table_json({form,
+                     std::move(parameters),
+                     {{"bytes", range_json(all.bytes, 0, kMostExchangeBytes)},
+                      {"nodes", range_json(all.nodes, 1, kMostExchangeNodes)}},
+                     {all.large, all.small}},
+                    fit, all.times, kind);
 }
 
 MessageParameters messages_from(std::span<const double> p) {
@@ -57,7 +57,7 @@ ForwardingParameters forwarding_from(std::span<const double> p) {
 nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links,
                             Provenance kind) {
   FitProblem problem;
-  const Gathered all = gather(samples, problem);
+  const GatheredExchange all = gather(samples, problem);
   if (samples.front()->streams) {
     problem.parameters = {{"message_us", 0.5, 1}, {"network_efficiency", 0.8, 0.5}};
     problem.log_error = [&](std::span<const double> p, std::size_t i) {

@@ -16,7 +16,7 @@ constexpr const char* kNames[] = {"launch_us",      "memory_GBps",   "wave_blend
                                   "tflops_128x128", "tflops_128x64", "tflops_64x64",     "tflops_64x16",
                                   "tile_us",        "power_loss",    "power_half_gflop", "split_us"};
 
-GemmParameters from_vector(std::span<const double> p) {
+GemmParameters gemm_of(std::span<const double> p) {
   GemmParameters fit;
   fit.launch_us = p[0];
   fit.memory_GBps = p[1];
@@ -38,7 +38,7 @@ double log_error(const GemmParameters& fit, double sms, const GemmSample& sample
 std::vector<double> calibrated(std::span<const GemmSample* const> samples, double sms) {
   std::vector<double> start(std::begin(kTypical), std::end(kTypical));
   std::vector<double> errors;
-  for (const GemmSample* sample : samples) errors.push_back(log_error(from_vector(start), sms, *sample));
+  for (const GemmSample* sample : samples) errors.push_back(log_error(gemm_of(start), sms, *sample));
   std::sort(errors.begin(), errors.end());
   const double scale = std::exp(-errors[errors.size() / 2]);
   // Within a factor of 1.5 the typical device is this one, and the prior should hold it there.
@@ -74,11 +74,11 @@ nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, 
     covered.add(*sample);
   }
   problem.log_error = [&](std::span<const double> p, std::size_t i) {
-    return log_error(from_vector(p), sms, *samples[i]);
+    return log_error(gemm_of(p), sms, *samples[i]);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({"tiles-and-waves", to_json(from_vector(kept(fit))), gemm_ranges(covered), {many, few}},
-                    fit, times, kind);
+  return table_json({"tiles-and-waves", to_json(gemm_of(kept(fit))), gemm_ranges(covered), {many, few}}, fit,
+                    times, kind);
 }
 
 }  // namespace equipoise

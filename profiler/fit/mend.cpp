@@ -19,7 +19,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostBytes = 1e13;
+constexpr double kMostMendedBytes = 1e13;
 constexpr double kMostRowBytes = 1e15;
 constexpr double kMostNodes = 65536;
 constexpr double kLargeMessage = 1024 * 1024;
@@ -209,7 +209,7 @@ class Mender {
       if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
     each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
       TableSamples samples = all.samples;
-      samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)}};
+      samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostMendedBytes)}};
       samples.groups = {all.large, all.small};
       put(path, path, "bus_GBps", node_form(), samples,
           [&list = all.list, path](const json& table) -> Predictor {
@@ -250,7 +250,7 @@ class Mender {
       const std::string path = "/tables/collective/node/" + std::string(kCollectiveNames[i]);
       node[i] = node_parameters(made_.at(json::json_pointer(path)), path);
     }
-    all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostBytes)},
+    all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostMendedBytes)},
                           {"nodes", range_json(all.nodes, 2, kMostNodes)}};
     all.samples.groups = {all.large, all.small};
     const std::string name = options_.network.empty() ? kMeasured : options_.network;
@@ -262,8 +262,7 @@ class Mender {
         [&, path](const json& table) -> Predictor {
           return [&, fit = network_parameters(table, path)](std::size_t i) {
             const CollectiveSample& sample = *all.list[i];
-            return network_seconds(fit, node[at(sample.kind)], sample.kind,
-                                   sample.bytes, sample.group, nic);
+            return network_seconds(fit, node[at(sample.kind)], sample.kind, sample.bytes, sample.group, nic);
           };
         });
     json& collective = made_["tables"]["collective"];

@@ -200,8 +200,8 @@ class TextReader {
     Row row;
     row.where = here();
     const std::optional<double> bytes = number_in(words[0]);
-    constexpr double kMostBytes = 1e15;
-    if (!bytes || *bytes > kMostBytes)
+    constexpr double most_bytes = 1e15;
+    if (!bytes || *bytes > most_bytes)
       throw UserError(row.where + ": size: expected bytes up to 1e15, found " +
                       shown_json(std::string(words[0])));
     row.bytes = *bytes;

@@ -166,7 +166,7 @@ double seconds_of(std::span<const Stay> call) {
 }
 
 double at_quantile(const std::vector<double>& sorted, double quantile) {
-  return sorted[at(quantile * static_cast<double>(sorted.size() - 1) + 0.5)];
+  return sorted[static_cast<std::size_t>(quantile * as_double(sorted.size() - 1) + 0.5)];
 }
 
 // Seconds of a barrier, the fastest of some runs of them; the same number on every rank.

@@ -138,8 +138,7 @@ int most_starved(const std::vector<Family>& families, std::size_t rounds) {
   for (std::size_t i = 0; i < families.size(); ++i) {
     if (families[i].next >= visits_of(families[i], rounds)) continue;
     if (best < 0 ||
-        families[i].spent / families[i].share <
-            families[at(best)].spent / families[at(best)].share) {
+        families[i].spent / families[i].share < families[at(best)].spent / families[at(best)].share) {
       best = static_cast<int>(i);
     }
   }

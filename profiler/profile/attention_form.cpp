@@ -19,7 +19,7 @@ double norm_of(double a, double b, double p) {
   return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
 }
 
-constexpr FormParameter<AttentionParameters> kParameters[] = {
+constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
     {"launch_us", &AttentionParameters::launch_us},
     {"tile_us", &AttentionParameters::tile_us},
     {"tile_us_per_128", &AttentionParameters::tile_us_per_128},
@@ -83,7 +83,7 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 }
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
-  return parameters_of(kParameters, table, where);
+  return parameters_of(kAttentionParameters, table, where);
 }
 
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
@@ -93,7 +93,7 @@ DocumentMask document_mask(const nlohmann::json& table, const std::string& where
 }
 
 nlohmann::json to_json(const AttentionParameters& fit) {
-  return parameters_json(kParameters, fit);
+  return parameters_json(kAttentionParameters, fit);
 }
 
 }  // namespace equipoise

@@ -7,16 +7,16 @@
 namespace equipoise {
 namespace {
 
-constexpr double kBytesPerElement = 4;  // fp32
-constexpr double kBytesPerMB = 1e6;
+constexpr double kCpuBytesPerElement = 4;  // fp32
+constexpr double kCpuBytesPerMB = 1e6;
 
 double beyond_cache(double elements, double cache_MB) {
-  const double ratio = elements * kBytesPerElement / (cache_MB * kBytesPerMB);
+  const double ratio = elements * kCpuBytesPerElement / (cache_MB * kCpuBytesPerMB);
   const double square = ratio * ratio;
   return square * square / (1 + square * square);
 }
 
-constexpr FormParameter<BlockedAttentionParameters> kAttentionParameters[] = {
+constexpr FormParameter<BlockedAttentionParameters> kBlockedAttentionParameters[] = {
     {"call_us", &BlockedAttentionParameters::call_us},
     {"pair_ns_per_128", &BlockedAttentionParameters::pair_ns_per_128, kPositive},
     {"pair_ns", &BlockedAttentionParameters::pair_ns},
@@ -59,11 +59,11 @@ double attention_seconds(const BlockedAttentionParameters& fit, const AttentionH
 
 BlockedAttentionParameters blocked_attention_parameters(const nlohmann::json& table,
                                                         const std::string& where) {
-  return parameters_of(kAttentionParameters, table, where);
+  return parameters_of(kBlockedAttentionParameters, table, where);
 }
 
 nlohmann::json to_json(const BlockedAttentionParameters& fit) {
-  return parameters_json(kAttentionParameters, fit);
+  return parameters_json(kBlockedAttentionParameters, fit);
 }
 
 double gemm_seconds(const PanelGemmParameters& fit, std::int64_t m, std::int64_t n, std::int64_t k) {

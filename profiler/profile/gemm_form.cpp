@@ -23,7 +23,7 @@ double rounded_up(double x) {
   return whole < x ? whole + 1 : whole;
 }
 
-constexpr FormParameter<GemmParameters> kParameters[] = {
+constexpr FormParameter<GemmParameters> kGemmParameters[] = {
     {"launch_us", &GemmParameters::launch_us},
     {"memory_GBps", &GemmParameters::memory_GBps, kPositive},
     {"wave_blend", &GemmParameters::wave_blend},
@@ -84,7 +84,7 @@ double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::i
 }
 
 GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
-  GemmParameters fit = parameters_of(kParameters, table, where);
+  GemmParameters fit = parameters_of(kGemmParameters, table, where);
   const nlohmann::json& rates = object_field(table["parameters"], "tile_tflops", where + ".parameters");
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     fit.tile_tflops[t] = positive_field(rates, name_of(kGemmTiles[t]), where + ".parameters.tile_tflops");
@@ -92,7 +92,7 @@ GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& w
 }
 
 nlohmann::json to_json(const GemmParameters& fit) {
-  nlohmann::json node = parameters_json(kParameters, fit);
+  nlohmann::json node = parameters_json(kGemmParameters, fit);
   for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
     node["tile_tflops"][name_of(kGemmTiles[t])] = fit.tile_tflops[t];
   return node;

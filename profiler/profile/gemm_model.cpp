@@ -59,8 +59,7 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   if (!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth))
     use.beyond_samples += 1;
   use.derived += fit_->m.derived ? 1 : 0;
-  if (fit_->cpu_core)
-    return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
+  if (fit_->cpu_core) return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
   return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
 }
 

@@ -99,12 +99,8 @@ ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expect
                         {"status", status(c.found)},
                         {"moved", c.moved()},
                         {"problem", c.problem.empty() ? ordered_json(nullptr) : ordered_json(c.problem)}});
-  return {{"schema", "equipoise.check/1"},
-          {"study", printable(found.study)},
-          {"metric", metric},
-          {"tolerance", tolerance},
-          {"policies", std::move(policies)},
-          {"passed", passed}};
+  return {{"schema", "equipoise.check/1"}, {"study", printable(found.study)}, {"metric", metric},
+          {"tolerance", tolerance},        {"policies", std::move(policies)}, {"passed", passed}};
 }
 
 std::string changes_csv(const std::vector<PolicyChange>& changes) {
@@ -118,7 +114,8 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
   return text;
 }
 
-void write_junit(const std::string& path, const Expectation& found, const std::vector<PolicyChange>& changes) {
+void write_junit(const std::string& path, const Expectation& found,
+                 const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
   for (const PolicyChange& c : changes) cases.push_back({c.label, c.problem});
   write_file_atomically(path, junit_xml("equipoise check: " + found.study, cases));
@@ -143,8 +140,8 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   }
   const Expectation& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_between(expected, found, metric, tolerance);
-  const bool same = std::none_of(changes.begin(), changes.end(),
-                                 [](const PolicyChange& change) { return change.moved(); });
+  const bool same =
+      std::none_of(changes.begin(), changes.end(), [](const PolicyChange& change) { return change.moved(); });
   if (!options.quiet && before)
     for (const std::string& line : other_changes(*before, found)) log << "note: " << printable(line) << '\n';
   if (!options.junit.empty()) write_junit(options.junit, found, changes);

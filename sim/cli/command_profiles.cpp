@@ -88,8 +88,7 @@ void print_plot(const std::string& title, const json& pairs, std::ostream& out) 
   };
   std::vector<std::string> canvas(kRows, std::string(kColumns, ' '));
   for (int column = 0; column < kColumns; ++column)
-    canvas[at(kRows - 1 - column * kRows / kColumns)]
-          [at(column)] = '.';
+    canvas[at(kRows - 1 - column * kRows / kColumns)][at(column)] = '.';
   for (const json& pair : pairs) {
     const int column = cell(pair.at(0).get<double>(), kColumns);
     const int row = kRows - 1 - cell(pair.at(1).get<double>(), kRows);

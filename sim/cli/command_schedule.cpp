@@ -107,11 +107,11 @@ nlohmann::ordered_json number(double value) {
 }
 
 void print_json(const TimedSchedule& timed, std::ostream& out) {
-  nlohmann::ordered_json json;
-  json["makespan"] = number(timed.makespan);
-  json["bubble_ratio"] = bubble_ratio(timed);
-  json["peak_kept"] = timed.peak_kept;
-  json["stages"] = nlohmann::ordered_json::array();
+  nlohmann::ordered_json document;
+  document["makespan"] = number(timed.makespan);
+  document["bubble_ratio"] = bubble_ratio(timed);
+  document["peak_kept"] = timed.peak_kept;
+  document["stages"] = nlohmann::ordered_json::array();
   for (const auto& stage : timed.stages) {
     nlohmann::ordered_json ops = nlohmann::ordered_json::array();
     for (const TimedOp& op : stage) {
@@ -122,9 +122,9 @@ void print_json(const TimedSchedule& timed, std::ostream& out) {
                      {"end", number(op.end)}});
       if (op.op.with_next) ops.back()["with_next"] = true;
     }
-    json["stages"].push_back(std::move(ops));
+    document["stages"].push_back(std::move(ops));
   }
-  out << json.dump() << '\n';
+  out << document.dump() << '\n';
 }
 
 void print_csv(const TimedSchedule& timed, std::ostream& out) {

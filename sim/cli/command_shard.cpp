@@ -162,9 +162,9 @@ std::optional<double> seconds_of(const Sharding& sharding, int rank, const Prici
 }
 
 void print_json(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {
-  nlohmann::ordered_json json;
-  json["chosen"] = sharding.chosen;
-  json["ranks"] = nlohmann::ordered_json::array();
+  nlohmann::ordered_json document;
+  document["chosen"] = sharding.chosen;
+  document["ranks"] = nlohmann::ordered_json::array();
   for (int r = 0; r < sharding.ranks(); ++r) {
     nlohmann::ordered_json rank;
     rank["tokens"] = sharding.rank_tokens[at(r)];
@@ -173,9 +173,9 @@ void print_json(const Sharding& sharding, const Pricing& pricing, std::ostream& 
     rank["seconds"] = seconds ? nlohmann::ordered_json(*seconds) : nlohmann::ordered_json(nullptr);
     rank["segments"] = nlohmann::ordered_json::array();
     for (const Segment& s : sharding.of_rank(r)) rank["segments"].push_back({s.slice, s.q_begin, s.q_end});
-    json["ranks"].push_back(std::move(rank));
+    document["ranks"].push_back(std::move(rank));
   }
-  out << json.dump() << '\n';
+  out << document.dump() << '\n';
 }
 
 std::string segment_text(const Segment& s) {
@@ -192,8 +192,8 @@ std::string seconds_text(const std::optional<double>& seconds) {
 void print_csv(const Sharding& sharding, const Pricing& pricing, std::ostream& out) {
   out << "rank,tokens,pairs,seconds,segments\n";
   for (int r = 0; r < sharding.ranks(); ++r) {
-    out << r << ',' << sharding.rank_tokens[at(r)] << ','
-        << pairs_of(sharding.of_rank(r)) << ',' << seconds_text(seconds_of(sharding, r, pricing)) << ',';
+    out << r << ',' << sharding.rank_tokens[at(r)] << ',' << pairs_of(sharding.of_rank(r)) << ','
+        << seconds_text(seconds_of(sharding, r, pricing)) << ',';
     const char* between = "";
     for (const Segment& s : sharding.of_rank(r)) {
       out << between << segment_text(s);
@@ -235,8 +235,7 @@ void print_table(const ShardCommandOptions& options, const Sharding& sharding, c
   for (int r = 0; r < sharding.ranks(); ++r) {
     const std::int64_t pairs = pairs_of(sharding.of_rank(r));
     const std::optional<double> seconds = seconds_of(sharding, r, pricing);
-    std::vector<std::string> row = {
-        std::to_string(r), grouped(sharding.rank_tokens[at(r)]), grouped(pairs)};
+    std::vector<std::string> row = {std::to_string(r), grouped(sharding.rank_tokens[at(r)]), grouped(pairs)};
     if (seconds) row.push_back(fixed(*seconds * 1e6, 1) + " us");
     row.push_back(segments_text(sharding.of_rank(r)));
     table.add(std::move(row));

@@ -6,14 +6,6 @@
 #include "policies/base/index.h"
 
 namespace equipoise {
-namespace {
-
-double as_double(std::int64_t value) {
-  return static_cast<double>(value);
-}
-
-}  // namespace
-
 AttentionHeads attention_heads(const ModelShape& m, int tensor, int context) {
   AttentionHeads heads;
   // MLA's Q and K are wider than its V: a kernel's work goes with the mean of the two.

@@ -1,4 +1,5 @@
 // Attention, context-parallel and pipeline communication, and the ends of the model.
+#include "policies/base/index.h"
 #include "profiler/profile/attention_call.h"
 #include "sim/cost/layer_costs.h"
 
@@ -6,10 +7,6 @@ namespace equipoise {
 namespace {
 
 constexpr double kFp32Bytes = 4;
-
-double as_double(std::int64_t value) {
-  return static_cast<double>(value);
-}
 
 // Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
 double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,

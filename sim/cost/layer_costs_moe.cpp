@@ -2,19 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/base/index.h"
 #include "sim/cost/expert_exchange.h"
 #include "sim/cost/expert_load.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
-namespace {
-
-double as_double(std::int64_t value) {
-  return static_cast<double>(value);
-}
-
-}  // namespace
-
 // One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
 // before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
 // but under its many rows; what is left of that is in the fitted slowdowns.)

@@ -18,10 +18,6 @@
 namespace equipoise {
 namespace {
 
-double as_double(std::int64_t value) {
-  return static_cast<double>(value);
-}
-
 // Durations are whole picoseconds: so that nothing is lost by that, times here are of so many times the work.
 constexpr double kScale = 1e6;
 

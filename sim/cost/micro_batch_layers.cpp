@@ -3,7 +3,6 @@
 #include <cassert>
 
 #include "policies/base/index.h"
-
 #include "sim/cost/micro_batch_cost.h"
 
 namespace equipoise {

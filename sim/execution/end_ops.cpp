@@ -10,7 +10,7 @@
 namespace equipoise::execution {
 namespace {
 
-[[noreturn]] void no_such_op(OpName op) {
+[[noreturn]] void no_such_end_op(OpName op) {
   throw EngineError(std::string("real execution: an end of the model has an op that no rank can run: ") +
                     name_of(op));
 }
@@ -37,7 +37,7 @@ void EndOps::run(OpName op) {
     case BlockRole::head_backward:
       return head_backward(op);
     default:
-      no_such_op(op);
+      no_such_end_op(op);
   }
 }
 
@@ -59,7 +59,7 @@ void EndOps::scatter() {
 
 void EndOps::embedding_forward(OpName op) {
   if (op == OpName::tp_reduce_scatter) return scatter();
-  if (op != OpName::embedding) no_such_op(op);
+  if (op != OpName::embedding) no_such_end_op(op);
   all_ = rank_.elements(run_->padded_rows * rank_.model.hidden);
   kernels::Embedding call{
       {run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
@@ -72,7 +72,7 @@ void EndOps::embedding_forward(OpName op) {
 
 void EndOps::embedding_backward(OpName op) {
   if (op == OpName::tp_all_gather) return gather(rows_);
-  if (op != OpName::embedding) no_such_op(op);
+  if (op != OpName::embedding) no_such_end_op(op);
   kernels::EmbeddingBackward call{
       {run_->padded_rows, rank_.model.hidden}, rank_.vocabulary.first, rank_.vocabulary.count};
   call.tokens = run_->tokens.integers();
@@ -150,7 +150,7 @@ void EndOps::head_forward(OpName op) {
     case OpName::host_stall:
       return;
     default:
-      no_such_op(op);
+      no_such_end_op(op);
   }
 }
 
@@ -164,8 +164,7 @@ void EndOps::losses() {
   for (std::size_t row = 0; row < rows; ++row) {
     const std::int32_t slice = run_->slice_of_row[row];
     if (slice >= 0)
-      run_->slice_losses[at(slice)] +=
-          static_cast<double>(log_sum[row]) - static_cast<double>(target[row]);
+      run_->slice_losses[at(slice)] += static_cast<double>(log_sum[row]) - static_cast<double>(target[row]);
   }
 }
 
@@ -214,7 +213,7 @@ void EndOps::head_backward(OpName op) {
     case OpName::host_stall:
       return;
     default:
-      no_such_op(op);
+      no_such_end_op(op);
   }
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 using Shards = LayerShards;
 
-[[noreturn]] void no_such_op(OpName op) {
+[[noreturn]] void no_such_layer_op(OpName op) {
   throw EngineError(
       std::string("real execution: a layer of the op program has an op that no rank can run: ") +
       name_of(op));
@@ -206,7 +206,7 @@ void LayerOps::forward(OpName op) {
     case OpName::host_stall:
       return;
     default:
-      no_such_op(op);
+      no_such_layer_op(op);
   }
 }
 
@@ -309,7 +309,7 @@ void LayerOps::backward(OpName op) {
     case OpName::host_stall:
       return;
     default:
-      no_such_op(op);
+      no_such_layer_op(op);
   }
 }
 

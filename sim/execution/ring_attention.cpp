@@ -10,7 +10,6 @@
 #include <limits>
 
 #include "policies/base/index.h"
-
 #include "sim/execution/attention_forms.h"
 
 namespace equipoise::execution {

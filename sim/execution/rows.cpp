@@ -39,8 +39,7 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
       });
       for (RowRun& run : *runs) {
         run.row = rank.rows;
-        run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin -
-                  run.segment.kv_begin;
+        run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin - run.segment.kv_begin;
         rank.rows += run.count();
       }
       if (runs == &rank.local) rank.local_rows = rank.rows;
@@ -67,8 +66,8 @@ std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::sp
                                              std::int64_t first_row) {
   std::vector<kernels::Piece> pieces;
   for (const RowRun& run : runs)
-    pieces.push_back({run.row - first_row, run.count(),
-                      rows.slice_key[at(run.segment.slice)], run.segment.keys()});
+    pieces.push_back(
+        {run.row - first_row, run.count(), rows.slice_key[at(run.segment.slice)], run.segment.keys()});
   return pieces;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-
 #include "sim/execution/attention_forms.h"
 
 namespace equipoise::execution {

@@ -114,9 +114,7 @@ class MemoryModel {
   // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of its CP group's `group_tokens`: all
   // with an all-gather, its own and the block that arrives with the other forms.
   [[nodiscard]] std::int64_t gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const;
-  [[nodiscard]] int layers(int virtual_stage) const {
-    return layers_[at(virtual_stage)];
-  }
+  [[nodiscard]] int layers(int virtual_stage) const { return layers_[at(virtual_stage)]; }
 
  private:
   [[nodiscard]] double activation_bytes(int virtual_stage, std::int64_t rank_tokens, int recomputed) const;

@@ -52,7 +52,7 @@ Metric latency_imbalance(const Step& step, const StepTimes& times) {
 
 }  // namespace
 
-Metrics measure(const MetricInputs& in) {
+Metrics metrics_of(const MetricInputs& in) {
   Metrics m;
   const PlanMetrics plan = plan_metrics(in.batches, in.plan, in.threads);
   m.attention_imbalance = plan.attention_imbalance;

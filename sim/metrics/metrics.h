@@ -53,6 +53,6 @@ struct MetricInputs {
 
 // Everything but the comparison with a baseline (speedup.h) and memory. Means over full steps; time and
 // tokens over all.
-Metrics measure(const MetricInputs& inputs);
+Metrics metrics_of(const MetricInputs& inputs);
 
 }  // namespace equipoise

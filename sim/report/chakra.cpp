@@ -25,7 +25,12 @@ constexpr std::uint32_t kId = 1, kName = 2, kType = 3, kDataDependencies = 5, kD
 constexpr std::uint32_t kAttributeName = 1, kInt64 = 9, kBool = 27, kString = 29;
 }  // namespace field
 enum class NodeType : std::uint64_t { compute = 4, send = 5, receive = 6, collective = 7 };
-enum class Collective : std::uint64_t { all_reduce = 0, all_gather = 2, all_to_all = 6, reduce_scatter = 7 };
+enum class ChakraCollective : std::uint64_t {
+  all_reduce = 0,
+  all_gather = 2,
+  all_to_all = 6,
+  reduce_scatter = 7
+};
 
 class Groups {
  public:
@@ -51,19 +56,19 @@ class Groups {
   std::map<std::vector<int>, std::size_t> numbers_;
 };
 
-Collective type_of(OpName name) {
+ChakraCollective type_of(OpName name) {
   switch (name) {
     case OpName::tp_all_gather:
     case OpName::cp_all_gather:
     case OpName::dp_all_gather:
-      return Collective::all_gather;
+      return ChakraCollective::all_gather;
     case OpName::cp_all_to_all:
     case OpName::ep_all_to_all:
-      return Collective::all_to_all;
+      return ChakraCollective::all_to_all;
     case OpName::tp_reduce_scatter:
     case OpName::cp_reduce_scatter:
     case OpName::dp_reduce:
-      return Collective::reduce_scatter;
+      return ChakraCollective::reduce_scatter;
     default:
       std::abort();  // a kernel, or cp_ring_step and pp_send, which are sends and receives
   }
@@ -91,7 +96,7 @@ class RankTrace {
     attribute("tensor_size", static_cast<std::int64_t>(bytes));
     return end();
   }
-  std::uint64_t collective(std::string_view name, Collective type, double bytes, std::size_t group,
+  std::uint64_t collective(std::string_view name, ChakraCollective type, double bytes, std::size_t group,
                            const Ids& after) {
     begin(name, NodeType::collective, after);
     attribute("comm_type", static_cast<std::int64_t>(type));
@@ -232,13 +237,13 @@ class RankWalk {
   }
 
   std::uint64_t collective(OpName name, double bytes, const Group& group, const Ids& after) {
-    Collective type = type_of(name);
+    ChakraCollective type = type_of(name);
     if (name == OpName::dp_reduce && all_reduced_) {
-      type = Collective::all_reduce;
+      type = ChakraCollective::all_reduce;
       bytes /= 2;  // counted once reduced and once gathered
     }
     // What a rank puts into a gather is its share of the result.
-    if (type == Collective::all_gather) bytes /= static_cast<double>(group.gpus.size());
+    if (type == ChakraCollective::all_gather) bytes /= static_cast<double>(group.gpus.size());
     return trace_.collective(name_of(name), type, bytes, group.number, after);
   }
 
@@ -329,9 +334,7 @@ class RankWalk {
   }
 
   [[nodiscard]] double bytes_of(const ScheduledOp& cell) const {
-    return lane_->transfer_bytes.empty()
-               ? 0
-               : lane_->transfer_bytes[at(cell.transfer) + at(c_)];
+    return lane_->transfer_bytes.empty() ? 0 : lane_->transfer_bytes[at(cell.transfer) + at(c_)];
   }
   // A cell's result goes to one other stage, so its place names the transfer.
   [[nodiscard]] std::int64_t tag(int stage, int cell) const {

@@ -14,7 +14,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-
 #include "sim/schedule/generators.h"
 
 namespace equipoise {

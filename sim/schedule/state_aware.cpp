@@ -22,7 +22,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-
 #include "sim/schedule/generators.h"
 
 namespace equipoise {
@@ -106,8 +105,7 @@ void make_state_aware_1f1b(const ScheduleInput& input, Schedule& out) {
     while (order.forward(ops)) order.backward(ops);
     while (order.backward(ops)) {
     }
-    out.kept_bound[at(s)] =
-        static_cast<int>(std::min<std::int64_t>(count, std::int64_t{warm_up} + 1 + held));
+    out.kept_bound[at(s)] = static_cast<int>(std::min<std::int64_t>(count, std::int64_t{warm_up} + 1 + held));
   }
 }
 

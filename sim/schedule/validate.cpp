@@ -57,14 +57,14 @@ class Validator {
 
   void check_stage(std::size_t stage) {
     const std::size_t slots = slot(schedule_.micro_batches, 0);
-    for (std::vector<int>& at : at_) at.assign(slots, -1);
+    for (std::vector<int>& positions : at_) positions.assign(slots, -1);
     whole_.assign(slots, 0);
     int index = 0;
     int kept = 0;
     for (const ScheduleOp& op : schedule_.ops[stage]) {
-      int& at = at_[at(op.kind)][slot(op.micro_batch, op.virtual_stage)];
-      if (at >= 0) report(where(stage, op) + " runs twice");
-      at = index++;
+      int& position = at_[at(op.kind)][slot(op.micro_batch, op.virtual_stage)];
+      if (position >= 0) report(where(stage, op) + " runs twice");
+      position = index++;
       if (op.kind == OpKind::F || op.kind == OpKind::R) ++kept;
       if (kept > schedule_.kept_bound[stage])
         report(where(stage, op) + " makes " + std::to_string(kept) +
@@ -99,7 +99,7 @@ class Validator {
   }
 
   // Position of an op on the stage under check, -1 if it is not there.
-  [[nodiscard]] int at(OpKind kind, int micro_batch, int virtual_stage) const {
+  [[nodiscard]] int position_of(OpKind kind, int micro_batch, int virtual_stage) const {
     return at_[at(kind)][slot(micro_batch, virtual_stage)];
   }
 
@@ -114,22 +114,22 @@ class Validator {
       if (i == first) continue;
       if (first_forward(i, v) < first_forward(i - 1, v))
         report(where(stage, {OpKind::F, i, v}) + " runs before that of the chunk whose KV it reads");
-      if (at(OpKind::B, i, v) > at(OpKind::B, i - 1, v))
+      if (position_of(OpKind::B, i, v) > position_of(OpKind::B, i - 1, v))
         report(where(stage, {OpKind::B, i - 1, v}) +
                " runs before that of the later chunk whose KV gradients it needs");
     }
   }
 
   [[nodiscard]] int first_forward(int micro_batch, int v) const {
-    return std::max(at(OpKind::F, micro_batch, v), at(OpKind::D, micro_batch, v));
+    return std::max(position_of(OpKind::F, micro_batch, v), position_of(OpKind::D, micro_batch, v));
   }
 
   void check_micro_batch(std::size_t stage, int v, int i) {
-    const int forward = at(OpKind::F, i, v);
-    const int dropped = at(OpKind::D, i, v);
-    const int recompute = at(OpKind::R, i, v);
-    const int backward = at(OpKind::B, i, v);
-    const int weight = at(OpKind::W, i, v);
+    const int forward = position_of(OpKind::F, i, v);
+    const int dropped = position_of(OpKind::D, i, v);
+    const int recompute = position_of(OpKind::R, i, v);
+    const int backward = position_of(OpKind::B, i, v);
+    const int weight = position_of(OpKind::W, i, v);
     if ((forward >= 0) == (dropped >= 0))
       report(where(stage, {OpKind::F, i, v}) +
              (forward >= 0 ? " runs although D does too" : " is missing, and so is D"));

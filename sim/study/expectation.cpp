@@ -115,7 +115,8 @@ Expectation read_expectation(const json& file, const std::string& path) {
     const std::string where = path + ": policies[" + std::to_string(i) + "]";
     ExpectedPolicy policy = read_policy((*policies)[i], where);
     if (policy_of(expectation, policy.label) != nullptr)
-      throw UserError(where + ".label: expected each label once, found " + shown_json(policy.label) + " again");
+      throw UserError(where + ".label: expected each label once, found " + shown_json(policy.label) +
+                      " again");
     expectation.policies.push_back(std::move(policy));
   }
   return expectation;

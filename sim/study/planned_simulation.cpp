@@ -13,7 +13,7 @@
 namespace equipoise {
 namespace {
 
-constexpr double kAllocation = 16;
+constexpr double kAllocationOfSimulation = 16;
 
 // Ops of a layer, one rank, and how often the schedule runs them for a micro-batch.
 struct Passes {
@@ -74,7 +74,7 @@ StepShape shape_of(const RunModels& models, const PlanSize& size, const RunStudy
 // Costs, schedule and inboxes of one lane.
 double stage_bytes(const StepShape& s, const Passes& p, double slices) {
   constexpr double kTimelines = 4 * kLayerKinds, kRows = 20, kVectors = 60;
-  const double cost = sizeof(MicroBatchCost) + kVectors * kAllocation +
+  const double cost = sizeof(MicroBatchCost) + kVectors * kAllocationOfSimulation +
                       s.context * sizeof(Picoseconds) * (kTimelines * (2 * p.syncs + 1) + kRows) +
                       2 * sizeof(Segment) * s.context * slices;
   const double cells = p.cells * s.virtual_stages * s.stages;
@@ -89,13 +89,13 @@ double op_bytes(const StepShape& s, const Passes& p) {
   constexpr double kBlocks = 14;                            // layers by kind and pass, embedding, head
   const double ops = p.forward_ops + 2.5 * p.backward_ops;  // the backward whole, and in its two halves
   const double program = s.lanes * s.micro_batches *
-                         (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
+                         (kBlocks * (sizeof(OpBlock) + 2 * kAllocationOfSimulation) +
                           ops * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
   // A pair has blocks of its own: its layers of one kind, beside those of one kind.
   const double pairs = s.pairs ? s.lanes * s.micro_batches * s.stages * s.virtual_stages : 0;
   const double of_pairs =
-      pairs * (sizeof(OpBlock) + 2 * kAllocation +
+      pairs * (sizeof(OpBlock) + 2 * kAllocationOfSimulation +
                (p.forward_ops + p.backward_ops) * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
   const double times = 2 * sizeof(Picoseconds) * cells * s.ranks();
   return program + of_pairs + times +

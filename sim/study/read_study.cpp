@@ -26,7 +26,7 @@ constexpr std::string_view kSelectiveNote =
     "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
     "forward "
     "once more, as it does in Megatron-LM";
-constexpr std::int64_t kLongest = std::int64_t{1} << 31;
+constexpr std::int64_t kLongestName = std::int64_t{1} << 31;
 constexpr std::int64_t kMostGpus = 1 << 22;
 constexpr std::int64_t kMostSteps = 10'000'000;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
@@ -35,7 +35,7 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
   JsonObject object(node, where);
   TraceSource source;
   source.file = object.text("file", "");
-  source.uniform = object.integer("uniform", 0, 1, kLongest);
+  source.uniform = object.integer("uniform", 0, 1, kLongestName);
   source.distribution = object.text("distribution", "");
   source.column = object.text("column", "");
   source.documents = object.integer("documents", 0, 1, std::int64_t{1} << 32);
@@ -168,7 +168,7 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
 void read_batch(const json& node, const std::string& where, Study& study) {
   JsonObject object(node, where);
   PackOptions& batch = study.batch;
-  batch.context_window = object.integer("context_window", batch.context_window, 1, kLongest);
+  batch.context_window = object.integer("context_window", batch.context_window, 1, kLongestName);
   batch.micro_batch_size = object.integer("micro_batch_size", 1, 1, 1 << 20);
   batch.sequences_per_step = object.integer(
       "sequences_per_step", std::int64_t{study.layout.pipeline} * study.layout.data, 1, 1 << 24);

@@ -80,9 +80,9 @@ PolicyResult describe_row(const Run& run, PlannedRow planned, SimulatedPlan simu
   result.layout = models.layout;
   result.gpus_per_node = models.grid.gpus_per_node();
   result.metrics =
-      measure({run.study.model, models.layout, peak_flops(run.study, models.costs.profile().device()),
-               run.documents.batches, plan, result.steps,
-               rows_at_a_time(run.study, run.options) > 1 ? 1 : run.options.jobs});
+      metrics_of({run.study.model, models.layout, peak_flops(run.study, models.costs.profile().device()),
+                  run.documents.batches, plan, result.steps,
+                  rows_at_a_time(run.study, run.options) > 1 ? 1 : run.options.jobs});
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(run.row.label + ": " + text); };

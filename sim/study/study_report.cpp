@@ -36,7 +36,6 @@ std::string speedup_cell(const Metrics& m) {
   return text;
 }
 
-
 }  // namespace
 
 std::string reason_line(const PolicyResult& row) {
@@ -241,15 +240,14 @@ std::string gpus_csv(const StudyResult& result) {
       for (int t = 0; t < l.tensor; ++t) {
         const std::vector<int> group = grid.data_context_group(grid.gpu({t, 0, 0, s}));
         for (std::size_t r = 0; r < replicas; ++r)
-          seconds[at(group[r])] =
-              p.gpu_compute[(static_cast<std::size_t>(s) * replicas + r) * tensor +
-                            (tensor > 1 ? static_cast<std::size_t>(t) : 0)];
+          seconds[at(group[r])] = p.gpu_compute[(static_cast<std::size_t>(s) * replicas + r) * tensor +
+                                                (tensor > 1 ? static_cast<std::size_t>(t) : 0)];
       }
     for (int gpu = 0; gpu < grid.gpus(); ++gpu) {
-      const RankCoordinates at = grid.coordinates(gpu);
+      const RankCoordinates place = grid.coordinates(gpu);
       const double own = seconds[at(gpu)];
-      out << csv_cell(p.run.label) << ',' << gpu << ',' << grid.node(gpu) << ',' << at.data << ','
-          << at.pipeline << ',' << at.context << ',' << at.tensor << ',' << own << ','
+      out << csv_cell(p.run.label) << ',' << gpu << ',' << grid.node(gpu) << ',' << place.data << ','
+          << place.pipeline << ',' << place.context << ',' << place.tensor << ',' << own << ','
           << (mean > 0 ? own / mean : 0) << '\n';
     }
   }

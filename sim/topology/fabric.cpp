@@ -54,8 +54,8 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
   for (int l = 0; l < leaves_; ++l)
     for (int s = 0; s < options.spines; ++s)
       cable(leaf(l), spine(s),
-            std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB /
-                options.oversubscription / options.spines);
+            std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB / options.oversubscription /
+                options.spines);
   graph_ = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
                  spine(options.spines));
 }

@@ -103,8 +103,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   if (!own_expert_grid_) expert_ = {1, 1};
 
   for (int a = 0; a < kAxes; ++a)
-    shapes_[at(a)] =
-        shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[at(a)]);
+    shapes_[at(a)] = shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[at(a)]);
   for (int degree = 1; degree <= merged; ++degree)
     if (merged % degree == 0) context_shapes_[degree] = merged_shape(degree);
   for (int stage = 0; stage < sizes.pipeline; ++stage)
@@ -226,10 +225,8 @@ GroupShape RankGrid::context_shape(int degree) const {
 
 GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {
   const int last = sizes_.pipeline - 1;
-  if (to_stage == (from_stage == last ? 0 : from_stage + 1))
-    return next_hops_[at(from_stage)];
-  if (from_stage == (to_stage == last ? 0 : to_stage + 1))
-    return next_hops_[at(to_stage)];
+  if (to_stage == (from_stage == last ? 0 : from_stage + 1)) return next_hops_[at(from_stage)];
+  if (from_stage == (to_stage == last ? 0 : to_stage + 1)) return next_hops_[at(to_stage)];
   return hop_between(from_stage, to_stage);
 }
 

@@ -53,8 +53,7 @@ std::string counts_text(const SearchResult& found) {
                      of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
   if (counts[at(Outcome::unplaceable)] > 0)
     text += ", " + of(Outcome::unplaceable) + " cannot place a document";
-  if (counts[at(Outcome::late)] > 0)
-    text += ", " + of(Outcome::late) + " over --max-delay";
+  if (counts[at(Outcome::late)] > 0) text += ", " + of(Outcome::late) + " over --max-delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
   return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the budget.\n" : ".\n");
@@ -72,8 +71,7 @@ std::string reasons_text(const SearchResult& found) {
   if (!found.too_large_example.empty()) text += "States too large: " + found.too_large_example + ".\n";
   for (const Outcome outcome : {Outcome::oom, Outcome::unplaceable, Outcome::refused, Outcome::late})
     if (const std::string reason = example_of(found, outcome); !reason.empty())
-      text +=
-          std::string(kOutcomeNames[at(outcome)]) + ", for example: " + reason + ".\n";
+      text += std::string(kOutcomeNames[at(outcome)]) + ", for example: " + reason + ".\n";
   return text;
 }
 

@@ -135,8 +135,7 @@ class Comparison {
       if (std::find(kKnown.begin(), kKnown.end(), logged.kind) == kKnown.end())
         throw UserError(log_.name + ": op: expected one of " + joined(kKnown) + ", found " + logged.kind);
       if (!is_of(logged.policy, policy)) continue;
-      if (!has_steps(policy, logged.step, 1) ||
-          policy.steps[at(logged.step)].ops.empty()) {
+      if (!has_steps(policy, logged.step, 1) || policy.steps[at(logged.step)].ops.empty()) {
         left_out = true;
         continue;
       }
@@ -144,8 +143,7 @@ class Comparison {
       pair.op = logged.kind;
       pair.label = policy.label;
       pair.step = logged.step;
-      pair.predicted_seconds =
-          op_seconds(policy.steps[at(logged.step)], logged.kind, policy.all_reduces);
+      pair.predicted_seconds = op_seconds(policy.steps[at(logged.step)], logged.kind, policy.all_reduces);
       pair.measured_seconds.push_back(logged.seconds);
     }
     for (auto& [key, pair] : pairs) out.ops.push_back(std::move(pair));

@@ -20,7 +20,7 @@ std::string scientific(double value) {
   return text;
 }
 
-std::string signed_percent(double share) {
+std::string bias_text(double share) {
   char text[32];
   std::snprintf(text, sizeof(text), "%+.2f %%", 100 * share);
   return text;
@@ -106,7 +106,7 @@ std::string execution_text(const ExecutionReport& report) {
     table.add(cells);
     if (row.biases.empty()) continue;
     cells = {result.label, fixed(row.biases.front().loss, 6)};
-    for (std::size_t i = 1; i < row.biases.size(); ++i) cells.push_back(signed_percent(row.biases[i].bias));
+    for (std::size_t i = 1; i < row.biases.size(); ++i) cells.push_back(bias_text(row.biases[i].bias));
     biases.add(cells);
   }
   text += table.text();

@@ -23,8 +23,8 @@ struct Errors {
   double predicted_seconds = 0, measured_seconds = 0;  // sums
   double mean_abs = 0, mean = 0;                       // of single errors, unweighted
   double alone_seconds = 0;  // sum of what the profile alone says; 0: predicted_seconds is that
-  double worst = 0;                                    // the single error farthest from 0, signed
-  std::size_t worst_at = 0;                            // which of them
+  double worst = 0;          // the single error farthest from 0, signed
+  std::size_t worst_at = 0;  // which of them
 
   // By time.
   [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }
@@ -97,6 +97,5 @@ struct ValidationFigures {
 };
 
 ValidationFigures figures_of(const Validation& validation);
-
 
 }  // namespace equipoise

@@ -44,10 +44,10 @@ void add_end(const StageEnd& end, SecondsByOp& seconds) {
 }
 
 // Where a GPU is among those of the layout.
-struct RankPlace {
+struct GpuPlace {
   int stage = 0, replica = 0;
 };
-RankPlace place_of(const RankGrid& grid, int gpu) {
+GpuPlace gpu_place_of(const RankGrid& grid, int gpu) {
   const std::vector<int> group = grid.data_context_group(gpu);
   return {grid.coordinates(gpu).pipeline,
           static_cast<int>(std::find(group.begin(), group.end(), gpu) - group.begin())};
@@ -63,7 +63,7 @@ void add_ops(const Study& study, const StudyInputs& inputs, const RunStudyOption
   const ShardRule rule =
       run.rule(tried ? simulate_plan(run, row.plan, Until::all_steps).shard : row.run.shard);
   StepRunner runner(run, rule, run.step_options());
-  const RankPlace place = place_of(models.grid, gpu);
+  const GpuPlace place = gpu_place_of(models.grid, gpu);
   for (std::size_t i = 0; i < row.plan.steps.size(); ++i) {
     end_if_stopped(options);
     (void)runner.run(row.plan.steps[i], i);

@@ -73,8 +73,7 @@ StepOp StepOps::describe(const RecordedOp& recorded, int rank, const RankPlace& 
   op.micro_batch = scheduled.op.micro_batch;
   const int cp_rank = place.replica - lane.first_replica;
   if (recorded.run < 0) {
-    op.simulated_seconds =
-        to_seconds(lane.transfers[at(scheduled.transfer) + at(cp_rank)]);
+    op.simulated_seconds = to_seconds(lane.transfers[at(scheduled.transfer) + at(cp_rank)]);
     return op;
   }
   const OpBlock& block =
@@ -107,8 +106,8 @@ StepOps::Meeting StepOps::meeting_of(const StepOp& op) const {
 std::int64_t StepOps::sent_at(const StepOp& op) const {
   const OpLane& lane = step_.program.lanes[at(op.recorded->lane)];
   const ScheduledOp& scheduled = lane.stages[at(op.place.stage)][at(op.recorded->scheduled)];
-  const auto found = ends_.find({scheduled.input_stage, op.place.replica, op.place.tensor,
-                                 op.recorded->lane, scheduled.input_op});
+  const auto found = ends_.find(
+      {scheduled.input_stage, op.place.replica, op.place.tensor, op.recorded->lane, scheduled.input_op});
   return found == ends_.end() ? 0 : found->second;
 }
 

@@ -148,7 +148,8 @@ void draw_policies(const ValidationFigures& figures, double bottom, Drawing& dra
     }
     drawing.circle(x(p.measured_seconds), y);
     drawing.diamond(x(p.predicted_seconds), y);
-    drawing.text(kPolicyRight + 14, y + 4, signed_percent(p.errors.error()), p.within_limit ? "" : "class=\"bad\"");
+    drawing.text(kPolicyRight + 14, y + 4, signed_percent(p.errors.error()),
+                 p.within_limit ? "" : "class=\"bad\"");
     y += kRow;
   }
 }
@@ -182,7 +183,8 @@ void draw_ops(const Validation& validation, const ValidationFigures& figures, do
     drawing.label(kOpLeft - 12, y + 4, op.op);
     drawing.rect(std::min(middle, x(error)), y - 6, std::max(1.0, std::abs(x(error) - middle)), 12,
                  op.within_limit ? "bar" : "bad");
-    drawing.text(kOpRight + 10, y + 4, signed_percent(op.errors.error()), op.within_limit ? "" : "class=\"bad\"");
+    drawing.text(kOpRight + 10, y + 4, signed_percent(op.errors.error()),
+                 op.within_limit ? "" : "class=\"bad\"");
     y += kRow;
   }
 }

@@ -32,7 +32,8 @@ std::string steps_table(const ValidationFigures& figures) {
     table.add({p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
                time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
                signed_percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
-               signed_percent(p.errors.mean_abs).substr(1), signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
+               signed_percent(p.errors.mean_abs).substr(1),
+               signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
                std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
   return table.text();
 }
@@ -50,22 +51,24 @@ std::string place_text(const OpPair& op) {
 }
 
 std::string ops_table(const ValidationFigures& figures) {
-  TextTable table({"op", "count", "simulated", "measured", "error by time", "profile alone",
-                   "mean |error|", "mean error", "worst", "where"});
+  TextTable table({"op", "count", "simulated", "measured", "error by time", "profile alone", "mean |error|",
+                   "mean error", "worst", "where"});
   table.align_left(9);
   for (const OpFigures& op : figures.ops)
     table.add({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
-               time_text(op.errors.measured_seconds), signed_percent(op.errors.error()) + mark(op.within_limit),
-               alone(op.errors), signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean), signed_percent(op.errors.worst),
-               place_text(op.worst)});
+               time_text(op.errors.measured_seconds),
+               signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
+               signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
+               signed_percent(op.errors.worst), place_text(op.worst)});
   return table.text();
 }
 
 std::string micro_batches_table(const ValidationFigures& figures) {
   TextTable table({"micro-batch", "simulated", "measured", "error"});
   const Errors& e = figures.micro_batches;
-  table.add({"all " + grouped(e.count) + ": mean |error| " + signed_percent(e.mean_abs).substr(1) + ", mean error",
-             time_text(e.predicted_seconds), time_text(e.measured_seconds), signed_percent(e.mean)});
+  table.add(
+      {"all " + grouped(e.count) + ": mean |error| " + signed_percent(e.mean_abs).substr(1) + ", mean error",
+       time_text(e.predicted_seconds), time_text(e.measured_seconds), signed_percent(e.mean)});
   for (const MicroBatchFigures& m : figures.worst_micro_batches)
     table.add({m.label + ", step " + std::to_string(m.step) + ", lane " + std::to_string(m.lane) +
                    ", micro-batch " + std::to_string(m.micro_batch),

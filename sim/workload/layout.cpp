@@ -46,8 +46,7 @@ void check_layout(const ModelShape& m, const Layout& p, const std::string& where
   for (const RecomputeModule module :
        {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
     require(m.moe || !repeats(module), where,
-            std::string(".recompute.modules: expected no ") +
-                std::string(kRecomputeModuleNames[at(module)]) +
+            std::string(".recompute.modules: expected no ") + std::string(kRecomputeModuleNames[at(module)]) +
                 " for a model without experts");
   require(m.sliding_window == 0 || p.context_comm != ContextComm::ring, where,
           ".context_comm: expected all-gather or ulysses for a model with sliding windows, found ring");

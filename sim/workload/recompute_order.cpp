@@ -23,8 +23,7 @@ RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
     return a.before * b.layers < b.before * a.layers;  // shares of their stages
   });
   turn_.resize(order.size());
-  for (std::size_t k = 0; k < order.size(); ++k)
-    turn_[at(order[k].at)] = static_cast<int>(k);
+  for (std::size_t k = 0; k < order.size(); ++k) turn_[at(order[k].at)] = static_cast<int>(k);
 }
 
 int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
@@ -65,8 +64,7 @@ int RecomputedLayers::of_model(int of_stage) const {
   int least = 0, most = layers_;
   const auto enough = [&](int layers) {
     for (int s = 0; s < stages_.pipeline; ++s)
-      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[at(s)]))
-        return false;
+      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[at(s)])) return false;
     return true;
   };
   while (least < most) {

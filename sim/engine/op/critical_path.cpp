@@ -298,9 +298,8 @@ class PathWalk {
   // When what a scheduled op of this stage sent, blocking, has arrived.
   [[nodiscard]] Picoseconds sent_arrives(const OpLane& lane, int scheduled, Picoseconds sent) const {
     if (result_.recorded == nullptr)
-      return sent +
-             lane.transfers[at(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
-                            at(rank_) / at(program_.tensor)];
+      return sent + lane.transfers[at(lane.stages[at(stage_)][at(scheduled)].blocking_send) +
+                                   at(rank_) / at(program_.tensor)];
     Picoseconds latest = 0;
     for (int s = 0; s < program_.stages; ++s)
       for (int i = 0; i < static_cast<int>(lane.stages[at(s)].size()); ++i)

@@ -94,8 +94,7 @@ class LaneRun {
     return lane_.stages[stage][next_[stage] + 1];
   }
   [[nodiscard]] bool has_input(const ScheduledOp& op) const {
-    return op.input_stage == kNoInput ||
-           next_[at(op.input_stage)] > static_cast<std::size_t>(op.input_op);
+    return op.input_stage == kNoInput || next_[at(op.input_stage)] > static_cast<std::size_t>(op.input_op);
   }
   // When each rank is free again after a scheduled op, or the pair that it is the second of.
   void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
@@ -107,14 +106,13 @@ class LaneRun {
   }
   void await_input(std::size_t stage, const ScheduledOp& next, Picoseconds* start) const {
     if (next.input_stage == kNoInput || static_cast<std::size_t>(next.input_stage) == stage) return;
-    const Picoseconds* const sent = result_.end[at(next.input_stage)].data() +
-                                    static_cast<std::size_t>(next.input_op) * ranks_;
+    const Picoseconds* const sent =
+        result_.end[at(next.input_stage)].data() + static_cast<std::size_t>(next.input_op) * ranks_;
     for (std::size_t r = 0; r < ranks_; ++r)
       start[r] = std::max(start[r], sent[r] + transfer(next.transfer, r));
   }
   [[nodiscard]] Picoseconds transfer(std::int64_t first, std::size_t rank) const {
-    return lane_
-        .transfers[at(first) + rank / static_cast<std::size_t>(program_.tensor)];
+    return lane_.transfers[at(first) + rank / static_cast<std::size_t>(program_.tensor)];
   }
 
   const OpProgram& program_;

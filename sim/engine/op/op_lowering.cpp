@@ -70,8 +70,7 @@ class Lowering final : public OpSink {
 
   void on_repetition(std::uint32_t run, std::uint32_t repetition) override {
     const BlockRun& block_run = program_.lanes[lane_].runs[scheduled_->first_run + run];
-    if (block_run.bucket != kNoBucket)
-      filled_[lane_][stage_][at(block_run.bucket) + repetition] = tail_;
+    if (block_run.bucket != kNoBucket) filled_[lane_][stage_][at(block_run.bucket) + repetition] = tail_;
   }
 
  private:
@@ -242,15 +241,13 @@ class Lowering final : public OpSink {
           const std::size_t issued =
               ends_pair(lane.stages[stage_], scheduled_number_) ? scheduled_number_ - 1 : scheduled_number_;
           const TaskId to = begin_of_[lane_][stage_][issued * ranks_ + r];
-          const Picoseconds duration =
-              lane.transfers[at(scheduled.transfer) + r / at(program_.tensor)];
+          const Picoseconds duration = lane.transfers[at(scheduled.transfer) + r / at(program_.tensor)];
           const TaskId transfer = builder_.add_transfer(from, to, duration);
           inputs[scheduled_number_ * ranks_ + r] = transfer;
           add(transfer, OpName::pp_send, Stream::pp, r);
           origin_[transfer].from_stage = scheduled.input_stage;
           if (!lane.transfer_bytes.empty())
-            origin_[transfer].bytes =
-                lane.transfer_bytes[at(scheduled.transfer) + r / at(program_.tensor)];
+            origin_[transfer].bytes = lane.transfer_bytes[at(scheduled.transfer) + r / at(program_.tensor)];
           // A blocking sender goes on when its transfer has arrived.
           const std::vector<TaskId>& begins = begin_of_[lane_][at(scheduled.input_stage)];
           const ScheduledOp& sender = lane.stages[at(scheduled.input_stage)][at(scheduled.input_op)];

@@ -53,8 +53,7 @@ struct SinkObserver {
 inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
   SinkObserver observer{&sink};
   if (result.recorded == nullptr) return observer;
-  const RecordedTimes::Stage& times =
-      result.recorded->lanes[at(lane)][at(stage)];
+  const RecordedTimes::Stage& times = result.recorded->lanes[at(lane)][at(stage)];
   observer.recorded = times.meeting_end.data() + times.first[at(scheduled)];
   observer.folded = times.tensor;
   return observer;

@@ -49,9 +49,7 @@ class Inboxes {
  private:
   static constexpr std::uint32_t kNothing = 0, kFromStart = 1;  // others are places in times_
 
-  [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) {
-    return blocks_[at(inbox)][slot];
-  }
+  [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) { return blocks_[at(inbox)][slot]; }
   std::uint32_t take_block() {
     if (!free_.empty()) {
       const std::uint32_t block = free_.back();

@@ -6,13 +6,10 @@
 #include <optional>
 
 #include "policies/base/index.h"
-
 #include "sim/engine/stage/lane_engine.h"
 
 namespace equipoise {
-namespace {
-
-}  // namespace
+namespace {}  // namespace
 
 // Adds equal ops of a stage, `times` of them.
 struct LaneEngine::Accounting {

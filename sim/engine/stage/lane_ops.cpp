@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "policies/base/index.h"
-
 #include "sim/engine/stage/lane_engine.h"
 
 namespace equipoise {

@@ -8,7 +8,7 @@
 namespace equipoise {
 namespace {
 
-void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
+void add_durations(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
   for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
 }
 
@@ -55,8 +55,8 @@ struct LockstepRun::Forward : Inside {
       return run.walk_layer(lanes,
                             [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
     for (At& lane : lanes)
-      add(lane.clock,
-          (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
+      add_durations(lane.clock,
+                    (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
   }
 };
 
@@ -66,7 +66,8 @@ struct LockstepRun::Backward : Inside {
   void work(const WalkPart& part) const {
     if (is_layer(part.part)) return layer(index_of(part.part), part.first);
     for (At& lane : lanes)
-      add(lane.clock,
+      add_durations(
+          lane.clock,
           (part.part == ModelPart::head ? lane.cost.head_backward : lane.cost.embed_backward).total);
   }
   void recompute(std::size_t kind, int number) const {
@@ -99,7 +100,7 @@ struct LockstepRun::LayerPair {
   void begin(PairSide side, std::size_t exchange) const {
     run.begin_exchange(lanes(side),
                        [&](const At& lane) { return &timeline(side, lane).exchanges[exchange]; });
-    for (At& lane : lanes(side)) add(lane.clock, timeline(side, lane).exchanges[exchange].under);
+    for (At& lane : lanes(side)) add_durations(lane.clock, timeline(side, lane).exchanges[exchange].under);
   }
   void await() const { run.await_exchange(forward_lanes); }
 };
@@ -123,7 +124,7 @@ struct LockstepRun::BothWays {
 struct LockstepRun::Weights : Inside {
   void work(const WalkPart& part) const {
     if (!is_layer(part.part)) return;
-    for (At& lane : lanes) add(lane.clock, lane.cost.weight_gradient[index_of(part.part)]);
+    for (At& lane : lanes) add_durations(lane.clock, lane.cost.weight_gradient[index_of(part.part)]);
   }
 };
 
@@ -251,7 +252,7 @@ void LockstepRun::walk_layer(std::vector<At>& lanes, const TimelineOf& timeline_
       return t == nullptr ? nullptr : &t->exchanges[part];
     });
     for (At& lane : lanes)
-      if (const LayerTimeline* t = timeline_of(lane)) add(lane.clock, t->exchanges[part].under);
+      if (const LayerTimeline* t = timeline_of(lane)) add_durations(lane.clock, t->exchanges[part].under);
     await_exchange(lanes);
   }
 }

@@ -52,9 +52,7 @@ class OpCounts {
 
   // Neighbouring stages that count the same share a table.
   [[nodiscard]] std::size_t tables() const { return tables_; }
-  [[nodiscard]] std::size_t table_of_stage(int stage) const {
-    return table_of_stage_[at(stage)];
-  }
+  [[nodiscard]] std::size_t table_of_stage(int stage) const { return table_of_stage_[at(stage)]; }
   [[nodiscard]] std::span<const Shape> shapes() const { return shapes_; }
   [[nodiscard]] bool has_pairs() const {
     return std::any_of(shapes_.begin(), shapes_.end(), [](const Shape& shape) { return shape.paired; });

@@ -29,8 +29,7 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
   LockstepRun run(lockstep, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   sums_.exposed[at(Stream::dp)] += run.exposed_seconds();
-  for (std::size_t l = 0; l < lanes.size(); ++l)
-    members[at(lockstep.lanes[l].lane)].timing = done[l];
+  for (std::size_t l = 0; l < lanes.size(); ++l) members[at(lockstep.lanes[l].lane)].timing = done[l];
 }
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {

@@ -304,8 +304,7 @@ void StepSimulator::finish(StepResult& result) {
   result.times.recompute_seconds = sums_.recompute / gpus;
   result.times.recompute_exposed_seconds = sums_.recompute_exposed / gpus;
   for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = sums_.exposed[s] / gpus;
-  result.times.exposed_seconds[at(Stream::dp)] +=
-      to_seconds(result.times.gradient_wait);
+  result.times.exposed_seconds[at(Stream::dp)] += to_seconds(result.times.gradient_wait);
   result.times.cp_imbalance = sums_.attention_mean > 0 ? sums_.attention_max / sums_.attention_mean : 1.0;
 }
 

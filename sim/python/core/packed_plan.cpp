@@ -118,8 +118,7 @@ class PackedPlan {
       for (const Lane& lane : step.lanes)
         for (const MicroBatch& m : lane.micro_batches)
           for (const Slice& s : m.slices)
-            if (s.begin != 0 || s.end != tokens[at(s.document)])
-              return {{s.document, s.begin, s.end}};
+            if (s.begin != 0 || s.end != tokens[at(s.document)]) return {{s.document, s.begin, s.end}};
     return {};
   }
 

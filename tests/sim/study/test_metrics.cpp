@@ -83,7 +83,7 @@ TEST_CASE("Every metric of one step") {
   layout.tensor = 2;
   layout.pipeline = 2;
   const ModelShape shape = model();
-  const Metrics m = measure({shape, layout, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, layout, 1e9, batches, plan, results});
   CHECK(m.step_seconds == 2.0);
   CHECK(m.tokens_per_second_per_gpu == 4000.0 / 2 / 4);
   // 6 x 2,080 matmul parameters x 4,000 tokens; 192 FLOPs a pair (12 x head dim 2 x 4 heads x 2 layers).
@@ -119,7 +119,7 @@ TEST_CASE("Tail steps count in time and tokens, not in means") {
   const std::vector<GlobalBatch> batches = batches_of(plan);
   std::vector<StepResult> results = {result_of(2), result_of(4), result_of(100)};
   const ModelShape shape = model();
-  const Metrics m = measure({shape, Layout{}, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, Layout{}, 1e9, batches, plan, results});
   CHECK(m.step_seconds == 3.0);
   CHECK(m.seconds == doctest::Approx(106));
   CHECK(m.tokens == 12000);
@@ -135,7 +135,7 @@ TEST_CASE("An empty micro-batch counts in the imbalance degree with latency 0") 
   const std::vector<GlobalBatch> batches = batches_of(plan);
   const std::vector<StepResult> results = {result_of(2)};
   const ModelShape shape = model();
-  CHECK(*measure({shape, Layout{}, 1e9, batches, plan, results}).imbalance_degree == doctest::Approx(3));
+  CHECK(*metrics_of({shape, Layout{}, 1e9, batches, plan, results}).imbalance_degree == doctest::Approx(3));
 }
 
 TEST_CASE("Delays and what is carried are null for a policy that sees the whole set first") {
@@ -143,9 +143,9 @@ TEST_CASE("Delays and what is carried are null for a policy that sees the whole 
   const std::vector<GlobalBatch> batches = batches_of(plan);
   const std::vector<StepResult> results = {result_of(2), result_of(2)};
   const ModelShape shape = model();
-  CHECK(measure({shape, Layout{}, 1e9, batches, plan, results}).token_delay_mean == 0.0);
+  CHECK(metrics_of({shape, Layout{}, 1e9, batches, plan, results}).token_delay_mean == 0.0);
   plan.sees_whole_set = true;
-  const Metrics m = measure({shape, Layout{}, 1e9, batches, plan, results});
+  const Metrics m = metrics_of({shape, Layout{}, 1e9, batches, plan, results});
   CHECK(!m.token_delay_mean);
   CHECK(!m.token_delay_max);
   CHECK(!m.carried_tokens);

@@ -13,7 +13,6 @@ using nlohmann::json;
 
 namespace {
 
-
 PublishedRow row(const char* metric, double simulated, double published) {
   PublishedRow r;
   r.label = "wlb";
