@@ -112,7 +112,7 @@ class Fit {
 
   [[nodiscard]] Eigen::VectorXd theta(const Slowdowns& s) const {
     Eigen::VectorXd theta(numbers_);
-    for (Eigen::Index k = 0; k < numbers_; ++k) theta[k] = std::log(s[at(k)]);
+    for (Eigen::Index k = 0; k < numbers_; ++k) theta[k] = std::log(s[static_cast<std::size_t>(k)]);
     return theta;
   }
 

@@ -30,7 +30,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
+constexpr int kTuneInterrupted = 130;  // as shells say it: 128 + SIGINT
 
 void check_options(const TuneOptions& options) {
   if (options.budget < 1)
@@ -210,7 +210,7 @@ int report_search(const TuneJob& job, SearchResult found, const std::string& fol
     options.run.stop = nullptr;
     made();
   }
-  return found.interrupted ? kInterrupted : 0;
+  return found.interrupted ? kTuneInterrupted : 0;
 }
 
 }  // namespace
@@ -238,7 +238,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
     log << "interrupted after " << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
   if (share.is_all()) return report_search(job, std::move(found), options.out, format, out);
-  if (found.interrupted) return kInterrupted;
+  if (found.interrupted) return kTuneInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
         << " candidates tried; `equipoise merge OUT " << options.out << "` ranks those of all shards\n";
