@@ -7,7 +7,6 @@
 #include "policies/micro_batch_order.h"
 #include "policies/oversize.h"
 #include "policies/policy.h"
-#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 #include "policies/validator.h"
 
@@ -22,9 +21,8 @@ constexpr bool kAlwaysVerify = true;
 
 void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
   PlanLimits limits;
-  const SkrullOptions& skrull = problem.options.of<SkrullOptions>();
   limits.micro_batch_tokens = limit;
-  limits.rank_tokens = skrull.rollback ? skrull.bucket_size : 0;
+  limits.rank_tokens = problem.options.rollback ? problem.options.bucket_size : 0;
   limits.gpus = grid_gpus(problem.options);
   const std::optional<std::string> violation = plan_violation(problem.batches, plan, limits);
   if (violation) {
@@ -52,7 +50,8 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // A share for each step: the mean per global batch is their sum over the batches, however many steps there are.
+  // A share for each step: the mean per global batch is their sum over the batches, however many steps there
+  // are.
   for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
   order_micro_batches(plan, problem.options.order, problem.workload);
   if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <list>
 #include <string_view>
+#include <vector>
 
 namespace equipoise {
 
@@ -16,6 +17,24 @@ enum class Order { as_packed, descending, bell };  // of the micro-batches in a 
 inline constexpr std::string_view kOrderNames[] = {"as-packed", "descending", "bell"};
 enum class LoaderTail { carry, drop };  // the rest of a document cut at a window border
 inline constexpr std::string_view kLoaderTailNames[] = {"carry", "drop"};
+
+// A pack length with the CP degree and the checkpointed layers it runs with (HBP).
+struct Group {
+  std::int64_t length = 0;
+  int context = 1;
+  int recompute_layers = -1;  // kStudyRecompute
+  friend constexpr bool operator==(const Group&, const Group&) = default;
+};
+
+// The best strategy of one candidate length under the memory model, with the predicted time of the same
+// global token count for every candidate.
+struct GroupCandidate {
+  std::int64_t length = 0;
+  int context = 1;                 // best degree
+  int recompute_layers = 0;        // at that degree
+  int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
+  double seconds = 0;
+};
 
 struct PackOptions {
   // Shape of a step.
@@ -29,6 +48,18 @@ struct PackOptions {
   std::int64_t global_tokens = 0;  // of an iteration of packs; 0: context_window * sequences_per_step
   std::int64_t gpus = 0;           // CP groups are built from these; 0: lanes * context
   int stages = 1;                  // pipeline stages, for policies whose objective is the pipeline's
+
+  // What memory allows. A study derives what its file does not give and the policy's row asks for
+  // (Policy::derives).
+  std::int64_t max_tokens = 0;             // L_max, most tokens of a micro-batch; 0: 2 x window
+  std::int64_t bucket_size = 0;            // most tokens of a CP rank; 0: not given
+  bool rollback = true;                    // false: a rank may hold more than its bucket
+  std::vector<Group> groups;               // of pack lengths; empty: selected from the candidates
+  std::vector<GroupCandidate> candidates;  // empty: one group of the pack length
+
+  // How a schedule runs the dependent chunks of a document.
+  int keep = 1;              // K, chunks that keep their activations
+  bool strict_keep = false;  // never hold K + 1 of them
 
   // Around the policy (make_plan.cpp), and the randomness of those that draw.
   Order order = Order::as_packed;

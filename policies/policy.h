@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,6 +37,46 @@ enum class Derives {
   max_tokens,   // L_max: the largest micro-batch that fits
   bucket_size,  // BucketSize: the most tokens that fit on a CP rank
   groups        // pack lengths with their CP degrees and checkpointed layers
+};
+
+// The key that gives what is derived; empty for nothing.
+constexpr std::string_view key_of(Derives derives) {
+  switch (derives) {
+    case Derives::max_tokens:
+      return "max_tokens";
+    case Derives::bucket_size:
+      return "bucket_size";
+    case Derives::groups:
+      return "groups";
+    case Derives::nothing:
+      break;
+  }
+  return {};
+}
+
+// What a search for options asks of the machine; the caller answers by simulation or by a formula.
+struct PlanPrices {
+  std::function<double(const Plan&)> seconds;  // of all steps
+  // The two below are empty where there is no memory model.
+  std::function<double(const Plan&)> seconds_that_fit;  // the same, infinite where a step does not fit
+  // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
+  // never do, or the layout has no groups of that degree.
+  std::function<int(std::int64_t length, int degree)> layers;
+};
+
+// Options that a policy finds by the prices of whole plans, before it packs.
+struct OptionSearch {
+  bool (*is_open)(const PackOptions&) = nullptr;  // whether the options leave them to a search
+  bool by_memory = false;                         // it needs a memory model
+  // Why nothing can be found with these prices, else nothing; null: something always is.
+  std::string (*hopeless)(const PackOptions&, const PlanPrices&) = nullptr;
+  // Puts what it found into `found`, which may be problem.options. Returns notes for the user.
+  std::vector<std::string> (*find)(const PackingProblem& problem, const PlanPrices& prices,
+                                   PackOptions& found) = nullptr;
+
+  [[nodiscard]] bool is_open_in(const PackOptions& options) const {
+    return is_open != nullptr && is_open(options);
+  }
 };
 
 // A change of the options with which a document of some length could be placed.
@@ -74,6 +115,7 @@ struct Policy {
   std::string_view schedule = {};  // empty: the study's
   CostKind cost = CostKind::profiled;
   Derives derives = Derives::nothing;
+  OptionSearch search = {};
 
   // Of its plans.
   // Most tokens of a micro-batch where the options as given bound it, 0 where they do not; null: they never

@@ -5,6 +5,7 @@
 #include "policies/packing/chunkflow.h"
 #include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/hbp_search.h"
 #include "policies/packing/isf.h"
 #include "policies/packing/karmarkar_karp.h"
 #include "policies/packing/packing.h"
@@ -29,7 +30,7 @@ constexpr Name kCost[] = {"cost"};
 
 constexpr Name kMaxTokensSize[] = {"max_tokens"};
 constexpr Name kChunkflowSizes[] = {"keep", "chunk_size"};
-constexpr Name kBucketSize[] = {"bucket_size"};
+constexpr Name kBucketSizes[] = {"bucket_size"};
 
 constexpr PackParameter kBins[] = {kMicroBatches};
 constexpr PackParameter kBinsOversize[] = {kMicroBatches, kOversize};
@@ -38,7 +39,7 @@ constexpr PackParameter kDrawn[] = {kSeed, kShuffle};
 constexpr PackParameter kLength[] = {kPackLength, kOversize};
 constexpr PackParameter kOrdered[] = {kPackOrder};
 constexpr PackParameter kWindowed[] = {kPackWindow};
-constexpr PackParameter kRank[] = {kTokensPerRank, kSkrull[0], kOversize};
+constexpr PackParameter kRank[] = {kTokensPerRank, kBucketSize, kOversize};
 
 constexpr auto kDrawnLengthKeys = join(kLength, kDrawn);
 constexpr auto kFixedGreedyKeys = join(kBinsOversize, kWindowed);
@@ -84,7 +85,7 @@ constexpr Policy skrull(Name name, Name paper, Name summary, Algorithm plan, Key
   row.room_for = room_by_bucket;
   row.derives = Derives::bucket_size;
   row.micro_batch_tokens = skrull_micro_batch_tokens;
-  row.sizes = kBucketSize;
+  row.sizes = kBucketSizes;
   return row;
 }
 constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, Keys parameters,
@@ -95,7 +96,7 @@ constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, 
   row.hard_limit = cp_grid_hard_limit;
   row.room_for = room_by_rank;
   row.micro_batch_tokens = cp_grid_micro_batch_tokens;
-  row.sizes = kBucketSize;
+  row.sizes = kBucketSizes;
   return row;
 }
 constexpr Policy fixed_length(Name name, Name summary, Algorithm plan, Keys parameters) {
@@ -122,6 +123,11 @@ constexpr Policy placing(Policy row) {
 }
 constexpr Policy costing_flops(Policy row) {
   row.cost = CostKind::flops;
+  return row;
+}
+
+constexpr Policy searching(Policy row, const OptionSearch& search) {
+  row.search = search;
   return row;
 }
 
@@ -157,8 +163,9 @@ constexpr Policy kPolicies[] = {
                  plan_fixed_solver, kFixedSolverKeys),
     variable_length("varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb",
                     plan_varlen_solver, kVarlenSolverKeys),
-    variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", plan_wlb,
-                    kWlbKeys),
+    searching(variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues",
+                              plan_wlb, kWlbKeys),
+              {.is_open = wlb_searches, .find = find_wlb_thresholds}),
     // ChunkFlow.
     {.name = "chunkflow",
      .paper = "ChunkFlow Alg. 1",
@@ -187,6 +194,7 @@ constexpr Policy kPolicies[] = {
      .hard_limit = hbp_hard_limit,
      .room_for = room_by_groups,
      .derives = Derives::groups,
+     .search = {hbp_searches, true, no_hbp_group, find_hbp_groups},
      .micro_batch_tokens = shortest_group},
     // Skrull.
     costing_flops(skrull("gds", "Skrull Alg. 2",

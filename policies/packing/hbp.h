@@ -13,27 +13,7 @@
 
 namespace equipoise {
 
-// A pack length with the CP degree and the checkpointed layers it runs with.
-struct Group {
-  std::int64_t length = 0;
-  int context = 1;
-  int recompute_layers = -1;  // kStudyRecompute
-  friend constexpr bool operator==(const Group&, const Group&) = default;
-};
-
-// Algorithm 1's input: the best strategy of one candidate length under the memory model, with the predicted
-// time of the same global token count for every candidate.
-struct GroupCandidate {
-  std::int64_t length = 0;
-  int context = 1;                 // best degree
-  int recompute_layers = 0;        // at that degree
-  int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
-  double seconds = 0;
-};
-
 struct HbpOptions {
-  std::vector<Group> groups;                    // given: no selection
-  std::vector<GroupCandidate> candidates;       // priced, for the selection
   std::vector<std::int64_t> candidate_lengths;  // the caller prices these; empty: 8K .. the window
   std::int64_t curriculum_steps = 0;
   bool balance_batching = true;  // false: packs in creation order ("+ hierarchical" of its table)
@@ -50,9 +30,9 @@ constexpr PackParameter groups_parameter() {
   groups.help = "length:degree pairs, e.g. 16K:1,128K:8";
   groups.kind = ParameterKind::text;
   groups.pattern = "^[0-9]+[KkMm]?:[0-9]+(,[0-9]+[KkMm]?:[0-9]+)*$";
-  groups.get = [](const PackOptions& o) { return ParameterValue(groups_text(o.of<HbpOptions>().groups)); };
+  groups.get = [](const PackOptions& o) { return ParameterValue(groups_text(o.groups)); };
   groups.set = [](PackOptions& o, const ParameterValue& value) {
-    o.of<HbpOptions>().groups = parse_groups(std::get<std::string>(value));
+    o.groups = parse_groups(std::get<std::string>(value));
   };
   return groups;
 }
@@ -74,10 +54,6 @@ Plan plan_hbp(const PackingProblem& problem);
 
 // Algorithm 1: from the fastest candidate (l_best) and the longest (l_max), shortest group first.
 std::vector<Group> select_groups(std::span<const GroupCandidate> candidates);
-
-// Algorithm 4: fewest layers to checkpoint so that a step fits, from two probes: free memory m1 with c_min
-// checkpointed layers, m2 with c_max. Any unit of memory; negative = over. Clipped to [0, layers].
-int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers);
 
 // The groups the options ask for, shortest first: `groups` as given, else selected from `candidates`, else
 // one of pack_length at the study's CP degree. Throws UserError for groups that cannot run.

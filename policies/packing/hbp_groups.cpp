@@ -1,4 +1,4 @@
-// HBP (arXiv 2503.07680), Algorithms 1 and 4.
+// HBP (arXiv 2503.07680), Algorithm 1.
 //
 // Algorithm 1 compares the best strategy of every candidate pack length at the same global token count. The
 // fastest length l_best and the longest l_max always make groups. Packs of l_best / degree_best and of
@@ -8,7 +8,6 @@
 // The printed listing leaves duplicates (a best length of degree 1 appears twice); they are removed, and a
 // group that two rules name keeps the measured strategy of its candidate.
 #include <algorithm>
-#include <cmath>
 #include <sstream>
 #include <string>
 
@@ -91,17 +90,9 @@ std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   return groups;
 }
 
-int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers) {
-  const double per_layer = (m2 - m1) / (c_max - c_min);
-  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // checkpointing frees nothing
-  const double needed = std::ceil(c_max - m2 / per_layer);
-  return static_cast<int>(std::clamp(needed, 0.0, static_cast<double>(layers)));
-}
-
 std::vector<Group> hbp_groups(const PackOptions& options) {
-  const HbpOptions& own = options.of<HbpOptions>();
-  std::vector<Group> groups = own.groups;
-  if (groups.empty()) groups = select_groups(own.candidates);
+  std::vector<Group> groups = options.groups;
+  if (groups.empty()) groups = select_groups(options.candidates);
   if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
   for (const Group& group : groups) check(group, grid_gpus(options));
   std::stable_sort(groups.begin(), groups.end(),
@@ -120,22 +111,23 @@ std::int64_t hbp_hard_limit(const PackOptions& options) {
 
 std::int64_t shortest_group(const PackOptions& options) {
   std::int64_t least = 0;
-  for (const Group& group : options.of<HbpOptions>().groups)
+  for (const Group& group : options.groups)
     if (least == 0 || group.length < least) least = group.length;
   return least;
 }
 
 Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
   Room room{"groups", "a group of " + std::to_string(tokens) + " tokens", options};
-  HbpOptions& own = room.options.of<HbpOptions>();
-  if (!own.groups.empty()) {
+  std::vector<Group>& groups = room.options.groups;
+  if (!groups.empty()) {
     const auto shorter = [](const Group& a, const Group& b) { return a.length < b.length; };
-    Group& last = *std::max_element(own.groups.begin(), own.groups.end(), shorter);
+    Group& last = *std::max_element(groups.begin(), groups.end(), shorter);
     last.length = std::max(last.length, tokens);
     return room;
   }
-  if (own.candidate_lengths.empty()) return room_by_pack_length(options, tokens);
-  own.candidate_lengths.push_back(tokens);
+  std::vector<std::int64_t>& candidates = room.options.of<HbpOptions>().candidate_lengths;
+  if (candidates.empty()) return room_by_pack_length(options, tokens);
+  candidates.push_back(tokens);
   room.key = "candidates";
   room.text = "a candidate of " + std::to_string(tokens) + " tokens";
   return room;

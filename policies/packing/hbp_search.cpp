@@ -89,7 +89,7 @@ class GroupTrials {
   // Seconds of the whole plan.
   [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
     PackOptions options = problem_.options;
-    options.of<HbpOptions>().groups = groups;
+    options.groups = groups;
     return costs_.seconds(make_plan(packing_policy("hbp"), {problem_.batches, options, problem_.workload}));
   }
 
@@ -211,6 +211,48 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
     found.seconds = seconds;
   }
   return found;
+}
+
+namespace {
+
+// The lengths that groups may have: as given, else 8K, 16K .. the window.
+std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
+  std::vector<std::int64_t> lengths = options.of<HbpOptions>().candidate_lengths;
+  if (!lengths.empty()) return lengths;
+  constexpr std::int64_t kShortest = 8192;
+  for (std::int64_t l = kShortest; l <= options.context_window; l *= 2) lengths.push_back(l);
+  if (lengths.empty()) lengths.push_back(options.context_window);
+  return lengths;
+}
+
+}  // namespace
+
+bool hbp_searches(const PackOptions& options) {
+  return options.groups.empty();
+}
+
+std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices) {
+  for (const std::int64_t length : candidate_lengths(options))
+    for (const int degree : hbp_degrees(options))
+      if (prices.layers(length, degree) >= 0) return "";
+  return "no pack length fits at any CP degree";
+}
+
+std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,
+                                         PackOptions& found) {
+  const std::vector<std::int64_t> lengths = candidate_lengths(problem.options);
+  GroupSearch search = search_hbp_groups(problem, lengths, {prices.layers, prices.seconds_that_fit});
+  std::vector<std::string> notes;
+  for (const std::int64_t length : lengths) {
+    bool fits = std::find(search.unused.begin(), search.unused.end(), length) != search.unused.end();
+    for (const GroupCandidate& c : search.candidates) fits = fits || c.length == length;
+    if (!fits)
+      notes.push_back("no CP degree of the layout fits packs of " + std::to_string(length) +
+                      " tokens into memory");
+  }
+  found.groups = std::move(search.groups);
+  found.candidates = std::move(search.candidates);
+  return notes;
 }
 
 }  // namespace equipoise

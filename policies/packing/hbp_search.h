@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/packing/hbp.h"
@@ -39,5 +40,11 @@ std::vector<int> hbp_degrees(const PackOptions& options);
 // plan is returned, so none of those is faster.
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs);
+
+// The search as a study runs it, among the candidate lengths of the options (OptionSearch).
+bool hbp_searches(const PackOptions& options);
+std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices);
+std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,
+                                         PackOptions& found);
 
 }  // namespace equipoise

@@ -241,7 +241,7 @@ std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
 }
 
 std::int64_t given_max_tokens(const PackOptions& options) {
-  return options.of<WlbOptions>().max_tokens;
+  return options.max_tokens;
 }
 
 std::int64_t max_tokens(const PackOptions& options) {
@@ -250,7 +250,7 @@ std::int64_t max_tokens(const PackOptions& options) {
 }
 
 Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens) {
-  return room_by<&WlbOptions::max_tokens>("max_tokens", tokens, options);
+  return room_by<&PackOptions::max_tokens>("max_tokens", tokens, options);
 }
 
 Plan plan_wlb(const PackingProblem& problem) {

@@ -6,6 +6,7 @@
 // replaces the best.
 #include <cstddef>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "policies/packing/wlb.h"
@@ -83,6 +84,24 @@ ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
     if (step > 0) search.descend(step);
   }
   return search.best();
+}
+
+bool wlb_searches(const PackOptions& options) {
+  return options.of<WlbOptions>().search;
+}
+
+std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
+                                             PackOptions& found) {
+  const ThresholdSearch search =
+      search_wlb_thresholds(problem, prices.seconds, problem.options.of<WlbOptions>().delay_bound);
+  WlbOptions& own = found.of<WlbOptions>();
+  own.queues = 0;
+  own.thresholds = search.thresholds;
+  std::string list;
+  for (const std::int64_t t : search.thresholds)
+    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  return {"thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
+          std::to_string(search.plans_tried) + " plans tried)"};
 }
 
 }  // namespace equipoise

@@ -62,10 +62,10 @@ class Gds {
         place_(place),
         keep_placement_(keep_placement),
         by_arrival_(order == PlacementOrder::arrival),
-        own_(problem.options.of<SkrullOptions>()),
-        capacity_(own_.bucket_size * problem.options.context) {
-    if (own_.bucket_size <= 0) {
-      throw UserError("bucket_size: expected a number >= 1, found " + std::to_string(own_.bucket_size) +
+        capacity_(problem.options.bucket_size * problem.options.context) {
+    if (problem.options.bucket_size <= 0) {
+      throw UserError("bucket_size: expected a number >= 1, found " +
+                      std::to_string(problem_.options.bucket_size) +
                       "; it is the tokens that one CP rank can hold");
     }
   }
@@ -119,7 +119,7 @@ class Gds {
       if (try_split(sorted, m, micro_batches)) return micro_batches;
     }
     throw UnplaceableDocument(
-        "bucket_size: " + std::to_string(own_.bucket_size) + " tokens on each of " +
+        "bucket_size: " + std::to_string(problem_.options.bucket_size) + " tokens on each of " +
             std::to_string(problem_.options.context) + " CP ranks cannot hold document " +
             std::to_string(sorted.slices.back().document) + " of " + std::to_string(sorted.tokens.back()) +
             " tokens; allowed: fewer than " + std::to_string(capacity_),
@@ -128,7 +128,7 @@ class Gds {
 
   // sorted[j::m] as micro-batch j, placed. False if one is too large or cannot be placed.
   bool try_split(const Documents& sorted, std::size_t m, std::vector<MicroBatch>& micro_batches) {
-    const bool rollback = own_.rollback;
+    const bool rollback = problem_.options.rollback;
     micro_batches.assign(m, {});
     for (std::size_t j = 0; j < m; ++j) {
       Documents part;
@@ -140,7 +140,7 @@ class Gds {
       if (rollback && tokens >= capacity_) return false;
       if (by_arrival_) part = in_arrival_order(part);
       skrull::Placement placement =
-          place_({part.tokens, part.cost, problem_.options.context, own_.bucket_size, rollback});
+          place_({part.tokens, part.cost, problem_.options.context, problem_.options.bucket_size, rollback});
       if (placement.failed) return false;
       if (!placement.fits) ++broken_;  // only without roll-back, and then this m is the last
       micro_batches[j].slices = std::move(part.slices);
@@ -153,7 +153,6 @@ class Gds {
   skrull::PlaceFn place_;
   bool keep_placement_;
   bool by_arrival_;
-  const SkrullOptions& own_;
   std::int64_t capacity_;  // C*N tokens
   std::int64_t broken_ = 0;
 };
@@ -175,16 +174,15 @@ Plan plan_round_robin(const PackingProblem& problem) {
 }
 
 std::int64_t skrull_hard_limit(const PackOptions& options) {
-  const SkrullOptions& own = options.of<SkrullOptions>();
-  return own.rollback ? own.bucket_size * options.context - 1 : 0;
+  return options.rollback ? options.bucket_size * options.context - 1 : 0;
 }
 
 std::int64_t skrull_micro_batch_tokens(const PackOptions& options) {
-  return options.of<SkrullOptions>().bucket_size * options.context;
+  return options.bucket_size * options.context;
 }
 
 Room room_by_bucket(const PackOptions& options, std::int64_t tokens) {
-  return room_by<&SkrullOptions::bucket_size>("bucket_size", tokens / options.context + 1, options);
+  return room_by<&PackOptions::bucket_size>("bucket_size", tokens / options.context + 1, options);
 }
 
 }  // namespace equipoise

@@ -4,17 +4,12 @@
 
 #include "policies/parameter.h"
 #include "policies/policy.h"
+#include "policies/shared_parameters.h"
 
 namespace equipoise {
 
-struct SkrullOptions {
-  std::int64_t bucket_size = 0;  // tokens a CP rank; 0 is refused
-  bool rollback = true;
-};
-inline constexpr PackParameter kSkrull[] = {
-    parameter::integer<&SkrullOptions::bucket_size>("bucket_size", 1, kLongestSize,
-                                                    "tokens of a CP rank; from the memory model by default"),
-    parameter::flag<&SkrullOptions::rollback>("rollback", "false distributes the document at hand instead")};
+// PackOptions::bucket_size of 0 is refused.
+inline constexpr PackParameter kSkrull[] = {kBucketSize, kRollback};
 
 enum class PlacementOrder { as_grouped, arrival };  // of a micro-batch's documents
 inline constexpr std::string_view kPlacementOrderNames[] = {"as-grouped", "arrival"};

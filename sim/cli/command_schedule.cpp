@@ -10,9 +10,9 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
+#include "policies/policy_keys.h"
 #include "sim/cli/schedule_profiled.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
@@ -41,9 +41,9 @@ MicroBatches chunked(const ScheduleOptions& options) {
     batches.front().slices.push_back({static_cast<std::int64_t>(i), 0, options.lengths[i]});
   PackOptions pack;
   pack.documents_per_step = static_cast<std::int64_t>(options.lengths.size());
-  pack.of<ChunkflowOptions>().chunk_size = options.chunk_size;
+  pack_parameter("chunk_size")->set(pack, options.chunk_size);
   const QuadraticWorkload workload;
-  const Plan plan = plan_chunkflow({batches, pack, workload});
+  const Plan plan = packing_policy("chunkflow").plan({batches, pack, workload});
   return plan.steps.at(0).lanes.at(0).micro_batches;
 }
 

@@ -4,12 +4,8 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/packing/hbp.h"
-#include "policies/packing/wlb.h"
-#include "policies/skrull/gds.h"
 #include "policies/step_shape.h"
 #include "sim/memory/derived_sizes.h"
-#include "sim/study/group_search.h"
 #include "sim/study/hardware.h"
 
 namespace equipoise {
@@ -28,7 +24,7 @@ std::int64_t micro_batches_of_lane(const PackOptions& pack) {
 
 std::string derive_max_tokens(const Study& study, const RunModels& models, PolicyRun& run,
                               std::vector<std::string>& notes) {
-  std::int64_t& most = run.pack.of<WlbOptions>().max_tokens;
+  std::int64_t& most = run.pack.max_tokens;
   most = 0;
   const std::int64_t wanted = max_tokens(run.pack);
   most = largest_micro_batch(models.memory, schedule_of(study, models, run, micro_batches_of_lane(run.pack)),
@@ -43,7 +39,7 @@ std::string derive_max_tokens(const Study& study, const RunModels& models, Polic
 std::string derive_bucket(const Study& study, const RunModels& models, PolicyRun& run,
                           std::vector<std::string>& notes) {
   const Schedule schedule = schedule_of(study, models, run, std::int64_t{2} * models.layout.pipeline);
-  std::int64_t& bucket = run.pack.of<SkrullOptions>().bucket_size;
+  std::int64_t& bucket = run.pack.bucket_size;
   bucket = largest_bucket(models.memory, schedule, models.layout.context);
   if (bucket < 1) return "no bucket of a token fits";
   notes.push_back(run.label + ": BucketSize is " + std::to_string(bucket) +
@@ -53,15 +49,22 @@ std::string derive_bucket(const Study& study, const RunModels& models, PolicyRun
 
 // dacp shards by the bucket and the roll-back that the packing has.
 void share_bucket(PolicyRun& run) {
-  const SkrullOptions& skrull = std::as_const(run.pack).of<SkrullOptions>();
-  run.sharding.bucket_size = skrull.bucket_size;
-  run.sharding.rollback = skrull.rollback;
+  run.sharding.bucket_size = run.pack.bucket_size;
+  run.sharding.rollback = run.pack.rollback;
+}
+
+// Groups are formed of the DP x CP ranks.
+bool has_degree(const RunModels& models, int degree) {
+  const Layout& layout = models.layout;
+  if (layout.data * layout.context % degree != 0) return false;
+  return layout.context_comm != ContextComm::ulysses ||
+         models.costs.model().heads / layout.tensor % degree == 0;
 }
 
 }  // namespace
 
 bool chooses_groups(const PolicyRun& run) {
-  return run.policy().derives == Derives::groups && run.pack.of<HbpOptions>().groups.empty();
+  return run.policy().derives == Derives::groups && run.pack.groups.empty();
 }
 
 RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
@@ -95,6 +98,14 @@ int layers_of_group(const Study& study, const RunModels& models, const PolicyRun
                               tokens_of_rank(length, degree), degree);
 }
 
+std::function<int(std::int64_t length, int degree)> layers_of_groups(const Study& study,
+                                                                     const RunModels& models,
+                                                                     const PolicyRun& run) {
+  return [&](std::int64_t length, int degree) {
+    return has_degree(models, degree) ? layers_of_group(study, models, run, length, degree) : -1;
+  };
+}
+
 std::string derive_options(const Study& study, const RunModels& models, PolicyRun& run,
                            std::vector<std::string>& notes) {
   const Derives derives = run.policy().derives;
@@ -104,16 +115,16 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
   if (buckets && !run.says("bucket_size"))
     if (std::string none = derive_bucket(study, models, run, notes); !none.empty()) return none;
   share_bucket(run);
-  if (chooses_groups(run) && !any_group_fits(study, models, run))
-    return "no pack length fits at any CP degree";
-  return "";
+  const OptionSearch& search = run.policy().search;
+  if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return "";
+  return search.hopeless(run.pack, {.layers = layers_of_groups(study, models, run)});
 }
 
 void derive_without_memory(const Study& study, PolicyRun& run) {
   PackOptions& pack = run.pack;
-  if (!run.says("max_tokens")) pack.of<WlbOptions>().max_tokens = 2 * study.batch.context_window;
+  if (!run.says("max_tokens")) pack.max_tokens = 2 * study.batch.context_window;
   if (!run.says("bucket_size"))
-    pack.of<SkrullOptions>().bucket_size = (study.batch.context_window + pack.context - 1) / pack.context + 1;
+    pack.bucket_size = (study.batch.context_window + pack.context - 1) / pack.context + 1;
   share_bucket(run);
 }
 

@@ -2,6 +2,7 @@
 // memory of the row's own schedule (sim/memory/derived_sizes.h).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,12 @@ std::string derive_options(const Study& study, const RunModels& models, PolicyRu
 
 // Where nothing fits and the user wants times all the same: what the policies take without a memory model.
 void derive_without_memory(const Study& study, PolicyRun& run);
+
+// The same for a search of groups (PlanPrices::layers); -1 for a degree that the layout has no groups of,
+// too. Holds on to its arguments.
+std::function<int(std::int64_t length, int degree)> layers_of_groups(const Study& study,
+                                                                     const RunModels& models,
+                                                                     const PolicyRun& run);
 
 // Whether the row's policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
 bool chooses_groups(const PolicyRun& run);

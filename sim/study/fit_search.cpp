@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/packing/hbp.h"
 #include "policies/policy_keys.h"
 
 namespace equipoise {
@@ -91,8 +90,7 @@ class Search {
 // Whether the key's value comes from memory since the study does not give it.
 bool is_derived(const PolicyRun& run, std::string_view key) {
   const Derives derives = run.policy().derives;
-  return !run.says(key) && ((key == "max_tokens" && derives == Derives::max_tokens) ||
-                            (key == "bucket_size" && derives == Derives::bucket_size));
+  return !run.says(key) && key == key_of(derives) && derives != Derives::groups;
 }
 
 Change recompute_layers(std::int64_t layers) {
@@ -178,15 +176,17 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
 // hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
 std::string wider_groups(const Search& search) {
   const PolicyRun& run = search.row().run;
-  const std::vector<Group>& typed = run.pack.of<HbpOptions>().groups;
+  const std::vector<Group>& typed = run.pack.groups;
   if (run.policy().derives != Derives::groups || typed.empty()) return "";
   const Change full = recompute_layers(search.row().study.model.layers);
   for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
     std::vector<Group> groups = typed;
     for (Group& g : groups)
       g.context = static_cast<int>(std::min<std::int64_t>(run.pack.gpus, std::int64_t{factor} * g.context));
-    const Change wider{"groups \"" + groups_text(groups) + '"',
-                       [groups](Study&, PolicyRun& r) { r.pack.of<HbpOptions>().groups = groups; }};
+    PackOptions options;
+    options.groups = groups;
+    const Change wider{"groups \"" + std::get<std::string>(pack_parameter("groups")->get(options)) + '"',
+                       [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
     if (search.runs({wider})) return wider.text;
     if (search.runs({full, wider})) return wider.text + " and " + full.text;
   }

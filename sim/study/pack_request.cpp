@@ -138,15 +138,16 @@ Packed pack(const PackRequest& request, const Study& study, const DocumentSet& d
   const Pricing pricing = price(request, study, run);
   Packed packed;
   PlanPrices prices;
-  prices.thresholds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
+  prices.seconds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
   const RunStudyOptions trial;
   std::optional<Run> simulated;
   if (pricing.models) {
     derive(study, *pricing.models, run, packed.notes);
     simulated.emplace(Run{study, *pricing.models, documents, run, *pricing.workload, trial});
-    prices.groups = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
+    prices.seconds_that_fit = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
+    prices.layers = layers_of_groups(study, *pricing.models, run);
   }
-  PlannedRow planned = plan_with(study, pricing.models.get(), documents, *pricing.workload, prices, run);
+  PlannedRow planned = plan_with(study, documents, *pricing.workload, prices, run);
   packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());
   packed.label = run.label;
   packed.pack_ms = planned.pack_ms;

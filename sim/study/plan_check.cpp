@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/skrull/gds.h"
 #include "policies/validator.h"
 
 namespace equipoise {
@@ -112,7 +111,7 @@ void check_plan(const Study& study, const DocumentSet& documents, const PolicyRu
   check_lanes(study, run);
   PlanLimits limits;
   limits.gpus = std::int64_t{study.layout.data} * study.layout.context;
-  limits.rank_tokens = run.says("bucket_size") ? run.pack.of<SkrullOptions>().bucket_size : 0;
+  limits.rank_tokens = run.says("bucket_size") ? run.pack.bucket_size : 0;
   const std::optional<std::string> wrong = plan_violation(documents.batches, plan, limits);
   if (wrong && plan_violation(cut_batches(documents.batches, plan), plan, limits))
     throw UserError(run.plan_file + ": does not fit the study: " + *wrong);

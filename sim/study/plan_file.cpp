@@ -7,8 +7,7 @@
 
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "policies/packing/chunkflow.h"
-#include "policies/skrull/gds.h"
+#include "policies/shared_parameters.h"
 #include "sim/study/json_object.h"
 #include "traces/json_text.h"
 
@@ -24,7 +23,7 @@ constexpr std::int64_t kMostCount = std::int64_t{1} << 30;
 constexpr std::int64_t kMostDegree = 1 << 22;
 
 // Keys that `plan` has a use for: of the schedule, and the limit of placed documents.
-constexpr PackParameter kPlanKeys[] = {kChunkflow[1], kChunkflow[2], kSkrull[0]};
+constexpr PackParameter kPlanKeys[] = {kKeep, kStrictKeep, kBucketSize};
 
 constexpr Policy made_elsewhere() {
   Policy policy;

@@ -3,28 +3,20 @@
 #include <algorithm>
 
 #include "policies/micro_batch_order.h"
-#include "policies/packing/wlb.h"
-#include "policies/policy_keys.h"
-#include "policies/skrull/gds.h"
-#include "sim/study/group_search.h"
 #include "sim/study/plan_check.h"
 #include "sim/study/simulate_plan.h"
 
 namespace equipoise {
 namespace {
 
-void search_thresholds(const PackingProblem& problem, const std::function<double(const Plan&)>& price,
-                       PolicyRun& row, std::vector<std::string>& notes) {
-  const double delay_bound = row.pack.of<WlbOptions>().delay_bound;
-  const ThresholdSearch found = search_wlb_thresholds(problem, price, delay_bound);
-  WlbOptions& wlb = row.pack.of<WlbOptions>();
-  wlb.queues = 0;
-  wlb.thresholds = found.thresholds;
-  std::string list;
-  for (const std::int64_t t : found.thresholds)
-    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
-  notes.push_back(row.label + ": thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
-                  std::to_string(found.plans_tried) + " plans tried)");
+// What the policy leaves to a search, under the row's options as they stand.
+void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& row,
+                    std::vector<std::string>& notes) {
+  const OptionSearch& search = row.policy().search;
+  if (!search.is_open_in(row.pack) || (search.by_memory && !prices.layers)) return;
+  for (const std::string& note : search.find(problem, prices, row.pack))
+    notes.push_back(row.label + ": " + note);
+  if (row.policy().derives == Derives::groups) row.recompute_chosen = true;
 }
 
 void note_plan(const DocumentSet& documents, const PolicyRun& row, const Plan& plan,
@@ -37,7 +29,7 @@ void note_plan(const DocumentSet& documents, const PolicyRun& row, const Plan& p
          " tokens dropped (--oversize)");
   for (const std::string& text : plan.notes) note(text);
   if (row.policy().places_documents && !row.says("bucket_size") && row.pack.context > 1 &&
-      row.pack.of<SkrullOptions>().bucket_size >= longest_of(documents))
+      row.pack.bucket_size >= longest_of(documents))
     note(
         "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
         "bucket_size would distribute it");
@@ -57,14 +49,11 @@ Plan plan_of(const Study& study, const DocumentSet& documents, const PackingProb
 
 }  // namespace
 
-PlannedRow plan_with(const Study& study, const RunModels* models, const DocumentSet& documents,
-                     const Workload& workload, const PlanPrices& prices, PolicyRun& row) {
+PlannedRow plan_with(const Study& study, const DocumentSet& documents, const Workload& workload,
+                     const PlanPrices& prices, PolicyRun& row) {
   PlannedRow planned;
   const PackingProblem problem{documents.batches, row.pack, workload};
-  if (row.pack.of<WlbOptions>().search && uses_key(row.policy(), "search"))
-    search_thresholds(problem, prices.thresholds, row, planned.notes);
-  if (models != nullptr && chooses_groups(row))
-    choose_groups(study, *models, problem, prices.groups, row, planned.notes);
+  search_options(problem, prices, row, planned.notes);
   planned.plan = plan_of(study, documents, problem, row, planned.notes);
   for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
   planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, documents.batches.size()));
@@ -77,8 +66,9 @@ PlannedRow plan_row(const Run& run, PolicyRun& row) {
   const RunStudyOptions trial = trial_options(run.options);
   const Run quick{run.study, run.models, run.documents, row, run.workload, trial};
   const PlanPrices prices{[&](const Plan& plan) { return trial_seconds(run, plan); },
-                          [&](const Plan& plan) { return trial_seconds_that_fit(quick, plan); }};
-  return plan_with(run.study, &run.models, run.documents, run.workload, prices, row);
+                          [&](const Plan& plan) { return trial_seconds_that_fit(quick, plan); },
+                          layers_of_groups(run.study, run.models, row)};
+  return plan_with(run.study, run.documents, run.workload, prices, row);
 }
 
 std::int64_t longest_of(const DocumentSet& documents) {

@@ -6,7 +6,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
-#include "policies/skrull/gds.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/json_object.h"
@@ -63,8 +62,8 @@ std::optional<double> seconds_per_token(const Metrics& m) {
 std::optional<double> simulated_value(const PolicyResult& row, const PolicyResult& against,
                                       const std::string& metric) {
   if (metric == "bucket_size") {
-    if (row.run.pack.of<SkrullOptions>().bucket_size < 1) return {};
-    return static_cast<double>(row.run.pack.of<SkrullOptions>().bucket_size);
+    if (row.run.pack.bucket_size < 1) return {};
+    return static_cast<double>(row.run.pack.bucket_size);
   }
   if (metric == "speedup") {
     const std::optional<double> base = seconds_per_token(against.metrics);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "policies/packing/hbp.h"
 
 namespace equipoise {
 namespace {
@@ -27,7 +26,7 @@ std::string rule_of(const Study& study, const PolicyRun& run) {
 
 void choose_for_groups(const Study& study, const RunModels& models, PolicyRun& run) {
   const int all = study.model.layers;
-  for (Group& group : run.pack.of<HbpOptions>().groups) {
+  for (Group& group : run.pack.groups) {
     const int layers = layers_of_group(study, models, run, group.length, group.context);
     group.recompute_layers = layers < 0 ? all : layers;
   }

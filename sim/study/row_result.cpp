@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "policies/base/utf8.h"
-#include "policies/skrull/gds.h"
 
 namespace equipoise {
 namespace {
@@ -32,8 +31,7 @@ void judge_memory(PolicyResult& result) {
     fault.capacity_bytes = result.capacity_bytes;
     if (step.bucket_broken)
       fault.reason = "a CP rank holds more than its bucket of " +
-                     std::to_string(std::as_const(result.run.pack).of<SkrullOptions>().bucket_size) +
-                     " tokens";
+                     std::to_string(result.run.pack.bucket_size) + " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);

@@ -1,6 +1,5 @@
 #include "sim/study/run.h"
 
-#include "policies/packing/chunkflow.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/study/policy_run.h"
 
@@ -22,9 +21,8 @@ ShardRule Run::trial_rule() const {
 StepOptions Run::step_options() const {
   StepOptions steps;
   steps.schedule = &schedule_policy(row.schedule.empty() ? study.schedule : row.schedule);
-  const ChunkflowOptions& chunkflow = row.pack.of<ChunkflowOptions>();
-  steps.keep = chunkflow.keep;
-  steps.strict_keep = chunkflow.strict_keep;
+  steps.keep = row.pack.keep;
+  steps.strict_keep = row.pack.strict_keep;
   return steps;
 }
 

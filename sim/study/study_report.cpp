@@ -9,9 +9,6 @@
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "policies/packing/hbp.h"
-#include "policies/packing/wlb.h"
-#include "policies/skrull/gds.h"
 #include "sim/report/plan_json.h"
 #include "sim/report/text_table.h"
 #include "sim/study/derive.h"
@@ -110,13 +107,13 @@ namespace {
 // What nobody typed: from the memory and cost models.
 json derived_json(const PolicyRun& run) {
   json node = json::object();
-  const std::int64_t bucket = run.pack.of<SkrullOptions>().bucket_size;
-  const std::int64_t most = run.pack.of<WlbOptions>().max_tokens;
+  const std::int64_t bucket = run.pack.bucket_size;
+  const std::int64_t most = run.pack.max_tokens;
   if (!run.says("bucket_size") && bucket > 0) node["bucket_size"] = bucket;
   if (!run.says("max_tokens") && most > 0) node["max_tokens"] = most;
   if (run.recompute_chosen && run.recompute == Recompute::layers && run.policy().derives != Derives::groups)
     node["recompute_layers"] = run.recompute_layers;
-  for (const GroupCandidate& c : run.pack.of<HbpOptions>().candidates)
+  for (const GroupCandidate& c : run.pack.candidates)
     node["candidates"].push_back({{"length", c.length},
                                   {"context", c.context},
                                   {"recompute_layers", c.recompute_layers},

@@ -3,10 +3,6 @@
 #include <sstream>
 #include <utility>
 
-#include "policies/packing/wlb.h"
-#include "policies/policy_keys.h"
-#include "policies/skrull/gds.h"
-
 namespace equipoise {
 namespace {
 
@@ -61,16 +57,14 @@ void PlanCache::make_room() {
 }
 
 std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row) {
-  const bool searches = row.pack.of<WlbOptions>().search && uses_key(row.policy(), "search");
-  if (searches || chooses_groups(row) || row.has_plan_file()) return "";
+  if (row.policy().search.is_open_in(row.pack) || row.has_plan_file()) return "";
   const PackOptions& pack = row.pack;
   std::ostringstream key;
   key << alike << '|' << row.label;
   for (const std::int64_t size :
        {pack.context_window, pack.sequences_per_step, pack.documents_per_step, pack.micro_batch_size,
         pack.micro_batches, std::int64_t{pack.lanes}, std::int64_t{pack.context}, pack.global_tokens,
-        pack.gpus, std::int64_t{pack.stages}, pack.of<WlbOptions>().max_tokens,
-        pack.of<SkrullOptions>().bucket_size})
+        pack.gpus, std::int64_t{pack.stages}, pack.max_tokens, pack.bucket_size})
     key << ' ' << size;
   for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
     key << (models.layout.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-');

@@ -45,8 +45,8 @@ PackOptions options_of(const Policy& policy, std::int64_t length) {
   options.of<PackLengthOptions>().pack_length = length;
   options.of<WlbOptions>().queues = 2;
   options.of<ChunkflowOptions>().chunk_size = length;
-  options.of<HbpOptions>().groups = {{length, 1, 0}, {kContext * length, kContext, 0}};
-  options.of<SkrullOptions>().bucket_size = length / kContext;
+  options.groups = {{length, 1, 0}, {kContext * length, kContext, 0}};
+  options.bucket_size = length / kContext;
   options.of<CpGridOptions>().tokens_per_rank = length / kContext;
   return options;
 }

@@ -79,7 +79,7 @@ GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches,
 // The price of a plan with these groups.
 double seconds_with(const Machine& machine, std::span<const GlobalBatch> batches, PackOptions options,
                     const std::vector<Group>& groups) {
-  options.of<HbpOptions>().groups = groups;
+  options.groups = groups;
   const QuadraticWorkload cost;
   return seconds_of(machine, make_plan(packing_policy("hbp"), {batches, options, cost}));
 }

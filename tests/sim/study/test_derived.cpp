@@ -79,8 +79,8 @@ TEST_CASE("A window that fits plain fits wlb, whatever the schedule keeps in fli
     patch["cluster"]["memory_GB"] = 1.0001 * held / 1e9;
     const PolicyResult fits = row_of("wlb", patch);
     CHECK(fits.status == RowStatus::ok);
-    CHECK(fits.run.pack.of<WlbOptions>().max_tokens >= kWindow);
-    CHECK(fits.run.pack.of<WlbOptions>().max_tokens < kWindow * 11 / 10);
+    CHECK(fits.run.pack.max_tokens >= kWindow);
+    CHECK(fits.run.pack.max_tokens < kWindow * 11 / 10);
     patch["cluster"]["memory_GB"] = 0.9999 * held / 1e9;
     CHECK(row_of("plain", patch).status == RowStatus::oom);
     CHECK(row_of("wlb", patch).status != RowStatus::ok);
@@ -159,8 +159,7 @@ TEST_CASE("hbp that chooses for itself beside rows that do not: the table says s
   file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};
   const PolicyResult given = run(file).policies[1];
   CHECK(given.status == RowStatus::ok);
-  CHECK(given.run.pack.of<HbpOptions>().groups[0].recompute_layers <
-        given.run.pack.of<HbpOptions>().groups[1].recompute_layers);
+  CHECK(given.run.pack.groups[0].recompute_layers < given.run.pack.groups[1].recompute_layers);
 }
 
 TEST_CASE("hbp: more memory is never slower") {

@@ -149,7 +149,7 @@ TEST_CASE("A derived bucket that holds the longest document is pointed out; a gi
     });
   };
   // Documents of at most a window of 32K; the small model leaves room for more on 80 GB.
-  REQUIRE(result.policies[0].run.pack.of<SkrullOptions>().bucket_size > 32768);
+  REQUIRE(result.policies[0].run.pack.bucket_size > 32768);
   CHECK(says(result.policies[0]));
   CHECK(!says(result.policies[1]));
 }
