@@ -1,5 +1,4 @@
-#include "sim/cli/command_list.h"
-
+// `equipoise list`.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/framework/preset.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"

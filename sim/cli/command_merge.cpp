@@ -1,13 +1,11 @@
-#include "sim/cli/command_merge.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/cli/command_study.h"
-#include "sim/cli/command_tune.h"
-#include "sim/cli/sweep_journal.h"
+#include "sim/cli/merge.h"
+#include "sim/cli/study_commands.h"
+#include "sim/cli/sweep.h"
 #include "sim/study/share.h"
 #include "sim/tune/journal.h"
 #include "traces/json_text.h"

@@ -1,5 +1,4 @@
-#include "sim/cli/command_trace.h"
-
+// `equipoise trace`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +10,11 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "traces/stats.h"
 #include "traces/synth.h"
+#include "traces/trace.h"
 
 namespace equipoise {
 namespace {

@@ -18,10 +18,10 @@
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
 #include "sim/cli/argument_errors.h"
-#include "sim/cli/command_profile.h"
-#include "sim/cli/command_schedule.h"
+#include "sim/cli/commands.h"
 #include "sim/cli/grammar_parts.h"
-#include "sim/cli/interrupt.h"
+#include "sim/cli/plan_commands.h"
+#include "sim/cli/profile_commands.h"
 #include "sim/limits/memory_limit.h"
 
 namespace equipoise {

@@ -4,9 +4,9 @@
 #include <memory>
 
 #include "policies/base/names.h"
-#include "sim/cli/command_check.h"
+#include "sim/cli/commands.h"
 #include "sim/cli/grammar_parts.h"
-#include "sim/cli/interrupt.h"
+#include "sim/cli/study_commands.h"
 #include "sim/study/expectation.h"
 
 namespace equipoise {

@@ -5,9 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/cli/command_execute.h"
-#include "sim/cli/command_validate.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/cli/study_commands.h"
 
 namespace equipoise {
 namespace {
@@ -25,9 +24,8 @@ void add_run_options(CLI::App& command, Options& options) {
   command.add_flag("--replay", options.replay,
                    "All ranks on one device, one after the other; the step is composed by the schedule");
   command
-      .add_option(
-          "--op-timeout", options.op_timeout_seconds,
-          "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
+      .add_option("--op-timeout", options.op_timeout_seconds,
+                  "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
       ->check(CLI::Range(1.0, 1e9))
       ->capture_default_str();
   command.add_option("--seed", options.seed, "Of weights and tokens")->capture_default_str();
@@ -76,9 +74,10 @@ void add_validate(CLI::App& app, const std::vector<std::string>& arguments, int&
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
-      ->add_option("--calibration-steps", options->calibration_steps,
-                   "Steps of each plan, on other documents in other windows, that show how long ops take inside a "
-                   "step; 0: as long as the profile says")
+      ->add_option(
+          "--calibration-steps", options->calibration_steps,
+          "Steps of each plan, on other documents in other windows, that show how long ops take inside a "
+          "step; 0: as long as the profile says")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command->add_option(

@@ -3,10 +3,10 @@
 #include <iostream>
 #include <memory>
 
-#include "sim/cli/command_list.h"
 #include "sim/cli/command_text.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/manual_page.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/cli/shell_completion.h"
 
 namespace equipoise {

@@ -5,11 +5,8 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/cli/command_fit.h"
-#include "sim/cli/command_fit_steps.h"
-#include "sim/cli/command_predict.h"
-#include "sim/cli/command_profiles.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/cli/profile_commands.h"
 #include "sim/framework/preset.h"
 
 namespace equipoise {

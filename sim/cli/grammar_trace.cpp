@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "sim/cli/command_trace.h"
 #include "sim/cli/grammar_parts.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
 
 namespace equipoise {

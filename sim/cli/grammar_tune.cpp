@@ -3,10 +3,9 @@
 #include <iostream>
 #include <memory>
 
-#include "sim/cli/command_merge.h"
-#include "sim/cli/command_tune.h"
+#include "sim/cli/commands.h"
 #include "sim/cli/grammar_parts.h"
-#include "sim/cli/interrupt.h"
+#include "sim/cli/study_commands.h"
 
 namespace equipoise {
 

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   // A normal exit of a rank that failed alone would wait for the others.
   if (status != 0 && equipoise::execution::under_launcher()) std::_Exit(status);
 #endif
-#ifndef __SANITIZE_ADDRESS__           // its leak check runs at a normal exit
+#ifndef __SANITIZE_ADDRESS__  // its leak check runs at a normal exit
   // Threads of libraries are not waited for: with too little address space OpenBLAS's ask for memory forever.
   std::_Exit(status);
 #endif
