@@ -122,7 +122,6 @@ void write_junit(const std::string& path, const Expectation& found,
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   const std::size_t metric = choice_of(options.metric, "--metric", kGuardedMetrics);
   const double tolerance = share_of(options.tolerance);
   const std::optional<Expectation> before = expected_of(options);
@@ -144,13 +143,13 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (!options.junit.empty()) write_junit(options.junit, found, changes);
   if (options.update) write_file_atomically(options.expect, to_json(found).dump(1) + "\n");
   const bool passed = same || options.update;
-  if (format == Format::json)
+  if (options.format == Format::json)
     out << changes_json(changes, found, options.metric, tolerance, passed).dump(2) << '\n';
-  else if (format == Format::csv)
+  else if (options.format == Format::csv)
     out << changes_csv(changes);
   else
     out << changes_table(changes, options.metric);
-  if (format == Format::table) {
+  if (options.format == Format::table) {
     if (options.update)
       out << options.expect << (before ? ": updated\n" : ": made\n");
     else

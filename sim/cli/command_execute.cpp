@@ -137,15 +137,14 @@ void print_execution(const ExecutionReport& report, const ExecuteOptions& option
     write_file_atomically((folder.path() / "execution.json").string(), document);
     folder.commit();
   }
-  out << (parse_format(options.format) == Format::json ? document : execution_text(report));
+  out << (options.format == Format::json ? document : execution_text(report));
 }
 
 }  // namespace
 
 int run_execute_command(const ExecuteOptions& options, const std::vector<std::string>& arguments,
                         std::ostream& out, std::ostream& log) {
-  if (parse_format(options.format) == Format::csv)
-    throw UserError("execute: --format csv; allowed: table, json");
+  if (options.format == Format::csv) throw UserError("execute: --format csv; allowed: table, json");
   Study study = read_study(options.file, options.set);
   if (!study.impossible.empty()) throw UserError(study.impossible);
   use_own_ranks(study);
@@ -195,7 +194,7 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
     timelines(folder.path());
     folder.commit();
   }
-  out << (parse_format(options.format) == Format::json ? document : text);
+  out << (options.format == Format::json ? document : text);
   return figures.passed() ? 0 : 1;
 }
 
@@ -258,8 +257,7 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
 
 int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
                          std::ostream& out, std::ostream& log) {
-  if (parse_format(options.format) == Format::csv)
-    throw UserError("validate: --format csv; allowed: table, json");
+  if (options.format == Format::csv) throw UserError("validate: --format csv; allowed: table, json");
   Study study = read_study(options.file, options.set);
   if (!study.impossible.empty()) throw UserError(study.impossible);
   if (!options.measured.empty()) return validate_log(study, options, out);

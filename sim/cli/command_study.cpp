@@ -184,7 +184,7 @@ StepSettings step_settings(const StudyOptions& options) {
   return settings;
 }
 
-RunStudyOptions run_options(const StudyOptions& options, Format format) {
+RunStudyOptions run_options(const StudyOptions& options) {
   RunStudyOptions run;
   run.steps = step_settings(options);
   if (options.chakra && (options.out.empty() || run.steps.fidelity == Fidelity::stage))
@@ -192,7 +192,7 @@ RunStudyOptions run_options(const StudyOptions& options, Format format) {
   run.jobs = threads_of(options.jobs);
   run.keep_plans = !options.out.empty();
   run.ignore_memory = options.ignore_memory;
-  run.record_gpus = !options.out.empty() || format == Format::json;
+  run.record_gpus = !options.out.empty() || options.format == Format::json;
   run.details.steps = options.timeline_steps;
   run.details.gzip = options.timeline_gzip;
   const auto selected = [&](const char* option, const std::string& text) {
@@ -269,10 +269,10 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   return result;
 }
 
-int run_one(const Case& c, const StudyOptions& options, Format format, RunStudyOptions& run,
-            const MemoryLimit& limit, std::ostream& out, std::ostream& log) {
+int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+            std::ostream& out, std::ostream& log) {
   try {
-    print_study(format, c.study, run_case(c, options.out, options, run, limit, log), out);
+    print_study(options.format, c.study, run_case(c, options.out, options, run, limit, log), out);
     return 0;
   } catch (const Interrupted&) {
     log << "interrupted\n";
@@ -305,8 +305,11 @@ json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const
 // The cases of this process's share, each printed at the end and kept in the journal once it has finished.
 class Sweep {
  public:
-  Sweep(const std::vector<Case>& cases, const StudyOptions& options, Format format, std::ostream& out)
-      : cases_(cases), share_(chosen_share(options.shard)), folder_(options.out), printer_(format, out) {
+  Sweep(const std::vector<Case>& cases, const StudyOptions& options, std::ostream& out)
+      : cases_(cases),
+        share_(chosen_share(options.shard)),
+        folder_(options.out),
+        printer_(options.format, out) {
     if (!share_.is_all() && folder_.empty())
       throw UserError(
           "--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
@@ -383,12 +386,11 @@ void check_resume(const StudyOptions& options) {
 
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   const std::vector<Case> cases = cases_of(options, limit);
   if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
-  RunStudyOptions run = run_options(options, format);
+  RunStudyOptions run = run_options(options);
   for (const Case& c : cases) {
     const auto check = [&] {
       check_planned_memory(c.study, foreseen_documents(c.study), run, limit);
@@ -397,8 +399,8 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
     (void)(c.name.empty() ? check() : naming(c.name, check));
   }
   run.stop = &stop;
-  if (options.sweep.empty()) return run_one(cases.front(), options, format, run, limit, out, log);
-  return Sweep(cases, options, format, out).run(options, run, limit, log);
+  if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);
+  return Sweep(cases, options, out).run(options, run, limit, log);
 }
 
 }  // namespace equipoise

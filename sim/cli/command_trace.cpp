@@ -124,10 +124,10 @@ void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, st
   notes << about.name << ": synthetic, " << about.source << "; assumed: " << about.assumption << '\n';
 }
 
-void trace_record_command(const TraceRecordOptions& options) {
+void trace_record_command(const std::vector<std::string>& arguments) {
   const std::string program = python();
   std::vector<std::string> words = {program, EQUIPOISE_SOURCE "/traces/record.py"};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -209,7 +209,6 @@ int report_search(const TuneJob& job, SearchResult found, const std::string& fol
 
 int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   check_options(options);
   const Share share = chosen_share(options.shard);
   if (!share.is_all() && options.out.empty())
@@ -229,7 +228,7 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (found.interrupted)
     log << "interrupted after " << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
-  if (share.is_all()) return report_search(job, std::move(found), options.out, format, out);
+  if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
   if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
@@ -239,7 +238,6 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
 
 int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
                std::ostream& log, const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   KnownTrials known;
   PartsFound parts(kTuneJournalKind);
   for (const std::string& folder : folders) {
@@ -256,7 +254,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
         << grouped(static_cast<std::int64_t>(found.tried.size()))
         << " candidates are from the shards, the others were tried here\n";
-  return report_search(job, std::move(found), options.out, format, out);
+  return report_search(job, std::move(found), options.out, options.format, out);
 }
 
 }  // namespace equipoise

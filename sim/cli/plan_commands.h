@@ -110,18 +110,14 @@ struct TraceSynthOptions {
   double max_memory_GB = 0;  // 0: default_memory_limit()
 };
 
-struct TraceRecordOptions {
-  std::vector<std::string> arguments;  // of traces/record.py, as typed
-};
-
 // Results go to `out`, notes on what was written to `notes`.
 void trace_info_command(const TraceInfoOptions&, std::ostream& out);
 void trace_convert_command(const TraceConvertOptions&, std::ostream& notes);
 void trace_synth_command(const TraceSynthOptions&, std::ostream& out, std::ostream& notes);
 
-// Becomes the recorder: Python runs traces/record.py with these arguments and its exit code is the program's.
-// Returns only by throwing.
-[[noreturn]] void trace_record_command(const TraceRecordOptions&);
+// Becomes the recorder: Python runs traces/record.py with these arguments, as typed, and its exit code is the
+// program's. Returns only by throwing.
+[[noreturn]] void trace_record_command(const std::vector<std::string>& arguments);
 
 // `equipoise list`: what there is, one line each. `what`: policies, schedules, models, profiles, frameworks,
 // traces or schema.

@@ -40,7 +40,7 @@ struct StudyOptions {
   std::int64_t max_cases = kDefaultCases;   // of a sweep
   double max_memory_GB = 0;                 // 0: default_memory_limit()
   double max_output_GB = kDefaultOutputGB;  // of a case, in out
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 
@@ -63,7 +63,7 @@ struct CheckOptions {
   std::string junit;               // file for CI systems; empty: none
   int jobs = 0;                    // threads; 0: all cores
   double max_memory_GB = 0;        // 0: default_memory_limit()
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 
@@ -86,7 +86,7 @@ struct TuneOptions {
   std::string shard;         // "i/n": one share of the search, into out/shard-i-of-n; empty: by rank, or all
   int jobs = 0;              // threads; 0: all cores
   double max_memory_GB = 0;  // 0: default_memory_limit()
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 
@@ -102,7 +102,7 @@ struct MergeOptions {
   std::vector<std::string> folders;  // shards, or folders that hold some
   int jobs = 0;                      // threads; 0: all cores
   double max_memory_GB = 0;          // 0: default_memory_limit()
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 
@@ -125,7 +125,7 @@ struct ExecuteOptions {
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
   std::string dump;                // folder; empty: none
   std::string out;                 // folder for execution.json
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 
@@ -149,7 +149,7 @@ struct ValidateOptions {
   std::uint64_t seed = 7;
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
   std::string out;                 // folder for validation.json, .txt, .svg and the timelines
-  std::string format = "table";
+  Format format = Format::table;
   bool quiet = false;
 };
 

@@ -118,7 +118,7 @@ void write_sweep_page(const std::string& folder, const SweepPage& page) {
 }
 
 int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
-  SweepPrinter printer(parse_format(options.format), out);
+  SweepPrinter printer(options.format, out);
   SweepPage page;
   PartsFound parts(kSweepJournalKind);
   std::map<std::size_t, CaseText> finished;
