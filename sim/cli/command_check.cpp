@@ -38,7 +38,7 @@ double share_of(const std::string& text) {
   return percent ? value / 100 : value;
 }
 
-// Nothing where there is no such file yet.
+// The expectation of the file; nothing where --update is to make the file.
 std::optional<Expectation> expected_of(const CheckOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(options.expect, ignored)) {

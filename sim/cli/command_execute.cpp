@@ -36,7 +36,7 @@
 namespace equipoise {
 namespace {
 
-// Null where there is no such device here.
+// The kernels of the device; null where this machine has none.
 std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
   for (const kernels::BackendKind& kind : kernels::kBackends) {
     std::string reason;
@@ -103,6 +103,14 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
   return fit.out;
 }
 
+// The study of a command that prints no CSV.
+Study study_of_ranks(const RankOptions& options, const std::string& command) {
+  if (options.format == Format::csv) throw UserError(command + ": --format csv; allowed: table, json");
+  Study study = read_study(options.file, options.set);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  return study;
+}
+
 execution::LossNormalizer parse_normalizer(const std::string& text) {
   return static_cast<execution::LossNormalizer>(
       choice_of(text, "--loss-normalizer", execution::kLossNormalizerNames));
@@ -144,9 +152,7 @@ void print_execution(const ExecutionReport& report, const ExecuteOptions& option
 
 int run_execute_command(const ExecuteOptions& options, const std::vector<std::string>& arguments,
                         std::ostream& out, std::ostream& log) {
-  if (options.format == Format::csv) throw UserError("execute: --format csv; allowed: table, json");
-  Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
+  Study study = study_of_ranks(options, "execute");
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
   execution::HealthLimits limits;
@@ -218,7 +224,7 @@ std::string profile_note(const Profile& profile, const kernels::Backend& backend
          "` and `equipoise fit` make one of this device";
 }
 
-// Of the profile that is measured here, removed with all that is in it.
+// A folder for the profile that is measured here. It is removed with all that is in it.
 class ProfileFolder {
  public:
   ProfileFolder()
@@ -257,9 +263,7 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
 
 int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
                          std::ostream& out, std::ostream& log) {
-  if (options.format == Format::csv) throw UserError("validate: --format csv; allowed: table, json");
-  Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
+  Study study = study_of_ranks(options, "validate");
   if (!options.measured.empty()) return validate_log(study, options, out);
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
@@ -297,7 +301,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     run.repetitions = 1;
     run.seed = options.seed;
     std::vector<RealResult> results;
-    // In turn, so that a machine that gets slower or busier does so in both.
+    // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
     for (int round = 1; round <= options.repetitions; ++round) {
       calibration.run_round();
       append_rounds(results, run_real(study, rows, rank, run));

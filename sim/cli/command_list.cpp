@@ -31,7 +31,8 @@ struct Row {
   nlohmann::ordered_json options = {};  // of a policy: its keys, as the JSON Schema has them, with defaults
 };
 
-// Null where a value outside of the range stands for what the help says: from the window, from memory.
+// The default of a key. It is null where a value outside of the range stands for what the help says: from the
+// window, from memory.
 template <class Options>
 nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& defaults) {
   const ParameterValue value = row.get(defaults);

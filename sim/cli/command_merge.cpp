@@ -19,7 +19,7 @@ bool has_journal(const fs::path& folder, const char* name) {
   return fs::is_regular_file(folder / name);
 }
 
-// Each folder itself, or the shards in it, in the order of their names.
+// The shards in each folder, in the order of their names; the folder itself where it is one.
 std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
   std::vector<std::string> shards;
   const auto is_shard = [](const fs::path& folder) {

@@ -271,7 +271,7 @@ std::int64_t pairs_of(std::span<const Segment> segments) {
   return pairs;
 }
 
-// Null without a profile.
+// Predicted seconds of the rank; none without a profile.
 std::optional<double> seconds_of(const Sharding& sharding, int rank, const Pricing& pricing) {
   if (pricing.predicted == nullptr) return std::nullopt;
   return pricing.predicted->seconds_of_calls(sharding.of_rank(rank), sharding.strided);

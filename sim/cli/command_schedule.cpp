@@ -4,13 +4,13 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
 #include <span>
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "policies/packing/chunkflow.h"
 #include "policies/plan.h"
@@ -86,7 +86,7 @@ namespace {
 // What the pipeline runs, in order.
 using MicroBatches = std::vector<MicroBatch>;
 
-// Each length as a micro-batch of one document.
+// Micro-batches of one document each, one a length.
 MicroBatches standalone(const std::vector<std::int64_t>& lengths) {
   MicroBatches batches(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -203,12 +203,6 @@ std::string counted(int n, const std::string& noun) {
   return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
 }
 
-std::string with_decimals(double value, int places) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", places, value);
-  return text.data();
-}
-
 void print_schedule_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
   out << options.schedule << ": " << counted(schedule.stages, "stage") << ", "
       << counted(schedule.micro_batches, "micro-batch");
@@ -229,12 +223,12 @@ void print_schedule_heading(const Schedule& schedule, const ScheduleOptions& opt
 void print_schedule_table(const Schedule& schedule, const TimedSchedule& timed,
                           const ScheduleOptions& options, std::ostream& out) {
   const auto time_text = [&](double time) {
-    return options.profile.empty() ? shortest_text(time) : with_decimals(1e3 * time, 3);
+    return options.profile.empty() ? shortest_text(time) : fixed(1e3 * time, 3);
   };
   print_schedule_heading(schedule, options, out);
   out << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n'
-      << "makespan " << time_text(timed.makespan) << "   bubble ratio "
-      << with_decimals(100 * bubble_ratio(timed), 2) << "% (recompute is not useful time)\n\n";
+      << "makespan " << time_text(timed.makespan) << "   bubble ratio " << fixed(100 * bubble_ratio(timed), 2)
+      << "% (recompute is not useful time)\n\n";
 
   const std::array<std::string, 6> heads{"stage", "busy", "recompute", "idle", "peak kept", "at most"};
   for (const std::string& head : heads) out << padded_left(head, head == "stage" ? 5 : 12);

@@ -75,7 +75,7 @@ void check_options(const StudyOptions& options, const Study& study) {
   check_stragglers(settings, layout.gpus());
 }
 
-// Each profile once: a wrong name is wrong in every case that has it.
+// Loads each profile once: a wrong name is wrong in every case that has it.
 void check_profiles(const std::vector<Case>& cases) {
   std::set<std::string> known;
   for (const Case& c : cases) {

@@ -180,7 +180,7 @@ SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ost
 }
 
 // Runs the best in full, prints the ranking and, of a whole search, writes it to `folder` (empty: nowhere).
-// Of an interrupted one the best so far are printed; a second Ctrl-C ends that, too.
+// An interrupted search prints its best so far; a second Ctrl-C ends that, too.
 int report_search(const TuneJob& job, SearchResult found, const std::string& folder, Format format,
                   std::ostream& out) {
   SearchOptions options = job.search;

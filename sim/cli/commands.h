@@ -54,10 +54,10 @@ class ProgressLine {
   bool shown_;
 };
 
-// Of work of which this share is done after so many seconds: "43 %, 12 s left".
+// What is left of work of which this share is done after so many seconds: "43 %, 12 s left".
 std::string time_left(double share, double seconds);
 
-// The same of work that begins where this is made: after a second, then now and then.
+// Says the same of work that begins when this is made: after a second, then now and then.
 class TimeLeft {
  public:
   // Empty while there is nothing new to say.

@@ -20,8 +20,7 @@ constexpr double kMostThreads = 4096;
 constexpr double kMostSteps = 1 << 20;
 
 // --jobs, --max-memory-GB, --format and --quiet, of commands that simulate on all cores.
-template <class Options>
-void add_simulation_options(Command& command, Options& options) {
+void add_simulation_options(Command& command, SimulationOptions& options) {
   command.add("--jobs", options.jobs, "Threads; all cores by default").range(0, kMostThreads);
   add_memory_option(command, options.max_memory_GB);
   add_format_option(command, options.format);
@@ -39,8 +38,7 @@ int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const s
 }
 
 // What commands take that run plans for real: the study, which of it is run, on what, and what is printed.
-template <class Options>
-void add_real_run_options(Command& command, Options& options) {
+void add_rank_options(Command& command, RankOptions& options) {
   command.add("file", options.file, "Study file (JSON)").required();
   command.add("--set", options.set, "Override a key: parallel.context=2, policies.0.queues=3");
   command.add("--policy", options.policy, "Only the row of this label");
@@ -175,7 +173,7 @@ Command grammar_of_execute(const std::vector<std::string>& arguments) {
       "execute",
       "Run a study's plans for real, on ranks of this machine, and check them against every slice alone",
       "Example: equipoise execute traces/studies/execute-small.json --steps 3 --policy plain"};
-  add_real_run_options(command, *options);
+  add_rank_options(command, *options);
   command.add("--repetitions", options->repetitions, "How often they are timed; 0: only checked")
       .range(0, kMostSteps)
       .shows_default();
@@ -195,7 +193,7 @@ Command grammar_of_validate(const std::vector<std::string>& arguments) {
       "Run a study for real and simulated, and compare both op by op; or compare a log of your own run",
       "Example: equipoise validate traces/studies/execute-small.json --steps 5 --out report\n"
       "         equipoise validate study.json --measured train.log"};
-  add_real_run_options(command, *options);
+  add_rank_options(command, *options);
   command.add("--repetitions", options->repetitions, "Rounds over all of them")
       .range(1, kMostSteps)
       .shows_default();

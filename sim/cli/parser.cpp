@@ -58,7 +58,7 @@ void check_number(CLI::Option& option, const Argument& argument) {
     if (argument.most >= argument.least)
       option.check(CLI::Range(static_cast<Value>(argument.least), static_cast<Value>(argument.most)));
   constexpr bool kFraction = std::is_same_v<Value, double> || std::is_same_v<Value, std::vector<double>>;
-  constexpr bool kSign = !std::is_same_v<Value, std::uint64_t>;
+  [[maybe_unused]] constexpr bool kSign = !std::is_same_v<Value, std::uint64_t>;
   if constexpr (std::is_arithmetic_v<Value> || kFraction)
     option.check([](const std::string& text) { return number_problem(text, kFraction, kSign); });
 }

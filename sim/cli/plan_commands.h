@@ -72,8 +72,8 @@ struct ScheduleOptions {
   bool color = false;
 };
 
-// Without a profile time = length: a forward of n tokens takes n. Options that change nothing here draw a
-// line on `notes`.
+// Draws the schedule and its numbers. Without a profile time = length: a forward of n tokens takes n. Options
+// that change nothing here draw a line on `notes`.
 void schedule_command(const ScheduleOptions&, std::ostream& out, std::ostream& notes);
 
 // The times in seconds of options.schedule by options.profile, with embedding, head and pipeline hops. Throws

@@ -14,15 +14,22 @@
 
 namespace equipoise {
 
+// What the commands take that simulate on all cores.
+struct SimulationOptions {
+  int jobs = 0;              // threads; 0: all cores
+  double max_memory_GB = 0;  // 0: default_memory_limit()
+  Format format = Format::table;
+  bool quiet = false;
+};
+
 // `equipoise study`: every policy of a study on the same documents.
-struct StudyOptions {
+struct StudyOptions : SimulationOptions {
   std::string file;
   std::vector<std::string> set;    // key.path=value
   std::vector<std::string> sweep;  // key.path=a,b,c: the product of all is run
   std::string out;                 // directory; empty: nothing is written
   std::string shard;    // "i/n": these cases of a sweep, into out/shard-i-of-n; empty: by rank, or all
   bool resume = false;  // of a sweep: cases that `out` has are not run again
-  int jobs = 0;         // threads; 0: all cores
   std::string fidelity = "stage";
   bool no_fold_tp = false;  // op fidelity: every GPU its own tasks
   bool contention = false;  // op fidelity: flows share links
@@ -38,10 +45,7 @@ struct StudyOptions {
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
   std::int64_t max_cases = kDefaultCases;   // of a sweep
-  double max_memory_GB = 0;                 // 0: default_memory_limit()
   double max_output_GB = kDefaultOutputGB;  // of a case, in out
-  Format format = Format::table;
-  bool quiet = false;
 };
 
 // Prints the comparison (of a sweep: one table, a line per case and policy) and writes the results. All cases
@@ -53,18 +57,14 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
                       const std::atomic<bool>& stop);
 
 // `equipoise check`: a study held against what it is expected to show.
-struct CheckOptions {
+struct CheckOptions : SimulationOptions {
   std::string file;
-  std::string expect;            // equipoise.expectation/1
   std::vector<std::string> set;  // key.path=value
+  std::string expect;            // equipoise.expectation/1
   std::string metric = "speedup";
   std::string tolerance = "0.5%";  // of the expected value: "0.5%" or 0.005
   bool update = false;             // write what was found into `expect`
   std::string junit;               // file for CI systems; empty: none
-  int jobs = 0;                    // threads; 0: all cores
-  double max_memory_GB = 0;        // 0: default_memory_limit()
-  Format format = Format::table;
-  bool quiet = false;
 };
 
 // Runs the study and prints each policy's expected and found value. Returns 0 where nothing moved and where
@@ -74,20 +74,16 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
                       const std::atomic<bool>& stop);
 
 // `equipoise tune`: the fastest policy, options and layout for a study's documents, model and cluster.
-struct TuneOptions {
+struct TuneOptions : SimulationOptions {
   std::string file;
-  std::vector<std::string> set;  // key.path=value, of the study
+  std::vector<std::string> set;  // key.path=value
   std::string space;             // SPACE.json; empty: the default space
   std::int64_t budget = 10'000;  // most candidates tried
   double max_delay = -1;         // most token_delay_mean; negative: any
   std::int64_t gpus = 0;         // exactly so many; 0: the study's
   std::string out;               // folder for tune.json, best.json and the journal; empty: nothing
   bool resume = false;           // go on with the journal in `out`
-  std::string shard;         // "i/n": one share of the search, into out/shard-i-of-n; empty: by rank, or all
-  int jobs = 0;              // threads; 0: all cores
-  double max_memory_GB = 0;  // 0: default_memory_limit()
-  Format format = Format::table;
-  bool quiet = false;
+  std::string shard;  // "i/n": one share of the search, into out/shard-i-of-n; empty: by rank, or all
 };
 
 // Prints the ranking and writes out/tune.json and out/best.json. 0 even if no candidate runs; 130 once `stop`
@@ -97,36 +93,35 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
                      const std::atomic<bool>& stop);
 
 // `equipoise merge`: the results of a search or a sweep that several machines shared.
-struct MergeOptions {
+struct MergeOptions : SimulationOptions {
   std::string out;                   // folder of the whole
   std::vector<std::string> folders;  // shards, or folders that hold some
-  int jobs = 0;                      // threads; 0: all cores
-  double max_memory_GB = 0;          // 0: default_memory_limit()
-  Format format = Format::table;
-  bool quiet = false;
 };
 
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
 
-// `equipoise execute`: the plans of a study, run for real on ranks of this machine, and held against every
-// slice alone.
-struct ExecuteOptions {
-  std::string file;
+// What the commands take that run plans for real, on ranks of this machine.
+struct RankOptions {
+  std::string file;              // the study
   std::vector<std::string> set;  // key.path=value
   std::string policy;            // label; empty: all
   int steps = 1;                 // of each plan
   int repetitions = 1;           // how often they are timed
   std::string device = "cpu";
   bool replay = false;  // one rank after the other on one device
-  std::string normalizer = "token";
   std::uint64_t seed = 7;
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
-  std::string dump;                // folder; empty: none
-  std::string out;                 // folder for execution.json
+  std::string out;                 // folder for execution.json, or validation.json, .txt, .svg and timelines
   Format format = Format::table;
   bool quiet = false;
+};
+
+// `equipoise execute`: the plans of a study, run for real and held against every slice alone.
+struct ExecuteOptions : RankOptions {
+  std::string normalizer = "token";
+  std::string dump;  // folder; empty: none
 };
 
 // Starts the ranks where no launcher has. Prints, on rank 0, the comparison and the measured steps. Returns
@@ -135,22 +130,11 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
                         std::ostream& out, std::ostream& log);
 
 // `equipoise validate`: a study run for real and simulated, compared op by op; or a log of somebody's run.
-struct ValidateOptions {
-  std::string file;
-  std::vector<std::string> set;
-  std::string policy;  // label; empty: all
-  int steps = 20;      // of each plan
-  int repetitions = 3;
-  std::string device = "cpu";
-  bool replay = false;
+struct ValidateOptions : RankOptions {
+  ValidateOptions() { steps = 20, repetitions = 3; }
   double minutes = 3;         // of profiling at most; 0: the study's profile as it is
   int calibration_steps = 4;  // of each plan on other documents, for how long ops take inside a step
   std::string measured;       // a log instead of a run
-  std::uint64_t seed = 7;
-  double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
-  std::string out;                 // folder for validation.json, .txt, .svg and the timelines
-  Format format = Format::table;
-  bool quiet = false;
 };
 
 // Returns 0, or 1 where a stated limit is broken. `arguments`: those of the program, for the ranks.
