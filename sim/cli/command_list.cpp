@@ -1,5 +1,4 @@
-#include "sim/cli/command_list.h"
-
+// `equipoise list`.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +13,7 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/framework/preset.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
@@ -31,7 +31,8 @@ struct Row {
   nlohmann::ordered_json options = {};  // of a policy: its keys, as the JSON Schema has them, with defaults
 };
 
-// Null where a value outside of the range stands for what the help says: from the window, from memory.
+// The default of a key. It is null where a value outside of the range stands for what the help says: from the
+// window, from memory.
 template <class Options>
 nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& defaults) {
   const ParameterValue value = row.get(defaults);

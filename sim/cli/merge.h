@@ -1,4 +1,4 @@
-// `equipoise merge`: the results of a search or a sweep that several machines shared.
+// The shards of one search or sweep, put together: what `merge` shares with the commands that made them.
 #pragma once
 
 #include <atomic>
@@ -8,23 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "sim/cli/commands.h"
 #include "sim/report/line_journal.h"
 
 namespace equipoise {
 
-struct MergeOptions {
-  std::string out;                   // folder of the whole
-  std::vector<std::string> folders;  // shards, or folders that hold some
-  int jobs = 0;                      // threads; 0: all cores
-  double max_memory_GB = 0;          // 0: default_memory_limit()
-  std::string format = "table";
-  bool quiet = false;
-};
-
-// Prints and writes what one machine would have. Throws UserError where a shard is missing or of another run.
-int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
-                      const std::atomic<bool>& stop);
+struct MergeOptions;
 
 // The shards that were found, which must be all of one run, each once.
 class PartsFound {
@@ -42,5 +30,12 @@ class PartsFound {
   int count_ = 0;
   std::map<int, std::string> path_of_;
 };
+
+// Copies the cases of all shards of a sweep into one folder and prints them as one sweep.
+int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out);
+
+// Ranks what all shards of a search found, from their journals, as if one machine had searched.
+int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
+               std::ostream& log, const std::atomic<bool>& stop);
 
 }  // namespace equipoise
