@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "policies/base/atomic_file.h"
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"

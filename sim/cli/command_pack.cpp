@@ -7,7 +7,7 @@
 #include <optional>
 #include <ostream>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/names.h"

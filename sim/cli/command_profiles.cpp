@@ -10,7 +10,7 @@
 #include <system_error>
 #include <vector>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"

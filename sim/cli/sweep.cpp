@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "policies/base/atomic_file.h"
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/staged_folder.h"
 #include "profiler/profile/json_fields.h"
