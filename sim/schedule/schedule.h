@@ -83,4 +83,18 @@ const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserErr
 // The same, of those for ranks that hold one copy of each layer: throws UserError for the others.
 const SchedulePolicy& one_way_schedule(std::string_view name);
 
+// ---- For those who make schedules ----
+// A maker writes `out` whole, reusing its buffers, and throws UserError where the input does not suit it:
+// O(ops) time, no memory beyond the ops.
+
+// What a schedule can take besides a plain list of micro-batches.
+struct Takes {
+  bool virtual_stages = false;
+  bool groups = false;  // of dependent chunks
+};
+
+// Checks the input against what schedule `name` takes, shapes `out` with no ops yet, returns the number of
+// micro-batches.
+int begin_schedule(const ScheduleInput&, std::string_view name, Takes, Schedule& out);
+
 }  // namespace equipoise

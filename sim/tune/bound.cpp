@@ -5,7 +5,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {

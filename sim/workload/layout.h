@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "kernels/precision.h"
 #include "policies/base/index.h"
@@ -87,7 +86,7 @@ struct Layout {
   // Selective: attention's forward runs again in the backward, as Megatron-LM's core_attn recomputation does.
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;                // with Recompute::layers: of the whole model (recompute_order.h)
+  int recompute_layers = 0;                // with Recompute::layers: of the whole model (stage_layers.h)
   RecomputeModules recompute_modules = 0;  // with Recompute::modules
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
@@ -113,20 +112,6 @@ struct Layout {
   // Ranks that hold a block of layers, for each data x context rank.
   [[nodiscard]] int copies() const { return bidirectional ? 2 : 1; }
 };
-
-// Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
-void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
-
-// `layers` over virtual stages, in model order. Where they do not divide, the stages in the middle get one
-// more: the first also embeds and the last also makes the logits.
-std::vector<int> split_layers(int layers, int virtual_stages);
-
-// Layers of each virtual stage: the one place that says which stage has which layers. Where
-// embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
-std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
-
-// Layers of a model of `layers` layers that the layout recomputes whole.
-int checkpointed_layers(const Layout& layout, int layers);
 
 constexpr std::string_view name_of(ContextComm form) {
   return kContextCommNames[at(form)];

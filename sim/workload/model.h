@@ -120,6 +120,10 @@ inline double causal_pairs(double queries, double before, double window = 0) {
 std::span<const ModelShape> builtin_models();
 const ModelShape& builtin_model(std::string_view name);  // throws UserError with the nearest name
 
+// Throws UserError naming `where` for shapes whose parameters, counted exactly elsewhere, would not fit an
+// integer: far above any model.
+void check_model_size(const ModelShape& model, const std::string& where);
+
 // What a study says beside a config.json.
 struct HfOptions {
   int layers = 0;                   // instead of the file's; 0: the file's

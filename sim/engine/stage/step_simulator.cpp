@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "policies/base/index.h"
-#include "sim/schedule/validate.h"
+#include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {

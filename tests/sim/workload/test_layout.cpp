@@ -8,7 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "sim/workload/layout.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 using namespace equipoise;
 
