@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -141,7 +142,7 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
 }
 
 std::int64_t MemoryModel::gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const {
-  return layout_.context_comm == ContextComm::all_gather ? group_tokens : 2 * rank_tokens;
+  return context_form(layout_.context_comm).held_tokens(rank_tokens, group_tokens);
 }
 
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {

@@ -111,8 +111,7 @@ class MemoryModel {
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
   [[nodiscard]] int model_layers() const { return model_.layers; }
-  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of its CP group's `group_tokens`: all
-  // with an all-gather, its own and the block that arrives with the other forms.
+  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of its CP group's `group_tokens`.
   [[nodiscard]] std::int64_t gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const;
   [[nodiscard]] int layers(int virtual_stage) const { return layers_[at(virtual_stage)]; }
 

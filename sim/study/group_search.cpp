@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "policies/packing/hbp_search.h"
+#include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
 namespace {
@@ -21,8 +22,7 @@ std::vector<std::int64_t> pack_lengths(const Study& study, const PolicyRun& run)
 bool has_degree(const RunModels& models, int degree) {
   const Layout& layout = models.layout;
   if (layout.data * layout.context % degree != 0) return false;
-  return layout.context_comm != ContextComm::ulysses ||
-         models.costs.model().heads / layout.tensor % degree == 0;
+  return heads_suit(context_form(layout.context_comm), models.costs.model().heads / layout.tensor, degree);
 }
 
 int layers_of(const Study& study, const RunModels& models, const PolicyRun& run, std::int64_t length,
