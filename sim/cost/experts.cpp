@@ -49,14 +49,14 @@ double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
 
 }  // namespace
 
-double expert_load(std::span<const MicroBatch* const> meeting, RouterSkew skew, int ranks,
+double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank) {
   const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
-  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(meeting.begin(), meeting.end(), holds_none))
+  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
     return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
   std::vector<double> load(static_cast<std::size_t>(ranks), 0);
-  for (const MicroBatch* const micro_batch : meeting)
+  for (const MicroBatch* const micro_batch : together)
     for (const Slice& slice : micro_batch->slices) {
       SplitMix64 random(SplitMix64(skew.seed).next() ^
                         SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
@@ -191,18 +191,18 @@ ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
   return {as_double(e == t ? n : rows * e), as_double(rows)};
 }
 
-double LayerCosts::expert_load(std::span<const MicroBatch* const> meeting) const {
+double LayerCosts::expert_load(std::span<const MicroBatch* const> together) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
-  return equipoise::expert_load(meeting, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+  return equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
                                 model_.moe->experts / layout_.expert);
 }
 
 double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
   const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
-  const int meet = (group + lane - 1) / lane;  // micro-batches of as many lanes
+  const int lanes = (group + lane - 1) / lane;  // whose micro-batches take part in the exchange
   return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
-                                model_.moe->experts / layout_.expert * meet);
+                                model_.moe->experts / layout_.expert * lanes);
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {

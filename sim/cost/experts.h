@@ -22,15 +22,15 @@ namespace equipoise {
 // Example, 2 ranks, 1,000 and 3,000 tokens, 8 experts a token: each sends 8 copies of its own and gets
 // 16,000.
 struct ExpertArrivals {
-  // Mean of the group, in tokens that its ranks sent, each of which stands for `active` copies: gathered over
-  // the expert's tensor-parallel ranks, and of each of these.
+  // The mean of the group's ranks, in tokens that were sent, each of which stands for `active` copies:
+  // gathered over the expert's tensor-parallel ranks, and on each of these.
   double tokens = 0, rows = 0;
   double load = 1;  // of the busiest rank over the mean, beside framework.expert_imbalance
   friend bool operator==(const ExpertArrivals&, const ExpertArrivals&) = default;
 };
 
-// Where a memo of `slots` slots keeps a rank that holds `tokens`. Where as many arrive as it sends the tokens
-// alone say it.
+// The slot, of `slots`, in which a memo keeps the costs of a rank that holds `tokens`. Where as many tokens
+// arrive as the rank sends, `tokens` alone decides.
 inline std::size_t memo_slot(std::int64_t tokens, const ExpertArrivals& arriving, std::size_t slots) {
   const std::int64_t from_others = static_cast<std::int64_t>(arriving.tokens) - tokens;
   return (static_cast<std::size_t>(tokens) + 31 * static_cast<std::size_t>(from_others)) % slots;
@@ -45,9 +45,9 @@ inline std::size_t memo_slot(std::int64_t tokens, const ExpertArrivals& arriving
 // exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
 // a gamma of so many times the shape: one draw for each document and rank.
 //
-// The micro-batches that meet in an exchange are drawn together (sim/engine/stage/expert_meetings.h). Who
-// knows only one takes the others to be as long and as many documents, whose preferences add up as those of
-// so many times the experts. All layers of a micro-batch are loaded alike.
+// The micro-batches of one exchange are drawn together. A caller that knows only one of them takes the others
+// to be as long and to hold as many documents, whose preferences add up as those of so many times the
+// experts. All layers of a micro-batch are loaded alike.
 //
 // Example, 2 ranks, one document, loads drawn 1.3 and 0.9: the busiest has 1.3 / 1.1 of the mean.
 struct RouterSkew {
@@ -55,9 +55,10 @@ struct RouterSkew {
   std::uint64_t seed = 0;
 };
 
-// Busiest rank over the mean, at least 1, of micro-batches that meet. O(documents x ranks) draws.
-// `experts_of_rank`: on each of `ranks`, times the micro-batches that each of these stands for.
-double expert_load(std::span<const MicroBatch* const> meeting, RouterSkew skew, int ranks,
+// The load of the busiest rank over the mean, at least 1, for the micro-batches of one exchange.
+// O(documents x ranks) draws. `experts_of_rank`: experts on each of `ranks`, times the micro-batches that
+// each of `together` stands for.
+double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
                    int experts_of_rank);
 inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ranks, int experts_of_rank) {
   const MicroBatch* const alone = &micro_batch;

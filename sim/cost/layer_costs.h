@@ -34,7 +34,7 @@ AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_sha
 // of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
   double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
-  // Of a token that arrives at experts, wherever it comes from; 0 where they are the rank's own.
+  // A token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
   double forward_arrived = 0, backward_arrived = 0;
   double head_token = 0;  // forward and backward
 };
@@ -57,12 +57,13 @@ class LayerCosts {
   void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
     backward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
   }
-  // What compute under an exchange of this length loses to the SMs that it holds.
+  // The time that compute under an exchange of this length loses to the SMs that the exchange holds.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
   // What a rank that holds so many tokens sends, as what would arrive if all of its group sent as many.
   [[nodiscard]] ExpertArrivals sent_to_experts(std::int64_t tokens) const;
-  // Load of the busiest rank: of micro-batches that meet, and of one that meets others like it.
-  [[nodiscard]] double expert_load(std::span<const MicroBatch* const> meeting) const;
+  // The load of the busiest expert rank over the mean: for the micro-batches of one exchange, and for a
+  // micro-batch whose partners in the exchange are like it.
+  [[nodiscard]] double expert_load(std::span<const MicroBatch* const> together) const;
   [[nodiscard]] double expert_load(const MicroBatch& micro_batch) const;
 
   // Attention of one layer over the pieces of one rank.
@@ -90,7 +91,7 @@ class LayerCosts {
   [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
     return slides(kind) ? model_.sliding_window : 0;
   }
-  // Of all layers, the share whose attention slides.
+  // The share of the layers whose attention slides.
   [[nodiscard]] double sliding_share() const { return sliding_share_; }
 
   // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
@@ -99,6 +100,7 @@ class LayerCosts {
   }
 
   [[nodiscard]] LeastCosts least() const;
+
   // First and last stage.
   void embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
   void head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const;
@@ -131,9 +133,8 @@ class LayerCosts {
   [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
   [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
   [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
-  [[nodiscard]] std::int64_t kv_bytes_per_token() const {
-    return kv_bytes_per_token_;
-  }  // of one layer, one TP rank
+  // Bytes of K and V of one layer on one TP rank.
+  [[nodiscard]] std::int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
 
   // An elementwise kernel that moves so many bytes.
   [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,

@@ -32,7 +32,7 @@ struct LeastRates {
     return op.flops > 0 ? op.flops * flop : op.bytes * byte;
   }
 
-  // Of a list that is for `tokens` tokens, per token.
+  // Seconds per token of a list that is for `tokens` tokens.
   [[nodiscard]] double of_token(const OpList& list, std::int64_t tokens) const {
     OpList least;
     for (Op op : list.ops()) {
@@ -45,8 +45,8 @@ struct LeastRates {
 
 }  // namespace
 
-// Of the copies that arrive at a rank's experts, no more than this share is added by rounding up: it holds
-// experts / EP of them, and tokens x active x expert TP / TP copies arrive (push_moe).
+// The share of the copies at a rank's experts that rounding up adds, at most: the rank holds experts / EP of
+// them, and tokens x active x expert TP / TP copies arrive (push_moe).
 double LayerCosts::most_rounding(std::int64_t tokens) const {
   const double spread =
       as_double(layout_.tensor) / (as_double(layout_.expert) * layout_.expert_tensor_size());
@@ -73,7 +73,7 @@ LeastCosts LayerCosts::least() const {
   RangeUse unused;
   OpList before, after;
   const std::int64_t tokens = std::int64_t{model_.moe ? 4096 : 64} * layout_.tensor;
-  // Of the least kind of layer; `own`: without what arrives at experts from other ranks.
+  // Seconds of the kind of layer that takes least; `own`: without what arrives at experts from other ranks.
   double forward = std::numeric_limits<double>::infinity(), backward = forward;
   double own_forward = forward, own_backward = forward;
   try {

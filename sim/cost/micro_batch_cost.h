@@ -110,12 +110,12 @@ class MicroBatchCoster {
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
   // Fills `out` for the micro-batch on `context` CP ranks, at whose experts as much arrives as they send.
-  // Throws UserError where the sharding rule refuses it, or where Ulysses cannot deal the heads out to so
-  // many ranks.
+  // Throws UserError where the sharding rule refuses it, or where so many ranks cannot share the heads
+  // (Ulysses).
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  // The same in two steps, for ranks that meet others at the experts: fills out.sharding, and then, where
-  // that is filled, all else. `arriving`: by CP rank. `counts`: of that sharding, which may have moved, or
-  // none.
+  // The same in two steps, for ranks whose experts also work for other lanes: the first fills out.sharding,
+  // the second all else. `arriving`: by CP rank. `counts`: the attention calls counted for that sharding,
+  // which may have moved, or none.
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts);
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     const AttentionCounts& counts, MicroBatchCost& out);

@@ -175,7 +175,7 @@ struct OpMemory {
 
 class StageMemory {
  public:
-  // `load` must outlive the walk, or what its spans refer to.
+  // What the spans of `load` refer to must outlive this object.
   StageMemory(const MemoryModel& model, const LaneLoad& load, int stage, bool splits_backward);
 
   // What the stage holds around its next op; ops must come in the schedule's order.
@@ -190,7 +190,7 @@ class StageMemory {
   int stage_;
   bool splits_;  // backwards, so that W frees activations, or a whole B
   bool ahead_;
-  int dropped_ = 0;  // chunks of the group at hand, with recompute_ahead
+  int dropped_ = 0;  // chunks of the latest group, with recompute_ahead
   OpMemory op_;      // op_.after is the state from which the next op starts
 };
 

@@ -82,7 +82,7 @@ struct ModelShape {
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
     return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
   }
-  // Of layers [begin, end), how many there are of each kind.
+  // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, layers); }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }

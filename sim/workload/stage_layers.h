@@ -47,7 +47,7 @@ struct StageLayers {
   [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
 };
 
-// Of the model's layers, the first one of each virtual stage.
+// The number of the first layer of each virtual stage.
 std::vector<int> first_layers(const ModelShape& model, const Layout& layout);
 
 // The layers of all virtual stages of a model on a layout.
@@ -63,8 +63,8 @@ struct PartParameters {
 };
 using PartSizes = std::array<PartParameters, kModelParts>;
 
-// By ModelPart; 0 for kinds of layers that the model does not have. Tied embeddings count once where one
-// stage has both ends.
+// Sizes by ModelPart, 0 for kinds of layers that the model does not have. Tied embeddings count once where
+// one stage has both ends.
 PartSizes part_sizes(const ModelShape& model, const Layout& layout);
 
 // Layers of a model of `layers` layers that the layout recomputes whole.
@@ -100,7 +100,7 @@ class RecomputedLayers {
   // kStudyRecompute, for as many as the layout says.
   [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
 
-  // Of a pipeline stage with all its virtual stages, as plan files count: the most that any stage recomputes.
+  // The most layers that any pipeline stage recomputes, all its virtual stages together: as plan files count.
   [[nodiscard]] int of_fullest_stage(int of_model) const;
   // The other way round: the fewest layers of the model with which every stage recomputes `of_stage` of its
   // layers, or all it has.
