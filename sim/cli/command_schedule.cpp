@@ -23,7 +23,6 @@
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/validate.h"
 
 namespace equipoise {
 namespace {

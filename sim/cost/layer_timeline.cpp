@@ -131,11 +131,11 @@ void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> cloc
   }
   const LayerTimeline::Sums sums = layer.sums();
   if (sums.overlaps) return advance_each(layer, layers, clock);
-  Picoseconds met = 0;
-  for (std::size_t r = 0; r < c; ++r) met = std::max(met, clock[r] + layer.local[r]);
-  met += sums.between + (layers - 1) * sums.period;
+  Picoseconds together = 0;
+  for (std::size_t r = 0; r < c; ++r) together = std::max(together, clock[r] + layer.local[r]);
+  together += sums.between + (layers - 1) * sums.period;
   const Picoseconds* const last = layer.local.data() + layer.syncs() * c;
-  for (std::size_t r = 0; r < c; ++r) clock[r] = met + last[r];
+  for (std::size_t r = 0; r < c; ++r) clock[r] = together + last[r];
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "profiler/profile/attention_call.h"
+#include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
 namespace {
@@ -36,9 +37,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   }
   local_linear_ = to_seconds(linear) / static_cast<double>(tokens);
   const int layers = costs.model().layers;
-  if (context > 1 && costs.layout().context_comm == ContextComm::all_gather)
-    linear += layers * (2 * costs.kv_all_gather(window, context, use).duration +
-                        costs.kv_reduce_scatter(window, context, use).duration);
+  if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
+    linear += layers * exchange_time(form, costs, {.distributed = window}, context, use);
   linear_ = to_seconds(linear) / static_cast<double>(tokens * context);
 
   const double sliding = costs.sliding_share();
@@ -103,8 +103,8 @@ void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree
     out[i] = attention_seconds(tokens[i]) * attention_ranks +
              local_linear_ * static_cast<double>(tokens[i]) / degree;
     if (degree > 1 && tokens[i] > 0)
-      out[i] += costs_.model().layers * to_seconds(2 * costs_.kv_all_gather(tokens[i], degree, use).duration +
-                                                   costs_.kv_reduce_scatter(tokens[i], degree, use).duration);
+      out[i] += costs_.model().layers *
+                to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
   }
 }
 

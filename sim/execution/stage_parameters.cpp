@@ -4,6 +4,7 @@
 
 #include "policies/base/index.h"
 #include "sim/execution/element_conversion.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise::execution {
 namespace {

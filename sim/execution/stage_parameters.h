@@ -14,7 +14,7 @@
 #include "sim/execution/parameters.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
-#include "sim/workload/model_parts.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise::execution {
 

@@ -55,7 +55,7 @@ struct FrameworkOptions {
   int expert_streams = 0;
   double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
   // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
-  // beside that is drawn by micro-batch (sim/cost/expert_load.h). 0: a balance that is forced.
+  // beside that is drawn by micro-batch (sim/cost/experts.h). 0: a balance that is forced.
   double expert_skew = 0;
   std::uint64_t expert_seed = 0;
   ExpertOverlap expert_overlap = ExpertOverlap::none;
@@ -78,7 +78,7 @@ struct FrameworkOptions {
   // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
   // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
   double logit_bytes = 6;
-  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/stage_memory.h).
+  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/memory_model.h).
   bool recompute_ahead = true;
   // The kernels are those of kernels/ and the ranks those of sim/execution: row ops move what the table in
   // kernels/row_ops.h says, and keys that come from other ranks are put in order by a copy.

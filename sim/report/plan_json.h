@@ -7,7 +7,7 @@
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
 #include "sim/metrics/metrics.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 

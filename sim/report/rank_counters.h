@@ -1,6 +1,6 @@
 // Counters of one rank in a timeline: what it holds, in all and by category, and its tokens in flight.
 //
-// The bytes are those of the memory model (sim/memory/stage_memory.h), put at the times of the simulated ops:
+// The bytes are those of the memory model (sim/memory/memory_model.h), put at the times of the simulated ops:
 // the largest value that any rank's `memory` shows is the peak that a study reports, where CP ranks hold
 // equally much. Given when each layer of an op begins, they change from layer to layer; else an op's most is
 // shown from its start. A category has a counter if it is ever used, and a new value where it changes.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
-#include "sim/memory/stage_memory.h"
+#include "sim/memory/memory_model.h"
 #include "sim/report/perfetto.h"
 
 namespace equipoise {

@@ -1,4 +1,4 @@
-// A timed schedule as text: one row a stage, time from left to right, an op's name where it starts.
+// A timed schedule as text: one line a stage, time from left to right, an op's name where it starts.
 #pragma once
 
 #include <string>

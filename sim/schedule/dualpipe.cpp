@@ -27,7 +27,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/schedule/generators.h"
+#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 namespace {

@@ -52,12 +52,13 @@ struct Schedule {
   bool bidirectional = false;
   int micro_batches = 0;
   std::vector<std::vector<ScheduleOp>> ops;  // by stage, in issue order
-  // By stage: most activations it promises to hold at once. An F or R holds one, that of one micro-batch on
-  // one virtual stage, until its B has ended (its W where the schedule splits B); a D holds none.
+  // The most activations that each stage promises to hold at once. An F or R holds one, that of one
+  // micro-batch on one virtual stage, until its B has ended (its W where the schedule splits B); a D holds
+  // none.
   std::vector<int> kept_bound;
 };
 
-// Which way a micro-batch of a bidirectional schedule goes: its virtual stage.
+// The virtual stage, 0 or 1, through which a micro-batch of a bidirectional schedule goes on every rank.
 constexpr int direction_of(std::int32_t micro_batch) {
   return micro_batch % 2;
 }
@@ -80,7 +81,21 @@ struct SchedulePolicy {
 
 std::span<const SchedulePolicy> schedule_policies();
 const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserError with the nearest name
-// The same, of those for ranks that hold one copy of each layer: throws UserError for the others.
+// The same for ranks that hold one copy of each layer: throws UserError for bidirectional schedules.
 const SchedulePolicy& one_way_schedule(std::string_view name);
+
+// ---- For those who make schedules ----
+// A maker writes `out` whole, reusing its buffers, and throws UserError where the input does not suit it:
+// O(ops) time, no memory beyond the ops.
+
+// What a schedule can take besides a plain list of micro-batches.
+struct Takes {
+  bool virtual_stages = false;
+  bool groups = false;  // of dependent chunks
+};
+
+// Checks the input against what schedule `name` takes, shapes `out` with no ops yet, returns the number of
+// micro-batches.
+int begin_schedule(const ScheduleInput&, std::string_view name, Takes, Schedule& out);
 
 }  // namespace equipoise

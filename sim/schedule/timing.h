@@ -52,7 +52,8 @@ TimedSchedule time_schedule(const Schedule&, const OpDurations&, Hops = {});
 // "F of micro-batch 3" (from 0), with its virtual stage where there are several.
 std::string describe_op(const ScheduleOp&, int virtual_stages);
 
-// By stage: the most activations its order holds at once, whatever the times (see Schedule::kept_bound).
+// The most activations that the order of each stage holds at once, whatever the times (see
+// Schedule::kept_bound).
 std::vector<int> peak_kept(const Schedule&);
 
 // Whether the schedule splits backwards: then an activation is held until its W, not its B (but for whole
@@ -62,5 +63,20 @@ bool splits_backward(const Schedule&);
 constexpr bool releases(const ScheduleOp& op, bool splits) {
   return op.kind == (splits ? OpKind::W : OpKind::B) || op.whole;
 }
+
+// What is wrong with a schedule of this input; empty means it is right. Checked on every stage:
+//   bidirectional: each micro-batch runs on the virtual stage of its direction only;
+//   complete: each micro-batch, on each virtual stage, has one F, or one D and one R; one B; one W where the
+//     schedule splits backwards and the B is not whole; nothing else;
+//   ordered: R after D, B after F or R, W after B; inside a group of dependent chunks the first forwards
+//     ascending (a chunk reads the KV of earlier ones), the backwards descending (it needs the KV gradients
+//     of later ones);
+//   pairs: an F and, next on its stage, the B of another micro-batch; they do not wait for each other, not
+//     even over other stages (no deadlock, below);
+//   memory: activations held never exceed kept_bound: an F or R holds one until its B (its W, where the
+//     schedule splits backwards), a D holds none;
+//   no deadlock: run with all stages in this order, every op runs; else what each stuck stage waits for.
+// At most 20 problems are listed. O(ops).
+std::vector<std::string> schedule_problems(const ScheduleInput&, const Schedule&);
 
 }  // namespace equipoise

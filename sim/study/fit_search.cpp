@@ -5,6 +5,8 @@
 
 #include "policies/base/error.h"
 #include "policies/policy_keys.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {

@@ -7,6 +7,7 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
+#include "sim/cost/layer_costs.h"
 #include "sim/report/plan_json.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"

@@ -7,6 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/validator.h"
+#include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
 namespace {
@@ -20,12 +21,13 @@ std::string allowed_degrees(const Study& study, int degree) {
   const Layout& layout = study.layout;
   const int ranks = layout.data * layout.context;
   if (ranks % degree != 0) return "a divisor of data x context = " + std::to_string(ranks);
-  if (layout.context_comm != ContextComm::ulysses) return "";
+  const ContextForm& form = context_form(layout.context_comm);
+  if (form.head_shares({degree, degree}) == 1) return "";
   const int heads = study.model.heads / layout.tensor;
   const bool power = std::has_single_bit(static_cast<unsigned>(degree));
-  if ((power || degree == layout.context) && heads % degree == 0) return "";
+  if ((power || degree == layout.context) && heads_suit(form, heads, degree)) return "";
   return "a power of two that divides the " + std::to_string(heads) +
-         " query heads of a TP rank (context_comm ulysses)";
+         " query heads of a TP rank (context_comm " + std::string(name_of(layout.context_comm)) + ")";
 }
 
 // Barrier groups count up from 0 in the order of the lanes: that is what engines and traces run.

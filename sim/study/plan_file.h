@@ -22,7 +22,7 @@
 
 #include "policies/plan.h"
 #include "sim/study/study.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "policies/policy_keys.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/op/contended_state.h"
 #include "sim/engine/stage/inboxes.h"
@@ -30,7 +31,7 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
   OpList before, after;
   Passes passes;
   const double context = models.layout.context;
-  passes.syncs = models.layout.context_comm == ContextComm::ring ? context : 2;
+  passes.syncs = context_form(models.costs).most_exchanges(models.layout.context);
   const auto ops = [&] { return static_cast<double>(before.ops().size() + after.ops().size()); };
   models.costs.forward_ops(kind, kTokens, before, after, use);
   passes.forward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);  // and attention

@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "sim/study/json_object.h"
-#include "sim/workload/model_size.h"
+#include "sim/workload/model.h"
 
 namespace equipoise {
 

@@ -8,6 +8,7 @@
 #include "policies/base/utf8.h"
 #include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
+#include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/json_object.h"
 #include "sim/study/key_notes.h"

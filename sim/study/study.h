@@ -17,7 +17,7 @@
 #include "profiler/profile/cost_models.h"
 #include "sim/study/framework.h"
 #include "sim/study/published.h"
-#include "sim/topology/wiring.h"
+#include "sim/topology/fabric.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 

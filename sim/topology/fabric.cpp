@@ -4,7 +4,8 @@
 #include <cassert>
 #include <limits>
 #include <map>
-#include <utility>
+#include <numeric>
+#include <string>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -37,14 +38,11 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
   if (options.wiring == Wiring::rail)
     leaves_ = (nodes_ + options.nodes_per_pod - 1) / options.nodes_per_pod * per_node;
 
-  std::vector<std::pair<Vertex, Vertex>> edges;
-  std::vector<Link> rates;
   const auto cable = [&](Vertex a, Vertex b, double bytes_per_second) {
-    edges.emplace_back(a, b);
-    edges.emplace_back(b, a);
-    rates.insert(rates.end(), 2, Link{bytes_per_second});
+    links_.push_back({a, b, bytes_per_second});
+    links_.push_back({b, a, bytes_per_second});
   };
-  std::vector<int> nics_of_leaf(static_cast<std::size_t>(leaves_), 0);
+  std::vector<int> nics_of_leaf(at(leaves_), 0);
   for (int g = 0; g < options.gpus; ++g) {
     cable(gpu(g), nvswitch(g), options.nvlink_GBps * kBytesPerGB);
     cable(gpu(g), nic(g), options.nic_GBps * kBytesPerGB);
@@ -56,8 +54,10 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
       cable(leaf(l), spine(s),
             std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB / options.oversubscription /
                 options.spines);
-  graph_ = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
-                 spine(options.spines));
+  std::ranges::stable_sort(links_, {}, &Link::from);
+  first_link_.assign(spine(options.spines) + 1, 0);
+  for (const Link& link : links_) ++first_link_[link.from + 1];
+  std::partial_sum(first_link_.begin(), first_link_.end(), first_link_.begin());
 }
 
 // Vertices: GPUs, NICs, NVSwitches, leaves, spines.
@@ -81,18 +81,16 @@ int Fabric::leaf_number(int gpu) const {
   return gpu / std::max(1, options_.nodes_per_pod);  // as many NICs as a rail's leaf has
 }
 
-LinkId Fabric::link(Vertex from, Vertex to) const {
-  for (auto [e, last] = boost::out_edges(from, graph_); e != last; ++e)
-    if (boost::target(*e, graph_) == to)
-      return static_cast<LinkId>(boost::get(boost::edge_index, graph_, *e));
-  assert(false);
-  return 0;
+LinkId Fabric::link_between(Vertex from, Vertex to) const {
+  LinkId id = first_link_[from];
+  while (links_[id].to != to) ++id;
+  assert(id < first_link_[from + 1]);
+  return id;
 }
 
 std::vector<double> Fabric::capacities() const {
-  std::vector<double> rates(links());
-  for (auto [e, last] = boost::edges(graph_); e != last; ++e)
-    rates[boost::get(boost::edge_index, graph_, *e)] = graph_[*e].bytes_per_second;
+  std::vector<double> rates;
+  for (const Link& link : links_) rates.push_back(link.bytes_per_second);
   return rates;
 }
 
@@ -118,7 +116,7 @@ std::vector<LinkId> Fabric::route(int from, int to) const {
     path.insert(path.end(), {nic(to), gpu(to)});
   }
   std::vector<LinkId> route;
-  for (std::size_t i = 0; i + 1 < path.size(); ++i) route.push_back(link(path[i], path[i + 1]));
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) route.push_back(link_between(path[i], path[i + 1]));
   return route;
 }
 
@@ -140,10 +138,53 @@ std::vector<LinkUse> Fabric::ring(const std::vector<int>& gpus) const {
 }
 
 double Fabric::alone(const std::vector<LinkUse>& uses) const {
-  const std::vector<double> rates = capacities();
   double rate = std::numeric_limits<double>::infinity();
-  for (const LinkUse& use : uses) rate = std::min(rate, rates[use.link] / use.times);
+  for (const LinkUse& use : uses) rate = std::min(rate, links_[use.link].bytes_per_second / use.times);
   return rate;
+}
+
+void FairShare::share(std::span<Flow* const> flows) {
+  used_.clear();
+  for (const Flow* flow : flows)
+    for (const LinkUse& use : flow->links) claims_[use.link] = 0;
+  for (const Flow* flow : flows)
+    for (const LinkUse& use : flow->links) {
+      if (claims_[use.link] == 0) {
+        used_.push_back(use.link);
+        left_[use.link] = capacity_[use.link];
+      }
+      claims_[use.link] += use.times;
+    }
+  stopped_.assign(flows.size(), 0);
+
+  std::size_t growing = flows.size();
+  while (growing > 0) {
+    // The level at which the next links fill or the next flows reach their cap.
+    double level = std::numeric_limits<double>::infinity();
+    for (const LinkId link : used_)
+      if (claims_[link] > 0) level = std::min(level, left_[link] / static_cast<double>(claims_[link]));
+    for (std::size_t f = 0; f < flows.size(); ++f)
+      if (stopped_[f] == 0) level = std::min(level, flows[f]->cap);
+    for (const LinkId link : used_)
+      tight_[link] = claims_[link] > 0 && left_[link] / static_cast<double>(claims_[link]) == level;
+    // Flows stop at the level; what they use together is taken from each link at once.
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
+      if (stopped_[f] != 0 ||
+          (flows[f]->cap > level && std::none_of(flows[f]->links.begin(), flows[f]->links.end(), is_tight)))
+        continue;
+      flows[f]->rate = level;
+      stopped_[f] = 1;
+      --growing;
+      for (const LinkUse& use : flows[f]->links) given_[use.link] += use.times;
+    }
+    for (const LinkId link : used_) {
+      if (given_[link] == 0) continue;
+      left_[link] = std::max(0.0, left_[link] - level * static_cast<double>(given_[link]));
+      claims_[link] -= given_[link];
+      given_[link] = 0;
+    }
+  }
 }
 
 }  // namespace equipoise

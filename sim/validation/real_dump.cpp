@@ -7,7 +7,7 @@
 #include "sim/execution/dump.h"
 #include "sim/report/plan_json.h"
 #include "sim/study/policy_run.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 

@@ -13,7 +13,7 @@
 #include "sim/study/framework.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/simulate_plan.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
-#include "sim/topology/fair_share.h"
+#include "sim/topology/fabric.h"
 
 namespace equipoise {
 

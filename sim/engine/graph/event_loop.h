@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "sim/engine/graph/engine.h"
-#include "sim/topology/fair_share.h"
+#include "sim/topology/fabric.h"
 
 namespace equipoise {
 

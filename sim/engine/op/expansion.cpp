@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/engine/op/expansion_parts.h"
 #include "sim/engine/op/layer_block.h"
 #include "sim/engine/stage/expert_meetings.h"
@@ -291,44 +292,7 @@ void StepExpander::add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::
   }
 }
 
-// The synchronisations of a layer's timeline, in order, with what they move.
-std::vector<SyncOp> StepExpander::syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost,
-                                           std::int64_t window, bool backward) {
-  const Sharding& sharding = cost.sharding;
-  std::int64_t gathered = 0;
-  std::int64_t most = 0;
-  for (std::size_t r = 0; r < at(cost.ranks); ++r) {
-    gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-    most = std::max(most, sharding.rank_tokens[r]);
-  }
-  gathered += earlier_tokens(micro_batch, window);
-  const double kv_bytes = static_cast<double>(costs_.kv_bytes_per_token());
-  switch (costs_.layout().context_comm) {
-    case ContextComm::ring: {
-      if (cost.ranks == 1) return {{OpName::cp_ring_step, 0}};
-      const std::int64_t held = most + (earlier_tokens(micro_batch, 0) + cost.ranks - 1) / cost.ranks;
-      const double block = static_cast<double>(held) * kv_bytes;
-      std::vector<SyncOp> syncs;
-      if (!backward) return {{OpName::cp_ring_step, block}};
-      for (const int blocks : ring_backward_sends(cost.ranks))
-        syncs.push_back({OpName::cp_ring_step, blocks * block});
-      return syncs;
-    }
-    case ContextComm::ulysses: {
-      if (cost.ranks == 1) return {{OpName::cp_all_to_all, 0}};
-      const double in = costs_.ulysses_exchange(most, cost.ranks, false, use_).bytes;
-      const double out = costs_.ulysses_exchange(most, cost.ranks, true, use_).bytes;
-      return {{OpName::cp_all_to_all, backward ? out : in}, {OpName::cp_all_to_all, backward ? in : out}};
-    }
-    case ContextComm::all_gather:
-      break;
-  }
-  const double bytes = static_cast<double>(gathered) * kv_bytes;
-  if (backward) return {{OpName::cp_all_gather, bytes}, {OpName::cp_reduce_scatter, bytes}};
-  return {{OpName::cp_all_gather, bytes}};
-}
-
-// Of one layer's forward on the CP rank with the most; under Ulysses every rank does an equal share.
+// Of one layer's forward on the CP rank with the most; ranks that share out all heads do equal shares.
 double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t window) const {
   double most = 0, all = 0;
   for (int r = 0; r < cost.ranks; ++r) {
@@ -341,8 +305,8 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t wi
     most = std::max(most, pairs);
     all += pairs;
   }
-  const bool ulysses = costs_.layout().context_comm == ContextComm::ulysses;
-  return costs_.causal_attention_flops(ulysses ? all / cost.ranks : most);
+  const bool even = context_form(costs_).head_shares({cost.ranks, cost.ranks}) == cost.ranks;
+  return costs_.causal_attention_flops(even ? all / cost.ranks : most);
 }
 
 // Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
@@ -380,8 +344,11 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   for (std::size_t r = 0; r < rank_ops_.size(); ++r)
     backward_attention_.push_back(cost.compute_backward[k][r] - rank_ops_[r]->backward_compute);
   const std::int64_t window = costs_.window_of(kind);
-  const std::vector<SyncOp> forward_syncs = syncs_of(micro_batch, cost, window, false);
-  const std::vector<SyncOp> backward_syncs = syncs_of(micro_batch, cost, window, true);
+  exchanges_.forward.clear();
+  exchanges_.backward.clear();
+  if (cost.ranks > 1)
+    context_form(costs_).exchange(costs_, exchanged_tokens(micro_batch, cost.sharding, window), cost.ranks,
+                                  exchanges_, use_);
   const double flops = attention_flops(cost, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;
@@ -391,13 +358,13 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
     return RankOps(out_lists);
   };
   append_layer(lists(&LayerOps::forward_before, before_lists_), lists(&LayerOps::forward_after, after_lists_),
-               cost.forward[k], cost.attention_forward[mask_of(kind)], flops, forward_syncs,
+               cost.forward[k], cost.attention_forward[mask_of(kind)], flops, exchanges_.forward,
                out.blocks[first + kForward + k]);
   append_layer(lists(&LayerOps::backward_before, before_lists_),
                lists(&LayerOps::backward_after, after_lists_), cost.backward[k], backward_attention_,
-               backward_flops, backward_syncs, out.blocks[first + kBackward + k]);
+               backward_flops, exchanges_.backward, out.blocks[first + kBackward + k]);
   append_layer(lists(&LayerOps::input_before, before_lists_), lists(&LayerOps::input_after, after_lists_),
-               cost.input_gradient[k], backward_attention_, backward_flops, backward_syncs,
+               cost.input_gradient[k], backward_attention_, backward_flops, exchanges_.backward,
                out.blocks[first + kInputGradient + k]);
   append_ops(lists(&LayerOps::weights, before_lists_), out.blocks[first + kWeightGradient + k]);
 }

@@ -74,8 +74,6 @@ class StepExpander {
   void add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                         OpLane& out, std::size_t first);
   [[nodiscard]] double attention_flops(const MicroBatchCost& cost, std::int64_t window) const;
-  std::vector<SyncOp> syncs_of(const MicroBatch& micro_batch, const MicroBatchCost& cost, std::int64_t window,
-                               bool backward);
   void add_shared_blocks(OpLane& out);
   void add_transfers(const MicroBatchCost& cost, OpLane& out);
   // `arrivals`: null if the lane meets no other.
@@ -122,6 +120,7 @@ class StepExpander {
   std::size_t blocks_ = 0;                  // of the lane at hand
   std::vector<std::int32_t> scheduled_of_;  // of the same: scratch of add_scheduled_ops
   OpList before_, after_;
+  ContextExchanges exchanges_;  // of the layer that is added
   RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity
 };
 

@@ -68,7 +68,7 @@ void append_ops(RankOps lists, OpBlock& block) {
 
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, double attention_flops,
-                  std::span<const SyncOp> syncs, OpBlock& block) {
+                  std::span<const Op> exchanges, OpBlock& block) {
   const std::size_t ranks = before.size();
   const std::size_t count = timeline.syncs();
   const auto run_of = [&](std::size_t p, std::size_t r) { return timeline.local[p * ranks + r]; };
@@ -98,9 +98,8 @@ void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
     attend([&](std::size_t r) { return timeline.overlap[p * ranks + r]; });
     const bool beside = any(kernel);
     const std::vector<Picoseconds> shared(ranks, timeline.comm[p]);
-    const SyncOp& sync = syncs[std::min(p, syncs.size() - 1)];
-    OpStep step{sync.name, Stream::cp, SyncGroup::context, beside};
-    step.bytes = sync.bytes;
+    OpStep step{exchanges[p].name, Stream::cp, SyncGroup::context, beside};
+    step.bytes = exchanges[p].bytes;
     push_step(block, step, shared);
     if (!beside) continue;
     OpStep piece{OpName::attention};

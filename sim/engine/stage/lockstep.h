@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/cost/expert_arrivals.h"
+#include "sim/cost/experts.h"
 #include "sim/engine/stage/stage_walk.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/topology/rank_grid.h"

@@ -27,8 +27,7 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
-#include "sim/workload/model_parts.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 

@@ -5,7 +5,8 @@
 #include <numeric>
 
 #include "policies/base/index.h"
-#include "sim/schedule/validate.h"
+#include "sim/cost/context_exchange/context_form.h"
+#include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {
@@ -196,12 +197,10 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
 void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result) {
   const Sharding& sharding = cost.sharding;
   const auto fullest = std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
-  std::int64_t gathered = 0;
-  for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r)
-    gathered += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+  const std::int64_t distributed = exchanged_tokens({}, sharding, 0).distributed;
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  gathered_tokens_.push_back(memory_->gathered_tokens(*fullest, gathered));
+  gathered_tokens_.push_back(memory_->gathered_tokens(*fullest, distributed));
   result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
 }
 

@@ -3,7 +3,7 @@
 
 #include "policies/base/error.h"
 #include "profiler/profile/expert_routing.h"
-#include "sim/cost/expert_exchange.h"
+#include "sim/cost/experts.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

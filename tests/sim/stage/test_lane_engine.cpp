@@ -1,6 +1,7 @@
 // One lane with hand-made costs: the fixtures of the schedules, and what CP ranks, hops and ends add.
 #include <stdexcept>
 
+#include "sim/workload/stage_layers.h"
 #include "tests/sim/stage/hand_costs.h"
 
 using namespace equipoise;

@@ -1,13 +1,98 @@
-// What a rank executes in the FFN of a mixture-of-experts layer.
+// What a rank executes in the FFN of a mixture-of-experts layer, and what arrives there.
+#include "sim/cost/experts.h"
+
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <numeric>
+#include <vector>
 
 #include "policies/base/index.h"
-#include "sim/cost/expert_exchange.h"
-#include "sim/cost/expert_load.h"
+#include "policies/base/random.h"
+#include "profiler/profile/expert_routing.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {
+namespace {
+
+// Loads of less are even to a millionth; the shapes of far less are infinite.
+constexpr double kLeastSkew = 1e-6;
+
+// In (0, 1).
+double uniform(SplitMix64& random) {
+  return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
+}
+
+double normal(SplitMix64& random) {
+  const double radius = std::sqrt(-2 * std::log(uniform(random)));
+  return radius * std::cos(2 * std::numbers::pi * uniform(random));
+}
+
+// Of mean `shape` and variance `shape` (Marsaglia and Tsang, 2000). Below a shape of 1, one of shape + 1
+// times a power of a uniform number.
+double gamma(double shape, SplitMix64& random) {
+  if (shape < 1) return gamma(shape + 1, random) * std::pow(uniform(random), 1 / shape);
+  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = normal(random);
+    const double v = std::pow(1 + c * x, 3);
+    if (v > 0 && std::log(uniform(random)) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
+  }
+}
+
+// The all-to-all buffer of which as much leaves the node, or, within one, the rank.
+double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
+  const double ranks = group.ranks;
+  if (load.network_bytes > 0) return load.network_bytes * ranks / (ranks - group.ranks_per_node);
+  return load.node_bytes * ranks / (ranks - 1);
+}
+
+}  // namespace
+
+double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
+                   int experts_of_rank) {
+  const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
+  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
+    return 1;
+  const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
+  std::vector<double> load(static_cast<std::size_t>(ranks), 0);
+  for (const MicroBatch* const micro_batch : together)
+    for (const Slice& slice : micro_batch->slices) {
+      SplitMix64 random(SplitMix64(skew.seed).next() ^
+                        SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
+      for (double& of_rank : load)
+        of_rank += static_cast<double>(slice.tokens()) * gamma(shape, random) / shape;
+    }
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
+}
+
+Op ExpertExchange::op(double tokens, double load, ExchangeWay way, RangeUse& use) const {
+  Op op{OpName::ep_all_to_all, Stream::ep};
+  const MoeShape& moe = *model_.moe;
+  const bool narrow = way == ExchangeWay::to_experts && framework_.dispatch_bytes > 0;
+  const double element_bytes = narrow ? framework_.dispatch_bytes : element_bytes_;
+  const double bytes = element_bytes * tokens * static_cast<double>(model_.hidden) * load;
+  if (framework_.expert_dispatcher == ExpertDispatcher::all_to_all) {
+    op.bytes = bytes * moe.active;
+    op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, group_, use));
+    return op;
+  }
+  // Groups of experts are the router's, or, where a study says so, the nodes.
+  ExpertRouting routing{moe.experts, moe.active, group_, moe.groups, moe.groups_of_token};
+  if (framework_.expert_nodes > 0) {
+    routing.groups = static_cast<int>(nodes_of(group_));
+    routing.chosen = framework_.expert_nodes;
+  }
+  const RoutedToken token = routed_token(routing);
+  const ExchangeLoad traffic = forwarded_load(token, group_, bytes);
+  op.bytes = equivalent_buffer(traffic, group_);
+  op.duration = to_picoseconds(collectives_.forwarded_seconds(traffic, group_, use));
+  return op;
+}
+
+// ---- The ops of a layer ----
+
 // One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
 // before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
 // but under its many rows; what is left of that is in the fitted slowdowns.)
@@ -106,18 +191,18 @@ ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
   return {as_double(e == t ? n : rows * e), as_double(rows)};
 }
 
-double LayerCosts::expert_load(std::span<const MicroBatch* const> meeting) const {
+double LayerCosts::expert_load(std::span<const MicroBatch* const> together) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
-  return equipoise::expert_load(meeting, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+  return equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
                                 model_.moe->experts / layout_.expert);
 }
 
 double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
   if (!model_.moe || framework_.expert_skew == 0) return 1;
   const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
-  const int meet = (group + lane - 1) / lane;  // micro-batches of as many lanes
+  const int lanes = (group + lane - 1) / lane;  // whose micro-batches take part in the exchange
   return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
-                                model_.moe->experts / layout_.expert * meet);
+                                model_.moe->experts / layout_.expert * lanes);
 }
 
 Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {
