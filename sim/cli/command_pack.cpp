@@ -7,7 +7,7 @@
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "sim/report/plan_json.h"
+#include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"

@@ -22,13 +22,12 @@
 #include "sim/cli/progress_line.h"
 #include "sim/cli/sweep_journal.h"
 #include "sim/cli/sweep_printer.h"
-#include "sim/study/json_object.h"
-#include "sim/study/outputs.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_html.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
 #include "sim/study/share.h"
-#include "sim/study/study_html.h"
-#include "sim/study/study_report.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -7,7 +7,7 @@
 #include "sim/cli/command_check.h"
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
-#include "sim/study/expectation.h"
+#include "sim/report/expectation.h"
 
 namespace equipoise {
 

@@ -14,8 +14,8 @@
 #include "sim/cli/grammar_parts.h"
 #include "sim/cli/interrupt.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/outputs.h"
-#include "sim/study/pack_keys.h"
+#include "sim/report/result_files.h"
+#include "sim/study/pack_request.h"
 
 namespace equipoise {
 

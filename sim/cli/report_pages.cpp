@@ -6,8 +6,8 @@
 
 #include "policies/base/number_text.h"
 #include "sim/report/html_page.h"
+#include "sim/report/result_files.h"
 #include "sim/study/blame.h"
-#include "sim/study/study_report.h"
 #include "sim/tune/candidate.h"
 
 namespace equipoise {

@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "policies/base/error.h"
-#include "sim/study/study_html.h"
-#include "sim/study/study_report.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_html.h"
 
 namespace equipoise {
 

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "policies/base/csv_cell.h"
-#include "sim/study/study_report.h"
+#include "sim/report/result_files.h"
 
 namespace equipoise {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "sim/cli/commands.h"
-#include "sim/study/sweep_table.h"
+#include "sim/report/study_table.h"
 
 namespace equipoise {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/memory/memory_model.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 

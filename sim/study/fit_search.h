@@ -11,8 +11,8 @@
 #include <functional>
 #include <string>
 
+#include "sim/study/read/study.h"
 #include "sim/study/row_status.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "profiler/profile/profile.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 

@@ -1,7 +1,7 @@
 // The documents of a study: a recorded file, a published distribution, a mixture, or one length for all.
 #pragma once
 
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 #include "traces/trace.h"
 
 namespace equipoise {

@@ -7,7 +7,7 @@
 
 #include "policies/loader.h"
 #include "policies/plan.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 

@@ -9,7 +9,7 @@
 #include "policies/base/utf8.h"
 #include "policies/packing/chunkflow.h"
 #include "policies/skrull/gds.h"
-#include "sim/study/json_object.h"
+#include "sim/study/read/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {

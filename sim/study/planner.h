@@ -10,8 +10,8 @@
 #include "policies/plan.h"
 #include "policies/workload.h"
 #include "sim/study/derive.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

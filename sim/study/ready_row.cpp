@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "sim/study/json_object.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/row_trial.h"
 
 namespace equipoise {

@@ -6,9 +6,9 @@
 
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
-#include "sim/report/timeline.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study_result.h"
+#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 namespace {

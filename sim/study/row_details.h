@@ -20,6 +20,9 @@ struct PolicyResult;
 struct Run;
 struct ShardRule;
 
+// Ops that are kept for report.html, all rows together.
+inline constexpr std::size_t kOpsOfPage = 40000;
+
 struct DrawnMicroBatch {
   std::int64_t tokens = 0;
   std::int64_t slices = 0;

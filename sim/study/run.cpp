@@ -2,7 +2,7 @@
 
 #include "policies/packing/chunkflow.h"
 #include "sim/cost/profiled_workload.h"
-#include "sim/study/policy_run.h"
+#include "sim/study/read/policy_run.h"
 
 namespace equipoise {
 

@@ -9,8 +9,8 @@
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/engine/stage/step_options.h"
 #include "sim/study/derive.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run_options.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/report/timeline.h"
 #include "sim/study/cores.h"
+#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 

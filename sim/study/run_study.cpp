@@ -14,13 +14,12 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
 #include "sim/study/hardware.h"
-#include "sim/study/json_object.h"
-#include "sim/study/policy_run.h"
+#include "sim/study/read/json_object.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/ready_row.h"
 #include "sim/study/row_result.h"
 #include "sim/study/row_trial.h"
 #include "sim/study/simulate_plan.h"
-#include "sim/study/study_html.h"
 #include "sim/study/write_details.h"
 
 namespace equipoise {

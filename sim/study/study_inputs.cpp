@@ -1,9 +1,9 @@
 #include "sim/study/study_inputs.h"
 
 #include "sim/study/derive.h"
-#include "sim/study/json_object.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/plan_file.h"
+#include "sim/study/read/json_object.h"
 
 namespace equipoise {
 

@@ -9,12 +9,11 @@
 #include "sim/engine/stage/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
-#include "sim/study/length_bins.h"
 #include "sim/study/memory_report.h"
 #include "sim/study/provenance.h"
+#include "sim/study/read/study.h"
 #include "sim/study/row_details.h"
 #include "sim/study/row_status.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

@@ -8,9 +8,9 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/report/chakra.h"
-#include "sim/study/policy_run.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/step_runner.h"
+#include "sim/timeline/chakra.h"
 
 namespace equipoise {
 namespace {

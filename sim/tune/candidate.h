@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 #include "sim/tune/space.h"
 
 namespace equipoise {

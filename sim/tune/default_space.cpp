@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 

@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
 

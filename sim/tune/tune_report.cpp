@@ -7,9 +7,9 @@
 #include "policies/base/csv_cell.h"
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
+#include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
 #include "sim/study/blame.h"
-#include "sim/study/study_report.h"
 
 namespace equipoise {
 

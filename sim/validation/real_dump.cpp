@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/execution/dump.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/policy_run.h"
+#include "sim/report/result_files.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {

@@ -8,10 +8,10 @@
 #include "policies/base/names.h"
 #include "policies/unplaceable.h"
 #include "sim/execution/make_step.h"
-#include "sim/report/plan_json.h"
+#include "sim/report/result_files.h"
 #include "sim/study/derive.h"
-#include "sim/study/framework.h"
 #include "sim/study/plan_file.h"
+#include "sim/study/read/framework.h"
 #include "sim/study/simulate_plan.h"
 #include "sim/workload/recompute_order.h"
 

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "sim/framework/preset.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study.h"
 #include "traces/json_text.h"
 
 using namespace equipoise;

@@ -15,7 +15,7 @@ except ImportError:
     sys.exit(77)
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-schema = json.loads((ROOT / "sim/study/study.schema.json").read_text())
+schema = json.loads((ROOT / "sim/study/read/study.schema.json").read_text())
 jsonschema.Draft7Validator.check_schema(schema)
 validator = jsonschema.Draft7Validator(schema)
 

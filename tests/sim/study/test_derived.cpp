@@ -5,9 +5,9 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
+#include "sim/report/result_files.h"
 #include "sim/study/recompute_choice.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

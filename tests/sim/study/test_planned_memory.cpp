@@ -11,7 +11,7 @@
 #include <new>
 
 #include "policies/policy.h"
-#include "sim/report/plan_json.h"
+#include "sim/report/result_files.h"
 #include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"

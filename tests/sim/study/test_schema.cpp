@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include "policies/policy_keys.h"
-#include "sim/study/policy_schema.h"
+#include "sim/study/read/policy_schema.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -31,7 +31,7 @@ Keys read_keys(json file, const std::string& pointer) {
 }
 
 json schema() {
-  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/study.schema.json");
+  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/read/study.schema.json");
   REQUIRE(file);
   return json::parse(file);
 }
@@ -82,9 +82,9 @@ TEST_CASE("Every key that the reader knows is in the schema, and no other") {
 }
 
 TEST_CASE("The shipped schema says of every policy key what the policies' rows say") {
-  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/study.schema.json");
+  std::ifstream file(std::string(EQUIPOISE_SOURCE_DIR) + "/sim/study/read/study.schema.json");
   const auto shipped = nlohmann::ordered_json::parse(file);
-  INFO("equipoise list schema > schema.json, then move it to sim/study/study.schema.json");
+  INFO("equipoise list schema > schema.json, then move it to sim/study/read/study.schema.json");
   CHECK(study_schema(shipped) == shipped);
   const std::set<std::string> of_all = {"name",      "label", "shard",  "schedule", "recompute",
                                         "published", "order", "verify", "file",     "policy"};

@@ -1,0 +1,260 @@
+#include "sim/study/read/policy_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <variant>
+
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
+#include "policies/policy_keys.h"
+#include "sim/metrics/columns.h"
+#include "sim/schedule/schedule.h"
+#include "sim/study/derive.h"
+#include "sim/study/plan_file.h"
+#include "sim/study/read/json_object.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr Preset kPresets[] = {
+    {"plain-4d", "plain", "per-sequence", nullptr, 0,
+     "WLB-LLM's first baseline: windows as they are, per-sequence sharding"},
+    {"fixed-4d", "fixed-greedy", "static-best", nullptr, 0,
+     "WLB-LLM's second baseline: fixed-length greedy packing, the better static sharding"},
+    {"wlb-llm", "wlb", "adaptive", "queues", 2,
+     "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
+};
+
+// The value of a key as its row asks for it.
+template <class Options>
+ParameterValue read_value(JsonObject& object, const Parameter<Options>& row) {
+  switch (row.kind) {
+    case ParameterKind::integer:
+      return object.integer(row.key, 0, row.least, row.most);
+    case ParameterKind::number:
+      return object.number(row.key, 0, row.lowest, row.highest);
+    case ParameterKind::flag:
+      return object.flag(row.key, false);
+    case ParameterKind::choice:
+      return static_cast<std::int64_t>(object.choice(row.key, 0, row.choices));
+    case ParameterKind::integers:
+      return object.integers(row.key, row.least, row.most);
+    case ParameterKind::text:
+      break;
+  }
+  const json* text = object.find(row.key);
+  if (!text->is_string()) object.fail(row.key, "a string of " + std::string(row.help));
+  return text->get<std::string>();
+}
+
+template <class Options>
+void read_parameters(JsonObject& object, std::span<const Parameter<Options>> rows, Options& options) {
+  for (const Parameter<Options>& row : rows) {
+    if (object.find(row.key) == nullptr) continue;
+    const ParameterValue value = read_value(object, row);
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && row.rising)
+      if (std::adjacent_find(list->begin(), list->end(), std::greater_equal<>()) != list->end())
+        object.fail(row.key, "rising " + std::string(row.key));
+    if (!row.excludes.empty() && object.has(row.excludes))
+      object.fail(row.key,
+                  "one of " + std::string(row.excludes) + " and " + std::string(row.key) + ", not both");
+    naming(object.where() + "." + std::string(row.key), [&] {
+      row.set(options, value);
+      return true;
+    });
+  }
+}
+
+constexpr double kLargestFigure = 1e30;
+
+Published read_published_source(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  Published published;
+  published.source = object.text("source", "");
+  if (published.source.empty()) object.fail("source", "where the figures stand, e.g. \"arXiv ..., Table 2\"");
+  published.against = object.text("against", "");
+  constexpr std::string_view kStatus[] = {"ok", "oom"};
+  if (object.has("status"))
+    published.out_of_memory = object.choice("status", 0, kStatus) == 1;
+  else
+    object.find("status");
+  if (const json* metrics = object.find("metrics")) {
+    JsonObject figures(*metrics, where + ".metrics");
+    std::vector<std::string> keys = {"bucket_size"};
+    const json known = metrics_json(Metrics{});
+    for (const auto& [key, value] : known.items())
+      if (!value.is_object()) keys.push_back(key);
+    for (const std::string& key : keys) {
+      const double value = figures.number(key, 0, -kLargestFigure, kLargestFigure);
+      if (figures.has(key)) published.figures.push_back({key, value});
+    }
+    figures.finish();
+  }
+  object.finish();
+  if (published.figures.empty() && !published.out_of_memory)
+    throw UserError(where + ": expected metrics or status, found neither");
+  return published;
+}
+
+// One object, or a list of them, one a source.
+std::vector<Published> read_published(const json& node, const std::string& where) {
+  if (!node.is_array()) return {read_published_source(node, where)};
+  std::vector<Published> list;
+  for (std::size_t i = 0; i < node.size(); ++i)
+    list.push_back(read_published_source(node[i], where + "[" + std::to_string(i) + "]"));
+  return list;
+}
+
+// Of `plan` only: where it is, and which.
+void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
+  const std::string file = object.text("file", "");
+  run.plan_name = object.text("policy", "");
+  const bool from_file = run.name == plan_policy().name;
+  for (const char* key : {"file", "policy"})
+    if (!from_file && object.has(key)) object.fail(key, "none beside a name other than plan");
+  if (!from_file) return;
+  if (file.empty()) object.fail("file", "the path of a plan (equipoise.plan/1)");
+  run.plan_file = file;
+  if (file == kPlanOfCaller) return;
+  run.plan_file = (std::filesystem::path(study.directory) / file).lexically_normal().string();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
+}
+
+bool has_effect(const std::string& key, const PolicyRun& run) {
+  if (key == "tile") return false;  // the profile prices its kernels' own tiles
+  // hbp chooses it with its groups (Algorithm 1).
+  if (key == "recompute" && chooses_groups(run)) return false;
+  // What orders micro-batches asks for their cost.
+  if (key == "cost" && run.pack.order != Order::as_packed) return true;
+  return uses_key(run.policy(), key) || uses_key(run.rule(), key);
+}
+
+// The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
+bool prices_windows(const PolicyRun& run) {
+  return cost_kind(run) == CostKind::profiled && has_effect("cost", run);
+}
+
+bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
+  if (key == "loader") return false;
+  return uses_key(run.policy(), key) || (key == "context_window" && prices_windows(run));
+}
+
+}  // namespace
+
+const Policy& PolicyRun::policy() const {
+  return has_plan_file() ? plan_policy() : packing_policy(name);
+}
+
+std::span<const Preset> presets() {
+  return kPresets;
+}
+
+ShardOptions default_sharding() {
+  ShardOptions sharding;
+  sharding.pad = Pad::tail;
+  return sharding;
+}
+
+CostKind cost_kind(const PolicyRun& run) {
+  if (run.cost) return *run.cost;
+  return run.rule().places_documents ? CostKind::flops : run.policy().cost;
+}
+
+PolicyRun read_policy_run(const json& node, const std::string& where, const Study& study) {
+  const json named = node.is_string() ? json{{"name", node}} : node;
+  JsonObject object(named, where);
+  PolicyRun run;
+  run.pack = study.batch;
+  run.sharding = default_sharding();
+  run.name = object.text("name", "");
+  if (run.name.empty()) object.fail("name", "the name of a policy");
+  run.label = run.name;
+  read_plan_keys(object, study, run);
+  const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets),
+                                   [&](const Preset& p) { return run.name == p.name; });
+  if (preset != std::end(kPresets)) run.name = preset->policy;
+  naming(where, [&] { return run.policy(); });
+  run.shard = run.policy().shard;
+  if (preset != std::end(kPresets)) {
+    run.shard = preset->shard;
+    if (preset->key != nullptr) pack_parameter(preset->key)->set(run.pack, preset->value);
+  }
+  run.label = printable(object.text("label", run.label));
+  run.shard = object.text("shard", run.shard);
+  naming(where, [&] { return sharding_policy(run.shard); });
+  run.schedule = object.text("schedule", run.policy().schedule);
+  if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
+  if (object.find("cost") != nullptr)
+    run.cost = static_cast<CostKind>(object.choice("cost", 0, kCostKindNames));
+  if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
+  read_parameters(object, pack_parameters(), run.pack);
+  read_parameters(object, shard_parameters(), run.sharding);
+  for (const auto& [key, value] : named.items()) run.typed.push_back(key);
+  if (const json* published = object.find("published"))
+    run.published = read_published(*published, where + ".published");
+  object.finish();
+  run.idle_keys = idle_keys(named, run);
+  return run;
+}
+
+std::string file_name(const std::string& label) {
+  std::string name = label;
+  for (char& c : name)
+    if (c == '/' || c == ' ') c = '_';
+  return name;
+}
+
+void make_labels_unique(std::vector<PolicyRun>& runs) {
+  std::set<std::string> taken;
+  for (PolicyRun& run : runs) {
+    std::string label = run.label;
+    for (int count = 2; !taken.insert(label).second; ++count)
+      label = run.label + " #" + std::to_string(count);
+    run.label = label;
+  }
+}
+
+std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : entry.items())
+    if (!has_effect(key, run)) keys.push_back(key);
+  return keys;
+}
+
+std::string idle_key_note(const PolicyRun& run, const std::string& key) {
+  if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
+  return key + " has no effect on " + (is_shard_key(key) ? run.shard + " sharding" : run.name);
+}
+
+std::vector<std::string> idle_batch_notes(const json& batch, const Study& study) {
+  std::vector<std::string> notes;
+  if (study.batch.documents_per_step == 0) return notes;
+  for (const char* key : {"context_window", "sequences_per_step", "loader"}) {
+    if (!batch.is_object() || !batch.contains(key)) continue;
+    std::vector<std::string_view> names;
+    for (const PolicyRun& run : study.policies) {
+      if (!batch_key_has_effect(key, run) && std::find(names.begin(), names.end(), run.name) == names.end())
+        names.push_back(run.name);
+    }
+    if (names.empty()) continue;
+    std::string note = std::string("batch.") + key + " has no effect with documents_per_step on ";
+    for (std::size_t i = 0; i < names.size(); ++i) note.append(i == 0 ? "" : ", ").append(names[i]);
+    notes.push_back(note + ": documents come whole");
+  }
+  return notes;
+}
+
+void note_idle_keys(const json& batch, Study& study) {
+  for (const PolicyRun& run : study.policies)
+    for (const std::string& key : run.idle_keys)
+      study.notes.push_back(run.label + ": " + idle_key_note(run, key));
+  for (std::string& note : idle_batch_notes(batch, study)) study.notes.push_back(std::move(note));
+}
+
+}  // namespace equipoise

@@ -1,0 +1,57 @@
+// Reading one entry of a study's `policies`, presets included, and which of its keys have no effect.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/study/read/study.h"
+
+namespace equipoise {
+
+class JsonObject;
+
+// Throws UserError naming `where` and the key.
+PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, const Study& study);
+
+// Sharding as a study has it where it says nothing: its windows need not be multiples of 2 x CP.
+ShardOptions default_sharding();
+
+// What prices a row's documents for packing: what it says, else what its policy takes (specs: Skrull's Eq. 13
+// for Skrull's, the profile for all others).
+CostKind cost_kind(const PolicyRun& run);
+
+void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
+
+// A row's label as a file name.
+std::string file_name(const std::string& label);
+
+// Two entries of one policy get " #2" and so on, unless the study labels them.
+void make_labels_unique(std::vector<PolicyRun>& runs);
+
+struct Preset {
+  const char* name;
+  const char* policy;
+  const char* shard;
+  const char* key;  // of the policy, with its value; null: none
+  std::int64_t value;
+  const char* summary;
+};
+// The papers' systems by name: plain-4d, fixed-4d, wlb-llm.
+std::span<const Preset> presets();
+
+// Keys that a study or `pack` gives and that cannot change the result: each is told once.
+
+// Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy_keys.h).
+std::vector<std::string> idle_keys(const nlohmann::json& entry, const PolicyRun& run);
+
+// "chunk_size has no effect on plain".
+std::string idle_key_note(const PolicyRun& run, const std::string& key);
+
+// With documents_per_step: keys of `batch` that shape windows and some policy has no use for.
+std::vector<std::string> idle_batch_notes(const nlohmann::json& batch, const Study& study);
+
+// Both, for every policy of the study, into its notes.
+void note_idle_keys(const nlohmann::json& batch, Study& study);
+
+}  // namespace equipoise
