@@ -19,16 +19,8 @@ using nlohmann::json;
 
 namespace {
 
-std::string metric_cell(const Metric& metric, int digits, double scale = 1) {
-  return metric ? fixed(*metric * scale, digits) : "-";
-}
-
-std::string speedup_cell(const Metrics& m) {
-  if (!m.speedup) return "-";
-  std::string text = fixed(*m.speedup, 2) + "x";
-  if (m.speedup_low && m.speedup_high)
-    text += " (" + fixed(*m.speedup_low, 2) + "-" + fixed(*m.speedup_high, 2) + ")";
-  return text;
+RowFigures figures_of(const PolicyResult& row) {
+  return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
 }
 
 const PolicyResult* row_with_label(const StudyResult& result, const std::string& label) {
@@ -98,32 +90,18 @@ bool all_ok(const StudyResult& result) {
 }
 
 std::vector<std::string> comparison_header(bool with_status) {
-  std::vector<std::string> header = {"policy",  "tokens/s/GPU",   "step s",    "speed-up (95 %)",
-                                     "MFU %",   "GPU h/B tokens", "imbalance", "bubble %",
-                                     "CP imb.", "GPU imb.",       "delay",     "mem. free GiB",
-                                     "pack ms"};
-  if (with_status) header.insert(header.begin() + 1, "status");
+  std::vector<std::string> header = {"policy"};
+  if (with_status) header.emplace_back("status");
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed()) header.emplace_back(column.title);
   return header;
 }
 
 std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_status) {
-  const Metrics& m = p.metrics;
-  const bool planned = p.capacity_bytes > 0;
-  std::vector<std::string> cells = {
-      p.run.label,
-      metric_cell(m.tokens_per_second_per_gpu, 0),
-      metric_cell(m.step_seconds, 3),
-      speedup_cell(m),
-      metric_cell(m.mfu, 1, 100),
-      metric_cell(m.gpu_hours_per_billion_tokens, 1),
-      metric_cell(m.imbalance_degree, 3),
-      metric_cell(m.bubble_ratio, 1, 100),
-      metric_cell(m.cp_imbalance, 3),
-      metric_cell(m.gpu_compute_imbalance, 3),
-      metric_cell(m.token_delay_mean, 2),
-      planned ? fixed((p.capacity_bytes - p.peak.parts.total()) / kGiB, 1) : "-",
-      planned ? fixed(p.pack_ms, 2) : "-"};
-  if (with_status) cells.insert(cells.begin() + 1, p.memory_ignored ? "oom, ignored" : name_of(p.status));
+  std::vector<std::string> cells = {p.run.label};
+  if (with_status) cells.emplace_back(p.memory_ignored ? "oom, ignored" : name_of(p.status));
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed()) cells.push_back(column.printed(figures_of(p)));
   return cells;
 }
 

@@ -10,8 +10,9 @@
 #include "policies/base/number_text.h"
 #include "policies/policy_keys.h"
 #include "sim/study/planner.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/study/read/study_keys.h"
 #include "sim/study/simulate_plan.h"
 #include "traces/json_text.h"
 
@@ -86,7 +87,7 @@ std::string solver_note(const std::string& label, const SolverReport& r) {
   return note.str();
 }
 
-std::vector<PackKey> batch_keys() {
+std::vector<PackKey> pack_batch_keys() {
   constexpr auto kSize = ParameterKind::integer;
   return {
       {"--context-window", "context_window", kSize, true, true, "Tokens of a window (128K)"},
@@ -118,7 +119,7 @@ PackKey key_of(const PackParameter& row) {
 
 std::span<const PackKey> pack_keys() {
   static const std::vector<PackKey> kAll = [] {
-    std::vector<PackKey> all = batch_keys();
+    std::vector<PackKey> all = pack_batch_keys();
     for (const PackParameter& row : pack_parameters())
       if (row.key != "seed") all.push_back(key_of(row));
     return all;
@@ -160,14 +161,10 @@ Study study_of_request(const PackRequest& request) {
   study.layout.context = request.context;
   study.framework = framework_of(kDefaultFramework);
   JsonObject batch(request.batch, "pack");
-  PackOptions& b = study.batch;
-  b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);
-  b.micro_batch_size = batch.integer("micro_batch_size", 1, 1, 1 << 20);
-  b.sequences_per_step = batch.integer("sequences_per_step", b.sequences_per_step, 1, 1 << 24);
-  b.documents_per_step = batch.integer("documents_per_step", 0, 1, 1 << 30);
-  study.steps = batch.integer("steps", 0, 1, 10'000'000);
-  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaderTailNames));
+  study.steps = 0;
+  read_keys(batch, batch_keys(), study);
   batch.finish();
+  PackOptions& b = study.batch;
   b.lanes = request.lanes;
   b.context = request.context;
   b.gpus = std::int64_t{request.lanes} * request.context;
@@ -196,7 +193,7 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
     if (!std::all_of(runs.begin(), runs.end(), idle)) continue;  // of several, one may be meant for one
     for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
   }
-  for (const std::string& note : idle_batch_notes(request.batch, study)) notes.push_back(note);
+  note_keys(batch_keys(), &request.batch, study, notes);
   return notes;
 }
 

@@ -59,10 +59,8 @@ void average_gpus(const Plan& plan, PolicyResult& result) {
 // A run that does not fit has no step time; what follows from the plan alone stays.
 Metrics without_times(const Metrics& m) {
   Metrics kept;
-  for (const auto key : {&Metrics::peak_memory_bytes, &Metrics::token_delay_mean, &Metrics::token_delay_max,
-                         &Metrics::carried_tokens, &Metrics::attention_imbalance, &Metrics::abr,
-                         &Metrics::dbr, &Metrics::pr, &Metrics::cr, &Metrics::ave_t})
-    kept.*key = m.*key;
+  static_cast<PlanMetrics&>(kept) = m;
+  kept.peak_memory_bytes = m.peak_memory_bytes;
   return kept;
 }
 

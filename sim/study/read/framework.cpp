@@ -2,10 +2,9 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "policies/base/number_text.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/study_keys.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -24,48 +23,6 @@ FrameworkPreset load_preset(const std::string& name, const std::string& where, c
   return naming(where, [&] {
     return FrameworkPreset::load(is_path ? (std::filesystem::path(directory) / name).string() : name);
   });
-}
-
-void read_differences(JsonObject& object, FrameworkOptions& options) {
-  const auto size = [&](const char* key, double value, std::int64_t least, std::int64_t most) {
-    return static_cast<double>(object.integer(key, static_cast<std::int64_t>(value), least, most));
-  };
-  options.tp_overlap_forward = object.flag("tp_overlap", options.tp_overlap_forward);
-  options.overlap_param_gather = object.flag("overlap_param_gather", options.overlap_param_gather);
-  options.gradient_bytes = size("gradient_bytes", options.gradient_bytes, 2, 4);
-  options.optimizer_bytes = object.number("optimizer_bytes", options.optimizer_bytes, 1, 32);
-  options.logit_bytes = size("logit_bytes", options.logit_bytes, 4, 16);
-  if (object.has("seconds_per_op")) options.seconds_per_op = object.number("seconds_per_op", 0, 0, 1);
-  (void)object.find("seconds_per_op");
-  options.attention_kernel = object.text("attention_kernel", options.attention_kernel);
-  options.gemm_slowdown = object.number("gemm_slowdown", options.gemm_slowdown, 0.1, 100);
-  options.attention_slowdown = object.number("attention_slowdown", options.attention_slowdown, 0.1, 100);
-  options.elementwise_slowdown =
-      object.number("elementwise_slowdown", options.elementwise_slowdown, 0.1, 100);
-  options.recompute_ahead = object.flag("recompute_ahead", options.recompute_ahead);
-  options.expert_gemm_slowdown =
-      object.number("expert_gemm_slowdown", options.expert_gemm_slowdown, 0.1, 100);
-  options.expert_product_seconds =
-      object.number("expert_product_seconds", options.expert_product_seconds, 0, 1);
-  options.expert_streams =
-      static_cast<int>(object.integer("expert_streams", options.expert_streams, 0, kMostExpertStreams));
-  options.exchange_sms = static_cast<int>(object.integer("exchange_sms", options.exchange_sms, 0, 1024));
-  options.exchange_sm_margin = object.flag("exchange_sm_margin", options.exchange_sm_margin);
-  options.routing_kernels =
-      static_cast<int>(object.integer("routing_kernels", options.routing_kernels, 0, kMostRoutingKernels));
-  options.expert_imbalance = object.number("expert_imbalance", options.expert_imbalance, 1, 1000);
-  options.expert_skew = object.number("expert_skew", options.expert_skew, 0, 10);
-  options.expert_seed = static_cast<std::uint64_t>(
-      object.integer("expert_seed", static_cast<std::int64_t>(options.expert_seed), 0, INT64_MAX));
-  const auto choice = [&]<class Enum>(const char* key, Enum value, std::span<const std::string_view> names) {
-    return static_cast<Enum>(object.choice(key, static_cast<std::size_t>(value), names));
-  };
-  options.expert_overlap = choice("expert_overlap", options.expert_overlap, kExpertOverlapNames);
-  // What hides nothing but is named after a dispatcher is that dispatcher.
-  if (options.expert_overlap == ExpertOverlap::deepep) options.expert_dispatcher = ExpertDispatcher::deepep;
-  options.expert_dispatcher = choice("expert_dispatcher", options.expert_dispatcher, kExpertDispatcherNames);
-  options.expert_nodes = static_cast<int>(object.integer("expert_nodes", options.expert_nodes, 0, 1 << 20));
-  options.dispatch_bytes = object.number("dispatch_bytes", options.dispatch_bytes, 0, 8);
 }
 
 }  // namespace
@@ -144,11 +101,12 @@ Framework read_framework(const json* node, const std::string& where, const std::
     throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
   JsonObject object(*node, where);
   take(object.text("preset", kDefaultFramework));
-  framework.reduce_each_micro_batch =
-      object.flag("reduce_each_micro_batch", framework.reduce_each_micro_batch);
-  read_differences(object, framework.on_fitted_gpus);
-  read_differences(object, framework.elsewhere);
+  read_keys(object, framework_keys(), framework);
   object.finish();
+  // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
+  for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
+    if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
+      options->expert_dispatcher = ExpertDispatcher::deepep;
   framework.says_kernel = object.has("attention_kernel");
   framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
                              object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||

@@ -9,11 +9,10 @@
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
 #include "policies/policy_keys.h"
-#include "sim/metrics/columns.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/derive.h"
 #include "sim/study/plan_file.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/key_notes.h"
+#include "sim/study/read/study_keys.h"
 
 namespace equipoise {
 
@@ -29,28 +28,6 @@ constexpr Preset kPresets[] = {
     {"wlb-llm", "wlb", "adaptive", "queues", 2,
      "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
 };
-
-// The value of a key as its row asks for it.
-template <class Options>
-ParameterValue read_value(JsonObject& object, const Parameter<Options>& row) {
-  switch (row.kind) {
-    case ParameterKind::integer:
-      return object.integer(row.key, 0, row.least, row.most);
-    case ParameterKind::number:
-      return object.number(row.key, 0, row.lowest, row.highest);
-    case ParameterKind::flag:
-      return object.flag(row.key, false);
-    case ParameterKind::choice:
-      return static_cast<std::int64_t>(object.choice(row.key, 0, row.choices));
-    case ParameterKind::integers:
-      return object.integers(row.key, row.least, row.most);
-    case ParameterKind::text:
-      break;
-  }
-  const json* text = object.find(row.key);
-  if (!text->is_string()) object.fail(row.key, "a string of " + std::string(row.help));
-  return text->get<std::string>();
-}
 
 template <class Options>
 void read_parameters(JsonObject& object, std::span<const Parameter<Options>> rows, Options& options) {
@@ -77,19 +54,11 @@ Published read_published_source(const json& node, const std::string& where) {
   Published published;
   published.source = object.text("source", "");
   if (published.source.empty()) object.fail("source", "where the figures stand, e.g. \"arXiv ..., Table 2\"");
-  published.against = object.text("against", "");
-  constexpr std::string_view kStatus[] = {"ok", "oom"};
-  if (object.has("status"))
-    published.out_of_memory = object.choice("status", 0, kStatus) == 1;
-  else
-    object.find("status");
+  read_keys(object, published_keys(), published);
+  if (object.has("status")) published.out_of_memory = object.choice("status", 0, kPublishedStatus) == 1;
   if (const json* metrics = object.find("metrics")) {
     JsonObject figures(*metrics, where + ".metrics");
-    std::vector<std::string> keys = {"bucket_size"};
-    const json known = metrics_json(Metrics{});
-    for (const auto& [key, value] : known.items())
-      if (!value.is_object()) keys.push_back(key);
-    for (const std::string& key : keys) {
+    for (const std::string& key : published_metrics()) {
       const double value = figures.number(key, 0, -kLargestFigure, kLargestFigure);
       if (figures.has(key)) published.figures.push_back({key, value});
     }
@@ -124,25 +93,6 @@ void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
   run.plan_file = (std::filesystem::path(study.directory) / file).lexically_normal().string();
   std::error_code error;
   if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
-}
-
-bool has_effect(const std::string& key, const PolicyRun& run) {
-  if (key == "tile") return false;  // the profile prices its kernels' own tiles
-  // hbp chooses it with its groups (Algorithm 1).
-  if (key == "recompute" && chooses_groups(run)) return false;
-  // What orders micro-batches asks for their cost.
-  if (key == "cost" && run.pack.order != Order::as_packed) return true;
-  return uses_key(run.policy(), key) || uses_key(run.rule(), key);
-}
-
-// The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
-bool prices_windows(const PolicyRun& run) {
-  return cost_kind(run) == CostKind::profiled && has_effect("cost", run);
-}
-
-bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
-  if (key == "loader") return false;
-  return uses_key(run.policy(), key) || (key == "context_window" && prices_windows(run));
 }
 
 }  // namespace
@@ -185,13 +135,11 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
     run.shard = preset->shard;
     if (preset->key != nullptr) pack_parameter(preset->key)->set(run.pack, preset->value);
   }
-  run.label = printable(object.text("label", run.label));
-  run.shard = object.text("shard", run.shard);
+  run.schedule = run.policy().schedule;
+  read_keys(object, policy_keys(), run);
+  run.label = printable(run.label);
   naming(where, [&] { return sharding_policy(run.shard); });
-  run.schedule = object.text("schedule", run.policy().schedule);
   if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
-  if (object.find("cost") != nullptr)
-    run.cost = static_cast<CostKind>(object.choice("cost", 0, kCostKindNames));
   if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
   read_parameters(object, pack_parameters(), run.pack);
   read_parameters(object, shard_parameters(), run.sharding);
@@ -218,43 +166,6 @@ void make_labels_unique(std::vector<PolicyRun>& runs) {
       label = run.label + " #" + std::to_string(count);
     run.label = label;
   }
-}
-
-std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
-  std::vector<std::string> keys;
-  for (const auto& [key, value] : entry.items())
-    if (!has_effect(key, run)) keys.push_back(key);
-  return keys;
-}
-
-std::string idle_key_note(const PolicyRun& run, const std::string& key) {
-  if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
-  return key + " has no effect on " + (is_shard_key(key) ? run.shard + " sharding" : run.name);
-}
-
-std::vector<std::string> idle_batch_notes(const json& batch, const Study& study) {
-  std::vector<std::string> notes;
-  if (study.batch.documents_per_step == 0) return notes;
-  for (const char* key : {"context_window", "sequences_per_step", "loader"}) {
-    if (!batch.is_object() || !batch.contains(key)) continue;
-    std::vector<std::string_view> names;
-    for (const PolicyRun& run : study.policies) {
-      if (!batch_key_has_effect(key, run) && std::find(names.begin(), names.end(), run.name) == names.end())
-        names.push_back(run.name);
-    }
-    if (names.empty()) continue;
-    std::string note = std::string("batch.") + key + " has no effect with documents_per_step on ";
-    for (std::size_t i = 0; i < names.size(); ++i) note.append(i == 0 ? "" : ", ").append(names[i]);
-    notes.push_back(note + ": documents come whole");
-  }
-  return notes;
-}
-
-void note_idle_keys(const json& batch, Study& study) {
-  for (const PolicyRun& run : study.policies)
-    for (const std::string& key : run.idle_keys)
-      study.notes.push_back(run.label + ": " + idle_key_note(run, key));
-  for (std::string& note : idle_batch_notes(batch, study)) study.notes.push_back(std::move(note));
 }
 
 }  // namespace equipoise

@@ -1,3 +1,5 @@
+// Reads a study: the plain keys by their rows (study_keys.h), here what depends on other keys, what is no
+// plain value, and what does not go together.
 #include <algorithm>
 #include <filesystem>
 #include <sstream>
@@ -6,12 +8,11 @@
 #include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "policies/policy.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/json_object.h"
+#include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/study/read/study.h"
+#include "sim/study/read/study_keys.h"
 #include "sim/workload/model_size.h"
 #include "traces/json_text.h"
 
@@ -21,59 +22,36 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kSelectiveNote =
-    "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
-    "forward "
-    "once more, as it does in Megatron-LM";
-constexpr std::int64_t kLongest = std::int64_t{1} << 31;
-constexpr std::int64_t kMostGpus = 1 << 22;
-constexpr std::int64_t kMostSteps = 10'000'000;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
 
-MoeShape read_experts(const json& node, const std::string& where, const ModelShape& model) {
+// An object of which every key is plain.
+template <class Target>
+Target read_plain(const json& node, const std::string& where, std::span<const Key<Target>> rows) {
   JsonObject object(node, where);
-  MoeShape moe;
-  moe.experts = static_cast<int>(object.integer("count", 0, 1, 1 << 20));
-  moe.active = static_cast<int>(object.integer("active", 0, 1, 1 << 20));
-  moe.expert_ffn = object.integer("ffn", 0, 1, 1 << 26);
-  moe.shared_ffn = object.integer("shared_ffn", 0, 1, 1 << 26);
-  moe.shared = moe.shared_ffn > 0 ? 1 : 0;
-  moe.dense_layers = static_cast<int>(object.integer("dense_layers", 0, 0, model.layers));
+  Target target;
+  read_keys(object, rows, target);
   object.finish();
-  for (const char* key : {"count", "active", "ffn"})
-    if (!object.has(key)) object.fail(key, "a size");
-  if (moe.active > moe.experts) object.fail("active", "at most count experts");
-  return moe;
+  require_keys(object, rows);
+  return target;
 }
 
-MlaShape read_mla(const json& node, const std::string& where) {
+MoeShape read_experts(const json& node, const std::string& where, const ModelShape& model) {
+  MoeShape moe = read_plain(node, where, expert_keys());
+  moe.shared = moe.shared_ffn > 0 ? 1 : 0;
   JsonObject object(node, where);
-  MlaShape mla;
-  mla.q_lora = object.integer("q_lora", 0, 1, 1 << 24);
-  mla.kv_lora = object.integer("kv_lora", 0, 1, 1 << 24);
-  mla.nope_dim = static_cast<int>(object.integer("nope_dim", 0, 1, 1 << 16));
-  mla.rope_dim = static_cast<int>(object.integer("rope_dim", 0, 1, 1 << 16));
-  mla.v_dim = static_cast<int>(object.integer("v_dim", 0, 1, 1 << 16));
-  object.finish();
-  for (const char* key : {"kv_lora", "nope_dim", "rope_dim", "v_dim"})
-    if (!object.has(key)) object.fail(key, "a size");
-  return mla;
+  if (moe.dense_layers > model.layers)
+    object.fail("dense_layers", "an integer in 0.." + std::to_string(model.layers));
+  if (moe.active > moe.experts) object.fail("active", "at most count experts");
+  return moe;
 }
 
 // A shape written out in the study.
 ModelShape read_shape(JsonObject& object) {
   ModelShape m;
-  m.name = object.text("name", "custom");
-  m.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
-  m.hidden = object.integer("hidden", 0, 1, 1 << 24);
-  m.heads = static_cast<int>(object.integer("heads", 0, 1, 1 << 20));
-  m.kv_heads = static_cast<int>(object.integer("kv_heads", m.heads, 1, 1 << 20));
-  m.head_dim = static_cast<int>(object.integer("head_dim", m.heads > 0 ? m.hidden / m.heads : 0, 1, 1 << 16));
-  m.ffn = object.integer("ffn", 0, 1, 1 << 26);
-  m.vocab = object.integer("vocab", 0, 1, 1 << 26);
-  m.gated_ffn = object.flag("gated_ffn", true);
-  m.tied_embeddings = object.flag("tied_embeddings", false);
-  m.sliding_window = object.integer("sliding_window", 0, 1, kLongest);
+  m.name = "custom";
+  read_keys(object, shape_keys(), m);
+  if (!object.has("kv_heads")) m.kv_heads = m.heads;
+  if (!object.has("head_dim")) m.head_dim = m.heads > 0 ? static_cast<int>(m.hidden / m.heads) : 0;
   const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
   if (every > 0 && m.sliding_window == 0)
     object.fail("sliding_window", "the window of sliding_window_pattern");
@@ -81,12 +59,11 @@ ModelShape read_shape(JsonObject& object) {
   if (const json* experts = object.find("experts"))
     m.moe = read_experts(*experts, object.where() + ".experts", m);
   if (const json* mla = object.find("mla")) {
-    m.mla = read_mla(*mla, object.where() + ".mla");
+    m.mla = read_plain(*mla, object.where() + ".mla", mla_keys());
     if (!object.has("head_dim")) m.head_dim = m.mla->nope_dim + m.mla->rope_dim;
   }
   object.finish();
-  for (const char* key : {"layers", "hidden", "heads", "ffn", "vocab"})
-    if (!object.has(key)) object.fail(key, "a size");
+  require_keys(object, shape_keys());
   if (m.head_dim < 1) object.fail("heads", "at most hidden heads, or a head_dim");
   if (m.mla && m.head_dim != m.mla->nope_dim + m.mla->rope_dim)
     object.fail("head_dim", "mla.nope_dim + mla.rope_dim, or none");
@@ -95,53 +72,40 @@ ModelShape read_shape(JsonObject& object) {
   return m;
 }
 
-// What a study says of its model: a built-in name, a config.json, or a shape written out.
+// A built-in name, a config.json whose path is relative to the study's file, or a shape written out.
 ModelShape read_model(const json& node, const std::string& where, const std::string& study,
                       std::vector<std::string>& notes) {
   if (node.is_string())
     return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
   JsonObject object(node, where);
   if (object.has("hidden")) return read_shape(object);
-  const std::string path = object.text("hf_config", "");
-  if (path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
-  HfOptions options;
-  options.layers = static_cast<int>(object.integer("layers", 0, 1, 100000));
-  if (object.has("gated_ffn")) options.gated_ffn = object.flag("gated_ffn", true);
+  HfSource source;
+  read_keys(object, hf_keys(), source);
+  if (source.path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
   if (const json* keys = object.find("ignore")) {
     if (!keys->is_array()) object.fail("ignore", "a list of keys of the config");
     for (const json& key : *keys) {
       if (!key.is_string()) object.fail("ignore", "a list of keys of the config");
-      options.ignore.push_back(key.get<std::string>());
+      source.options.ignore.push_back(key.get<std::string>());
     }
   }
-  (void)object.find("gated_ffn");
   object.finish();
-  return read_hf_config((std::filesystem::path(study).parent_path() / path).string(), options, &notes);
+  return read_hf_config((std::filesystem::path(study).parent_path() / source.path).string(), source.options,
+                        &notes);
 }
 
 TraceSource read_trace_source(const json& node, const std::string& where) {
   JsonObject object(node, where);
   TraceSource source;
-  source.file = object.text("file", "");
-  source.uniform = object.integer("uniform", 0, 1, kLongest);
-  source.distribution = object.text("distribution", "");
-  source.column = object.text("column", "");
-  source.documents = object.integer("documents", 0, 1, std::int64_t{1} << 32);
-  source.seed = static_cast<std::uint64_t>(object.integer("seed", 0, 0, INT64_MAX));
-  source.repeat = object.flag("repeat", false);
+  read_keys(object, trace_keys(), source);
   if (const json* parts = object.find("mixture")) {
     if (!parts->is_array() || parts->empty())
       object.fail("mixture", "a list of {file or distribution, weight}");
     for (std::size_t i = 0; i < parts->size(); ++i) {
-      JsonObject part((*parts)[i], where + ".mixture[" + std::to_string(i) + "]");
-      TraceSource::Part p;
-      p.file = part.text("file", "");
-      p.distribution = part.text("distribution", "");
-      p.weight = part.number("weight", 1, 1e-9, 1e9);
-      part.finish();
-      if (p.file.empty() == p.distribution.empty())
-        throw UserError(part.where() + ": expected file or distribution");
-      source.mixture.push_back(std::move(p));
+      const std::string place = where + ".mixture[" + std::to_string(i) + "]";
+      source.mixture.push_back(read_plain((*parts)[i], place, mixture_keys()));
+      if (source.mixture.back().file.empty() == source.mixture.back().distribution.empty())
+        throw UserError(place + ": expected file or distribution");
     }
   }
   object.finish();
@@ -153,22 +117,14 @@ TraceSource read_trace_source(const json& node, const std::string& where) {
   return source;
 }
 
-Cluster read_cluster(const json& node, const std::string& where, std::vector<std::string>& notes) {
+Cluster read_cluster(const json& node, const std::string& where) {
   JsonObject object(node, where);
   Cluster cluster;
-  cluster.profile = object.text("profile", cluster.profile);
-  cluster.gpus_per_node = static_cast<int>(object.integer("gpus_per_node", 0, 1, 1024));
-  cluster.memory_GB = object.number("memory_GB", 0, 0.001, 1e9);
+  read_keys(object, cluster_keys(), cluster);
   if (const json* network = object.find("network")) {
     JsonObject net(*network, where + ".network");
-    cluster.network.nic_GBps = net.number("nic_GBps", 0, 0.001, 1e6);
-    cluster.network.name = net.text("name", "");
-    cluster.wiring = static_cast<Wiring>(net.choice("topology", 0, kWiringNames));
-    cluster.oversubscription = net.number("oversubscription", 1, 1, 1000);
+    read_keys(net, network_keys(), cluster);
     net.finish();
-    if (cluster.oversubscription != 1)
-      notes.push_back(
-          "network.oversubscription matters only with --fidelity op --contention, and between nodes");
   }
   object.finish();
   return cluster;
@@ -191,19 +147,16 @@ RecomputeModules read_modules(const json& list, JsonObject& object) {
   return modules;
 }
 
-// Of a layout or of a row.
+// Of a layout or of a row: a mode, or an object with layers or modules.
 template <class Target>
 void read_recompute(const json& node, const std::string& where, Target& target) {
-  // Layers and modules are an object.
-  constexpr Recompute kModes[] = {Recompute::none, Recompute::selective, Recompute::full,
-                                  Recompute::automatic};
-  constexpr std::string_view kNames[] = {name_of(kModes[0]), name_of(kModes[1]), name_of(kModes[2]),
-                                         name_of(kModes[3])};
   if (node.is_object()) {
     JsonObject object(node, where + ".recompute");
-    target.recompute_layers = static_cast<int>(object.integer("layers", 0, 0, 100000));
+    RecomputeKeys keys;
+    read_keys(object, recompute_keys(), keys);
     if (const json* modules = object.find("modules"))
       target.recompute_modules = read_modules(*modules, object);
+    target.recompute_layers = keys.layers;
     object.finish();
     if (object.has("layers") == object.has("modules"))
       object.fail("layers", "an integer in 0..100000, or modules instead of it");
@@ -212,7 +165,7 @@ void read_recompute(const json& node, const std::string& where, Target& target) 
   }
   const json wrapped = {{"recompute", node}};
   JsonObject object(wrapped, where);
-  target.recompute = kModes[object.choice("recompute", 0, kNames)];
+  target.recompute = kRecomputeModes[object.choice("recompute", 0, kRecomputeModeNames)];
 }
 
 // PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
@@ -221,27 +174,16 @@ int default_zero(const Framework& framework, const Layout& layout) {
   return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
 }
 
-Layout read_layout(const json& node, const std::string& where, const Framework& framework) {
+void read_layout(const json& node, const std::string& where, const Framework& framework, Layout& layout) {
   JsonObject object(node, where);
-  Layout layout;
-  const auto size = [&](const char* key) { return static_cast<int>(object.integer(key, 1, 1, kMostGpus)); };
-  layout.tensor = size("tensor");
-  layout.context = size("context");
-  layout.pipeline = size("pipeline");
-  layout.data = size("data");
-  layout.virtual_pipeline = size("virtual_pipeline");
-  layout.expert = size("expert");
-  layout.expert_tensor = static_cast<int>(object.integer("expert_tensor", 0, 1, kMostGpus));
-  layout.count_embedding_and_head = object.flag("count_embedding_and_head", false);
-  layout.context_comm = static_cast<ContextComm>(object.choice("context_comm", 0, kContextCommNames));
-  layout.zero = static_cast<int>(object.integer("zero", default_zero(framework, layout), 0, 3));
+  read_keys(object, parallel_keys(), layout);
+  if (!object.has("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
   if (object.has("reduce_each_micro_batch"))
     throw UserError(where +
                     ".reduce_each_micro_batch: expected under framework, as "
                     "framework.reduce_each_micro_batch (default true)");
   if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
-  layout.order = object.text("order", layout.order);
   object.finish();
   std::int64_t gpus = 1;
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
@@ -250,20 +192,13 @@ Layout read_layout(const json& node, const std::string& where, const Framework& 
       throw UserError(where + ": expected tensor x context x pipeline x data of at most " +
                       std::to_string(kMostGpus) + " GPUs, found more");
   }
-  return layout;
 }
 
 void read_batch(const json& node, const std::string& where, Study& study) {
   JsonObject object(node, where);
   PackOptions& batch = study.batch;
-  batch.context_window = object.integer("context_window", batch.context_window, 1, kLongest);
-  batch.micro_batch_size = object.integer("micro_batch_size", 1, 1, 1 << 20);
-  batch.sequences_per_step = object.integer(
-      "sequences_per_step", std::int64_t{study.layout.pipeline} * study.layout.data, 1, 1 << 24);
-  batch.documents_per_step = object.integer("documents_per_step", 0, 1, 1 << 30);
-  batch.micro_batches = object.integer("micro_batches", 0, 1, 1 << 24);
-  study.steps = object.integer("steps", 100, 1, kMostSteps);
-  study.loader = static_cast<LoaderTail>(object.choice("loader", 0, kLoaderTailNames));
+  batch.sequences_per_step = std::int64_t{study.layout.pipeline} * study.layout.data;
+  read_keys(object, batch_keys(), study);
   object.finish();
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
     throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
@@ -289,69 +224,15 @@ std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name
                   did_you_mean(name, labels));
 }
 
-}  // namespace
-
-namespace {
-
-// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
-// no exchanges that is only worth a word if the study asks for it.
-void note_expert_overlap(bool says, Study& study) {
-  const ExpertOverlap overlap = study.framework.on_fitted_gpus.expert_overlap;
-  const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
-  const auto note = [&](const std::string& text) { study.notes.push_back(key + text); };
-  if (overlap == ExpertOverlap::none) return;
-  if (!study.model.moe || study.layout.expert == 1) {
-    if (says)
-      note(study.model.moe ? " matters only with parallel.expert above 1"
-                           : " has no effect: the model has no experts");
-    return;
+// Why the model cannot run in this layout; empty where it can.
+std::string layout_fault(const ModelShape& model, const Layout& layout, const std::string& path) {
+  try {
+    check_layout(model, layout, path);
+  } catch (const UserError& e) {
+    return e.what();
   }
-  if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
-    note(": the model has no shared expert, so nothing runs under the exchanges");
-  if (overlap != ExpertOverlap::dualpipe) return;
-  if (study.layout.zero == 3)
-    note(" pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed");
-  for (const PolicyRun& run : study.policies) {
-    const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
-    const SchedulePolicy& policy = schedule_policy(schedule);
-    if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      study.notes.push_back(run.label + ": " + key + ": schedule " + schedule +
-                            " pairs no forward with a backward, so exchanges are exposed (1f1b, "
-                            "interleaved-1f1b and dualpipe do)");
-  }
+  return "";
 }
-
-// Keys of the framework and the layout that cannot do here what they are known for.
-void note_layout(const json* framework, bool says_zero, Study& study) {
-  const auto says = [&](const char* key) { return framework != nullptr && framework->contains(key); };
-  if (says("recompute_ahead") && study.layout.pipeline > 1)
-    study.notes.emplace_back("framework.recompute_ahead matters only without a pipeline");
-  note_expert_overlap(says("expert_overlap"), study);
-  if (says("reduce_each_micro_batch") && study.layout.zero != 2)
-    study.notes.emplace_back(
-        "framework.reduce_each_micro_batch matters only with zero 2; zero " +
-        std::to_string(study.layout.zero) +
-        (study.layout.zero == 3 ? " always reduces with every micro-batch" : " reduces after the last one"));
-  if (!says_zero && study.layout.zero != study.framework.preset.zero)
-    study.notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
-                             std::to_string(study.layout.zero) +
-                             " with a pipeline, which keeps parameters and gradients whole");
-  if (study.layout.count_embedding_and_head && study.layout.pipeline == 1)
-    study.notes.emplace_back("parallel.count_embedding_and_head has no effect without a pipeline");
-  const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
-    return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
-  });
-  if (selective) study.notes.emplace_back(kSelectiveNote);
-}
-
-}  // namespace
-
-void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
-  run.has_recompute = true;
-  read_recompute(node, where, run);
-}
-
-namespace {
 
 // A row's named parts against the model, and against what runs beside them.
 void check_modules(const PolicyRun& run, const std::string& path, Study& study) {
@@ -361,11 +242,7 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
     layout.recompute_modules = run.recompute_modules;
   }
   if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
-  try {
-    check_layout(study.model, layout, path);
-  } catch (const UserError& e) {
-    study.impossible = e.what();
-  }
+  study.impossible = layout_fault(study.model, layout, path);
   if (layout.repeats(RecomputeModule::moe) &&
       study.framework.on_fitted_gpus.expert_overlap == ExpertOverlap::dualpipe)
     study.impossible =
@@ -374,45 +251,7 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
         "whose pairs have no place for exchanges that run again";
 }
 
-}  // namespace
-
-Study parse_case(const json& file, const std::string& path) {
-  Study study;
-  study.file = path;
-  study.directory = std::filesystem::path(path).parent_path().string();
-  JsonObject object(file, path);
-  study.name = printable(object.text("name", std::filesystem::path(path).stem().string()));
-  const auto part = [&](const char* key) -> const json& {
-    const json* node = object.find(key);
-    if (node == nullptr) object.fail(key, "an object");
-    return *node;
-  };
-  const auto inside = [&](const char* key) { return path + ": " + key; };
-  study.trace = read_trace_source(part("trace"), inside("trace"));
-  const json* model = object.find("model");
-  if (model == nullptr) object.fail("model", "a model name or {\"hf_config\": path}");
-  study.model = read_model(*model, inside("model"), path, study.notes);
-  if (const json* node = object.find("cluster"))
-    study.cluster = read_cluster(*node, inside("cluster"), study.notes);
-  static const json kEmpty = json::object();
-  const json* framework = object.find("framework");
-  study.framework = read_framework(framework, inside("framework"), study.directory);
-  const json* parallel = object.find("parallel");
-  study.layout = read_layout(parallel == nullptr ? kEmpty : *parallel, inside("parallel"), study.framework);
-  study.layout.precision = static_cast<Precision>(object.choice("precision", 0, kPrecisionNames));
-  const json* batch = object.find("batch");
-  read_batch(batch == nullptr ? kEmpty : *batch, inside("batch"), study);
-  study.schedule = object.text("schedule", study.layout.virtual_pipeline > 1 ? "interleaved-1f1b" : "1f1b");
-  naming(path, [&] { return schedule_policy(study.schedule); });
-  try {
-    check_layout(study.model, study.layout, path);
-  } catch (const UserError& e) {
-    study.impossible = e.what();
-  }
-
-  const json* policies = object.find("policies");
-  if (policies == nullptr || !policies->is_array() || policies->empty())
-    object.fail("policies", "a list of at least one policy");
+void read_rows(const json* policies, const std::string& path, Study& study) {
   for (std::size_t i = 0; i < policies->size(); ++i)
     study.policies.push_back(
         read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
@@ -422,11 +261,64 @@ Study parse_case(const json& file, const std::string& path) {
                          std::to_string(study.model.layers) + ", found " + std::to_string(layers);
   for (const PolicyRun& run : study.policies) check_modules(run, path, study);
   make_labels_unique(study.policies);
-  note_layout(framework, parallel != nullptr && parallel->contains("zero"), study);
-  note_idle_keys(batch == nullptr ? kEmpty : *batch, study);
-  study.baseline = printable(object.text("baseline", study.policies.front().label));
+}
+
+// In the order in which users know them: the network's, the framework's, the layout's, the rows', the
+// batch's.
+void note_all_keys(const json& file, Study& study) {
+  const auto under = [](const json* node, const char* key) -> const json* {
+    if (node == nullptr || !node->is_object()) return nullptr;
+    const auto found = node->find(key);
+    return found == node->end() ? nullptr : &*found;
+  };
+  std::vector<std::string>& notes = study.notes;
+  note_keys(network_keys(), under(under(&file, "cluster"), "network"), study, notes);
+  note_keys(framework_keys(), under(&file, "framework"), study, notes);
+  note_keys(parallel_keys(), under(&file, "parallel"), study, notes);
+  for (const PolicyRun& run : study.policies)
+    for (const std::string& key : run.idle_keys) notes.push_back(run.label + ": " + idle_key_note(run, key));
+  note_keys(batch_keys(), under(&file, "batch"), study, notes);
+}
+
+}  // namespace
+
+void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
+  run.has_recompute = true;
+  read_recompute(node, where, run);
+}
+
+Study parse_case(const json& file, const std::string& path) {
+  Study study;
+  study.file = path;
+  study.directory = std::filesystem::path(path).parent_path().string();
+  study.name = std::filesystem::path(path).stem().string();
+  JsonObject object(file, path);
+  read_keys(object, study_keys(), study);
+  study.name = printable(study.name);
+  require_keys(object, study_keys());
+  static const json kEmpty = json::object();
+  const auto part = [&](const char* key) -> const json& {
+    const json* node = object.find(key);
+    return node == nullptr ? kEmpty : *node;
+  };
+  const auto inside = [&](const char* key) { return path + ": " + key; };
+  study.trace = read_trace_source(part("trace"), inside("trace"));
+  study.model = read_model(part("model"), inside("model"), path, study.notes);
+  study.cluster = read_cluster(part("cluster"), inside("cluster"));
+  study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
+  read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
+  read_batch(part("batch"), inside("batch"), study);
+  if (!object.has("schedule") && study.layout.virtual_pipeline > 1) study.schedule = "interleaved-1f1b";
+  naming(path, [&] { return schedule_policy(study.schedule); });
+  if (const std::string fault = layout_fault(study.model, study.layout, path); !fault.empty())
+    study.impossible = fault;
+  const json* policies = object.find("policies");
+  if (!policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
+  read_rows(policies, path, study);
+  note_all_keys(file, study);
   object.finish();
-  study.baseline = label_of(study.policies, study.baseline, path + ".baseline");
+  if (!object.has("baseline")) study.baseline = study.policies.front().label;
+  study.baseline = label_of(study.policies, printable(study.baseline), path + ".baseline");
   for (std::size_t i = 0; i < study.policies.size(); ++i)
     for (Published& published : study.policies[i].published)
       if (!published.against.empty())
