@@ -19,7 +19,7 @@
 #include "policies/base/parallel.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/calibration/slowdown_fit.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 #include "sim/report/text_table.h"
 
 namespace equipoise {

@@ -13,7 +13,7 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/read/policy_run.h"

@@ -8,8 +8,8 @@
 #include "sim/cli/command_study.h"
 #include "sim/cli/command_tune.h"
 #include "sim/cli/sweep_journal.h"
-#include "sim/study/share.h"
-#include "sim/tune/journal.h"
+#include "sim/study/sharing.h"
+#include "sim/tune/trial.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -9,8 +9,8 @@
 #include "policies/base/utf8.h"
 #include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
-#include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/study_inputs.h"
 
 namespace equipoise {
 

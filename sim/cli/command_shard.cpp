@@ -20,7 +20,7 @@
 #include "sim/cost/profiled_workload.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/report/text_table.h"
-#include "sim/study/run.h"
+#include "sim/study/row/row.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {

@@ -27,7 +27,7 @@
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
-#include "sim/study/share.h"
+#include "sim/study/sharing.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -17,7 +17,7 @@
 #include "sim/cli/own_profile.h"
 #include "sim/cli/report_pages.h"
 #include "sim/execution/launch.h"
-#include "sim/study/read/policy_run.h"
+#include "sim/study/row/details.h"
 #include "sim/validation/calibrate.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/compose.h"

@@ -155,7 +155,7 @@ void add_run_options(CLI::App& command, int& jobs, double& max_memory_GB, std::s
 }
 
 void bound_run(double max_memory_GB, int jobs) {
-  constexpr int kRows = 2;  // at a time (simulate_plan.h), each of which may have helpers
+  constexpr int kRows = 2;  // at a time (run_study.h), each of which may have helpers
   const auto cores = static_cast<int>(std::thread::hardware_concurrency());
   bound_memory(memory_limit(max_memory_GB), kRows * std::max(cores, jobs));
 }

@@ -10,7 +10,7 @@
 #include "sim/cli/command_predict.h"
 #include "sim/cli/command_profiles.h"
 #include "sim/cli/grammar_parts.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 
 namespace equipoise {
 

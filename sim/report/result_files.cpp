@@ -15,8 +15,7 @@
 #include "policies/skrull/gds.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/study_html.h"
-#include "sim/study/derive.h"
-#include "sim/study/recompute_choice.h"
+#include "sim/report/verdict.h"
 
 namespace equipoise {
 
@@ -178,8 +177,7 @@ json summary_json(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   json notes = study.notes;
   for (const std::string& note : result.notes) notes.push_back(note);
-  if (const std::string differs = recompute_difference(study, result); !differs.empty())
-    notes.push_back(differs);
+  if (const std::string differs = recompute_difference(result); !differs.empty()) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"study",
            {{"name", study.name},
@@ -275,7 +273,7 @@ std::string plans_json_text(const Study& study, const StudyResult& result) {
   std::string text = R"({"plans":[)";
   for (const PolicyResult& p : result.policies) {
     std::optional<RecomputedLayers> recomputed;  // a row that did not run may have no layout, either
-    if (!p.plan.steps.empty()) recomputed.emplace(study.model, layout_of(study, p.run));
+    if (!p.plan.steps.empty()) recomputed.emplace(study.model, p.layout);
     json node = plan_json(p.plan, metrics_json(p.metrics), recomputed ? &*recomputed : nullptr);
     node["name"] = p.run.label;
     if (&p != &result.policies.front()) text += ',';

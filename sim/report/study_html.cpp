@@ -10,8 +10,6 @@
 #include "sim/report/html_page.h"
 #include "sim/report/result_files.h"
 #include "sim/report/verdict.h"
-#include "sim/study/blame.h"
-#include "sim/study/recompute_choice.h"
 
 namespace equipoise {
 namespace {
@@ -216,7 +214,7 @@ std::string content_of(const Study& study, const StudyResult& result) {
   text += "</tbody>\n</table>\n</div>\n";
   for (const PolicyResult& row : result.policies)
     if (row.status != RowStatus::ok) text += paragraph(reason_line(row), "reason");
-  if (const std::string differs = recompute_difference(study, result); !differs.empty())
+  if (const std::string differs = recompute_difference(result); !differs.empty())
     text += paragraph("Note: " + differs + ".", "note");
   text += paragraph(source_line(study, result), "note") + "</section>\n";
   return text;

@@ -11,7 +11,6 @@
 #include "sim/metrics/columns.h"
 #include "sim/report/text_table.h"
 #include "sim/report/verdict.h"
-#include "sim/study/recompute_choice.h"
 
 namespace equipoise {
 
@@ -124,7 +123,7 @@ std::string study_table(const Study& study, const StudyResult& result) {
   out << table.text();
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
-  if (const std::string differs = recompute_difference(study, result); !differs.empty())
+  if (const std::string differs = recompute_difference(result); !differs.empty())
     out << "Note: " << differs << ".\n";
   out << limits_line(study, result) << spread_line(result) << memory_line(result);
   out << source_line(study, result) << '\n' << published_table(beside_published(result));
@@ -189,7 +188,7 @@ SweepCase sweep_case(const std::string& name, const Study& study, const StudyRes
     one.lines.push_back(std::move(line));
     if (row.status != RowStatus::ok) one.reasons += name + ": " + reason_line(row) + '\n';
   }
-  if (const std::string differs = recompute_difference(study, result); !differs.empty())
+  if (const std::string differs = recompute_difference(result); !differs.empty())
     one.reasons += name + ": note: " + differs + '\n';
   if (!result.kernels.empty()) one.source = source_line(study, result);
   return one;

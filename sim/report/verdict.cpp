@@ -1,13 +1,18 @@
 #include "sim/report/verdict.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
+#include "policies/base/index.h"
 #include "policies/base/number_text.h"
-#include "sim/study/blame.h"
-#include "sim/study/memory_report.h"
+#include "sim/study/row/judge.h"
 
 namespace equipoise {
 namespace {
+
+constexpr double kShareWorthNaming = 0.001;
+constexpr std::size_t kNamedLosses = 3;
 
 std::string times(double ratio) {
   return fixed(ratio, 2) + "x";
@@ -144,6 +149,143 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
   if (next != nullptr) add(next_sentence(*winner, *next, baseline));
   add(why_sentence(study, *winner, baseline));
   return lines;
+}
+
+std::vector<Loss> losses_of(const Metrics& m, int stages) {
+  std::vector<Loss> losses;
+  const auto add = [&losses](const Metric& share, const char* name) {
+    if (share && *share > kShareWorthNaming) losses.push_back({*share, name});
+  };
+  const auto exposed = [&m](Stream axis) { return m.exposed_comm_ratio[at(axis)]; };
+  add(m.losses.waiting, stages > 1 ? "waiting for other stages" : "waiting for others");
+  add(m.losses.lanes_wait, "waiting for the slowest replica");
+  add(exposed(Stream::tp), "TP communication");
+  add(exposed(Stream::cp), "CP communication");
+  add(exposed(Stream::ep), "EP communication");
+  add(exposed(Stream::pp), "transfers between stages");
+  add(exposed(Stream::dp), "gradient and parameter exchange");
+  add(m.losses.recompute, "recompute");
+  std::stable_sort(losses.begin(), losses.end(),
+                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  return losses;
+}
+
+std::string blame_text(const Metrics& metrics, int stages) {
+  const std::vector<Loss> losses = losses_of(metrics, stages);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamedLosses, losses.size()); ++i)
+    text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
+  return text.empty() ? "computation" : text + " of a step";
+}
+
+namespace {
+
+constexpr double kBytesWorthNaming = 0.05 * kGiB;
+
+std::string gib(double bytes) {
+  return fixed(bytes / kGiB, 1);
+}
+
+}  // namespace
+
+std::string peak_text(const PolicyResult& policy) {
+  const MemoryPeak& peak = policy.peak;
+  const PeakMoment& moment = policy.peak_moment;
+  std::ostringstream text;
+  text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
+       << " of lane " << peak.lane << ", CP rank " << peak.rank;
+  if (peak.op_index >= 0) {
+    text << ", at the " << (peak.at_end ? "end" : "start") << " of " << letter_of(peak.op)
+         << peak.micro_batch;
+    if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
+    if (moment.op)
+      text << " (" << fixed(to_seconds(peak.at_end ? moment.op->end : moment.op->start), 3) << " s into step "
+           << moment.step << ')';
+    else if (moment.step >= 0)
+      text << " in step " << moment.step;
+  }
+  std::vector<const MemoryPartName*> parts;
+  for (const MemoryPartName& part : kMemoryParts)
+    if (peak.parts.*part.bytes >= kBytesWorthNaming) parts.push_back(&part);
+  std::stable_sort(parts.begin(), parts.end(), [&](const MemoryPartName* a, const MemoryPartName* b) {
+    return peak.parts.*(a->bytes) > peak.parts.*(b->bytes);
+  });
+  const char* separator = ": ";
+  for (const MemoryPartName* part : parts) {
+    std::string name = part->key;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    text << separator << name << ' ' << gib(peak.parts.*(part->bytes));
+    separator = ", ";
+  }
+  return text.str();
+}
+
+nlohmann::json memory_json(const PolicyResult& policy) {
+  if (policy.capacity_bytes == 0) return nullptr;  // nothing was planned
+  const MemoryPeak& peak = policy.peak;
+  nlohmann::json node = {{"capacity_bytes", policy.capacity_bytes},
+                         {"peak_bytes", peak.parts.total()},
+                         {"stage", peak.stage},
+                         {"lane", peak.lane},
+                         {"rank", peak.rank},
+                         {"micro_batch", peak.micro_batch},
+                         {"explanation", peak_text(policy)}};
+  for (const MemoryPartName& part : kMemoryParts) node[part.key] = peak.parts.*part.bytes;
+  if (peak.op_index >= 0) {
+    node["op"] = letter_of(peak.op);
+    node["virtual_stage"] = peak.virtual_stage;
+    node["at"] = peak.at_end ? "end" : "start";
+  }
+  if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
+  if (policy.peak_moment.op && policy.simulated()) {
+    node["op_start_seconds"] = to_seconds(policy.peak_moment.op->start);
+    node["op_end_seconds"] = to_seconds(policy.peak_moment.op->end);
+  }
+  if (policy.status == RowStatus::oom) {
+    const OutOfMemory& fault = policy.memory_fault;
+    node["out_of_memory"] = {{"step", fault.step},
+                             {"lane", fault.lane},
+                             {"stage", fault.stage},
+                             {"rank", fault.rank},
+                             {"micro_batch", fault.micro_batch},
+                             {"need_bytes", fault.need_bytes},
+                             {"capacity_bytes", fault.capacity_bytes},
+                             {"message", out_of_memory_text(fault)}};
+  }
+  return node;
+}
+
+namespace {
+
+// How a row decides what it recomputes.
+std::string recompute_rule_of(const PolicyResult& row) {
+  if (row.run.recompute_chosen) return "chosen by memory";
+  const Layout& layout = row.layout;
+  if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
+  if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
+  return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
+}
+
+}  // namespace
+
+std::string recompute_difference(const StudyResult& result) {
+  std::vector<std::string> rules, rows;
+  for (const PolicyResult& row : result.policies) {
+    if (!row.simulated()) continue;
+    const std::string rule = recompute_rule_of(row);
+    const auto known = std::find(rules.begin(), rules.end(), rule);
+    if (known == rules.end()) {
+      rules.push_back(rule);
+      rows.push_back(row.run.label);
+    } else {
+      rows[at(known - rules.begin())] += ", " + row.run.label;
+    }
+  }
+  if (rules.size() < 2) return "";
+  std::string text = "recompute differs between rows, and so part of their speed-up: ";
+  for (std::size_t i = 0; i < rules.size(); ++i)
+    text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
+  return text;
 }
 
 }  // namespace equipoise

@@ -9,11 +9,12 @@
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
 #include "policies/policy_keys.h"
-#include "sim/study/planner.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
-#include "sim/study/simulate_plan.h"
+#include "sim/study/row/plan.h"
+#include "sim/study/row/simulate.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -21,13 +22,6 @@ namespace equipoise {
 using nlohmann::json;
 
 namespace {
-
-// Prices, and what derives from them, for as long as the command runs.
-struct Pricing {
-  std::unique_ptr<Profile> profile;
-  std::unique_ptr<RunModels> models;
-  std::unique_ptr<Workload> workload;
-};
 
 // What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
 // and a profile for it.
@@ -37,24 +31,23 @@ CostKind cost_for(const PackRequest& request, const Policy& policy) {
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
-Pricing price(const PackRequest& request, const Study& study, const PolicyRun& run) {
-  Pricing pricing;
-  if (!request.model.empty() && !request.profile.empty()) {
-    pricing.profile = std::make_unique<Profile>(Profile::load(request.profile));
-    check_layout(study.model, study.layout, "pack");
-    pricing.models = std::make_unique<RunModels>(study, study.layout, *pricing.profile);
-  }
-  if (run.cost == CostKind::flops && request.model.empty())
-    throw UserError("--model: " + run.name + " with --cost flops needs a model, found none");
-  if (run.cost == CostKind::profiled && !pricing.models)
+// The row with what prices its documents; without models where no model and no profile are named.
+StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
+                    const Profile* profile, PolicyRun run) {
+  if (profile != nullptr) check_layout(study.model, study.layout, "pack");
+  StudyRow row(study, documents, profile, std::move(run));
+  const PolicyRun& own = row.run;
+  if (own.cost == CostKind::flops && request.model.empty())
+    throw UserError("--model: " + own.name + " with --cost flops needs a model, found none");
+  if (own.cost == CostKind::profiled && row.models == nullptr)
     throw UserError("--cost profiled: needs --model and --profile");
-  if (run.cost == CostKind::quadratic)
-    pricing.workload = std::make_unique<QuadraticWorkload>();
-  else if (run.cost == CostKind::flops)
-    pricing.workload = std::make_unique<FlopsWorkload>(flops_workload(study.model));
+  if (own.cost == CostKind::quadratic)
+    row.workload = std::make_shared<const QuadraticWorkload>();
+  else if (own.cost == CostKind::flops)
+    row.workload = std::make_shared<const FlopsWorkload>(flops_workload(study.model));
   else
-    pricing.workload = workload_of(study, *pricing.models, run);
-  return pricing;
+    row.workload = workload_of(row);
+  return row;
 }
 
 // What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
@@ -72,11 +65,11 @@ double step_work(const Plan& plan, const Workload& workload) {
 }
 
 // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
-void derive(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
-  const Derives derives = run.policy().derives;
+void derive_for_pack(StudyRow& row) {
+  const Derives derives = row.run.policy().derives;
   if (derives != Derives::groups && derives != Derives::bucket_size) return;
-  if (const std::string none = derive_options(study, models, run, notes); !none.empty())
-    throw UserError(run.label + ": " + none);
+  derive_sizes(row, false);
+  if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
 }
 
 std::string solver_note(const std::string& label, const SolverReport& r) {
@@ -198,24 +191,21 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
 }
 
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run) {
-  const Pricing pricing = price(request, study, run);
+  std::optional<Profile> profile;
+  if (!request.model.empty() && !request.profile.empty()) profile = Profile::load(request.profile);
+  StudyRow row = priced_row(request, study, documents, profile ? &*profile : nullptr, std::move(run));
+  if (row.models != nullptr) derive_for_pack(row);
+  PlannedRow planned =
+      pack_row(row, {[&](const Plan& plan) { return step_work(plan, *row.workload); },
+                     [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, RunStudyOptions()); }});
   Packed packed;
-  PlanPrices prices;
-  prices.thresholds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
-  const RunStudyOptions trial;
-  std::optional<Run> simulated;
-  if (pricing.models) {
-    derive(study, *pricing.models, run, packed.notes);
-    simulated.emplace(Run{study, *pricing.models, documents, run, *pricing.workload, trial});
-    prices.groups = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
-  }
-  PlannedRow planned = plan_with(study, pricing.models.get(), documents, *pricing.workload, prices, run);
+  packed.notes = std::move(row.notes);
   packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());
-  packed.label = run.label;
+  packed.label = row.run.label;
   packed.pack_ms = planned.pack_ms;
   packed.plan = std::move(planned.plan);
   packed.metrics = plan_metrics(documents.batches, packed.plan);
-  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
+  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *row.workload));
   for (const SolverReport& report : packed.plan.solver)
     packed.notes.push_back(solver_note(packed.label, report));
   return packed;

@@ -6,7 +6,7 @@
 
 #include "sim/execution/dump.h"
 #include "sim/report/result_files.h"
-#include "sim/study/read/policy_run.h"
+#include "sim/study/row/details.h"
 #include "sim/workload/recompute_order.h"
 
 namespace equipoise {
@@ -33,7 +33,7 @@ void dump_row(const std::string& folder, const Study& study, const RealRow& row,
     dump.write_weights(label, tensors[t], weights);
     dump.write_gradients(label, tensors[t], gathered.gradients[t]);
   }
-  Plan plan = row.ready.planned.plan;
+  Plan plan = row.plan;
   plan.steps = {step.step};
   const RecomputedLayers recomputed(study.model, row.ready.models->layout);
   dump.write_plan(label, plan_json(plan, nlohmann::json::object(), &recomputed));

@@ -5,7 +5,7 @@
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 #include "sim/report/expectation.h"
 #include "sim/study/read/study.h"
 #include "sim/workload/model.h"

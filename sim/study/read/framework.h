@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "profiler/profile/profile.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 
 namespace equipoise {
 

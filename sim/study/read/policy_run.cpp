@@ -8,6 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "policies/packing/hbp.h"
 #include "policies/policy_keys.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
@@ -116,6 +117,10 @@ CostKind cost_kind(const PolicyRun& run) {
   return run.rule().places_documents ? CostKind::flops : run.policy().cost;
 }
 
+bool chooses_groups(const PolicyRun& run) {
+  return run.policy().derives == Derives::groups && run.pack.of<HbpOptions>().groups.empty();
+}
+
 PolicyRun read_policy_run(const json& node, const std::string& where, const Study& study) {
   const json named = node.is_string() ? json{{"name", node}} : node;
   JsonObject object(named, where);
@@ -149,13 +154,6 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   object.finish();
   run.idle_keys = idle_keys(named, run);
   return run;
-}
-
-std::string file_name(const std::string& label) {
-  std::string name = label;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
 }
 
 void make_labels_unique(std::vector<PolicyRun>& runs) {

@@ -21,10 +21,10 @@ ShardOptions default_sharding();
 // for Skrull's, the profile for all others).
 CostKind cost_kind(const PolicyRun& run);
 
-void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
+// Whether the row's policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
+bool chooses_groups(const PolicyRun& run);
 
-// A row's label as a file name.
-std::string file_name(const std::string& label);
+void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
 
 // Two entries of one policy get " #2" and so on, unless the study labels them.
 void make_labels_unique(std::vector<PolicyRun>& runs);

@@ -6,7 +6,6 @@
 
 #include "policies/validator.h"
 #include "sim/report/result_files.h"
-#include "sim/study/plan_check.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"

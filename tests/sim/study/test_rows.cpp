@@ -4,7 +4,7 @@
 
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
-#include "sim/study/fit_search.h"
+#include "sim/study/row/fit.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 
