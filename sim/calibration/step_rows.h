@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "policies/base/csv.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

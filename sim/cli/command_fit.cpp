@@ -26,7 +26,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/calibration/slowdown_fit.h"
 #include "sim/cli/profile_commands.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 #include "sim/report/text_table.h"
 #include "traces/formats/bytes.h"
 

@@ -8,17 +8,16 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
-#include "policies/base/text_file.h"
 #include "policies/policy_keys.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
 #include "sim/cli/plan_commands.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
-#include "sim/study/policy_run.h"
-#include "sim/study/policy_schema.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/read/study_keys.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
@@ -163,8 +162,7 @@ std::vector<std::string> listed_names(const std::string& what) {
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
   if (what == "schema") {
-    const std::filesystem::path path = shipped_path("study.schema.json", EQUIPOISE_STUDY_SCHEMA);
-    out << study_schema(nlohmann::ordered_json::parse(read_text_file(path.string()))).dump(2) << '\n';
+    out << study_schema().dump(2) << '\n';
     return;
   }
   const std::vector<Row> rows = rows_of(what);

@@ -3,11 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
+#include "sim/cli/merge.h"
 #include "sim/cli/sweep.h"
-#include "sim/study/share.h"
-#include "sim/tune/journal.h"
+#include "sim/study/sharing.h"
+#include "sim/tune/search.h"
+#include "sim/tune/trial.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -22,11 +22,11 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/plan_json.h"
+#include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
-#include "sim/study/load_trace.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/run.h"
+#include "sim/study/row/row.h"
+#include "sim/study/study_inputs.h"
 #include "sim/workload/model.h"
 
 namespace equipoise {

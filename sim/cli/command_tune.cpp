@@ -15,12 +15,11 @@
 #include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/hardware.h"
 #include "sim/study/planned_memory.h"
-#include "sim/tune/default_space.h"
-#include "sim/tune/journal.h"
-#include "sim/tune/study_json.h"
-#include "sim/tune/tune_report.h"
+#include "sim/study/row/models.h"
+#include "sim/tune/outcome.h"
+#include "sim/tune/space.h"
+#include "sim/tune/trial.h"
 
 namespace equipoise {
 

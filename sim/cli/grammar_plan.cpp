@@ -9,7 +9,7 @@
 #include "sim/cli/command_line.h"
 #include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/pack_keys.h"
+#include "sim/study/pack_request.h"
 
 namespace equipoise {
 

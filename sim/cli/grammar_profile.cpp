@@ -6,7 +6,7 @@
 #include "policies/base/error.h"
 #include "sim/cli/command_line.h"
 #include "sim/cli/profile_commands.h"
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
 
 namespace equipoise {
 

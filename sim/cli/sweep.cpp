@@ -11,7 +11,7 @@
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
-#include "sim/study/study_report.h"
+#include "sim/report/study_table.h"
 
 namespace equipoise {
 

@@ -11,8 +11,8 @@
 
 #include "sim/cli/commands.h"
 #include "sim/report/line_journal.h"
-#include "sim/study/study_html.h"
-#include "sim/study/sweep_table.h"
+#include "sim/report/study_html.h"
+#include "sim/report/study_table.h"
 
 namespace equipoise {
 

@@ -7,7 +7,7 @@
 
 #include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
-#include "sim/framework/framework_options.h"
+#include "sim/framework/framework.h"
 #include "sim/workload/model.h"
 #include "sim/workload/ops.h"
 

@@ -15,7 +15,7 @@
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
 #include "sim/cost/experts.h"
-#include "sim/framework/framework_options.h"
+#include "sim/framework/framework.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"

@@ -1,14 +1,17 @@
 #include "sim/study/plan_file.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "policies/shared_parameters.h"
-#include "sim/study/json_object.h"
+#include "policies/validator.h"
+#include "sim/cost/context_exchange/context_form.h"
+#include "sim/study/read/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -19,7 +22,7 @@ namespace {
 
 constexpr std::string_view kOne = "equipoise.plan/1", kSeveral = "equipoise.plans/1";
 constexpr std::int64_t kMostIndex = std::int64_t{1} << 40;
-constexpr std::int64_t kMostCount = std::int64_t{1} << 30;
+constexpr std::int64_t kMostChunks = std::int64_t{1} << 30;
 constexpr std::int64_t kMostDegree = 1 << 22;
 
 // Keys that `plan` has a use for: of the schedule, and the limit of placed documents.
@@ -175,7 +178,7 @@ class PlanReader {
     JsonObject object(node, where);
     Chunk& chunk = m.chunk;
     chunk.sequence = object.integer("sequence", 0, 0, kMostIndex);
-    chunk.count = static_cast<int>(object.integer("count", 1, 1, kMostCount));
+    chunk.count = static_cast<int>(object.integer("count", 1, 1, kMostChunks));
     chunk.index = static_cast<int>(object.integer("index", 0, 0, chunk.count - 1));
     for (const char* key : {"sequence", "index", "count"})
       if (!object.has(key)) object.fail(key, "an integer");
@@ -307,6 +310,115 @@ PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::st
   if (!taken.empty())
     notes.push_back(run.label + ": " + taken + " as of " + run.plan->policy + ", which made the plan");
   return run;
+}
+
+namespace {
+
+std::string lane_text(std::size_t step, std::size_t lane) {
+  return "steps[" + std::to_string(step) + "].lanes[" + std::to_string(lane) + "]";
+}
+
+// Whether the layout has CP groups of so many ranks.
+std::string allowed_degrees(const Layout& layout, int heads, int degree) {
+  const int ranks = layout.data * layout.context;
+  if (ranks % degree != 0) return "a divisor of data x context = " + std::to_string(ranks);
+  const ContextForm& form = context_form(layout.context_comm);
+  if (form.head_shares({degree, degree}) == 1) return "";
+  const int of_rank = heads / layout.tensor;
+  const bool power = std::has_single_bit(static_cast<unsigned>(degree));
+  if ((power || degree == layout.context) && heads_suit(form, of_rank, degree)) return "";
+  return "a power of two that divides the " + std::to_string(of_rank) +
+         " query heads of a TP rank (context_comm " + std::string(name_of(layout.context_comm)) + ")";
+}
+
+// Barrier groups count up from 0 in the order of the lanes: that is what engines and traces run.
+void check_lanes(const Layout& layout, int heads, const PolicyRun& run) {
+  const auto refuse = [&](std::size_t s, std::size_t l, const std::string& key, const std::string& allowed,
+                          int found) {
+    throw UserError(run.plan_file + ": " + lane_text(s, l) + "." + key + ": expected " + allowed +
+                    ", found " + std::to_string(found));
+  };
+  for (std::size_t s = 0; s < run.plan->steps.size(); ++s) {
+    int group = 0;
+    const std::vector<Lane>& lanes = run.plan->steps[s].lanes;
+    for (std::size_t l = 0; l < lanes.size(); ++l) {
+      if (const std::string allowed = allowed_degrees(layout, heads, lanes[l].context); !allowed.empty())
+        refuse(s, l, "context", allowed, lanes[l].context);
+      const int next = lanes[l].barrier_group;
+      if (next != group && (next != group + 1 || l == 0))
+        refuse(s, l, "barrier_group",
+               l == 0 ? "0" : std::to_string(group) + " or " + std::to_string(group + 1), next);
+      group = next;
+    }
+  }
+}
+
+// Where the plan begins and ends a piece that attends to nothing before it; sorted.
+std::vector<std::pair<std::int64_t, std::int64_t>> cuts_of(const Plan& plan) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> cuts;
+  for (const Slice& s : plan.dropped) {
+    cuts.emplace_back(s.document, s.begin);
+    cuts.emplace_back(s.document, s.end);
+  }
+  for (const Step& step : plan.steps)
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& m : lane.micro_batches)
+        for (const Slice& s : m.slices) {
+          if (m.chunk.index == 0) cuts.emplace_back(s.document, s.begin);
+          if (m.chunk.index + 1 == m.chunk.count) cuts.emplace_back(s.document, s.end);
+        }
+  std::sort(cuts.begin(), cuts.end());
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
+// The study's batches with every slice cut into the plan's pieces.
+std::vector<GlobalBatch> cut_batches(const std::vector<GlobalBatch>& batches, const Plan& plan) {
+  const auto cuts = cuts_of(plan);
+  std::vector<GlobalBatch> cut(batches.size());
+  for (std::size_t b = 0; b < batches.size(); ++b)
+    for (const Slice& s : batches[b].slices) {
+      Slice rest = s;
+      auto at = std::upper_bound(cuts.begin(), cuts.end(), std::pair{s.document, s.begin});
+      for (; at != cuts.end() && at->first == s.document && at->second < s.end; ++at) {
+        cut[b].slices.push_back({s.document, rest.begin, at->second});
+        rest.begin = at->second;
+      }
+      cut[b].slices.push_back(rest);
+    }
+  return cut;
+}
+
+void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::string>& notes) {
+  std::int64_t least = ranks;
+  std::size_t steps = 0;
+  for (const Step& step : plan.steps) {
+    std::int64_t used = 0;
+    for (const Lane& lane : step.lanes) used += lane.barrier_group == 0 ? lane.context : 0;
+    least = std::min(least, used);
+    steps += used < ranks ? 1 : 0;
+  }
+  if (steps > 0)
+    notes.push_back("lanes use " + std::to_string(least) + " of the " + std::to_string(ranks) +
+                    " ranks of data x context in " + std::to_string(steps) + " of " +
+                    std::to_string(plan.steps.size()) + " steps; the others idle");
+}
+
+}  // namespace
+
+void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
+                std::vector<std::string>& notes) {
+  const Plan& plan = *run.plan;
+  if (plan.steps.empty()) throw UserError(run.plan_file + ": steps: expected at least one step, found none");
+  check_lanes(layout, heads, run);
+  PlanLimits limits;
+  limits.gpus = std::int64_t{layout.data} * layout.context;
+  limits.rank_tokens = run.says("bucket_size") ? run.pack.bucket_size : 0;
+  const std::optional<std::string> wrong = plan_violation(documents.batches, plan, limits);
+  if (wrong && plan_violation(cut_batches(documents.batches, plan), plan, limits))
+    throw UserError(run.plan_file + ": does not fit the study: " + *wrong);
+  if (wrong) notes.push_back("the plan's pieces of documents run as documents of their own, in any order");
+  note_idle_ranks(limits.gpus, plan, notes);
 }
 
 }  // namespace equipoise

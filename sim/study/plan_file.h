@@ -2,8 +2,8 @@
 //
 // A file is one plan (equipoise.plan/1: what `pack --format json` writes, and other tools may), or several
 // (equipoise.plans/1: `pack --compare`, and plan.json of `study --out`), of which `policy` of the entry names
-// one by its name or its policy. A plan is read whole, every key checked, once for a study; plan_check.h says
-// whether it fits the study.
+// one by its name or its policy. A plan is read whole, every key checked, once for a study; check_plan says
+// whether it fits the study: its layout and, by the judge of all plans (policies/validator.h), its documents.
 //
 // What a file says of recomputing: `recompute_layers` counts layers of a pipeline stage, a MicroBatch those
 // of the model. A micro-batch is read as
@@ -20,8 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/loader.h"
 #include "policies/plan.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -46,5 +47,13 @@ PlansOfRows read_plan_files(const Study& study);
 // as the policy that made it would be, as far as we know that policy and the study says nothing else; a note
 // says so.
 PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes);
+
+// Throws UserError with file, place, what was found and what is allowed. What is odd and yet runs is a note
+// without the row's label.
+//
+// One law is milder than for our own policies: pieces of a document that run out of order are taken where
+// they are whole pieces to the plan, as --oversize split makes them.
+void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
+                std::vector<std::string>& notes);
 
 }  // namespace equipoise

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "sim/execution/dump.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/policy_run.h"
+#include "sim/report/result_files.h"
+#include "sim/study/row/details.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -33,7 +33,7 @@ void dump_row(const std::string& folder, const Study& study, const RealRow& row,
     dump.write_weights(label, tensors[t], weights);
     dump.write_gradients(label, tensors[t], gathered.gradients[t]);
   }
-  Plan plan = row.ready.planned.plan;
+  Plan plan = row.plan;
   plan.steps = {step.step};
   const RecomputedLayers recomputed(study.model, row.ready.models->layout);
   dump.write_plan(label, plan_json(plan, nlohmann::json::object(), &recomputed));

@@ -8,11 +8,11 @@
 #include "policies/base/names.h"
 #include "policies/unplaceable.h"
 #include "sim/execution/make_step.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/derive.h"
-#include "sim/study/framework.h"
+#include "sim/report/result_files.h"
 #include "sim/study/plan_file.h"
-#include "sim/study/simulate_plan.h"
+#include "sim/study/read/framework.h"
+#include "sim/study/row/plan.h"
+#include "sim/study/row/simulate.h"
 #include "sim/workload/stage_layers.h"
 
 namespace equipoise {
@@ -31,16 +31,14 @@ struct Decision {
   nlohmann::json plan;
 };
 
-Decision decide(const Study& study, const StudyInputs& inputs, RealRow& row) {
-  const RunStudyOptions options = quiet_options();
+Decision decide(const ModelShape& model, RealRow& row) {
   Decision decision;
   try {
-    plan_ready_row(study, inputs, options, row.ready);
-    const SimulatedPlan simulated =
-        simulate_plan(row.ready.run(study, inputs, options), row.ready.planned.plan, Until::all_steps);
-    decision.shard = simulated.shard;
-    const RecomputedLayers recomputed(study.model, row.ready.models->layout);
-    decision.plan = plan_json(row.ready.planned.plan, nlohmann::json::object(), &recomputed);
+    SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
+    row.plan = std::move(simulated.planned.plan);
+    decision.shard = simulated.simulated.shard;
+    const RecomputedLayers recomputed(model, row.ready.models->layout);
+    decision.plan = plan_json(row.plan, nlohmann::json::object(), &recomputed);
   } catch (const UnplaceableDocument& e) {
     decision.reason = e.what();
   } catch (const UserError& e) {
@@ -50,36 +48,32 @@ Decision decide(const Study& study, const StudyInputs& inputs, RealRow& row) {
 }
 
 // The same row on another rank: sizes are derived alike, the plan is taken over.
-void take_over(const Study& study, const Decision& decision, RealRow& row) {
-  ReadyRow& ready = row.ready;
-  if (!derive_options(study, *ready.models, ready.row, ready.notes).empty())
-    derive_without_memory(study, ready.row);
-  ready.workload = workload_of(study, *ready.models, ready.row);
-  const RecomputedLayers recomputed(study.model, ready.models->layout);
-  ready.planned.plan = read_plan(decision.plan, "the plan of rank 0", "", recomputed);
+void take_over(const ModelShape& model, const Decision& decision, RealRow& row) {
+  StudyRow& ready = row.ready;
+  derive_sizes(ready, quiet_options().ignore_memory);
+  ready.workload = workload_of(ready);
+  const RecomputedLayers recomputed(model, ready.models->layout);
+  row.plan = read_plan(decision.plan, "the plan of rank 0", "", recomputed);
 }
 
-void make_steps(const Study& study, const StudyInputs& inputs, const RealRowOptions& options, RealRow& row) {
-  const RunStudyOptions run_options = quiet_options();
-  const Run run = row.ready.run(study, inputs, run_options);
+void make_steps(const StudyInputs& inputs, const RealRowOptions& options, RealRow& row) {
   const execution::DocumentLengths documents(inputs.trace.lengths);
-  for (const Step& step : row.ready.planned.plan.steps) {
+  for (const Step& step : row.plan.steps) {
     if (static_cast<int>(row.steps.size()) == options.steps) break;
     if (step.tail && !row.steps.empty()) continue;
-    row.steps.push_back(execution::make_step(row.ready.models->costs, run.rule(row.shard), run.step_options(),
-                                             step, documents, options.normalizer));
+    row.steps.push_back(execution::make_step(row.ready.models->costs, row.ready.rule(row.shard),
+                                             row.ready.step_options(), step, documents, options.normalizer));
   }
   if (row.steps.empty()) row.reason = "its plan has no steps";
 }
 
 RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t number,
                  const RealRowOptions& options, kernels::Communicator& world) {
-  RealRow row;
-  row.label = study.policies[number].label;
-  row.ready = row_with_models(study, inputs, study.policies[number], quiet_options());
+  RealRow row{study.policies[number].label, StudyRow(study, inputs, study.policies[number]), {}, {}, {}, {}};
+  resolve_recompute(row.ready, quiet_options());
   execution::check_layout_runs(study.model, row.ready.models->layout);
   Decision decision;
-  if (world.rank() == 0) decision = decide(study, inputs, row);
+  if (world.rank() == 0) decision = decide(study.model, row);
   const nlohmann::json told = nlohmann::json::parse(broadcast(
       world, nlohmann::json{{"reason", decision.reason}, {"shard", decision.shard}, {"plan", decision.plan}}
                  .dump()));
@@ -88,10 +82,10 @@ RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t numb
   if (!row.runs()) return row;
   if (world.rank() != 0) {
     decision.plan = told["plan"];
-    take_over(study, decision, row);
+    take_over(study.model, decision, row);
   }
   try {
-    make_steps(study, inputs, options, row);
+    make_steps(inputs, options, row);
   } catch (const UserError& e) {
     row.reason = e.what();
   }

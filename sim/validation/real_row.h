@@ -7,14 +7,15 @@
 
 #include "kernels/collectives.h"
 #include "sim/execution/executable_step.h"
-#include "sim/study/ready_row.h"
+#include "sim/study/row/pipeline.h"
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {
 
 struct RealRow {
   std::string label;
-  ReadyRow ready;
+  StudyRow ready;
+  Plan plan;
   std::string shard;   // the rule that runs
   std::string reason;  // why it cannot run; else empty
   std::vector<execution::ExecutableStep> steps;

@@ -5,8 +5,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/study/simulate_plan.h"
-#include "sim/study/step_runner.h"
+#include "sim/study/row/simulate.h"
 
 namespace equipoise {
 namespace {
@@ -56,17 +55,16 @@ GpuPlace gpu_place_of(const RankGrid& grid, int gpu) {
 // The row's steps once more, for their ops.
 void add_ops(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options,
              const PolicyResult& row, int gpu, SimulatedPolicy& policy) {
-  const RunModels models(study, row.layout, inputs.profile);
-  const std::unique_ptr<Workload> workload = workload_of(study, models, row.run);
-  const Run run{study, models, inputs.documents, row.run, *workload, options};
+  StudyRow again(study, inputs.documents, &inputs.profile, row.run);
+  again.workload = workload_of(again);
   const bool tried = row.run.rule().choice == ShardChoice::static_best;
   const ShardRule rule =
-      run.rule(tried ? simulate_plan(run, row.plan, Until::all_steps).shard : row.run.shard);
-  StepRunner runner(run, rule, run.step_options());
-  const GpuPlace place = gpu_place_of(models.grid, gpu);
+      again.rule(tried ? simulate_plan(again, row.plan, options, Until::all_steps).shard : row.run.shard);
+  StepRunner runner(again, rule, again.step_options(), options.steps);
+  const GpuPlace place = gpu_place_of(again.models->grid, gpu);
   for (std::size_t i = 0; i < row.plan.steps.size(); ++i) {
     end_if_stopped(options);
-    (void)runner.run(row.plan.steps[i], i);
+    (void)runner.simulate(row.plan.steps[i], i);
     policy.steps[i].ops = ops_of_rank(runner.op()->program(), place.stage, place.replica);
   }
 }

@@ -6,7 +6,7 @@
 
 #include "policies/base/clock.h"
 #include "policies/base/utf8.h"
-#include "sim/report/perfetto.h"
+#include "sim/timeline/perfetto.h"
 
 namespace equipoise {
 namespace {

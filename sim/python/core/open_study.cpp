@@ -14,12 +14,11 @@
 #include "policies/base/staged_folder.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
-#include "sim/study/json_object.h"
-#include "sim/study/outputs.h"
+#include "sim/report/result_files.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "sim/report/perfetto.h"
+#include "sim/timeline/perfetto.h"
 #include "tests/sim/report/decode.h"
 
 using namespace equipoise;

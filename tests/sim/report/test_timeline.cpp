@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/report/timeline.h"
+#include "sim/timeline/timeline.h"
 #include "tests/sim/engine/random_program.h"
 #include "tests/sim/report/decode.h"
 

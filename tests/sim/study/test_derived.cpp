@@ -5,9 +5,9 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
-#include "sim/study/recompute_choice.h"
+#include "sim/report/result_files.h"
+#include "sim/report/verdict.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -125,7 +125,7 @@ TEST_CASE("recompute auto is the fewest layers with which the row fits, row by r
     CHECK(with(layers).metrics.step_seconds == row.metrics.step_seconds);
     if (layers > 0) CHECK(with(layers - 1).status != RowStatus::ok);
   }
-  CHECK(recompute_difference(parse(chosen), result).empty());
+  CHECK(recompute_difference(result).empty());
   const json summary = summary_json(parse(chosen), result);
   CHECK(summary["policies"][0]["provenance"]["derived"]["recompute_layers"] ==
         result.policies[0].run.recompute_layers);
@@ -150,10 +150,9 @@ TEST_CASE("hbp that chooses for itself beside rows that do not: the table says s
   json file = groups_study();
   file["parallel"]["recompute"] = "full";
   const StudyResult mixed = run(file);
-  CHECK(recompute_difference(parse(file), mixed).find("full (isf); chosen by memory (hbp)") !=
-        std::string::npos);
+  CHECK(recompute_difference(mixed).find("full (isf); chosen by memory (hbp)") != std::string::npos);
   file["parallel"]["recompute"] = "auto";
-  CHECK(recompute_difference(parse(file), run(file)).empty());
+  CHECK(recompute_difference(run(file)).empty());
   // Groups that the study gives take their own layers under auto, too.
   file["cluster"]["memory_GB"] = 45;
   file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};

@@ -1,10 +1,9 @@
-#include "sim/study/expectation.h"
-
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "sim/report/expectation.h"
 
 using namespace equipoise;
 using nlohmann::json;
@@ -44,9 +43,7 @@ TEST_CASE("an expectation is the same after writing and reading") {
 
 TEST_CASE("what moved is beyond the tolerance, in either direction") {
   Expectation found = two();
-  const auto moved = [&](double tolerance) {
-    return changes_between(two(), found, 0, tolerance)[1].moved();
-  };
+  const auto moved = [&](double tolerance) { return changes_between(two(), found, 0, tolerance)[1].moved(); };
   CHECK(!moved(0));
   found.policies[1].metrics[0] = 1.25 * 1.004;
   CHECK(!moved(0.005));
@@ -63,7 +60,8 @@ TEST_CASE("what moved is beyond the tolerance, in either direction") {
 TEST_CASE("another metric may be guarded") {
   Expectation found = two();
   for (ExpectedPolicy& policy : found.policies)
-    if (policy.metrics[1]) policy.metrics[1] = *policy.metrics[1] * 1.1;  // all slower alike: no speed-up moves
+    if (policy.metrics[1])
+      policy.metrics[1] = *policy.metrics[1] * 1.1;  // all slower alike: no speed-up moves
   const Expectation expected = two();
   CHECK(!changes_between(expected, found, 0, 0.005)[0].moved());
   CHECK(changes_between(expected, found, 1, 0.005)[0].moved());

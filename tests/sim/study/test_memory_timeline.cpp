@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/sim/report/decode.h"
 #include "tests/sim/study/study_case.h"
 

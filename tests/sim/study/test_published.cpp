@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/number_text.h"
-#include "sim/study/published.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

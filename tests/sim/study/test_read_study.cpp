@@ -3,7 +3,7 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
-#include "sim/study/policy_run.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/skrull/gds.h"
+#include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 

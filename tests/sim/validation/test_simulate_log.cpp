@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/study/outputs.h"
+#include "sim/report/result_files.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/log_kinds.h"
 #include "sim/validation/simulate_log.h"
