@@ -15,7 +15,7 @@
 #include "sim/execution/executable_step.h"
 #include "sim/execution/layer_ops.h"
 #include "sim/execution/micro_batch_run.h"
-#include "sim/execution/progress.h"
+#include "sim/execution/rank_health.h"
 #include "sim/execution/recorder.h"
 #include "sim/execution/stage_parameters.h"
 #include "sim/topology/rank_grid.h"

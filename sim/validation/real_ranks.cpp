@@ -13,7 +13,6 @@
 #include "sim/execution/launch.h"
 #include "sim/execution/staged_communicator.h"
 #include "sim/execution/watchdog.h"
-#include "sim/execution/watched_communicator.h"
 
 namespace equipoise {
 namespace {
@@ -88,7 +87,7 @@ void on_ranks(int ranks, const std::string& device, bool turns, const execution:
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: " + reason);
-  execution::Watchdog watchdog(*world, {limits});
+  execution::Watchdog watchdog(*world, limits);
   try {
     as_process(ranks, device, *world, watchdog, body);
   } catch (const std::bad_alloc&) {
