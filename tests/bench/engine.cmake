@@ -1,4 +1,4 @@
-equipoise_bench(bench_engine LIBS equipoise_graph SOURCES bench_engine.cpp)
+equipoise_bench(bench_engine LIBS equipoise_oracle SOURCES bench_engine.cpp)
 if(TARGET equipoise_op)
   equipoise_bench(bench_op_engine LIBS equipoise_op SOURCES bench_op_engine.cpp)
   add_executable(flow_trace flow_trace.cpp)

@@ -8,7 +8,7 @@
 //
 // Exact: progressive filling as in FairShare, in which all links that fill at the same level fill together.
 // The rates of connected flows are then a function of these flows alone, bit by bit, whatever else runs, in
-// whatever order they came. Tests hold every end against the plain solver (graph/event_loop.h).
+// whatever order they came. Tests hold every end against the plain solver (tests/oracle/event_loop.h).
 //
 // A change costs O(rounds x (flows + their shared links)) of the part that it touches, and log(flows) for
 // each flow whose rate it changes.

@@ -12,7 +12,7 @@
 // Order of events: by time. At one time all ends and starts that are due, and what they lead to at that same
 // time; then the rates of all flows. The result does not depend on the order within that.
 //
-// The result is that of the program's task graph in the event loop (graph/event_loop.h), to the picosecond.
+// The result is that of the program's task graph in the event loop (tests/oracle/event_loop.h), to the picosecond.
 #pragma once
 
 #include <array>

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 #include "sim/engine/jitter.h"
 #include "tests/sim/engine/random_graph.h"
 

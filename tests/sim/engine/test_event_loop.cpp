@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "sim/engine/graph/event_loop.h"
+#include "tests/oracle/event_loop.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/engine/random_graph.h"
 #include "tests/sim/topology/hgx.h"

@@ -8,7 +8,7 @@
 
 #include "policies/base/random.h"
 #include "sim/engine/flow/flow_network.h"
-#include "sim/engine/graph/event_loop.h"
+#include "tests/oracle/event_loop.h"
 
 using namespace equipoise;
 

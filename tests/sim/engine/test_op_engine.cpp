@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 #include "sim/engine/op/op_engine.h"
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/engine/random_program.h"
 
 using namespace equipoise;

@@ -3,9 +3,9 @@
 
 #include <doctest/doctest.h>
 
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 #include "sim/engine/op/expansion.h"
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowering.h"
 #include "sim/engine/op/op_step.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/engine/op/random_job.h"

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "sim/engine/op/contended_run.h"
-#include "sim/engine/op/contention.h"
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowered_traffic.h"
+#include "tests/oracle/lowering.h"
 #include "sim/engine/op/op_step.h"
 #include "tests/sim/engine/op/random_job.h"
 #include "tests/sim/engine/random_program.h"

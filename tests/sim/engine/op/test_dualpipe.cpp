@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 #include "sim/engine/op/expansion.h"
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowering.h"
 #include "sim/engine/op/op_step.h"
 #include "sim/topology/fabric.h"
 #include "tests/sim/engine/op/agreement.h"

@@ -3,11 +3,11 @@
 
 #include <numeric>
 
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 #include "sim/engine/op/critical_path.h"
 #include "sim/engine/op/expansion.h"
 #include "sim/engine/op/layer_block.h"
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/engine/op/random_job.h"
 
 using namespace equipoise;

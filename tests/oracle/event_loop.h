@@ -1,5 +1,5 @@
-// Runs a task graph in which transfers and collectives share links: a true event loop. The plain way, against
-// which tests hold the engine of `--contention` (op/contended_run.h).
+// Runs a task graph in which transfers and collectives share links: a true event loop. Tests hold
+// the engine of `--contention` (sim/engine/op/contended_run.h) against it.
 //
 // A task with traffic moves `bytes` over each of its links (once per hop). Its own pace is bytes / duration;
 // where links are full, or slower than that, it gets its max-min fair share of them (FairShare) and
@@ -15,8 +15,8 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/graph/engine.h"
 #include "sim/topology/fair_share.h"
+#include "tests/oracle/longest_path.h"
 
 namespace equipoise {
 

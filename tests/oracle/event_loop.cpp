@@ -1,4 +1,4 @@
-#include "sim/engine/graph/event_loop.h"
+#include "tests/oracle/event_loop.h"
 
 #include <algorithm>
 #include <cmath>

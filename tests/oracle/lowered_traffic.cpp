@@ -1,4 +1,4 @@
-#include "sim/engine/op/contention.h"
+#include "tests/oracle/lowered_traffic.h"
 
 #include <map>
 #include <vector>

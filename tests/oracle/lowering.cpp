@@ -1,4 +1,4 @@
-#include "sim/engine/op/op_lowering.h"
+#include "tests/oracle/lowering.h"
 
 #include <algorithm>
 #include <array>
@@ -115,7 +115,7 @@ class Lowering final : public OpSink {
                   rank] = task;
   }
 
-  // An op that meets lanes is one task, made when the first of them comes to it.
+  // An op that several lanes take part in is one task, made when the first of them arrives at it.
   void synchronize(const OpStep& step, const OpEvent& op) {
     const auto [known, is_new] =
         synchronizations_.try_emplace({program_.lanes[lane_].lockstep, static_cast<int>(stage_),
@@ -338,7 +338,7 @@ class Lowering final : public OpSink {
   std::size_t stage_ = 0;
   std::size_t scheduled_number_ = 0;
   const ScheduledOp* scheduled_ = nullptr;
-  bool of_second_ = false;         // the block at hand is the second's of a pair
+  bool of_second_ = false;         // the block is that of a pair's second op
   std::optional<RowNumber> rows_;  // of the scheduled op
   std::size_t ranks_ = 1;
   std::vector<std::vector<StreamId>> streams_;  // [stage][rank * kStreams + stream]

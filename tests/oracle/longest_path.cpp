@@ -1,4 +1,4 @@
-#include "sim/engine/graph/engine.h"
+#include "tests/oracle/longest_path.h"
 
 #include <algorithm>
 #include <cassert>

@@ -1,4 +1,5 @@
-// Which links of the network each op of a step loads, task by task: the plain reference of network_routes.h.
+// Which links of the network each op of a step loads, task by task: what sim/engine/op/network_routes.h does
+// the fast way.
 //
 // Collectives move like rings: each member sends (n - 1) / n of the collective's bytes to the next one, an
 // all-to-all as much in all. A pipeline transfer takes the route between its two GPUs. Kernels load no link.
@@ -6,10 +7,10 @@
 // replicas of a stage.
 #pragma once
 
-#include "sim/engine/graph/event_loop.h"
-#include "sim/engine/op/op_lowering.h"
 #include "sim/topology/fabric.h"
 #include "sim/topology/rank_grid.h"
+#include "tests/oracle/event_loop.h"
+#include "tests/oracle/lowering.h"
 
 namespace equipoise {
 

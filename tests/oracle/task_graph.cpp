@@ -1,4 +1,4 @@
-#include "sim/engine/graph/task_graph.h"
+#include "tests/oracle/task_graph.h"
 
 #include <algorithm>
 #include <cassert>

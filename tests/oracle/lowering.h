@@ -1,13 +1,13 @@
 // Writes an OpProgram out as a task graph: one task per kernel and rank, one per collective, one per
 // transfer.
 //
-// The plain reference of tests: the graph's longest path must be the op engine's makespan, its event loop
-// with shared links the contended run's (contended_run.h). Takes about 40 bytes a task, so it is for hundreds
+// The graph's longest path must be the op engine's makespan, its event loop with shared links that of the
+// contended run (sim/engine/op/contended_run.h). Takes about 40 bytes a task, so it is for hundreds
 // of GPUs, not thousands. Durations are those of the run: speed factors and jitter applied.
 #pragma once
 
-#include "sim/engine/graph/task_graph.h"
 #include "sim/engine/op/op_engine.h"
+#include "tests/oracle/task_graph.h"
 
 namespace equipoise {
 

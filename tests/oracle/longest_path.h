@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/engine/graph/task_graph.h"
+#include "tests/oracle/task_graph.h"
 
 namespace equipoise {
 
