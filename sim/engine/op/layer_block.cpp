@@ -127,12 +127,12 @@ class PairedBlock {
   PairedBlock(const OpBlock& forward, const OpBlock& backward) : sides_{{{forward}, {backward}}} {}
 
   void advance(PairSide side, std::size_t) {
-    Side& of = of_side(side);
-    while (of.next < of.block.steps.size() && of.block.steps[of.next].sync != SyncGroup::expert) push(side);
+    Side& from = of(side);
+    while (from.next < from.block.steps.size() && from.block.steps[from.next].sync != SyncGroup::expert) push(side);
   }
   void begin(PairSide side, std::size_t) {
     exchange_ = pair_.steps.size();
-    const std::uint32_t own = of_side(side).block.steps[of_side(side).next].over;
+    const std::uint32_t own = of(side).block.steps[of(side).next].over;
     for (std::uint32_t i = 0; i <= own; ++i) push(side);  // what ran under it anyway comes first
   }
   void await() {
@@ -145,13 +145,13 @@ class PairedBlock {
     const OpBlock& block;
     std::size_t next = 0;
   };
-  [[nodiscard]] Side& of_side(PairSide side) { return sides_[at(side)]; }
+  [[nodiscard]] Side& of(PairSide side) { return sides_[at(side)]; }
   void push(PairSide side) {
-    Side& of = of_side(side);
-    const std::size_t ranks = of.block.durations.size() / of.block.steps.size();
-    push_step(pair_, of.block.steps[of.next], std::span(of.block.durations).subspan(of.next * ranks, ranks));
+    Side& from = of(side);
+    const std::size_t ranks = from.block.durations.size() / from.block.steps.size();
+    push_step(pair_, from.block.steps[from.next], std::span(from.block.durations).subspan(from.next * ranks, ranks));
     pair_.steps.back().of_second = side == PairSide::backward;
-    ++of.next;
+    ++from.next;
   }
 
   std::array<Side, 2> sides_;

@@ -61,12 +61,12 @@ class StageWalks {
  public:
   StageWalks(const ModelShape& model, const Layout& layout);
 
-  [[nodiscard]] const StageWalk& forward(int virtual_stage) const { return of(forward_, virtual_stage); }
-  [[nodiscard]] const StageWalk& backward(int virtual_stage) const { return of(backward_, virtual_stage); }
-  [[nodiscard]] const StageWalk& weights(int virtual_stage) const { return of(weights_, virtual_stage); }
+  [[nodiscard]] const StageWalk& forward(int virtual_stage) const { return forward_[at(virtual_stage)]; }
+  [[nodiscard]] const StageWalk& backward(int virtual_stage) const { return backward_[at(virtual_stage)]; }
+  [[nodiscard]] const StageWalk& weights(int virtual_stage) const { return weights_[at(virtual_stage)]; }
   // The buckets that a virtual stage's gradients fill: its parts in backward order.
   [[nodiscard]] const std::vector<ModelPart>& buckets(int virtual_stage) const {
-    return of(buckets_, virtual_stage);
+    return buckets_[at(virtual_stage)];
   }
   [[nodiscard]] int virtual_stages() const { return static_cast<int>(buckets_.size()); }
   // Virtual stages of equal parts, whose ops take equally long: one of them, and how many there are.
@@ -76,7 +76,7 @@ class StageWalks {
   [[nodiscard]] const std::vector<Kind>& kinds() const { return kinds_; }
   // Place of a virtual stage's kind among them.
   [[nodiscard]] std::size_t kind_of_stage(int virtual_stage) const {
-    return of(kind_of_stage_, virtual_stage);
+    return kind_of_stage_[at(virtual_stage)];
   }
   // Layers of a virtual stage that the micro-batch recomputes in full.
   [[nodiscard]] int recomputed_layers(int virtual_stage, const MicroBatch& micro_batch) const {
@@ -84,11 +84,6 @@ class StageWalks {
   }
 
  private:
-  template <class T>
-  static const T& of(const std::vector<T>& list, int index) {
-    return list[at(index)];
-  }
-
   std::vector<std::vector<ModelPart>> buckets_;
   std::vector<Kind> kinds_;
   std::vector<std::size_t> kind_of_stage_;
