@@ -8,7 +8,7 @@ import re
 import sys
 
 ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/predict profiler/measure sim/schedule sim/framework sim/limits
-sim/topology sim/workload sim/cost sim/memory sim/engine sim/engine/flow sim/engine/stage sim/engine/op sim/execution sim/metrics sim/report sim/study
+sim/topology sim/workload sim/cost sim/memory sim/step sim/execution sim/metrics sim/report sim/study
 sim/validation sim/calibration sim/tune sim/cli sim/python""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 
@@ -42,7 +42,7 @@ def faults(root):
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    assert room_of("sim/engine/op/op_step.h") == "sim/engine/op" and room_of("policies/packing/wlb.h") == "policies"
+    assert room_of("sim/step/step_simulator.h") == "sim/step" and room_of("policies/packing/wlb.h") == "policies"
     found = list(faults(root))
     print("\n".join(found) or f"{len(ROOMS)} rooms, every include points down")
     return 1 if found else 0

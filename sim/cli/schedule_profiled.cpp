@@ -4,7 +4,7 @@
 
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/engine/stage/step_simulator.h"
+#include "sim/step/step_simulator.h"
 
 namespace equipoise {
 namespace {

@@ -7,7 +7,7 @@
 // exchange and the grouped products wait for the rank with the most. Weights of one rank's experts add up to
 // a gamma of so many times the shape: one draw for each document and rank.
 //
-// The micro-batches that meet in an exchange are drawn together (sim/engine/stage/expert_meetings.h). Who
+// The micro-batches that meet in an exchange are drawn together (sim/step/lockstep.h). Who
 // knows only one takes the others to be as long and as many documents, whose preferences add up as those of
 // so many times the experts. All layers of a micro-batch are loaded alike.
 //

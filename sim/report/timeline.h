@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/op/op_engine.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_result.h"
 #include "sim/report/perfetto.h"
 #include "sim/report/rank_counters.h"
 

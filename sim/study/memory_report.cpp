@@ -7,7 +7,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
-#include "sim/engine/stage/lockstep.h"
+#include "sim/step/lockstep.h"
 #include "sim/study/step_runner.h"
 #include "sim/study/study_result.h"
 

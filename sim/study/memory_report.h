@@ -11,7 +11,7 @@
 
 #include "policies/plan.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 
 namespace equipoise {
 

@@ -5,8 +5,8 @@
 
 #include "policies/policy_keys.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/op/contended_state.h"
-#include "sim/engine/stage/inboxes.h"
+#include "sim/step/contended_run.h"
+#include "sim/step/lane_run.h"
 #include "sim/study/derive.h"
 #include "sim/study/planned_memory.h"
 

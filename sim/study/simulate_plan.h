@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 #include "sim/study/run.h"
 
 namespace equipoise {

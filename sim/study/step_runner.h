@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "sim/engine/op/op_step.h"
+#include "sim/step/step_simulator.h"
 #include "sim/study/run.h"
 
 namespace equipoise {

@@ -1,5 +1,5 @@
 // Runs a task graph in which transfers and collectives share links: a true event loop. Tests hold
-// the engine of `--contention` (sim/engine/op/contended_run.h) against it.
+// the engine of `--contention` (sim/step/contended_run.h) against it.
 //
 // A task with traffic moves `bytes` over each of its links (once per hop). Its own pace is bytes / duration;
 // where links are full, or slower than that, it gets its max-min fair share of them (FairShare) and

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/engine/op/op_rows.h"
+#include "sim/step/op_interpreter.h"
 
 namespace equipoise {
 namespace {
@@ -202,13 +202,13 @@ class Lowering final : public OpSink {
         std::vector<StreamId> members;
         std::size_t first = ranks_;
         for (std::size_t r = 0; r < ranks_; ++r)
-          if (op_rows::group_of(r, step.sync, program_.tensor) == g) {
+          if (interpreter::group_of(r, step.sync, program_.tensor) == g) {
             members.push_back(stream(r, step.stream));
             first = std::min(first, r);
           }
         const TaskId task = builder_.add_collective(members, row_[first]);
         for (std::size_t r = 0; r < ranks_; ++r)
-          if (op_rows::group_of(r, step.sync, program_.tensor) == g) task_of[r] = task;
+          if (interpreter::group_of(r, step.sync, program_.tensor) == g) task_of[r] = task;
         add(task, step, first);
       }
     }

@@ -2,11 +2,11 @@
 // transfer.
 //
 // The graph's longest path must be the op engine's makespan, its event loop with shared links that of the
-// contended run (sim/engine/op/contended_run.h). Takes about 40 bytes a task, so it is for hundreds
+// contended run (sim/step/contended_run.h). Takes about 40 bytes a task, so it is for hundreds
 // of GPUs, not thousands. Durations are those of the run: speed factors and jitter applied.
 #pragma once
 
-#include "sim/engine/op/op_engine.h"
+#include "sim/step/op_run.h"
 #include "tests/oracle/task_graph.h"
 
 namespace equipoise {

@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/engine/stage/gradient_sync.h"
+#include "sim/step/step_end.h"
 #include "sim/framework/preset.h"
 #include "sim/study/derive.h"
 #include "sim/study/run_study.h"
