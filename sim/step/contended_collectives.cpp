@@ -24,7 +24,8 @@ const OpStep* step_of(const LaneStage& here, const Rank& k) {
 }  // namespace
 
 // A rank arrives at a collective inside its lane and goes on when that has ended.
-bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block, SyncGroup sync) {
+bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block,
+                              SyncGroup sync) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
   const OpStep& step = block.steps[k.step];
@@ -48,7 +49,8 @@ bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const Op
 void LaneSet::end_collective(std::size_t lane_stage, SyncGroup sync, std::size_t group, Picoseconds end) {
   LaneStage& here = s_.lane_stages[lane_stage];
   const bool context = sync == SyncGroup::context;
-  const Picoseconds start = std::exchange((context ? here.context : here.tensor)[group], LaneCollective{}).start;
+  const Picoseconds start =
+      std::exchange((context ? here.context : here.tensor)[group], LaneCollective{}).start;
   const std::size_t first = context ? group : group * s_.tensor;
   const std::size_t step = context ? s_.tensor : 1;
   const std::size_t members = context ? at(here.program->context) : s_.tensor;
@@ -62,7 +64,7 @@ void LaneSet::end_collective(std::size_t lane_stage, SyncGroup sync, std::size_t
 }
 
 void LaneSet::pass_collective(LaneStage& here, std::size_t rank, std::size_t groups, Picoseconds start,
-                        Picoseconds end) {
+                              Picoseconds end) {
   Rank& k = here.rank[rank];
   const OpStep* const step = step_of(here, k);
   const Picoseconds lasts = end - start;
@@ -119,7 +121,8 @@ bool LaneSet::join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const
     return true;
   }
   const bool expert = step.sync == SyncGroup::expert;
-  const std::size_t group = interpreter::sync_index(*here.program, rank, step.sync, static_cast<int>(s_.tensor));
+  const std::size_t group =
+      interpreter::sync_index(*here.program, rank, step.sync, static_cast<int>(s_.tensor));
   CrossLaneOp& op = (expert ? stage.expert : stage.replicas)[group];
   join(op, here, rank, step);
   if (step.over > 0) {
@@ -134,14 +137,14 @@ bool LaneSet::join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const
     op.start = op.latest;
     const Picoseconds end =
         launch_cross_lane_op(tag_of(expert ? Kind::expert : Kind::replicas, group_stage, group), here, op,
-                        step.sync, group, op.start);
+                             step.sync, group, op.start);
     if (end != kUnknown) end_cross_lane_op(group_stage, step.sync, group, end);
   }
   return step.over > 0;
 }
 
-Picoseconds LaneSet::launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op, SyncGroup sync,
-                                  std::size_t group, Picoseconds start) {
+Picoseconds LaneSet::launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op,
+                                          SyncGroup sync, std::size_t group, Picoseconds start) {
   const OpResult::Lockstep& alone = s_.alone.lockstep_groups[at(here.program->lockstep)];
   const OpResult::Synchronization& known =
       alone.scheduled_ops[here.stage][op.scheduled][op.number * at(alone.groups) + group];
@@ -227,7 +230,7 @@ void LaneSet::run_background(std::size_t group_stage, std::size_t tensor) {
     op.start = std::max(op.latest, background.busy);
     const LaneStage& here = s_.lane_stages[at(op.lane) * s_.stages + group_stage % s_.stages];
     const Picoseconds end = launch_cross_lane_op(tag_of(Kind::background, group_stage, tensor), here, op,
-                                            SyncGroup::replicas, tensor, op.start);
+                                                 SyncGroup::replicas, tensor, op.start);
     if (end == kUnknown)
       background.running = true;
     else
@@ -260,7 +263,8 @@ void LaneSet::join_ends() {
   for (std::size_t e = 0; e < s_.ends.size(); ++e) run_end(e);
 }
 
-void LaneSet::fill_bucket(End& end, std::size_t bucket, Picoseconds when, std::int32_t lane, std::int32_t rank) {
+void LaneSet::fill_bucket(End& end, std::size_t bucket, Picoseconds when, std::int32_t lane,
+                          std::int32_t rank) {
   OpResult::Bucket& b = s_.result.buckets[end.stage * s_.tensor + end.tensor][bucket];
   --end.missing[bucket];
   if (b.last_lane >= 0 &&

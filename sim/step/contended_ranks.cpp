@@ -80,7 +80,7 @@ void LaneSet::run(bool reports) {
 }
 
 Picoseconds LaneSet::launch(std::uint64_t tag, Picoseconds start, Picoseconds duration, double bytes,
-                         const OpRoute& route) {
+                            const OpRoute& route) {
   if (!s_.how.share || duration == 0 || !(bytes > 0) || route.members < 2) return start + duration;
   if (!route.flows) return start + paced(duration, bytes, route.limit);
   const double cap = bytes / (static_cast<double>(duration) / kPicosecondsPerSecond);
@@ -150,7 +150,8 @@ void LaneSet::advance(std::size_t lane_stage, std::size_t rank) {
 }
 
 // When what the rank sent with scheduled ops [first, last) has arrived, where it has to wait for that.
-Picoseconds LaneSet::sent_until(const LaneStage& here, std::size_t rank, std::size_t first, std::size_t last) const {
+Picoseconds LaneSet::sent_until(const LaneStage& here, std::size_t rank, std::size_t first,
+                                std::size_t last) const {
   Picoseconds until = 0;
   for (std::size_t i = first; i < last; ++i) {
     if ((*here.ops)[i].blocking_send == kNoTransfer) continue;
@@ -190,7 +191,7 @@ bool LaneSet::begin_op(LaneStage& here, std::size_t rank) {
   k.key = 0;
   if (s_.options.jitter.sigma > 0)
     k.jitter_base = interpreter::jitter_base_of(s_.program, static_cast<int>(here.lane),
-                                            static_cast<int>(here.stage), static_cast<int>(c));
+                                                static_cast<int>(here.stage), static_cast<int>(c));
   if (here.program->lockstep != kNoLockstep)
     s_.lockstep[stage_of_group(here)].before[c * s_.tensor + rank % s_.tensor] = k.background;
   return true;
@@ -211,13 +212,13 @@ void LaneSet::count_inputs(const LaneStage& here, std::size_t rank) {
 }
 
 Picoseconds LaneSet::duration(const LaneStage& here, const Rank& k, std::size_t rank, const OpBlock& block,
-                           std::uint32_t step, SyncGroup sync, std::uint64_t key) const {
+                              std::uint32_t step, SyncGroup sync, std::uint64_t key) const {
   Picoseconds d = block.durations[step * at(here.program->context) + rank / s_.tensor];
   if (!here.speed.empty() && interpreter::computes(block.steps[step])) d = scaled(d, 1.0 / here.speed[rank]);
   const Jitter& jitter = s_.options.jitter;
   if (jitter.sigma > 0)
-    d = scaled(
-        d, jitter.factor(k.jitter_base + key + interpreter::group_of(rank, sync, static_cast<int>(s_.tensor))));
+    d = scaled(d, jitter.factor(k.jitter_base + key +
+                                interpreter::group_of(rank, sync, static_cast<int>(s_.tensor))));
   return d;
 }
 

@@ -1,3 +1,5 @@
+#include "sim/step/contended_run.h"
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -6,7 +8,6 @@
 #include <thread>
 
 #include "policies/base/index.h"
-#include "sim/step/contended_run.h"
 #include "sim/step/op_interpreter.h"
 
 namespace equipoise {
@@ -145,7 +146,7 @@ void State::make_lane_stage(LaneStage& here) {
   here.ops = &lane.stages[here.stage];
   here.ranks = at(lane.context) * tensor;
   interpreter::context_of(program, options, static_cast<int>(here.lane), static_cast<int>(here.stage), 0,
-                      here.speed);
+                          here.speed);
   here.rank.resize(here.ranks);
   if (here.ops->empty())
     for (Rank& k : here.rank) k.wait = Wait::done;

@@ -12,7 +12,8 @@
 // Order of events: by time. At one time all ends and starts that are due, and what they lead to at that same
 // time; then the rates of all flows. The result does not depend on the order within that.
 //
-// The result is that of the program's task graph in the event loop (tests/oracle/event_loop.h), to the picosecond.
+// The result is that of the program's task graph in the event loop (tests/oracle/event_loop.h), to the
+// picosecond.
 #pragma once
 
 #include <array>
@@ -24,8 +25,8 @@
 #include <vector>
 
 #include "sim/step/network.h"
-#include "sim/step/op_run.h"
 #include "sim/step/op_interpreter.h"
+#include "sim/step/op_run.h"
 
 namespace equipoise {
 
@@ -66,8 +67,8 @@ ContendedTimes run_contended(const OpProgram& program, const OpOptions& options,
 
 }  // namespace equipoise
 
-// What a contended run is made of (contended_run.h): lane_stages, i.e. lanes' stages, with their ranks; where ranks
-// meet; the end of the step.
+// What a contended run is made of (contended_run.h): lane_stages, i.e. lanes' stages, with their ranks; where
+// ranks meet; the end of the step.
 
 namespace equipoise::contended {
 
@@ -84,7 +85,7 @@ struct Rank {
   std::uint64_t key = 0, jitter_base = 0;
   std::uint32_t scheduled = 0, run = 0, repetition = 0, step = 0;
   std::uint32_t under_end = 0;  // of the block's steps: the first behind those under the exchange; 0: none
-  std::uint32_t recorded = 0;    // recorded ends of this scheduled op before the next collective's
+  std::uint32_t recorded = 0;   // recorded ends of this scheduled op before the next collective's
   std::uint32_t synchronization = 0;  // ops of this scheduled op that meet lanes, so far
   std::uint32_t background = 0;       // ops in the background of this stage, so far
   Stream exchange_stream = Stream::ep;
@@ -111,7 +112,7 @@ struct LaneStage {
   std::size_t barrier = 0;    // number of its lane's barrier group
   std::vector<double> speed;  // empty: nominal
   std::vector<Rank> rank;
-  std::vector<LaneCollective> context, tensor;          // by TP coordinate; by CP rank
+  std::vector<LaneCollective> context, tensor;   // by TP coordinate; by CP rank
   std::vector<std::vector<Receiver>> receivers;  // [scheduled op]
   std::vector<Picoseconds> input_end;            // [scheduled op * ranks + rank]
   std::vector<Picoseconds> filled;               // [bucket * ranks + rank]
@@ -141,8 +142,8 @@ struct Background {
 
 struct LockstepStage {
   std::vector<CrossLaneOp> expert, replicas;  // in the foreground, by group
-  std::vector<Background> background;      // by TP coordinate
-  std::vector<std::uint32_t> before;       // [scheduled op * TP ranks + TP coordinate]: in the background
+  std::vector<Background> background;         // by TP coordinate
+  std::vector<std::uint32_t> before;          // [scheduled op * TP ranks + TP coordinate]: in the background
 };
 struct LockstepMembers {
   std::vector<std::vector<Place>> expert, replicas;  // by group: lane, rank
@@ -172,7 +173,7 @@ struct State {
   std::size_t tensor = 1, stages = 1;
   OpResult result;
   RecordedTimes recorded;
-  std::vector<LaneStage> lane_stages;                     // [lane * stages + stage]
+  std::vector<LaneStage> lane_stages;          // [lane * stages + stage]
   std::vector<LockstepStage> lockstep;         // [lockstep group * stages + stage]
   std::vector<LockstepMembers> members;        // by lockstep group
   std::vector<End> ends;                       // [stage * tensor + TP coordinate]
@@ -185,7 +186,8 @@ struct State {
 
   // Ends that a row of collectives inside the lane records: 0 where it is none.
   [[nodiscard]] std::size_t recorded_ends(const LaneStage& here, const OpStep& step) const {
-    return interpreter::recorded_groups(step.sync, *here.program, static_cast<int>(tensor), here.recorded.tensor);
+    return interpreter::recorded_groups(step.sync, *here.program, static_cast<int>(tensor),
+                                        here.recorded.tensor);
   }
   // What of the run becomes the result.
   OpResult take_result();
@@ -198,7 +200,6 @@ struct State {
 };
 
 // Lanes that can influence each other, and the flows between their GPUs: the event loop of a contended run.
-
 
 class LaneSet {
  public:
@@ -256,8 +257,9 @@ class LaneSet {
   [[nodiscard]] Picoseconds sent_until(const LaneStage& here, std::size_t rank, std::size_t first,
                                        std::size_t last) const;
   void count_inputs(const LaneStage& here, std::size_t rank);
-  [[nodiscard]] Picoseconds duration(const LaneStage& here, const Rank& k, std::size_t rank, const OpBlock& block,
-                                     std::uint32_t step, SyncGroup sync, std::uint64_t key) const;
+  [[nodiscard]] Picoseconds duration(const LaneStage& here, const Rank& k, std::size_t rank,
+                                     const OpBlock& block, std::uint32_t step, SyncGroup sync,
+                                     std::uint64_t key) const;
   void fill(LaneStage& here, std::size_t rank, std::size_t bucket);
   void leave_lane(LaneStage& here, std::size_t rank);
   void reach_barrier(std::size_t group, Picoseconds now);
@@ -265,11 +267,12 @@ class LaneSet {
   // Ops that meet others.
   bool join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block, SyncGroup sync);
   void end_collective(std::size_t lane_stage, SyncGroup sync, std::size_t group, Picoseconds end);
-  void pass_collective(LaneStage& here, std::size_t rank, std::size_t groups, Picoseconds start, Picoseconds end);
+  void pass_collective(LaneStage& here, std::size_t rank, std::size_t groups, Picoseconds start,
+                       Picoseconds end);
   bool join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const OpStep& step);
   void join(CrossLaneOp& op, const LaneStage& here, std::size_t rank, const OpStep& step) const;
-  Picoseconds launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op, SyncGroup sync,
-                              std::size_t group, Picoseconds start);
+  Picoseconds launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op,
+                                   SyncGroup sync, std::size_t group, Picoseconds start);
   void note(std::size_t group_stage, const CrossLaneOp& op, std::size_t group);
   void end_cross_lane_op(std::size_t group_stage, SyncGroup sync, std::size_t group, Picoseconds end);
   bool await_exchange(LaneStage& here, std::size_t rank);

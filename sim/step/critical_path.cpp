@@ -224,8 +224,8 @@ class PathTracer {
 
   // Back over the background ops that followed on each other until `wait`; the first of them is returned, or
   // null if the scheduled op has none before it.
-  const OpRecord::Entry* trace_background(const std::vector<OpRecord::Entry>& ops, const OpRecord::Entry* wait,
-                                         const ScheduledOp& scheduled) {
+  const OpRecord::Entry* trace_background(const std::vector<OpRecord::Entry>& ops,
+                                          const OpRecord::Entry* wait, const ScheduledOp& scheduled) {
     const auto& synchronizations = result_.lockstep_groups[at(program_.lanes[at(lane_)].lockstep)]
                                        .scheduled_ops[at(stage_)][at(scheduled_)];
     const OpRecord::Entry* first = nullptr;

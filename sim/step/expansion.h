@@ -22,10 +22,10 @@
 #include "policies/plan.h"
 #include "sim/cost/layer_timeline.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/step/op_program.h"
-#include "sim/step/step_end.h"
 #include "sim/step/lockstep.h"
+#include "sim/step/op_program.h"
 #include "sim/step/part_order.h"
+#include "sim/step/step_end.h"
 #include "sim/step/step_result.h"
 
 // Makes op blocks out of op lists and a layer timeline.

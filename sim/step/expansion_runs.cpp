@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/step/expansion.h"
 #include "sim/schedule/timing.h"
+#include "sim/step/expansion.h"
 
 namespace equipoise {
 

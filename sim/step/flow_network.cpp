@@ -1,10 +1,10 @@
-#include "sim/step/network.h"
-
 #include <algorithm>
 #include <cassert>
 #include <cmath>
 #include <string>
 #include <utility>
+
+#include "sim/step/network.h"
 
 namespace equipoise {
 namespace {

@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "policies/base/index.h"
-
 #include "sim/step/lane_run.h"
 
 namespace equipoise {
@@ -190,7 +189,8 @@ void LaneEngine::account_pair(const Pair& pair, Sums& sums) {
     }
   };
   Picoseconds& exposed = sums.exposed[at(Stream::ep)];
-  each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage), Sides{pair, exposed});
+  each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage),
+                    Sides{pair, exposed});
   exposed += std::accumulate(exposed_.begin(), exposed_.end(), Picoseconds{0}) /
              static_cast<Picoseconds>(exposed_.size());
 }

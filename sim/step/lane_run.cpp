@@ -1,3 +1,5 @@
+#include "sim/step/lane_run.h"
+
 #include <algorithm>
 #include <cassert>
 #include <cstdlib>
@@ -6,7 +8,6 @@
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/step/lane_run.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -301,7 +302,8 @@ LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
   return run.result;
 }
 
-// The time of one op of a virtual stage: its parts in order (part_order.h) at the durations of a micro-batch's cost.
+// The time of one op of a virtual stage: its parts in order (part_order.h) at the durations of a
+// micro-batch's cost.
 
 namespace {
 
@@ -421,8 +423,8 @@ void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
   exposed_.assign(clock.size(), 0);
   const int recomputed = orders_->recomputed_layers(pair.backward_stage, pair.backward_batch);
   each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage),
-            BothWays{Forward{{pair.forward, clock}}, Backward{{pair.backward, clock, filled}, recomputed},
-                     exposed_});
+                    BothWays{Forward{{pair.forward, clock}},
+                             Backward{{pair.backward, clock, filled}, recomputed}, exposed_});
 }
 
 // With all ranks starting together; leaves in exposed_ what is exposed of its exchanges.

@@ -16,11 +16,11 @@
 #include "policies/base/clock.h"
 #include "policies/base/index.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/step/step_end.h"
+#include "sim/schedule/schedule.h"
 #include "sim/step/lockstep.h"
 #include "sim/step/part_order.h"
+#include "sim/step/step_end.h"
 #include "sim/step/step_result.h"
-#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 
@@ -64,9 +64,7 @@ class Inboxes {
  private:
   static constexpr std::uint32_t kNothing = 0, kFromStart = 1;  // others are places in times_
 
-  [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) {
-    return blocks_[at(inbox)][slot];
-  }
+  [[nodiscard]] std::uint32_t& block(Inbox inbox, std::size_t slot) { return blocks_[at(inbox)][slot]; }
   std::uint32_t take_block() {
     if (!free_.empty()) {
       const std::uint32_t block = free_.back();
@@ -125,9 +123,7 @@ class OpCounts {
 
   // Neighbouring stages that count the same share a table.
   [[nodiscard]] std::size_t tables() const { return tables_; }
-  [[nodiscard]] std::size_t table_of_stage(int stage) const {
-    return table_of_stage_[at(stage)];
-  }
+  [[nodiscard]] std::size_t table_of_stage(int stage) const { return table_of_stage_[at(stage)]; }
   [[nodiscard]] std::span<const Shape> shapes() const { return shapes_; }
   [[nodiscard]] bool has_pairs() const {
     return std::any_of(shapes_.begin(), shapes_.end(), [](const Shape& shape) { return shape.paired; });

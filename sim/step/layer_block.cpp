@@ -1,5 +1,3 @@
-#include "sim/step/expansion.h"
-
 #include <algorithm>
 #include <array>
 #include <cassert>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "policies/base/index.h"
+#include "sim/step/expansion.h"
 
 namespace equipoise {
 namespace {
@@ -128,7 +127,8 @@ class PairedBlock {
 
   void advance(PairSide side, std::size_t) {
     Side& from = of(side);
-    while (from.next < from.block.steps.size() && from.block.steps[from.next].sync != SyncGroup::expert) push(side);
+    while (from.next < from.block.steps.size() && from.block.steps[from.next].sync != SyncGroup::expert)
+      push(side);
   }
   void begin(PairSide side, std::size_t) {
     exchange_ = pair_.steps.size();
@@ -149,7 +149,8 @@ class PairedBlock {
   void push(PairSide side) {
     Side& from = of(side);
     const std::size_t ranks = from.block.durations.size() / from.block.steps.size();
-    push_step(pair_, from.block.steps[from.next], std::span(from.block.durations).subspan(from.next * ranks, ranks));
+    push_step(pair_, from.block.steps[from.next],
+              std::span(from.block.durations).subspan(from.next * ranks, ranks));
     pair_.steps.back().of_second = side == PairSide::backward;
     ++from.next;
   }

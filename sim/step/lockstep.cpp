@@ -1,3 +1,5 @@
+#include "sim/step/lockstep.h"
+
 #include <algorithm>
 #include <array>
 #include <map>
@@ -8,7 +10,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/step/lockstep.h"
 
 namespace equipoise {
 
@@ -232,7 +233,8 @@ std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_gr
   return lockstep_groups;
 }
 
-int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage, std::size_t position) {
+int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage,
+                    std::size_t position) {
   int most = 0;
   for (const LockstepLane& lane : lockstep.lanes) {
     const ScheduleOp& op = lane.schedule.ops[at(stage)][position];
@@ -433,7 +435,7 @@ void cost_entries(const LockstepLane& lane, MicroBatchCoster& coster, ShardedLan
 }  // namespace
 
 void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
-                     const LayerCosts& costs, const PartOrders& orders) {
+                          const LayerCosts& costs, const PartOrders& orders) {
   Meetings(lockstep, tokens, costs, orders).run();
 }
 

@@ -119,7 +119,7 @@ int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int
 // Fills LockstepLane::arrivals of all lanes that share experts. `tokens`: by lane, [micro-batch x CP rank].
 // O(ops x lanes).
 void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
-                     const LayerCosts& costs, const PartOrders& orders);
+                          const LayerCosts& costs, const PartOrders& orders);
 
 // That, and the costs of all its entries, by lane. Throws UserError as the sharding rule does.
 std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
@@ -127,8 +127,8 @@ std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lock
                                                              const LayerCosts& costs,
                                                              const PartOrders& orders);
 
-// A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that waits for
-// others, the costs of the entries of its arrivals (LaneArrivals).
+// A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that
+// waits for others, the costs of the entries of its arrivals (LaneArrivals).
 struct CostedLane {
   std::size_t lane = 0;  // in the step
   std::span<const MicroBatch> micro_batches;

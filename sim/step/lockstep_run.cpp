@@ -1,9 +1,8 @@
-#include "sim/step/lane_run.h"
-
 #include <algorithm>
 
 #include "policies/base/index.h"
 #include "sim/schedule/timing.h"
+#include "sim/step/lane_run.h"
 
 namespace equipoise {
 namespace {
@@ -53,7 +52,7 @@ struct LockstepRun::Forward : Inside {
   void work(const OrderedPart& part) const {
     if (is_layer(part.part))
       return run.run_layer(lanes,
-                            [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
+                           [k = index_of(part.part)](const At& lane) { return &lane.cost.forward[k]; });
     for (At& lane : lanes)
       add_durations(lane.clock,
                     (part.part == ModelPart::head ? lane.cost.head_forward : lane.cost.embed_forward).total);
@@ -211,9 +210,9 @@ void LockstepRun::run_op(int stage, std::vector<ScheduleOp>& ops) {
     each_part(orders.weights(v), true, Weights{{*this, lanes, reduces}});
   else if (ops.front().kind == OpKind::B)
     each_part(orders.backward(v), true,
-               Backward{{*this, lanes, reduces && !split},
-                        most_recomputed(lockstep_, orders, stage, position_[at(stage)]),
-                        split});
+              Backward{{*this, lanes, reduces && !split},
+                       most_recomputed(lockstep_, orders, stage, position_[at(stage)]),
+                       split});
   else
     each_part(orders.forward(v), true, Forward{{*this, lanes}});
   if (position_[at(stage)] + 1 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(lanes);
@@ -229,11 +228,11 @@ void LockstepRun::run_pair(int stage, const std::vector<ScheduleOp>& ops) {
   const PartOrders& orders = engine.orders();
   await(forward);
   each_part_of_pair(orders.forward(engine.virtual_stage(ops.front(), stage)),
-            orders.backward(engine.virtual_stage(seconds.front(), stage)),
-            BothWays{Forward{{*this, forward}},
-                     Backward{{*this, backward, gradients_.reduces_each_micro_batch()},
-                              most_recomputed(lockstep_, orders, stage, position_[at(stage)] + 1),
-                              false}});
+                    orders.backward(engine.virtual_stage(seconds.front(), stage)),
+                    BothWays{Forward{{*this, forward}},
+                             Backward{{*this, backward, gradients_.reduces_each_micro_batch()},
+                                      most_recomputed(lockstep_, orders, stage, position_[at(stage)] + 1),
+                                      false}});
   if (position_[at(stage)] + 2 == lockstep_.lanes.front().schedule.ops[at(stage)].size()) await(forward);
 }
 

@@ -1,5 +1,3 @@
-#include "sim/step/network.h"
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "policies/base/index.h"
+#include "sim/step/network.h"
 
 namespace equipoise {
 namespace {

@@ -53,8 +53,7 @@ struct SinkObserver {
 inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
   SinkObserver observer{&sink};
   if (result.recorded == nullptr) return observer;
-  const RecordedTimes::Stage& times =
-      result.recorded->lanes[at(lane)][at(stage)];
+  const RecordedTimes::Stage& times = result.recorded->lanes[at(lane)][at(stage)];
   observer.recorded = times.collective_end.data() + times.first[at(scheduled)];
   observer.folded = times.tensor;
   return observer;
@@ -107,7 +106,7 @@ inline const Picoseconds* expand(const OpContext& at, const OpBlock& block, Scra
 
 // One draw per kernel, one per collective (that of its first member).
 inline void jitter_step(const OpContext& at, const Picoseconds* row, SyncGroup sync, std::uint64_t key,
-                       std::vector<Picoseconds>& out) {
+                        std::vector<Picoseconds>& out) {
   out.resize(at.ranks);
   for (std::size_t r = 0; r < at.ranks; ++r)
     out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, sync, at.tensor)));
@@ -275,7 +274,7 @@ OpContext context_of(const OpProgram& program, const OpOptions& options, int lan
 class LaneProgress {
  public:
   LaneProgress(const OpProgram& program, const OpOptions& options, std::size_t lane, Picoseconds begin,
-          OpResult::Lane& result, std::vector<std::vector<Picoseconds>>& filled)
+               OpResult::Lane& result, std::vector<std::vector<Picoseconds>>& filled)
       : program_(program),
         options_(options),
         number_(lane),
@@ -352,8 +351,7 @@ class LaneProgress {
     return lane_.stages[stage][next_[stage] + 1];
   }
   [[nodiscard]] bool has_input(const ScheduledOp& op) const {
-    return op.input_stage == kNoInput ||
-           next_[at(op.input_stage)] > static_cast<std::size_t>(op.input_op);
+    return op.input_stage == kNoInput || next_[at(op.input_stage)] > static_cast<std::size_t>(op.input_op);
   }
   // When each rank is free again after a scheduled op, or the pair that it is the second of.
   void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
@@ -365,14 +363,13 @@ class LaneProgress {
   }
   void await_input(std::size_t stage, const ScheduledOp& next, Picoseconds* start) const {
     if (next.input_stage == kNoInput || static_cast<std::size_t>(next.input_stage) == stage) return;
-    const Picoseconds* const sent = result_.end[at(next.input_stage)].data() +
-                                    static_cast<std::size_t>(next.input_op) * ranks_;
+    const Picoseconds* const sent =
+        result_.end[at(next.input_stage)].data() + static_cast<std::size_t>(next.input_op) * ranks_;
     for (std::size_t r = 0; r < ranks_; ++r)
       start[r] = std::max(start[r], sent[r] + transfer(next.transfer, r));
   }
   [[nodiscard]] Picoseconds transfer(std::int64_t first, std::size_t rank) const {
-    return lane_
-        .transfers[at(first) + rank / static_cast<std::size_t>(program_.tensor)];
+    return lane_.transfers[at(first) + rank / static_cast<std::size_t>(program_.tensor)];
   }
 
   const OpProgram& program_;
@@ -453,7 +450,8 @@ class OpCursor {
   // at once; else then, after what runs under the op.
   template <class EndOf>
   void pass(const EndOf& end_of) {
-    const OpStep& step = at_.lane.blocks[at_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
+    const OpStep& step =
+        at_.lane.blocks[at_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
     ++place_.step;
     if (step.background) return;
     if (step.over == 0) {

@@ -1,3 +1,5 @@
+#include "sim/step/op_run.h"
+
 #include <algorithm>
 #include <atomic>
 #include <exception>
@@ -7,7 +9,6 @@
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/step/op_run.h"
 #include "sim/step/op_interpreter.h"
 
 namespace equipoise {
@@ -34,10 +35,10 @@ void run_lane(LaneProgress& lane, const OpOptions& options, Scratch& scratch) {
       const OpContext context = lane.context(stage, speed);
       if (options.jitter.sigma > 0)
         interpreter::run_scheduled_op<true>(context, lane.scheduled(stage), clock, lane.buckets(stage),
-                                        lane.compute(stage), scratch, nobody);
+                                            lane.compute(stage), scratch, nobody);
       else
         interpreter::run_scheduled_op<false>(context, lane.scheduled(stage), clock, lane.buckets(stage),
-                                         lane.compute(stage), scratch, nobody);
+                                             lane.compute(stage), scratch, nobody);
     }
     return moved;
   });

@@ -64,8 +64,8 @@ struct OpOptions {
 // op's time follows from these.
 struct RecordedTimes {
   struct Stage {
-    // [first + row * groups + group]: collectives inside the lane, in program order; interpreter::recorded_groups
-    // says which those are.
+    // [first + row * groups + group]: collectives inside the lane, in program order;
+    // interpreter::recorded_groups says which those are.
     std::vector<Picoseconds> collective_end;
     std::vector<std::size_t> first;      // [scheduled op]: of its ends in collective_end
     bool tensor = false;                 // with collectives of folded TP ranks

@@ -1,9 +1,8 @@
-#include "sim/step/step_simulator.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "policies/base/index.h"
+#include "sim/step/step_simulator.h"
 
 namespace equipoise {
 namespace {

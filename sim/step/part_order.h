@@ -52,8 +52,8 @@ struct OrderedPart {
 
 struct PartOrder {
   std::optional<ModelPart> gathered_first;  // before anything runs
-  std::vector<OrderedPart> parts;              // one layer each
-  std::vector<OrderedPart> runs;               // the same, equal layers together, without ZeRO-3's gathers
+  std::vector<OrderedPart> parts;           // one layer each
+  std::vector<OrderedPart> runs;            // the same, equal layers together, without ZeRO-3's gathers
 };
 
 // The orders of all virtual stages of a model on a layout.

@@ -1,15 +1,16 @@
 // Steps whose lanes wait for each other inside layers: every lockstep group of lanes runs as one
 // (lockstep_run.h).
+#include "sim/step/step_simulator.h"
+
 #include <algorithm>
 #include <cassert>
 #include <numeric>
 #include <utility>
 
 #include "policies/base/index.h"
-#include "sim/step/lockstep.h"
-#include "sim/step/lane_run.h"
-#include "sim/step/step_simulator.h"
 #include "sim/schedule/validate.h"
+#include "sim/step/lane_run.h"
+#include "sim/step/lockstep.h"
 
 namespace equipoise {
 
@@ -332,8 +333,7 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
   LockstepRun run(lockstep, lanes, gradients_, options_, options_.record_ops ? &result.times.ops : nullptr);
   const std::vector<LaneResult> done = run.run(start);
   sums_.exposed[at(Stream::dp)] += run.exposed_seconds();
-  for (std::size_t l = 0; l < lanes.size(); ++l)
-    members[at(lockstep.lanes[l].lane)].timing = done[l];
+  for (std::size_t l = 0; l < lanes.size(); ++l) members[at(lockstep.lanes[l].lane)].timing = done[l];
 }
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {

@@ -13,11 +13,11 @@
 #include "sim/step/contended_run.h"
 #include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
-#include "sim/step/op_run.h"
-#include "sim/step/step_result.h"
-#include "sim/step/step_end.h"
 #include "sim/step/lane_run.h"
 #include "sim/step/lockstep.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_end.h"
+#include "sim/step/step_result.h"
 #include "sim/topology/fabric.h"
 
 namespace equipoise {

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tests/oracle/event_loop.h"
 #include "sim/topology/fabric.h"
+#include "tests/oracle/event_loop.h"
 #include "tests/oracle/random_graph.h"
 #include "tests/sim/topology/hgx.h"
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/op_run.h"
+#include "tests/oracle/longest_path.h"
 #include "tests/oracle/random_graph.h"
 
 using namespace equipoise;

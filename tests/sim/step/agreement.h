@@ -3,11 +3,11 @@
 
 #include <doctest/doctest.h>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/expansion.h"
-#include "tests/oracle/lowering.h"
 #include "sim/step/step_simulator.h"
 #include "sim/topology/fabric.h"
+#include "tests/oracle/longest_path.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/step/random_job.h"
 
 namespace equipoise::testing {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "sim/step/lane_run.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
+#include "sim/step/lane_run.h"
 #include "tests/sim/models.h"
 
 namespace equipoise::testing {

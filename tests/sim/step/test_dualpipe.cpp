@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/expansion.h"
-#include "tests/oracle/lowering.h"
 #include "sim/step/step_simulator.h"
 #include "sim/topology/fabric.h"
+#include "tests/oracle/longest_path.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/step/agreement.h"
 
 using namespace equipoise;

@@ -9,13 +9,13 @@
 #include "policies/base/random.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "tests/oracle/longest_path.h"
 #include "sim/step/expansion.h"
 #include "sim/step/op_run.h"
-#include "tests/oracle/lowering.h"
 #include "sim/step/step_simulator.h"
-#include "tests/sim/step/agreement.h"
+#include "tests/oracle/longest_path.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/models.h"
+#include "tests/sim/step/agreement.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;

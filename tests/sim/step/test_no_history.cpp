@@ -9,8 +9,8 @@
 #include "policies/workload.h"
 #include "sim/step/step_simulator.h"
 #include "sim/topology/fabric.h"
-#include "tests/sim/step/random_job.h"
 #include "tests/sim/models.h"
+#include "tests/sim/step/random_job.h"
 
 using namespace equipoise;
 using namespace equipoise::testing;

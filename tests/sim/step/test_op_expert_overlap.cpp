@@ -3,9 +3,9 @@
 
 #include <numeric>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
+#include "tests/oracle/longest_path.h"
 #include "tests/oracle/lowering.h"
 #include "tests/sim/step/random_job.h"
 

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
-#include "tests/oracle/lowering.h"
 #include "sim/step/step_simulator.h"
+#include "tests/oracle/longest_path.h"
+#include "tests/oracle/lowering.h"
 #include "tests/sim/step/agreement.h"
 
 using namespace equipoise;

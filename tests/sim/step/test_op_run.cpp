@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/oracle/longest_path.h"
 #include "sim/step/op_run.h"
+#include "tests/oracle/longest_path.h"
 #include "tests/oracle/lowering.h"
 #include "tests/sim/step/random_program.h"
 
