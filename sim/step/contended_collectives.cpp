@@ -1,4 +1,4 @@
-// Where ranks meet in a contended run: collectives inside a lane, ops that meet lanes, the step's end.
+// Where ranks wait for each other in a contended run: collectives inside a lane and over several, the step's end.
 #include <algorithm>
 #include <cassert>
 #include <utility>
@@ -9,12 +9,6 @@
 
 namespace equipoise::contended {
 namespace {
-
-// A ring step moves its bytes to the next rank; other collectives all but a rank's own share.
-double moved(OpName name, double bytes, int members) {
-  const auto n = static_cast<double>(members);
-  return name == OpName::cp_ring_step ? bytes : bytes * (n - 1) / n;
-}
 
 const OpStep* step_of(const LaneStage& here, const Rank& k) {
   const BlockRun& run = here.program->runs[(*here.ops)[k.scheduled].first_run + k.run];
@@ -41,7 +35,7 @@ bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const Op
   const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group);
   const Picoseconds end = launch(tag_of(context ? Kind::context : Kind::tensor, lane_stage, group),
                                  collective.start, duration(here, k, first, block, k.step, sync, k.key),
-                                 moved(step.name, step.bytes, route.members), route);
+                                 moved_bytes(step.name, step.bytes, at(route.members)), route);
   if (end != kUnknown) end_collective(lane_stage, sync, group, end);
   return false;
 }
@@ -83,21 +77,16 @@ void LaneSet::pass_collective(LaneStage& here, std::size_t rank, std::size_t gro
 
 void LaneSet::join(CrossLaneOp& op, const LaneStage& here, std::size_t rank, const OpStep& step) const {
   const Rank& k = here.rank[rank];
-  const auto lane = static_cast<std::int32_t>(here.lane);
-  const auto number = static_cast<std::int32_t>(rank);
-  if (op.arrived++ == 0 || k.clock > op.latest ||
-      (k.clock == op.latest && std::pair(lane, number) < std::pair(op.lane, op.rank))) {
-    op.latest = k.clock;
-    op.lane = lane;
-    op.rank = number;
-  }
+  ++op.arrived;
+  note_arrival(k.clock, static_cast<std::int32_t>(here.lane), static_cast<std::int32_t>(rank), op.latest,
+               op.lane, op.rank);
   op.name = step.name;
   op.bytes = std::max(op.bytes, step.bytes);
   op.scheduled = k.scheduled;
   op.number = k.synchronization;
 }
 
-// A rank arrives at an op that meets lanes. False: it waits for the op's end.
+// A rank arrives at a collective over several lanes. False: it waits for its end.
 bool LaneSet::join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const OpStep& step) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
@@ -143,16 +132,17 @@ bool LaneSet::join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const
   return step.over > 0;
 }
 
-Picoseconds LaneSet::launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op,
+Picoseconds LaneSet::launch_cross_lane_op(const FlowTag& tag, const LaneStage& here, const CrossLaneOp& op,
                                           SyncGroup sync, std::size_t group, Picoseconds start) {
   const OpResult::Lockstep& alone = s_.alone.lockstep_groups[at(here.program->lockstep)];
   const OpResult::Synchronization& known =
       alone.scheduled_ops[here.stage][op.scheduled][op.number * at(alone.groups) + group];
   const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group);
-  return launch(tag, start, known.end - known.start, moved(op.name, op.bytes, route.members), route);
+  return launch(tag, start, known.end - known.start, moved_bytes(op.name, op.bytes, at(route.members)),
+                route);
 }
 
-// Keeps when an op that met lanes ran.
+// Keeps when a collective over several lanes ran.
 void LaneSet::note(std::size_t group_stage, const CrossLaneOp& op, std::size_t group) {
   OpResult::Lockstep& lockstep = s_.result.lockstep_groups[group_stage / s_.stages];
   lockstep.scheduled_ops[group_stage % s_.stages][op.scheduled][op.number * at(lockstep.groups) + group] = {
@@ -195,7 +185,7 @@ bool LaneSet::await_exchange(LaneStage& here, std::size_t rank) {
   }
   count(here, k, k.exchange_stream,
         std::max<Picoseconds>(0, k.exchange_end - std::max(k.exchange_start, k.clock)));
-  k.clock = std::max(k.clock, k.exchange_end);
+  wait_until(k.clock, k.exchange_end);
   k.under_end = 0;
   return true;
 }
@@ -212,7 +202,7 @@ bool LaneSet::await_background(std::size_t lane_stage, std::size_t rank) {
                                               static_cast<std::uint32_t>(rank));
       return false;
     }
-    k.clock = std::max(k.clock, background.ops[latest].end);
+    wait_until(k.clock, background.ops[latest].end);
   }
   exposed_.by_stream[at(Stream::dp)] += std::max<Picoseconds>(0, k.clock - k.free);
   k.free = std::max(k.free, k.clock);
@@ -253,65 +243,55 @@ void LaneSet::join_ends() {
   s_.joint = true;
   for (const LaneStage& here : s_.lane_stages)
     for (std::size_t r = 0; r < here.rank.size() && !s_.ends.empty(); ++r) {
-      End& end = s_.ends[here.stage * s_.tensor + r % s_.tensor];
+      const std::size_t end = here.stage * s_.tensor + r % s_.tensor;
       for (std::size_t k = 0; k * here.ranks < here.filled.size(); ++k)
         if (here.filled[k * here.ranks + r] != kUnknown)
-          fill_bucket(end, k, here.filled[k * here.ranks + r], static_cast<std::int32_t>(here.lane),
-                      static_cast<std::int32_t>(r));
-      if (!here.ops->empty() && here.rank[r].wait == Wait::done) leave_stage(end, here.rank[r].clock);
+          fill_bucket(end, k, here.filled[k * here.ranks + r], here.lane, r);
+      if (!here.ops->empty() && here.rank[r].wait == Wait::done)
+        leave_stage(s_.ends[end], here.rank[r].clock);
     }
   for (std::size_t e = 0; e < s_.ends.size(); ++e) run_end(e);
 }
 
-void LaneSet::fill_bucket(End& end, std::size_t bucket, Picoseconds when, std::int32_t lane,
-                          std::int32_t rank) {
-  OpResult::Bucket& b = s_.result.buckets[end.stage * s_.tensor + end.tensor][bucket];
-  --end.missing[bucket];
-  if (b.last_lane >= 0 &&
-      (when < b.filled || (when == b.filled && std::pair(lane, rank) > std::pair(b.last_lane, b.last_rank))))
-    return;
-  b.filled = when;
-  b.last_lane = lane;
-  b.last_rank = rank;
+void LaneSet::fill_bucket(std::size_t number, std::size_t bucket, Picoseconds when, std::size_t lane,
+                          std::size_t rank) {
+  --s_.ends[number].missing[bucket];
+  s_.result.buckets[number][bucket].fill(when, lane, rank);
 }
 
-void LaneSet::leave_stage(End& end, Picoseconds when) {
+void LaneSet::leave_stage(StageEndRun& end, Picoseconds when) {
   end.done = std::max(end.done, when);
   --end.running_ranks;
 }
 
-// Starts what can start of the step's end: buckets in their order, then, after the last rank, what follows.
+// Starts what can start of the step's end.
 void LaneSet::run_end(std::size_t number) {
-  End& end = s_.ends[number];
-  const StageEnd& program = s_.program.ends[end.stage];
-  const OpRoute& route = s_.routes.end(end.stage, end.tensor);
-  for (; !end.running && end.next < end.order.size(); ++end.next) {
-    const std::size_t k = end.order[end.next];
-    if (end.missing[k] > 0) return;
-    OpResult::Bucket& bucket = s_.result.buckets[number][k];
-    const OpResult::Bucket& alone = s_.alone.buckets[number][k];
-    bucket.start = std::max(end.busy, bucket.filled);
-    const double bytes = program.bucket_bytes.empty() ? 0 : program.bucket_bytes[k];
-    bucket.end = launch(tag_of(Kind::bucket, number, k), bucket.start, alone.end - alone.start,
-                        moved(OpName::dp_reduce, bytes, route.members), route);
-    end.running = bucket.end == kUnknown;
-    if (end.running) return;
-    end.busy = bucket.end;
-  }
-  if (end.running || end.running_ranks > 0) return;
-  if (!std::exchange(end.border, true)) {
-    end.busy = std::max(end.busy, end.done);
-    s_.result.end_begins[number] = end.busy;
-  }
-  for (; end.next_step < program.steps.size(); ++end.next_step) {
-    const OpStep& step = program.steps[end.next_step];
-    const double bytes = step.stream == Stream::compute ? 0 : moved(step.name, step.bytes, route.members);
-    const Picoseconds ends = launch(tag_of(Kind::step, number, end.next_step), end.busy,
-                                    program.durations[end.next_step], bytes, route);
-    end.running = ends == kUnknown;
-    if (end.running) return;
-    s_.recorded.steps_end[number][end.next_step] = end.busy = ends;
-  }
+  struct Launch {
+    LaneSet& lanes;
+    std::size_t number;
+    const StageEnd& program;
+    const OpRoute& route;
+    [[nodiscard]] Picoseconds bucket(std::size_t k, Picoseconds start) const {
+      const OpResult::Bucket& alone = lanes.s_.alone.buckets[number][k];
+      const double bytes = program.bucket_bytes.empty() ? 0 : program.bucket_bytes[k];
+      return lanes.launch(tag_of(Kind::bucket, number, k), start, alone.end - alone.start,
+                          moved_bytes(OpName::dp_reduce, bytes, at(route.members)), route);
+    }
+    [[nodiscard]] Picoseconds step(std::size_t i, Picoseconds start) const {
+      const OpStep& step = program.steps[i];
+      const double bytes =
+          step.stream == Stream::compute ? 0 : moved_bytes(step.name, step.bytes, at(route.members));
+      const Picoseconds end =
+          lanes.launch(tag_of(Kind::step, number, i), start, program.durations[i], bytes, route);
+      lanes.s_.recorded.steps_end[number][i] = end;
+      return end;
+    }
+  };
+  const std::size_t stage = number / s_.tensor;
+  StageEndRun& end = s_.ends[number];
+  run_stage_end(s_.program.ends[stage], end, s_.result.buckets[number],
+                Launch{*this, number, s_.program.ends[stage], s_.routes.end(stage, number % s_.tensor)});
+  if (end.begins != kUnknown) s_.result.end_begins[number] = end.begins;
 }
 
 }  // namespace equipoise::contended

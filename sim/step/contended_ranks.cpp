@@ -7,8 +7,6 @@
 namespace equipoise::contended {
 namespace {
 
-constexpr std::uint64_t kLow = (1ULL << 30) - 1;
-
 // What a rank that was free waited for inputs on their way; of two, the time that they have in common counts
 // once.
 struct Input {
@@ -79,7 +77,7 @@ void LaneSet::run(bool reports) {
   }
 }
 
-Picoseconds LaneSet::launch(std::uint64_t tag, Picoseconds start, Picoseconds duration, double bytes,
+Picoseconds LaneSet::launch(const FlowTag& tag, Picoseconds start, Picoseconds duration, double bytes,
                             const OpRoute& route) {
   if (!s_.how.share || duration == 0 || !(bytes > 0) || route.members < 2) return start + duration;
   if (!route.flows) return start + paced(duration, bytes, route.limit);
@@ -88,9 +86,9 @@ Picoseconds LaneSet::launch(std::uint64_t tag, Picoseconds start, Picoseconds du
   return kUnknown;
 }
 
-void LaneSet::finish(std::uint64_t tag, Picoseconds now) {
-  const auto a = static_cast<std::size_t>((tag >> 30) & kLow), b = static_cast<std::size_t>(tag & kLow);
-  switch (static_cast<Kind>(tag >> 60)) {
+void LaneSet::finish(const FlowTag& tag, Picoseconds now) {
+  const std::size_t a = tag.first, b = tag.second;
+  switch (static_cast<Kind>(tag.kind)) {
     case Kind::context:
       return end_collective(a, SyncGroup::context, b, now);
     case Kind::tensor:
@@ -104,19 +102,16 @@ void LaneSet::finish(std::uint64_t tag, Picoseconds now) {
     case Kind::background:
       end_background(a, b, now);
       return run_background(a, b);
-    case Kind::bucket: {
-      End& end = s_.ends[a];
-      s_.result.buckets[a][b].end = end.busy = now;
-      ++end.next;
+    case Kind::bucket:
+      s_.result.buckets[a][b].end = now;
+      ++s_.ends[a].next_bucket;
       break;
-    }
-    case Kind::step: {
-      End& end = s_.ends[a];
-      s_.recorded.steps_end[a][b] = end.busy = now;
-      ++end.next_step;
+    case Kind::step:
+      s_.recorded.steps_end[a][b] = now;
+      ++s_.ends[a].next_step;
       break;
-    }
   }
+  s_.ends[a].busy = now;
   s_.ends[a].running = false;
   run_end(a);
 }
@@ -170,7 +165,7 @@ bool LaneSet::begin_op(LaneStage& here, std::size_t rank) {
   const std::size_t c = k.scheduled;
   const std::vector<ScheduledOp>& ops = *here.ops;
   const bool pair = ops[c].op.with_next;
-  Picoseconds start = s_.barrier_begin[here.barrier];
+  Picoseconds start = s_.barriers.begin_of(here.barrier);
   if (start == kUnknown) return false;
   start = std::max(start, k.clock);
   for (std::size_t i = c; i < c + (pair ? 2 : 1); ++i) {
@@ -222,7 +217,7 @@ Picoseconds LaneSet::duration(const LaneStage& here, const Rank& k, std::size_t 
   return d;
 }
 
-// Runs the scheduled op at hand to its end; false: the rank has to wait.
+// Runs the rank's scheduled op to its end; false: the rank has to wait.
 bool LaneSet::run_op(std::size_t lane_stage, std::size_t rank) {
   LaneStage& here = s_.lane_stages[lane_stage];
   Rank& k = here.rank[rank];
@@ -317,19 +312,8 @@ void LaneSet::fill(LaneStage& here, std::size_t rank, std::size_t bucket) {
   pause_ = std::min(pause_, now);
   if (!s_.joint) return;
   const std::size_t end = here.stage * s_.tensor + rank % s_.tensor;
-  fill_bucket(s_.ends[end], bucket, now, static_cast<std::int32_t>(here.lane),
-              static_cast<std::int32_t>(rank));
+  fill_bucket(end, bucket, now, here.lane, rank);
   run_end(end);
-}
-
-// The lanes of the next barrier group begin when all ranks of this one have ended.
-void LaneSet::reach_barrier(std::size_t group, Picoseconds now) {
-  s_.barrier_end[group] = std::max(s_.barrier_end[group], now);
-  if (--s_.barrier_running[group] > 0 || group + 1 == s_.barrier_begin.size()) return;
-  s_.barrier_begin[group + 1] = s_.barrier_end[group];
-  for (std::size_t c = 0; c < s_.lane_stages.size(); ++c)
-    for (std::size_t r = 0; r < s_.lane_stages[c].rank.size(); ++r)
-      if (s_.lane_stages[c].barrier == group + 1 && s_.lane_stages[c].rank[r].wait == Wait::begin) wake(c, r);
 }
 
 // The rank's part of the pipeline has ended.
@@ -337,7 +321,12 @@ void LaneSet::leave_lane(LaneStage& here, std::size_t rank) {
   Rank& k = here.rank[rank];
   k.wait = Wait::done;
   pause_ = std::min(pause_, k.clock);
-  if (s_.barrier_begin.size() > 1) reach_barrier(here.barrier, k.clock);
+  if (s_.barriers.size() > 1 && s_.barriers.leave(here.barrier, k.clock))
+    for (std::size_t number = 0; number < s_.lane_stages.size(); ++number)
+      for (std::size_t r = 0; r < s_.lane_stages[number].rank.size(); ++r)
+        if (s_.lane_stages[number].barrier == here.barrier + 1 &&
+            s_.lane_stages[number].rank[r].wait == Wait::begin)
+          wake(number, r);
   if (!s_.joint || s_.ends.empty()) return;
   const std::size_t number = here.stage * s_.tensor + rank % s_.tensor;
   leave_stage(s_.ends[number], k.clock);

@@ -1,13 +1,11 @@
 #include "sim/step/contended_run.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <memory>
 #include <numeric>
-#include <thread>
 
 #include "policies/base/index.h"
+#include "policies/base/parallel.h"
 #include "sim/step/op_interpreter.h"
 
 namespace equipoise {
@@ -26,29 +24,6 @@ std::vector<std::unique_ptr<LaneSet>> make_lane_sets(State& state) {
   return sets;
 }
 
-// Each by itself, over the threads. The first fault by lane number is the one reported.
-void run_apart(std::vector<std::unique_ptr<LaneSet>>& sets, int threads) {
-  std::vector<std::exception_ptr> faults(sets.size());
-  std::atomic<std::size_t> taken{0};
-  const auto work = [&](bool reports) {
-    for (std::size_t i = taken++; i < sets.size(); i = taken++) {
-      try {
-        sets[i]->begin();
-        sets[i]->run(reports);
-      } catch (...) {
-        faults[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  const std::size_t wanted = std::min(sets.size(), static_cast<std::size_t>(std::max(1, threads)));
-  for (std::size_t t = 1; t < wanted; ++t) helpers.emplace_back(work, false);
-  work(true);
-  for (std::thread& helper : helpers) helper.join();
-  for (const std::exception_ptr& fault : faults)
-    if (fault) std::rethrow_exception(fault);
-}
-
 }  // namespace
 
 ContendedTimes run_contended(const OpProgram& program, const OpOptions& options, const OpResult& alone,
@@ -57,7 +32,10 @@ ContendedTimes run_contended(const OpProgram& program, const OpOptions& options,
   ContendedTimes times;
   std::vector<std::unique_ptr<LaneSet>> sets = make_lane_sets(state);
   if (!sets.empty()) {
-    run_apart(sets, how.threads);
+    parallel_for(how.threads, sets.size(), [&](int worker, std::size_t i) {
+      sets[i]->begin();
+      sets[i]->run(worker == 0);  // reports
+    });
     LaneSet& all = *sets.front();
     for (std::size_t i = 1; i < sets.size(); ++i) {
       all.absorb(*sets[i]);
@@ -120,8 +98,7 @@ void State::make_lane_stages() {
       groups.push_back(lane.barrier_group);
   std::sort(groups.begin(), groups.end());
   groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
-  barrier_running.assign(groups.size(), 0);
-  barrier_end.assign(groups.size(), 0);
+  std::vector<std::uint32_t> running(groups.size(), 0);
   lane_stages.resize(program.lanes.size() * stages);
   for (std::size_t l = 0; l < program.lanes.size(); ++l) {
     const int group = program.lanes[l].barrier_group;
@@ -132,12 +109,11 @@ void State::make_lane_stages() {
       here.stage = s;
       here.barrier = static_cast<std::size_t>(barrier);
       make_lane_stage(here);
-      if (!here.ops->empty()) barrier_running[here.barrier] += static_cast<std::uint32_t>(here.ranks);
+      if (!here.ops->empty()) running[here.barrier] += static_cast<std::uint32_t>(here.ranks);
       all_ops += static_cast<std::int64_t>(here.ops->size() * here.ranks);
     }
   }
-  barrier_begin.assign(groups.size(), kUnknown);
-  if (!groups.empty()) barrier_begin.front() = 0;
+  barriers = BarrierGroups(std::move(running));
 }
 
 void State::make_lane_stage(LaneStage& here) {
@@ -233,17 +209,10 @@ void State::make_ends() {
         }
     }
     for (std::size_t t = 0; t < tensor; ++t) {
-      End& end = ends.emplace_back();
-      end.stage = s;
-      end.tensor = t;
+      StageEndRun& end = ends.emplace_back();
+      end.begin(alone.buckets[s * tensor + t]);
       end.missing = ranks_that_fill;
       end.running_ranks = ranks;
-      end.order.resize(buckets);
-      std::iota(end.order.begin(), end.order.end(), 0U);
-      const auto& of_alone = alone.buckets[s * tensor + t];
-      std::stable_sort(end.order.begin(), end.order.end(), [&](std::uint32_t a, std::uint32_t b) {
-        return of_alone[a].filled < of_alone[b].filled;
-      });
       recorded.steps_end[s * tensor + t].assign(program.ends[s].steps.size(), 0);
     }
   }
@@ -265,7 +234,7 @@ OpResult State::take_result() {
     recorded.lanes[here.lane].push_back(std::move(here.recorded));
   }
   result.makespan = result.pipeline_end;
-  for (const End& end : ends) result.makespan = std::max(result.makespan, end.busy);
+  for (const StageEndRun& end : ends) result.makespan = std::max(result.makespan, end.busy);
   for (std::size_t g = 0; g < members.size(); ++g)
     for (std::size_t s = 0; s < stages; ++s) {
       const LockstepStage& stage = lockstep[g * stages + s];

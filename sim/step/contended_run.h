@@ -27,6 +27,7 @@
 #include "sim/step/network.h"
 #include "sim/step/op_interpreter.h"
 #include "sim/step/op_run.h"
+#include "sim/step/step_end.h"
 
 namespace equipoise {
 
@@ -60,19 +61,15 @@ struct ContendedOptions {
   std::function<void(double)> progress;  // gets the share that is done, now and then
 };
 
-// `alone`: the program's run without contention, which gives the order of buckets and the durations of what
-// meets lanes. Throws EngineError.
+// `alone`: the program's run without contention, which gives the order of buckets and the durations of collectives over several lanes. Throws EngineError.
 ContendedTimes run_contended(const OpProgram& program, const OpOptions& options, const OpResult& alone,
                              const NetworkRoutes& routes, const ContendedOptions& how);
 
 }  // namespace equipoise
 
-// What a contended run is made of (contended_run.h): lane_stages, i.e. lanes' stages, with their ranks; where
-// ranks meet; the end of the step.
-
+// What a contended run is made of: the stages of the lanes with their ranks, collectives, the end of the
+// step.
 namespace equipoise::contended {
-
-inline constexpr Picoseconds kUnknown = -1;
 
 enum class Wait : std::uint8_t { nothing, begin, collective, cross_lane, exchange_under, background, done };
 
@@ -86,7 +83,7 @@ struct Rank {
   std::uint32_t scheduled = 0, run = 0, repetition = 0, step = 0;
   std::uint32_t under_end = 0;  // of the block's steps: the first behind those under the exchange; 0: none
   std::uint32_t recorded = 0;   // recorded ends of this scheduled op before the next collective's
-  std::uint32_t synchronization = 0;  // ops of this scheduled op that meet lanes, so far
+  std::uint32_t synchronization = 0;  // collectives over several lanes of this scheduled op, so far
   std::uint32_t background = 0;       // ops in the background of this stage, so far
   Stream exchange_stream = Stream::ep;
   Wait wait = Wait::begin;
@@ -120,14 +117,14 @@ struct LaneStage {
   RecordedTimes::Stage recorded;
 };
 
-// An op that meets lanes.
+// A collective over several lanes.
 struct CrossLaneOp {
   std::uint32_t arrived = 0;
   Picoseconds latest = 0, start = 0, end = kUnknown;
   std::int32_t lane = -1, rank = -1;  // who arrived last; ties: the lowest
   OpName name{};
   double bytes = 0;                         // the most of any member: a lane may bring nothing
-  std::uint32_t scheduled = 0, number = 0;  // it is op `number` of the scheduled op that meets lanes
+  std::uint32_t scheduled = 0, number = 0;  // it is number `number` of those of the scheduled op
 };
 using Place = std::pair<std::uint32_t, std::uint32_t>;  // here, rank
 
@@ -149,18 +146,6 @@ struct LockstepMembers {
   std::vector<std::vector<Place>> expert, replicas;  // by group: lane, rank
 };
 
-// Gradient buckets and what follows them, of one stage and TP coordinate.
-struct End {
-  std::size_t stage = 0, tensor = 0;
-  std::vector<std::uint32_t> order;    // of buckets
-  std::vector<std::uint32_t> missing;  // by bucket: ranks that will fill it
-  std::size_t next = 0, next_step = 0;
-  std::uint32_t running_ranks = 0;
-  Picoseconds busy = 0;  // the bucket or step before ends
-  Picoseconds done = 0;  // the last of the ranks that have ended
-  bool running = false, border = false;
-};
-
 struct State {
   State(const OpProgram& program, const OpOptions& options, const OpResult& alone,
         const NetworkRoutes& routes, const ContendedOptions& how);
@@ -173,18 +158,16 @@ struct State {
   std::size_t tensor = 1, stages = 1;
   OpResult result;
   RecordedTimes recorded;
-  std::vector<LaneStage> lane_stages;          // [lane * stages + stage]
-  std::vector<LockstepStage> lockstep;         // [lockstep group * stages + stage]
-  std::vector<LockstepMembers> members;        // by lockstep group
-  std::vector<End> ends;                       // [stage * tensor + TP coordinate]
-  std::vector<Picoseconds> barrier_begin;      // by barrier group, in order
-  std::vector<std::uint32_t> barrier_running;  // ranks that have not ended
-  std::vector<Picoseconds> barrier_end;
-  bool joint = false;  // all lanes are run together
+  std::vector<LaneStage> lane_stages;                    // [lane * stages + stage]
+  std::vector<LockstepStage> lockstep;                   // [lockstep group * stages + stage]
+  std::vector<LockstepMembers> members;                  // by lockstep group
+  std::vector<StageEndRun> ends;                         // [stage * tensor + TP coordinate]
+  BarrierGroups barriers{std::vector<std::uint32_t>{}};  // of lanes that run something; counts ranks
+  bool joint = false;                                    // all lanes are run together
   std::int64_t all_ops = 0;
   std::atomic<std::int64_t> ended_ops{0};  // scheduled ops x ranks
 
-  // Ends that a row of collectives inside the lane records: 0 where it is none.
+  // How many ends a collective inside the lane records, one for each of its groups: 0 where it is none.
   [[nodiscard]] std::size_t recorded_ends(const LaneStage& here, const OpStep& step) const {
     return interpreter::recorded_groups(step.sync, *here.program, static_cast<int>(tensor),
                                         here.recorded.tensor);
@@ -222,13 +205,13 @@ class LaneSet {
 
  private:
   // What a flow is, in its tag.
-  enum class Kind : std::uint64_t { context, tensor, transfer, expert, replicas, background, bucket, step };
-  static std::uint64_t tag_of(Kind kind, std::size_t a, std::size_t b) {
-    return (static_cast<std::uint64_t>(kind) << 60) | (std::uint64_t{a} << 30) | std::uint64_t{b};
+  enum class Kind : std::uint32_t { context, tensor, transfer, expert, replicas, background, bucket, step };
+  static FlowTag tag_of(Kind kind, std::size_t a, std::size_t b) {
+    return {static_cast<std::uint32_t>(kind), static_cast<std::uint32_t>(a), static_cast<std::uint32_t>(b)};
   }
   struct Pending {  // a flow that starts later
     Picoseconds at = 0;
-    std::uint64_t tag = 0;
+    FlowTag tag;
     RouteId route = 0;
     double cap = 0, limit = 0;
     Picoseconds alone = 0;
@@ -240,9 +223,9 @@ class LaneSet {
   };
 
   // When it ends, or kUnknown: it is a flow, and finish(tag) is told.
-  Picoseconds launch(std::uint64_t tag, Picoseconds start, Picoseconds duration, double bytes,
+  Picoseconds launch(const FlowTag& tag, Picoseconds start, Picoseconds duration, double bytes,
                      const OpRoute& route);
-  void finish(std::uint64_t tag, Picoseconds now);
+  void finish(const FlowTag& tag, Picoseconds now);
 
   // Ranks.
   void wake(std::size_t lane_stage, std::size_t rank);
@@ -262,16 +245,15 @@ class LaneSet {
                                      std::uint64_t key) const;
   void fill(LaneStage& here, std::size_t rank, std::size_t bucket);
   void leave_lane(LaneStage& here, std::size_t rank);
-  void reach_barrier(std::size_t group, Picoseconds now);
 
-  // Ops that meet others.
+  // Collectives.
   bool join_collective(std::size_t lane_stage, std::size_t rank, const OpBlock& block, SyncGroup sync);
   void end_collective(std::size_t lane_stage, SyncGroup sync, std::size_t group, Picoseconds end);
   void pass_collective(LaneStage& here, std::size_t rank, std::size_t groups, Picoseconds start,
                        Picoseconds end);
   bool join_cross_lane_op(std::size_t lane_stage, std::size_t rank, const OpStep& step);
   void join(CrossLaneOp& op, const LaneStage& here, std::size_t rank, const OpStep& step) const;
-  Picoseconds launch_cross_lane_op(std::uint64_t tag, const LaneStage& here, const CrossLaneOp& op,
+  Picoseconds launch_cross_lane_op(const FlowTag& tag, const LaneStage& here, const CrossLaneOp& op,
                                    SyncGroup sync, std::size_t group, Picoseconds start);
   void note(std::size_t group_stage, const CrossLaneOp& op, std::size_t group);
   void end_cross_lane_op(std::size_t group_stage, SyncGroup sync, std::size_t group, Picoseconds end);
@@ -284,8 +266,9 @@ class LaneSet {
   }
 
   // The step's end.
-  void fill_bucket(End& end, std::size_t bucket, Picoseconds at, std::int32_t lane, std::int32_t rank);
-  void leave_stage(End& end, Picoseconds at);
+  void fill_bucket(std::size_t number, std::size_t bucket, Picoseconds at, std::size_t lane,
+                   std::size_t rank);
+  void leave_stage(StageEndRun& end, Picoseconds at);
   void run_end(std::size_t number);
 
   void count(const LaneStage& here, const Rank& k, Stream stream, Picoseconds time);

@@ -41,7 +41,7 @@ class PathTracer {
   }
 
  private:
-  // A path with a gap would be a wrong answer: nothing explains why the op at hand started when it did.
+  // A path with a gap would be a wrong answer: nothing explains why the op started when it did.
   [[noreturn]] void lost() const {
     throw EngineError("critical path: no op ends at " + std::to_string(time_) + " ps on lane " +
                       std::to_string(lane_) + ", stage " + std::to_string(stage_) + ", rank " +
@@ -389,12 +389,12 @@ namespace {
 // Whose ops of a block are dropped.
 enum class Drop : std::uint8_t { all, firsts, seconds };
 
-// The block without those ops, but for their part in what meets other lanes.
+// The block without those ops, but for their part in collectives over several lanes.
 OpBlock emptied(const OpLane& lane, const OpBlock& block, Drop drop) {
   OpBlock left;
   left.micro_batch = block.micro_batch;
   const std::size_t c = at(lane.context);
-  std::size_t exchange = 0, under_end = 0;  // of the exchange at hand: its place in `left`, what is under it
+  std::size_t exchange = 0, under_end = 0;  // of the latest exchange: its place in `left`, what is under it
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
     const OpStep& step = block.steps[s];
     const bool dropped = drop == Drop::all || (drop == Drop::seconds) == step.of_second;
@@ -444,7 +444,7 @@ Picoseconds makespan_without(const OpProgram& program, const OpOptions& options,
           std::fill_n(block.durations.begin() + static_cast<std::ptrdiff_t>(s * at(lane.context)),
                       lane.context, Picoseconds{0});
     if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), Picoseconds{0});
-    // A scheduled op that is free runs its blocks emptied of all but their part in what meets other lanes;
+    // A scheduled op that is free runs its blocks emptied of all but their part in collectives over several lanes;
     // buckets are still filled, at once.
     const auto blocks = static_cast<std::uint32_t>(lane.blocks.size());
     for (const Drop drop : {Drop::all, Drop::firsts, Drop::seconds})

@@ -1,7 +1,7 @@
 // What sets a step's time: the chain of ops from the step's begin to its end in which each starts the moment
 // the one before it ends.
 //
-// Walked backwards from the rank that ends last. An op that met others began when the last of them arrived,
+// Walked backwards from the rank that ends last. A collective began when the last of them arrived,
 // so the path goes on at that rank; a scheduled op began when its stage was free or when its input arrived.
 // The result has no gaps: its segments add up to the makespan exactly. Ties take the rank's own earlier work
 // before what it waited for, and the lowest rank among those that arrived last.

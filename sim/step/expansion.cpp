@@ -40,13 +40,6 @@ StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, cons
   options_.pairs = costs.pairs_micro_batches(options.pairs);
   for (auto& memo : memo_) memo.resize(kMemoSlots);
   end_memo_.resize(kMemoSlots);
-  const std::size_t pipeline = at(costs.layout().pipeline);
-  for (std::size_t v = 0; v < at(orders_.virtual_stages()); ++v) {
-    const auto& buckets = gradients_.stages()[v % pipeline].buckets;
-    std::size_t before = 0;
-    for (std::size_t local = 0; local < v / pipeline; ++local) before += buckets[local].size();
-    first_bucket_.push_back(static_cast<std::int32_t>(before));
-  }
   for (const int layer : first_layers(costs.model(), costs.layout())) first_layer_.push_back(layer);
 }
 
@@ -147,32 +140,12 @@ void StepExpander::begin(const Step& step, OpProgram& program) {
 }
 
 void StepExpander::finish(OpProgram& program) const {
-  const Layout& layout = costs_.layout();
-  program.ends.clear();
-  for (const GradientSync::StageParts& parts : gradients_.stages()) {
-    StageEnd& end = program.ends.emplace_back();
-    // What is sharded was reduced with every micro-batch; ZeRO-3 gathers parameters with the next.
-    for (std::size_t v = 0; v < parts.buckets.size(); ++v) {
-      if (!gradients_.fills_buckets(static_cast<int>(v) * layout.pipeline)) continue;
-      for (const Picoseconds t : parts.buckets[v]) end.buckets.push_back(gradients_.has_replicas() ? t : 0);
-      // An all-reduce moves everything twice: reduced, then gathered.
-      for (const double b : parts.bucket_bytes[v]) end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
-    }
-    if (parts.copies > 0) {
-      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
-      end.durations.push_back(parts.copies);
-    }
-    end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
-    end.steps.back().bytes = parts.gather_bytes;
-    end.durations.insert(end.durations.end(), {parts.optimizer, parts.gather});
-  }
+  program.ends = gradients_.ends();
 }
 
 void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) {
-  int last_group = 0;
-  for (const Lane& lane : step.lanes) last_group = std::max(last_group, lane.barrier_group);
   int number = 0;
-  for (int group = 0; group <= last_group; ++group)
+  run_barrier_groups(step.lanes, [&](int group, Picoseconds begin) {
     for (LockstepGroup& lockstep :
          make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
       const std::vector<std::vector<MicroBatchCost>> costs =
@@ -183,9 +156,11 @@ void StepExpander::expand_lockstep_groups(const Step& step, OpProgram& program) 
       }
       ++number;
     }
+    return begin;
+  });
 }
 
-// Costs the micro-batches of a lane that meets no other.
+// Costs the micro-batches of a lane that waits for no other.
 void StepExpander::add_costed(const CostedLane& lane, OpProgram& program) {
   std::vector<MicroBatchCost> costs(lane.micro_batches.size());
   for (std::size_t j = 0; j < costs.size(); ++j)
@@ -266,7 +241,7 @@ void StepExpander::add_shared_blocks(OpLane& out) {
 void StepExpander::add_blocks(const MicroBatchCost& cost, const MicroBatch& micro_batch, std::int32_t number,
                               OpLane& out) {
   const std::size_t first = blocks_;
-  for (std::size_t part = 0; part < kParts; ++part) {
+  for (std::size_t part = 0; part < kBlockKinds; ++part) {
     OpBlock& block = add_block(out);
     block.role = role_of(part);
     block.micro_batch = number;

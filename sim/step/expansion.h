@@ -1,7 +1,7 @@
 // From a plan's step to an op program: every kernel and collective of every rank, with its duration.
 //
 // A layer of a micro-batch becomes one block. Its local ops come from the layer's op inventory (LayerCosts),
-// its context-parallel skeleton from the layer timeline that the stage engine uses: synchronisations, what
+// its context-parallel skeleton from the layer timeline that runs at layer resolution: synchronisations, what
 // runs beside them, attention between them. Both fidelities thus run the same durations; what differs is that
 // here every op is a task of its own, so that single GPUs can be slow, jitter can strike single kernels,
 // and times can be attributed to kernels.
@@ -27,8 +27,6 @@
 #include "sim/step/part_order.h"
 #include "sim/step/step_end.h"
 #include "sim/step/step_result.h"
-
-// Makes op blocks out of op lists and a layer timeline.
 
 namespace equipoise {
 
@@ -68,7 +66,7 @@ std::vector<Op> only_weight_gradients(const std::vector<Op>& ops);
 namespace equipoise::expansion {
 
 // The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are several.
-enum Part : std::size_t {
+enum BlockKind : std::size_t {
   kEmbedForward,
   kEmbedBackward,
   kHeadForward,
@@ -78,10 +76,10 @@ enum Part : std::size_t {
   kInputGradient = kBackward + kLayerKinds,
   kWeightGradient = kInputGradient + kLayerKinds,
   kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
-  kParts
+  kBlockKinds
 };
 
-// The blocks behind those of all micro-batches of a lane that meets others.
+// The blocks behind those of all micro-batches of a lane that waits for others.
 enum Shared : std::uint32_t {
   kGather,  // by ModelPart
   kReduce = kGather + kModelParts,
@@ -93,14 +91,14 @@ inline std::uint32_t gather_of(ModelPart part) {
 inline std::uint32_t reduce_of(ModelPart part) {
   return kReduce + static_cast<std::uint32_t>(part);
 }
-inline Part forward_of(ModelPart part) {
-  if (is_layer(part)) return static_cast<Part>(kForward + index_of(part));
+inline BlockKind forward_of(ModelPart part) {
+  if (is_layer(part)) return static_cast<BlockKind>(kForward + index_of(part));
   return part == ModelPart::head ? kHeadForward : kEmbedForward;
 }
 
-// `entry`: the micro-batch, or its place among those that meet otherwise (LaneArrivals).
+// `entry`: the micro-batch, or its place among the other entries of LaneArrivals.
 inline std::uint32_t block_of(std::size_t entry, std::size_t part) {
-  return static_cast<std::uint32_t>(entry * kParts + part);
+  return static_cast<std::uint32_t>(entry * kBlockKinds + part);
 }
 
 }  // namespace equipoise::expansion
@@ -156,7 +154,7 @@ class StepExpander {
                                bool backward);
   void add_shared_blocks(OpLane& out);
   void add_transfers(const MicroBatchCost& cost, OpLane& out);
-  // `arrivals`: null if the lane meets no other.
+  // `arrivals`: null if the lane waits for no other.
   void add_scheduled_ops(const CostedLane& lane, const LaneArrivals* arrivals, OpLane& out);
   struct Runs;
   struct ForwardRuns;
@@ -167,11 +165,11 @@ class StepExpander {
   [[nodiscard]] bool reduces_at_once(std::int32_t bucket) const {
     return gradients_.reduces_each_micro_batch() && bucket == kNoBucket;
   }
-  // A lane at hand.
+  // The lane that is expanded.
   struct Expanding {
     std::span<const MicroBatch> micro_batches;
     const Schedule& schedule;
-    const LockstepGroup* lockstep;  // null if the lane meets no other
+    const LockstepGroup* lockstep;  // null if the lane waits for no other
     const LaneArrivals* arrivals;   // the same
     bool split;                     // the schedule splits backwards
     OpLane& out;
@@ -186,18 +184,17 @@ class StepExpander {
   MicroBatchCoster coster_;
   PartOrders orders_;
   GradientSync gradients_;
-  std::uint32_t shared_block_ = 0;  // of the lane at hand: first of those that all micro-batches share
-  std::vector<std::int32_t> first_bucket_;  // by virtual stage: of its pipeline stage's buckets
-  std::vector<std::int32_t> first_layer_;   // by virtual stage: of the model's
+  std::uint32_t shared_block_ = 0;         // first of those that all micro-batches of the lane share
+  std::vector<std::int32_t> first_layer_;  // by virtual stage: of the model's
   // Direct-mapped by tokens, layers with experts by what arrives, too.
   std::array<std::vector<std::shared_ptr<const LayerOps>>, kLayerKinds> memo_;
   std::vector<std::shared_ptr<const EndOps>> end_memo_;
-  // Of the micro-batch at hand, by rank.
+  // Of the micro-batch that is expanded, by rank.
   std::vector<std::shared_ptr<const LayerOps>> rank_ops_;
   std::vector<std::shared_ptr<const EndOps>> rank_ends_;
   std::vector<const std::vector<Op>*> before_lists_, after_lists_;
   std::vector<Picoseconds> backward_attention_;
-  std::size_t blocks_ = 0;                  // of the lane at hand
+  std::size_t blocks_ = 0;                  // of the lane
   std::vector<std::int32_t> scheduled_of_;  // of the same: scratch of add_scheduled_ops
   OpList before_, after_;
   RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity

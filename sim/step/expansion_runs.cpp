@@ -17,7 +17,7 @@ void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket
 
 }  // namespace
 
-// The walk over an op's parts as runs of blocks: what all kinds of ops have in common.
+// The parts of an op as runs of blocks: what all kinds of ops have in common.
 struct StepExpander::Runs {
   StepExpander& expander;
   OpLane& out;
@@ -31,7 +31,7 @@ struct StepExpander::Runs {
   void done(const OrderedPart& part) const {
     if (reduces) expander.push_shared(out, reduce_of(part.part));
   }
-  // `index`: of the first of `repeat` layers among those of the part, in the order of the walk. `local`:
+  // `index`: of the first of `repeat` layers among those of the part, in their order. `local`:
   // which of the virtual stage's layers that is.
   void push(std::size_t block, const OrderedPart& part, int repeat = 1, int index = 0,
             int local = kNoLayer) const {
@@ -72,9 +72,9 @@ struct StepExpander::BackwardRuns : Runs {
   }
   // The forward of a layer that this lane, or another that it is synchronized with, recomputes.
   void recompute(const OrderedPart& part, int local) const {
-    const bool meets = again != nullptr && is_moe(kind_of(part.part));
-    if (!meets && local >= recomputed) return;
-    push_run(out, block_of(meets ? at((*again)[at(local)]) : entry, kForward + index_of(part.part)), 1,
+    const bool shared = again != nullptr && is_moe(kind_of(part.part));
+    if (!shared && local >= recomputed) return;
+    push_run(out, block_of(shared ? at((*again)[at(local)]) : entry, kForward + index_of(part.part)), 1,
              kNoBucket, layer(local));
   }
 };
@@ -204,7 +204,8 @@ void StepExpander::add_scheduled_ops(const CostedLane& costed, const LaneArrival
             releases(gradient, lane.split) && last_gradient[at(of)] == gradient.micro_batch &&
             gradients_.fills_buckets(of) &&
             (lockstep == nullptr || lockstep->ends_step || !gradients_.reduces_each_micro_batch());
-        const std::int32_t bucket = fills ? first_bucket_[at(of)] : kNoBucket;
+        const std::int32_t bucket =
+            fills ? static_cast<std::int32_t>(gradients_.first_bucket(of)) : kNoBucket;
         if (reducing) push_shared(out, kWait);
         reducing = releases(gradient, lane.split) && reduces_at_once(bucket);
         add_runs(lane, s, i, bucket, reducing);

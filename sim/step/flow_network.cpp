@@ -45,7 +45,7 @@ std::uint32_t FlowNetwork::insert(const Flow& flow) {
   return slot;
 }
 
-void FlowNetwork::start(RouteId route, double cap, double limit, Picoseconds alone, std::uint64_t tag,
+void FlowNetwork::start(RouteId route, double cap, double limit, Picoseconds alone, const FlowTag& tag,
                         Picoseconds now) {
   assert(alone > 0 && cap > 0 && limit > 0);
   changed_flows_.push_back(insert({route, tag, cap, limit, static_cast<double>(alone), 0, now, kNever}));
@@ -62,7 +62,7 @@ void FlowNetwork::remove(std::uint32_t flow) {
   free_.push_back(flow);
 }
 
-std::uint64_t FlowNetwork::pop() {
+FlowTag FlowNetwork::pop() {
   const std::uint32_t flow = heap_.front();
   const std::uint32_t last = heap_.back();
   heap_.pop_back();

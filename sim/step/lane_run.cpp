@@ -165,14 +165,12 @@ void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
   if (arrived == nullptr) return;
   const std::vector<Picoseconds>* const sent = sent_for(s, op);
   if (sent == nullptr) {
-    for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrived[r]);
+    for (std::size_t r = 0; r < run.ranks; ++r) wait_until(clock_[r], arrived[r]);
     return;
   }
   Picoseconds waited = 0;
   for (std::size_t r = 0; r < run.ranks; ++r) {
-    const Picoseconds late = std::max<Picoseconds>(0, arrived[r] - clock_[r]);
-    waited += std::min((*sent)[r], late);
-    clock_[r] += late;
+    waited += std::min((*sent)[r], wait_until(clock_[r], arrived[r]));
   }
   run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
 }

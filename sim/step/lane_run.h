@@ -1,8 +1,7 @@
 // Executes one lane's pipeline schedule with per-rank clocks.
 //
 // Every stage runs its ops in the schedule's order; an op starts on CP rank r when that rank is free and its
-// input has arrived there. Ranks of a stage meet only where CP communication makes them (LayerTimeline), so a
-// micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
+// input has arrived there. Ranks of a stage wait for each other only where CP communication makes them (LayerTimeline), so a micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
 #pragma once
 
 #include <algorithm>
@@ -206,7 +205,7 @@ class LaneEngine {
                  std::span<const MicroBatch> micro_batches, std::size_t ranks, CostSource& costs,
                  const StepOptions& options, Picoseconds start, std::int32_t lane, LaneAccounts& accounts);
 
-  // The same op by op, for lanes that wait for each other inside ops (lockstep_run.h): what one run was given
+  // The same op by op, for lanes that wait for each other inside ops (LockstepRun): what one run was given
   // and where it stands.
   struct Run {
     const Schedule& schedule;
@@ -222,7 +221,7 @@ class LaneEngine {
     const LaneArrivals* arrivals = nullptr;  // of which costs are; null: of the micro-batches
     std::uint64_t schedule_number = 0;
     std::size_t executed = 0;
-    std::vector<Picoseconds> opened_on{};  // when the op at hand began, by rank, where ops are recorded
+    std::vector<Picoseconds> opened_on{};  // when the op that runs began, by rank, where ops are recorded
     LaneResult result{};
   };
   void begin(Run& run, Picoseconds start);
@@ -237,10 +236,10 @@ class LaneEngine {
   std::vector<Picoseconds>* fills(const ScheduleOp& op, int stage);
   // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
-  // Once all ops have run: what they computed, exposed and recomputed, all costs being at hand
-  // (lane_accounting.cpp).
+  // Once all ops have run: what they computed, exposed and recomputed; needs all costs
+  // (lane_accounts.cpp).
   void account(Run& run);
-  // Of the op at hand, by rank.
+  // Of the op that runs, by rank.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
     return op.virtual_stage * stages_ + stage;
@@ -359,8 +358,8 @@ class LaneEngine {
   // Scratch, reused from lane to lane.
   Inboxes inboxes_;
   std::vector<Picoseconds> free_, ended_, zero_, exposed_;
-  std::span<Picoseconds> clock_;              // of free_, those of the stage at hand
-  std::vector<const MicroBatchCost*> costs_;  // by entry; those that are at hand
+  std::span<Picoseconds> clock_;              // of free_: those of the stage that runs
+  std::vector<const MicroBatchCost*> costs_;  // by entry; null: not there yet
   std::size_t fetched_ = 0;                   // micro-batches whose costs are, or were
   std::vector<std::uint32_t> to_run_;         // by micro-batch: ops that have not run
   std::vector<Sums> counted_;                 // by table of the schedule's counts
@@ -371,15 +370,14 @@ class LaneEngine {
   Picoseconds end_ = 0;
 };
 
-// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: their clocks meet at
-// expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
+// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: they wait for each other at expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
 //
 // ZeRO-2 that reduces each micro-batch: gradients are reduced with every backward over all replicas, in the
 // background, one part of the model after another; the stage's next op waits for what is left. Those of a
-// step's last backward are buckets (gradient_sync.h), for which nothing but the optimizer waits.
+// step's last backward are buckets (step_end.h), for which nothing but the optimizer waits.
 //
 // ZeRO-3 (FSDP): parameters are gathered and gradients reduced part by part, over all replicas
-// (stage_walk.h). The gather of the next part runs under the one at work, so does the reduction of the one
+// (part_order.h). The gather of the next part runs under the part before it, and so does the reduction of the one
 // before; both share the network, one after another. The first gather of an op and its last reduction are
 // exposed.
 //
@@ -406,7 +404,7 @@ class LockstepRun {
   [[nodiscard]] double exposed_seconds() const { return exposed_seconds_; }
 
  private:
-  struct At;  // a lane inside the op at hand
+  struct At;  // a lane inside the op that runs
   struct Inside;
   struct Forward;
   struct Backward;
@@ -432,7 +430,7 @@ class LockstepRun {
   std::vector<LaneEngine::Run> runs_;
   std::vector<std::size_t> position_;                // by stage
   std::vector<Picoseconds> exchange_end_, longest_;  // by expert group: of the exchange under way
-  // Of the stage at hand: the last of ZeRO's collectives ends, and the time of those not yet awaited.
+  // Of a stage: the last of ZeRO's collectives ends, and the time of those not yet awaited.
   struct Network {
     Picoseconds end = 0, issued = 0;
   };

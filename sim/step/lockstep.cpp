@@ -248,9 +248,9 @@ namespace {
 
 constexpr std::int32_t kNone = -1;  // a lane that sends nothing
 
-class Meetings {
+class ExpertArrivalFinder {
  public:
-  Meetings(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
+  ExpertArrivalFinder(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
            const LayerCosts& costs, const PartOrders& orders)
       : lockstep_(lockstep), tokens_(tokens), costs_(costs), orders_(orders) {}
 
@@ -262,7 +262,7 @@ class Meetings {
       lane.arrivals.of_op.resize(first.ops.size());
     }
     for (std::size_t s = 0; s < first.ops.size(); ++s)
-      for (std::size_t i = 0; i < first.ops[s].size(); ++i) meet(s, i);
+      for (std::size_t i = 0; i < first.ops[s].size(); ++i) add_op(s, i);
     for (LockstepLane& lane : lockstep_.lanes)  // those of no op
       for (std::size_t j = 0; j < lane.micro_batches.size(); ++j)
         if (lane.arrivals.entries[j].arriving.empty())
@@ -273,7 +273,7 @@ class Meetings {
  private:
   using Members = std::vector<std::int32_t>;  // by lane: the micro-batch, or kNone
 
-  void meet(std::size_t stage, std::size_t position) {
+  void add_op(std::size_t stage, std::size_t position) {
     Members members;
     for (const LockstepLane& lane : lockstep_.lanes)
       members.push_back(lane.schedule.ops[stage][position].micro_batch);
@@ -281,11 +281,11 @@ class Meetings {
     for (std::size_t l = 0; l < members.size(); ++l)
       lockstep_.lanes[l].arrivals.of_op[stage].push_back(entries[l]);
     if (lockstep_.lanes.front().schedule.ops[stage][position].kind == OpKind::B)
-      meet_again(stage, position, members);
+      add_recomputed(stage, position, members);
   }
 
   // Layers that not all lanes recompute.
-  void meet_again(std::size_t stage, std::size_t position, const Members& members) {
+  void add_recomputed(std::size_t stage, std::size_t position, const Members& members) {
     std::vector<int> recomputed;
     for (const LockstepLane& lane : lockstep_.lanes) {
       const ScheduleOp& op = lane.schedule.ops[stage][position];
@@ -304,7 +304,7 @@ class Meetings {
     }
   }
 
-  // Each lane's entry. The same members meet on every stage, and forward as well as backward.
+  // Each lane's entry. The same members stand beside each other on every stage, forward as well as backward.
   const std::vector<std::int32_t>& entries_of(const Members& members) {
     const auto [known, is_new] = known_.try_emplace(members);
     std::vector<std::int32_t>& entries = known->second;
@@ -318,7 +318,7 @@ class Meetings {
   // By expert group.
   [[nodiscard]] std::vector<ExpertArrivals> arrivals_of(const Members& members) const {
     std::vector<ExpertArrivals> groups(at(lockstep_.expert_groups));
-    std::vector<std::vector<const MicroBatch*>> meeting(groups.size());
+    std::vector<std::vector<const MicroBatch*>> sending(groups.size());
     for (std::size_t l = 0; l < members.size(); ++l) {
       if (members[l] == kNone) continue;
       const LockstepLane& lane = lockstep_.lanes[l];
@@ -329,18 +329,18 @@ class Meetings {
         groups[g].tokens += sent.tokens;
         groups[g].rows += sent.rows;
         const MicroBatch* const micro_batch = &lane.micro_batches[at(members[l])];
-        if (meeting[g].empty() || meeting[g].back() != micro_batch) meeting[g].push_back(micro_batch);
+        if (sending[g].empty() || sending[g].back() != micro_batch) sending[g].push_back(micro_batch);
       }
     }
     for (std::size_t g = 0; g < groups.size(); ++g) {
       groups[g].tokens /= lockstep_.group_places[g];
       groups[g].rows /= lockstep_.group_places[g];
-      groups[g].load = costs_.expert_load(meeting[g]);
+      groups[g].load = costs_.expert_load(sending[g]);
     }
     return groups;
   }
 
-  // The lane's entry for a micro-batch in a meeting; found or added.
+  // The lane's entry for a micro-batch beside these; found or added.
   static std::int32_t entry(LockstepLane& lane, std::int32_t micro_batch,
                             const std::vector<ExpertArrivals>& of_groups) {
     LaneArrivals::Entry wanted{micro_batch, {}};
@@ -406,7 +406,7 @@ ShardedLane shard_lane(const LockstepLane& lane, MicroBatchCoster& coster) {
   return sharded;
 }
 
-// Costs the entries of a lane that has met the others.
+// Costs the entries of a lane whose arrivals are known.
 void cost_entries(const LockstepLane& lane, MicroBatchCoster& coster, ShardedLane& sharded) {
   const MicroBatch nothing;
   const auto context = static_cast<int>(lane.expert_group.size());
@@ -436,7 +436,7 @@ void cost_entries(const LockstepLane& lane, MicroBatchCoster& coster, ShardedLan
 
 void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
                           const LayerCosts& costs, const PartOrders& orders) {
-  Meetings(lockstep, tokens, costs, orders).run();
+  ExpertArrivalFinder(lockstep, tokens, costs, orders).run();
 }
 
 std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,

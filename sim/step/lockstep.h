@@ -47,14 +47,14 @@ ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const La
 Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
                      const StepOptions& options);
 
-// What arrives at a lane's experts with each of its ops (expert_meetings.h).
+// What arrives at a lane's experts with each of its ops.
 struct LaneArrivals {
   struct Entry {
     std::int32_t micro_batch = 0;          // -1: none; the lane works for what others send
     std::vector<ExpertArrivals> arriving;  // by CP rank
     friend bool operator==(const Entry&, const Entry&) = default;
   };
-  // First the lane's micro-batches in order, then those that meet otherwise in some other op.
+  // First the lane's micro-batches in order, then what arrives with other ops where that differs.
   std::vector<Entry> entries;
   std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty: the op's micro-batch
   // By stage and position, only where not all lanes recompute as many layers: by layer of the virtual stage,
@@ -86,7 +86,7 @@ struct LockstepGroup {
   std::vector<LockstepLane> lanes;  // equally many ops of equal kinds on every stage
   int expert_groups = 0;
   // By expert group: the data x context ranks that share its experts, those of lanes without micro-batches,
-  // too; of unsynchronized lanes, which meet no others, their own.
+  // too; of unsynchronized lanes, which wait for no others, their own.
   std::vector<int> group_places;
   bool unsynchronized = false;  // shares groups with a lockstep group that orders its ops otherwise
   bool ends_step = false;       // no lane with micro-batches is in a later barrier group
@@ -109,8 +109,7 @@ int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int
 // the others; a lane without any micro-batch does, too, beside the step. In a layer that only some of the
 // lanes recompute the tokens of those are exchanged once more, and all work for them.
 //
-// So a micro-batch has a price for each meeting that it takes part in: one, as long as lanes run their
-// micro-batches in the same order.
+// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run theirs in the same order.
 //
 // Example, 2 lanes on 2 ranks, micro-batches of 1,000 and 3,000 tokens beside one of 5,000: with the first op
 // 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's

@@ -31,7 +31,7 @@ struct LockstepRun::At {
   }
 };
 
-// The walk over the op at hand, all lanes at once: what all three kinds of ops have in common.
+// The parts of the op that runs, all lanes at once: what all three kinds of ops have in common.
 struct LockstepRun::Inside {
   LockstepRun& run;
   std::vector<At>& lanes;
@@ -143,13 +143,7 @@ std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
   position_.assign(first.ops.size(), 0);
   networks_.assign(first.ops.size(), {});
   for (std::size_t l = 0; l < lanes_.size(); ++l) lanes_[l].engine->begin(runs_[l], start);
-  // Stages wait only for each other: down for forwards and up for backwards until nothing moves.
-  bool moved = true;
-  while (moved) {
-    moved = false;
-    for (int s = 0; s < first.stages; ++s) moved |= run_ready(s);
-    for (int s = first.stages; s-- > 0;) moved |= run_ready(s);
-  }
+  sweep_stages(at(first.stages), [&](std::size_t stage) { return run_ready(static_cast<int>(stage)); });
   std::vector<LaneResult> results;
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     for (int s = 0; s < first.stages; ++s)
@@ -178,7 +172,7 @@ bool LockstepRun::run_ready(int stage) {
   }
 }
 
-// What each lane's op at hand works on. Clocks are those of the lanes' engines.
+// What each lane's op works on. Clocks are those of the lanes' engines.
 std::vector<LockstepRun::At> LockstepRun::inside(int stage, std::size_t position,
                                                  const std::vector<ScheduleOp>& ops) {
   std::vector<At> inside;
@@ -277,7 +271,7 @@ void LockstepRun::begin_exchange(const std::vector<At>& lanes, const ExchangeOf&
 void LockstepRun::await_exchange(std::vector<At>& lanes) {
   for (At& lane : lanes)
     for (std::size_t r = 0; r < lane.clock.size(); ++r)
-      lane.clock[r] = std::max(lane.clock[r], exchange_end_[at(lane.plan.expert_group[r])]);
+      wait_until(lane.clock[r], exchange_end_[at(lane.plan.expert_group[r])]);
 }
 
 // One of ZeRO's collectives: it starts when the last rank asks for it and the one before is done.
@@ -291,8 +285,7 @@ void LockstepRun::issue(const std::vector<At>& lanes, const Op& collective) {
 void LockstepRun::await(std::vector<At>& lanes) {
   for (At& lane : lanes)
     for (Picoseconds& clock : lane.clock) {
-      exposed_seconds_ += to_seconds(std::clamp<Picoseconds>(network_->end - clock, 0, network_->issued));
-      clock = std::max(clock, network_->end);
+      exposed_seconds_ += to_seconds(std::min(wait_until(clock, network_->end), network_->issued));
     }
   network_->issued = 0;
 }

@@ -14,6 +14,7 @@
 // each flow whose rate it changes.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -42,6 +43,12 @@ struct RouteTable {
   RouteId add(std::span<const LinkUse> links);
 };
 
+// Whose flow it is, in the caller's terms.
+struct FlowTag {
+  std::uint32_t kind = 0, first = 0, second = 0;
+  friend auto operator<=>(const FlowTag&, const FlowTag&) = default;
+};
+
 class FlowNetwork {
  public:
   static constexpr Picoseconds kNever = std::numeric_limits<Picoseconds>::max();
@@ -51,7 +58,7 @@ class FlowNetwork {
 
   struct Flow {
     RouteId route = 0;
-    std::uint64_t tag = 0;  // the caller's
+    FlowTag tag;
     double cap = 0;         // its own pace, bytes per second
     double limit = 0;       // what links that it shares with nobody allow, bytes per second
     double left = 0;        // picoseconds of work at that pace
@@ -60,14 +67,14 @@ class FlowNetwork {
     Picoseconds end = kNever;
   };
   // A flow that takes `alone` > 0 at its own pace begins now. It ends at some time after settle().
-  void start(RouteId route, double cap, double limit, Picoseconds alone, std::uint64_t tag, Picoseconds now);
+  void start(RouteId route, double cap, double limit, Picoseconds alone, const FlowTag& tag, Picoseconds now);
   // Gives the flows their rates and ends after all that started and ended now. Throws EngineError where a
   // flow would never end.
   void settle(Picoseconds now);
 
   [[nodiscard]] Picoseconds next_end() const { return heap_.empty() ? kNever : flows_[heap_.front()].end; }
   // Takes the flow that ends next off the network; its tag.
-  std::uint64_t pop();
+  FlowTag pop();
 
   // Goes on with the flows of another network over the same routes, whose links none of these uses; that one
   // is empty afterwards. Both are settled.
@@ -151,6 +158,13 @@ class FlowNetwork {
 //                 (TP inside a node) is no flow: its duration is known.
 //   Slack links.  Links whose users all cross another that is full no later (a NIC below an oversubscribed
 //                 uplink) stop nobody.
+
+// What one of the members of a collective of `bytes` sends: a ring step its bytes, to the next rank; others
+// all but its own share.
+inline double moved_bytes(OpName name, double bytes, std::size_t members) {
+  const auto n = static_cast<double>(members);
+  return name == OpName::cp_ring_step ? bytes : bytes * (n - 1) / n;
+}
 
 struct OpRoute {
   int members = 0;     // of the ring, two for a transfer; 0: nothing moves

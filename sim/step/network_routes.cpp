@@ -381,7 +381,7 @@ class NetworkRoutes::Builder {
   bool reduce_ = true;
   std::vector<std::vector<int>> replicas_;  // GPUs of each (stage, TP coordinate), by replica
   std::vector<Flow> flows_;
-  std::vector<std::vector<int>> rings_;  // of the flow at hand
+  std::vector<std::vector<int>> rings_;  // of the flow that is built
   std::vector<std::uint32_t> color_of_;  // by link of the fabric
   std::vector<Color> colors_;
 };

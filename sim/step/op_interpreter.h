@@ -1,10 +1,10 @@
-// The inner loop of the op engine: moves the clocks of all ranks of one lane's stage over one scheduled op.
+// The inner loop at op resolution: moves the clocks of all ranks of one lane's stage over one scheduled op.
 //
 // With x_r the clock of rank r and d_r the op's duration there:
 //   a kernel                x_r += d_r
 //   beside the next step    x_r += max(d_r, u_r)
 //   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 without a step beside it)
-// The observer hears of every op; the engine proper uses one that the compiler removes.
+// The observer hears of every op; a run that nobody listens to uses one that the compiler removes.
 #pragma once
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 
 #include "policies/base/index.h"
 #include "sim/step/op_run.h"
+#include "sim/step/step_end.h"
 
 namespace equipoise::interpreter {
 
@@ -37,7 +38,7 @@ struct SinkObserver {
   OpSink* sink = nullptr;
   const Picoseconds* recorded = nullptr;  // the next row's, or null: ops take their durations
   bool folded = false;                    // see recorded_groups
-  // By group, when the collectives of the row at hand ended, where the network says so; null elsewhere.
+  // By group, when the collectives of this step ended, where the network says so; null elsewhere.
   const Picoseconds* recorded_ends(const OpLane& lane, SyncGroup sync, int tensor) {
     if (recorded == nullptr) return nullptr;
     const std::size_t groups = recorded_groups(sync, lane, tensor, folded);
@@ -264,7 +265,7 @@ inline std::uint64_t jitter_base_of(const OpProgram& program, int lane, int stag
 OpContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int scheduled,
                      std::vector<double>& speed_buffer);
 
-// One lane's pipeline inside the op engine, scheduled op by scheduled op.
+// One lane's pipeline at op resolution, scheduled op by scheduled op.
 
 // Names who waits for whom: "lane 0: stage 1 waits at F of micro-batch 2 for stage 0's ..."
 [[noreturn]] void report_stall(const OpProgram& program, std::size_t lane,
@@ -383,23 +384,11 @@ class LaneProgress {
   std::vector<std::size_t> next_;
 };
 
-// Calls run(stage) for every stage until none of them gets on: down for forwards and up for backwards.
-template <class RunReady>
-void sweep_stages(std::size_t stages, const RunReady& run_ready) {
-  bool moved = true;
-  while (moved) {
-    moved = false;
-    for (std::size_t s = 0; s < stages; ++s) moved |= run_ready(s);
-    for (std::size_t s = stages; s-- > 0;) moved |= run_ready(s);
-  }
-}
-
-// The lanes of a lockstep group inside the op engine. They meet inside scheduled ops: at expert-parallel
-// exchanges, and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind;
+// The lanes of a lockstep group. They wait for each other inside scheduled ops: at expert-parallel exchanges, and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind;
 // when all stand there, each group's op starts at the time of its last member and takes as long as its
 // longest member says. Which lane is visited first cannot be seen in the result.
 
-// A lane's way through one scheduled op, from one op that meets other lanes to the next. `network[t]`: when
+// A lane's way through one scheduled op, from one collective over several lanes to the next. `network[t]`: when
 // the last background op of TP coordinate t ends.
 template <bool kJitter, class Observer>
 class OpCursor {
@@ -417,7 +406,7 @@ class OpCursor {
     scratch_.last.resize(at.ranks);
   }
 
-  // Runs to the next op that meets lanes; null at the end of the scheduled op.
+  // Runs to the next collective over several lanes; null at the end of the scheduled op.
   const OpStep* next() {
     while (place_.run < scheduled_.run_count) {
       const BlockRun& run = at_.lane.runs[scheduled_.first_run + place_.run];
@@ -465,13 +454,13 @@ class OpCursor {
 
  private:
   void await_exchange() {
-    for (std::size_t r = 0; r < at_.ranks; ++r) clock_[r] = std::max(clock_[r], exchange_end_[r]);
+    for (std::size_t r = 0; r < at_.ranks; ++r) wait_until(clock_[r], exchange_end_[r]);
     under_end_ = 0;
   }
   void wait() {
     for (std::size_t r = 0; r < at_.ranks; ++r) {
       const Picoseconds arrived = clock_[r];
-      clock_[r] = std::max(arrived, network_[r % static_cast<std::size_t>(at_.tensor)]);
+      wait_until(clock_[r], network_[r % at(at_.tensor)]);
       if constexpr (Observer::kListens) {
         const int rank = static_cast<int>(r);
         observer_.on_op(
@@ -494,7 +483,7 @@ class OpCursor {
   std::vector<Picoseconds> exchange_end_;  // by rank
 };
 
-// The group of a rank at an op that meets lanes, as an index into OpResult::Lockstep.
+// The group of a rank at a collective over several lanes, as an index into OpResult::Lockstep.
 inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sync, int tensor) {
   const auto t = static_cast<std::size_t>(tensor);
   const std::size_t group =
@@ -507,7 +496,7 @@ void run_lockstep(const OpProgram& program, const OpOptions& options, const std:
                   Picoseconds begin, OpResult& result,
                   std::vector<std::vector<std::vector<Picoseconds>>>& filled);
 
-// One lane's scheduled op again, from the recorded meetings.
+// One lane's scheduled op again, from the recorded synchronizations.
 void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
                         int stage, int scheduled, OpSink& sink);
 

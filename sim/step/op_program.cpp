@@ -12,7 +12,7 @@ namespace {
   throw EngineError("lane " + std::to_string(lane) + ": " + what);
 }
 
-// Whether what runs under exchange number `first` is inside the block and meets no other lane.
+// Whether what runs under exchange number `first` is inside the block and waits for no other lane.
 bool can_run_under(const OpBlock& block, std::size_t first) {
   const OpStep& exchange = block.steps[first];
   const std::size_t end = first + 1 + exchange.over;

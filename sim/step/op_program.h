@@ -4,7 +4,7 @@
 // the same list of ops with the same durations, and the ranks of a lane differ only in those durations. So
 // what is stored is, per lane and micro-batch, one block per part of the model (a layer's forward, a layer's
 // backward, the embedding, the head), and per op of the schedule (ScheduledOp) which blocks it repeats how
-// often. The engine (op_engine.h) runs every op of every rank from that; tests/oracle/lowering.h writes the
+// often. The engine (op_run.h) runs every op of every rank from that; tests/oracle/lowering.h writes the
 // same program out as a task graph.
 #pragma once
 
@@ -37,11 +37,10 @@ struct OpStep {
   SyncGroup sync = SyncGroup::none;
   bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
   // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
-  // none of them meets other lanes.
+  // none of them waits for other lanes.
   std::uint32_t over = 0;
   bool of_second = false;  // in a block of a pair: belongs to the second op, the backward
-  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
-  // are under way; it meets replicas. `waits`: takes no time, but the rank goes on when the background ops so
+  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that are under way; it waits for all replicas. `waits`: takes no time, but the rank goes on when the background ops so
   // far have ended.
   bool background = false;
   bool waits = false;
@@ -69,8 +68,7 @@ inline constexpr std::int32_t kNoLayer = -1;
 // A run of ops that all ranks of a lane execute in step.
 struct OpBlock {
   std::vector<OpStep> steps;
-  // [step * context + CP rank]; equal over the CP ranks that meet. What meets other lanes takes as long as
-  // its longest member says.
+  // [step * context + CP rank]; equal over the CP ranks of a collective. A collective over several lanes takes as long as its longest member says.
   std::vector<Picoseconds> durations;
   BlockRole role = BlockRole::none;
   std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
@@ -119,8 +117,7 @@ struct OpLane {
   int context = 1;
   int first_replica = 0;  // place of CP rank 0 among the data x context ranks of a stage
   int barrier_group = 0;  // starts when all lanes of lower groups have ended
-  // Lanes of a lockstep group meet inside scheduled ops: scheduled op number i of a stage on each of them
-  // makes the same ops that meet lanes, in the same order.
+  // Lanes of a lockstep group wait for each other inside scheduled ops: scheduled op number i of a stage makes on each of them the same collectives over lanes, in the same order.
   int lockstep = kNoLockstep;
   std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
                                   // the lockstep group

@@ -1,15 +1,13 @@
 #include "sim/step/op_run.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
-#include <numeric>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "policies/base/index.h"
+#include "policies/base/parallel.h"
 #include "sim/step/op_interpreter.h"
+#include "sim/step/step_end.h"
 
 namespace equipoise {
 namespace {
@@ -24,11 +22,11 @@ std::string describe(const ScheduleOp& op) {
          (op.virtual_stage > 0 ? " on virtual stage " + std::to_string(op.virtual_stage) : "");
 }
 
-// One lane that meets no others.
+// One lane that waits for no others.
 void run_lane(LaneProgress& lane, const OpOptions& options, Scratch& scratch) {
   std::vector<double> speed;
   NoObserver nobody;
-  interpreter::sweep_stages(lane.lane().stages.size(), [&](std::size_t stage) {
+  sweep_stages(lane.lane().stages.size(), [&](std::size_t stage) {
     bool moved = false;
     for (; lane.ready(stage); lane.close(stage), moved = true) {
       Picoseconds* const clock = lane.open(stage);
@@ -69,32 +67,14 @@ void run_lanes(const OpProgram& program, const OpOptions& options, const std::ve
                Picoseconds begin, OpResult& result,
                std::vector<std::vector<std::vector<Picoseconds>>>& filled) {
   const std::vector<std::vector<std::size_t>> lockstep_groups = lanes_by_group(program, lanes);
-  std::vector<std::exception_ptr> faults(lockstep_groups.size());
-  std::atomic<std::size_t> taken{0};
-  const auto work = [&] {
-    Scratch scratch;
-    for (std::size_t i = taken++; i < lockstep_groups.size(); i = taken++) {
-      const std::size_t l = lockstep_groups[i].front();
-      try {
-        if (program.lanes[l].lockstep != kNoLockstep) {
-          interpreter::run_lockstep(program, options, lockstep_groups[i], begin, result, filled);
-          continue;
-        }
-        LaneProgress lane(program, options, l, begin, result.lanes[l], filled[l]);
-        run_lane(lane, options, scratch);
-      } catch (...) {
-        faults[i] = std::current_exception();
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  const std::size_t threads =
-      std::min(lockstep_groups.size(), static_cast<std::size_t>(std::max(1, options.threads)));
-  for (std::size_t t = 1; t < threads; ++t) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  for (const std::exception_ptr& fault : faults)
-    if (fault) std::rethrow_exception(fault);
+  std::vector<Scratch> scratch(at(std::max(1, options.threads)));
+  parallel_for(options.threads, lockstep_groups.size(), [&](int worker, std::size_t i) {
+    const std::size_t l = lockstep_groups[i].front();
+    if (program.lanes[l].lockstep != kNoLockstep)
+      return interpreter::run_lockstep(program, options, lockstep_groups[i], begin, result, filled);
+    LaneProgress lane(program, options, l, begin, result.lanes[l], filled[l]);
+    run_lane(lane, options, scratch[at(worker)]);
+  });
 }
 
 Picoseconds last_end(const OpProgram& program, const OpResult& result, const std::vector<std::size_t>& lanes,
@@ -106,9 +86,9 @@ Picoseconds last_end(const OpProgram& program, const OpResult& result, const std
   return latest;
 }
 
-// Gradient buckets and what follows them, of one stage, for the ranks of one TP coordinate.
-void run_stage_end(const OpProgram& program, std::size_t stage, std::size_t t,
-                   const std::vector<std::vector<std::vector<Picoseconds>>>& filled, OpResult& result) {
+// The end of the step on one stage, for the ranks of one TP coordinate.
+void end_stage(const OpProgram& program, std::size_t stage, std::size_t t,
+               const std::vector<std::vector<std::vector<Picoseconds>>>& filled, OpResult& result) {
   const StageEnd& end = program.ends[stage];
   const std::size_t tensor = at(program.tensor);
   std::vector<OpResult::Bucket>& buckets = result.buckets[stage * tensor + t];
@@ -119,30 +99,15 @@ void run_stage_end(const OpProgram& program, std::size_t stage, std::size_t t,
     const std::vector<Picoseconds>& ends = result.lanes[l].end[stage];
     for (std::size_t r = t; r < ranks && !ends.empty(); r += tensor) {
       done = std::max(done, ends[ends.size() - ranks + r]);
-      for (std::size_t k = 0; k < buckets.size(); ++k) {
-        const Picoseconds filled_at = filled[l][stage][k * ranks + r];
-        if (buckets[k].last_lane >= 0 && filled_at <= buckets[k].filled) continue;
-        buckets[k].filled = filled_at;
-        buckets[k].last_lane = static_cast<std::int32_t>(l);
-        buckets[k].last_rank = static_cast<std::int32_t>(r);
-      }
+      for (std::size_t k = 0; k < buckets.size(); ++k) buckets[k].fill(filled[l][stage][k * ranks + r], l, r);
     }
   }
-  std::vector<std::size_t> order(buckets.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return buckets[a].filled < buckets[b].filled; });
-  Picoseconds free = 0;
-  for (const std::size_t k : order) {
-    buckets[k].start = std::max(free, buckets[k].filled);
-    // A step without any micro-batch has nothing to reduce.
-    free = buckets[k].end = buckets[k].start + (buckets[k].last_lane < 0 ? 0 : end.buckets[k]);
-  }
-  // The end's steps wait for the slowest replica's backward and the last bucket.
-  done = std::max(done, free);
-  result.end_begins[stage * tensor + t] = done;
-  for (const Picoseconds duration : end.durations) done += duration;
-  result.makespan = std::max(result.makespan, done);
+  StageEndRun run;
+  run.begin(buckets);
+  run.done = done;
+  run_stage_end(end, run, buckets, StageEndAlone{end, buckets});
+  result.end_begins[stage * tensor + t] = run.begins;
+  result.makespan = std::max(result.makespan, run.busy);
 }
 
 }  // namespace
@@ -193,26 +158,17 @@ OpResult run(const OpProgram& program, const OpOptions& options, OpResult earlie
   result.tasks = program.tasks();
   std::vector<std::vector<std::vector<Picoseconds>>> filled(program.lanes.size());
 
-  // Barrier groups in order; each starts when the one before has ended.
-  std::vector<std::size_t> order(program.lanes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return program.lanes[a].barrier_group < program.lanes[b].barrier_group;
+  std::vector<std::size_t> lanes;  // of a barrier group
+  result.pipeline_end = run_barrier_groups(program.lanes, [&](int group, Picoseconds begin) {
+    lanes.clear();
+    for (std::size_t l = 0; l < program.lanes.size(); ++l)
+      if (program.lanes[l].barrier_group == group) lanes.push_back(l);
+    run_lanes(program, options, lanes, begin, result, filled);
+    return last_end(program, result, lanes, begin);
   });
-  Picoseconds begin = 0;
-  std::vector<std::size_t> group;
-  for (std::size_t i = 0; i < order.size();) {
-    group.clear();
-    begin = result.pipeline_end;
-    const int number = program.lanes[order[i]].barrier_group;
-    for (; i < order.size() && program.lanes[order[i]].barrier_group == number; ++i)
-      group.push_back(order[i]);
-    run_lanes(program, options, group, begin, result, filled);
-    result.pipeline_end = last_end(program, result, group, begin);
-  }
   result.makespan = result.pipeline_end;
   for (std::size_t s = 0; s < program.ends.size(); ++s)
-    for (std::size_t t = 0; t < at(program.tensor); ++t) run_stage_end(program, s, t, filled, result);
+    for (std::size_t t = 0; t < at(program.tensor); ++t) end_stage(program, s, t, filled, result);
   return result;
 }
 
@@ -301,7 +257,7 @@ class GroupRun {
       synchronize(*step, cursors, synchronizations, network);
   }
 
-  // All lanes run to their next op that meets others; null when all are through.
+  // All lanes run to their next collective over several lanes; null when all are through.
   const OpStep* next_synchronization(std::vector<Cursor>& cursors) {
     const OpStep* first = nullptr;
     for (std::size_t l = 0; l < cursors.size(); ++l) {
@@ -328,10 +284,7 @@ class GroupRun {
       for (std::size_t r = 0; r < at(lane.context) * at(program_.tensor); ++r) {
         OpResult::Synchronization& m = of_group[sync_index(lane, r, step.sync, program_.tensor)];
         m.end = std::max(m.end, duration[r]);  // a duration until the start is known, below
-        if (m.lane >= 0 && cursors[l].clock()[r] <= m.arrived) continue;
-        m.arrived = cursors[l].clock()[r];
-        m.lane = static_cast<std::int32_t>(lanes_[l].number());
-        m.rank = static_cast<std::int32_t>(r);
+        m.arrive(cursors[l].clock()[r], lanes_[l].number(), r);
       }
     }
     for (std::size_t g = 0; g < at(lockstep_.groups); ++g) {

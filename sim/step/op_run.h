@@ -1,12 +1,9 @@
 // Runs an OpProgram: every op of every rank, without storing them.
 //
-// Order of events. Ops of a rank run in program order; an op that meets others starts when the last of them
-// has arrived; a pair of steps (with_next) starts together and ends with the longer; an op of the schedule
+// Order of events. Ops of a rank run in program order; a collective starts when the last of its members has arrived; a pair of steps (with_next) starts together and ends with the longer; an op of the schedule
 // (ScheduledOp) starts when its stage is free and its input has arrived. Without link contention these rules
-// fix every time, whatever order the scheduled ops are visited in, so the engine visits them one by one, all
-// ranks of a lane's stage together: the inner loop is a max-plus step over a row of clocks. Lanes meet at the
-// gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3) meet inside scheduled
-// ops and are run together, op number by op number. Lanes and lockstep groups are spread over threads; the
+// fix every time, whatever order the scheduled ops are visited in, so they are visited one by one, all
+// ranks of a lane's stage together: the inner loop is a max-plus step over the clocks of a stage. Lanes wait for each other at the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3) do so inside scheduled ops and are run together, op number by op number. Lanes and lockstep groups are spread over threads; the
 // result has the same bits for any number.
 //
 // Cost: O(tasks), about a nanosecond each; memory: two times per scheduled op and rank.
@@ -15,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "policies/base/clock.h"
@@ -60,12 +58,11 @@ struct OpOptions {
   int threads = 1;
 };
 
-// When ops ended whose durations do not say so, because flows shared links (op/contended_run.h). Every other
+// When ops ended whose durations do not say so, because flows shared links (contended_run.h). Every other
 // op's time follows from these.
 struct RecordedTimes {
   struct Stage {
-    // [first + row * groups + group]: collectives inside the lane, in program order;
-    // interpreter::recorded_groups says which those are.
+    // [first + collective * groups + group]: collectives inside the lane, in program order; interpreter::recorded_groups says which those are.
     std::vector<Picoseconds> collective_end;
     std::vector<std::size_t> first;      // [scheduled op]: of its ends in collective_end
     bool tensor = false;                 // with collectives of folded TP ranks
@@ -74,6 +71,17 @@ struct RecordedTimes {
   std::vector<std::vector<Stage>> lanes;            // [lane][stage]
   std::vector<std::vector<Picoseconds>> steps_end;  // [stage * tensor + TP coordinate][step of the end]
 };
+
+// Keeps the last of several arrivals, and who that was: the lowest lane and rank of those that arrived then.
+inline void note_arrival(Picoseconds when, std::int32_t lane, std::int32_t rank, Picoseconds& last,
+                         std::int32_t& last_lane, std::int32_t& last_rank) {
+  if (last_lane >= 0 &&
+      (when < last || (when == last && std::pair(lane, rank) > std::pair(last_lane, last_rank))))
+    return;
+  last = when;
+  last_lane = lane;
+  last_rank = rank;
+}
 
 // Times of a scheduled op on every rank of its stage, rank = CP rank * TP ranks + TP rank.
 struct OpResult {
@@ -92,16 +100,25 @@ struct OpResult {
     std::int32_t last_rank = -1;  // in its lane; ties: the lowest lane and rank
     Picoseconds start = 0;
     Picoseconds end = 0;
+    // A rank has filled it.
+    void fill(Picoseconds when, std::size_t lane, std::size_t rank) {
+      note_arrival(when, static_cast<std::int32_t>(lane), static_cast<std::int32_t>(rank), filled, last_lane,
+                   last_rank);
+    }
   };
   std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
   // [stage * tensor + TP coordinate]: buckets and backward are done, the end's steps begin.
   std::vector<Picoseconds> end_begins;
-  // Ops that met other lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
+  // Collectives over several lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
   // op may start later: when the one before it has ended.
   struct Synchronization {
     Picoseconds arrived = 0, start = 0, end = 0;
     std::int32_t lane = -1;
     std::int32_t rank = -1;
+    void arrive(Picoseconds when, std::size_t of_lane, std::size_t of_rank) {
+      note_arrival(when, static_cast<std::int32_t>(of_lane), static_cast<std::int32_t>(of_rank), arrived,
+                   lane, rank);
+    }
   };
   struct Lockstep {
     int groups = 1;  // expert groups x TP ranks
@@ -124,9 +141,9 @@ struct OpEvent {
   int rank = 0;                    // in its lane
   Picoseconds arrived = 0;         // this rank was ready
   Picoseconds start = 0, end = 0;  // later, where it waited for others
-  int last_rank = 0;               // who arrived last where the op meets others, else the rank itself
+  int last_rank = 0;               // who arrived last at a collective, else the rank itself
   int last_lane = -1;              // and on which lane; -1: this one
-  int synchronization = -1;        // of ops that meet lanes: index in OpResult::Lockstep
+  int synchronization = -1;        // of collectives over several lanes: index in OpResult::Lockstep
 };
 
 // Receives every op of the scheduled ops it asks for; see run_scheduled_op.

@@ -1,5 +1,4 @@
-// The way of one op of the schedule through a virtual stage, part by part: the one list that every engine
-// orders.
+// What one op of the schedule runs on a virtual stage, part by part: the one list that every resolution follows.
 //
 // A forward runs the embedding on the first virtual stage, the stage's layers, and the head on the last; a
 // backward goes the other way. Its recomputed layers are the stage's first. Where backwards are split, B
@@ -7,11 +6,11 @@
 // gradients, and the ends' gradients leave with them.
 //
 // ZeRO-3 (FSDP): the parameters of every part are gathered before its forward and its backward (the
-// embedding's backward needs none), those of the next part while this one is at work, which waits for them
-// before the next begins. Where gradients are reduced with every micro-batch, a part's are as soon as they
+// embedding's backward needs none), those of the next part while this one runs, and the next begins when
+// they are there. Where gradients are reduced with every micro-batch, a part's are as soon as they
 // are there.
 //
-// A pair (ScheduleOp::with_next) orders its forward and its backward side by side. Layers with experts go in
+// A pair (ScheduleOp::with_next) runs its forward and its backward side by side. Layers with experts go in
 // twos, one of each: they hide each other's exchanges. Everything else runs alone: what comes before the next
 // layer with experts, first of the forward, then of the backward.
 //
@@ -37,7 +36,7 @@ constexpr std::size_t index_of(ModelPart layer) {
   return static_cast<std::size_t>(kind_of(layer));
 }
 
-// One part at work, or equal layers in a row.
+// One part of the model, or equal layers in a row.
 struct OrderedPart {
   ModelPart part{};
   int layers = 1;

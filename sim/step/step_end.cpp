@@ -20,12 +20,11 @@ GradientSync::GradientSync(const LayerCosts& costs)
   const Layout& layout = costs.layout();
   const PartSizes sizes = part_sizes(costs.model(), layout);
   const std::vector<std::vector<ModelPart>> buckets_of = backward_parts(costs.model(), layout);
-  parts_.resize(at(layout.pipeline));
-  ready_.resize(buckets_of.size());
-  std::vector<Held> held(parts_.size());
+  stages_.resize(at(layout.pipeline));
+  std::vector<Held> held(stages_.size());
   for (std::size_t v = 0; v < buckets_of.size(); ++v) {
-    StageParts& part = parts_[v % parts_.size()];
-    Held& sum = held[v % parts_.size()];
+    StageCosts& stage = stages_[v % stages_.size()];
+    Held& sum = held[v % stages_.size()];
     std::vector<Picoseconds> buckets;
     std::vector<double> bytes;
     for (const ModelPart of_model : buckets_of[v]) {
@@ -36,10 +35,10 @@ GradientSync::GradientSync(const LayerCosts& costs)
       buckets.push_back(op.duration);
       bytes.push_back(op.bytes);
     }
-    part.buckets.push_back(std::move(buckets));
-    part.bucket_bytes.push_back(std::move(bytes));
+    stage.buckets.push_back(std::move(buckets));
+    stage.bucket_bytes.push_back(std::move(bytes));
   }
-  for (std::size_t s = 0; s < parts_.size(); ++s) {
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
     // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
     const double shards = layout.zero >= 1 ? replicas_ : 1;
     const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
@@ -48,21 +47,50 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const bool gathers = layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather;
     if (layout.bidirectional) {
       const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-      parts_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
+      stages_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
       if (gathers)
-        parts_[s].gather =
+        stages_[s].gather =
             between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
       if (layout.zero >= 1) updated /= layout.copies();
     }
-    parts_[s].optimizer = to_picoseconds(
+    stages_[s].optimizer = to_picoseconds(
         costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
     if (gathers) {
       const Op gathered = gather(held[s]);
-      parts_[s].gather_bytes = gathered.bytes;
-      parts_[s].gather += gathered.duration;
+      stages_[s].gather_bytes = gathered.bytes;
+      stages_[s].gather += gathered.duration;
     }
   }
   price_parts(sizes);
+  make_ends();
+}
+
+void GradientSync::make_ends() {
+  const Layout& layout = costs_.layout();
+  for (std::size_t v = 0; v < stages_.size() * stages_.front().buckets.size(); ++v) {
+    std::size_t before = 0;
+    for (std::size_t local = 0; local < v / stages_.size(); ++local)
+      before += stages_[v % stages_.size()].buckets[local].size();
+    first_bucket_.push_back(before);
+  }
+  for (const StageCosts& stage : stages_) {
+    StageEnd& end = ends_.emplace_back();
+    for (std::size_t local = 0; local < stage.buckets.size(); ++local) {
+      if (!fills_buckets(static_cast<int>(local) * layout.pipeline)) continue;
+      for (const Picoseconds t : stage.buckets[local]) end.buckets.push_back(has_replicas() ? t : 0);
+      // An all-reduce moves everything twice: reduced, then gathered.
+      for (const double b : stage.bucket_bytes[local])
+        end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
+    }
+    if (stage.copies > 0) {
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
+      end.durations.push_back(stage.copies);
+    }
+    end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
+    end.steps.back().bytes = stage.gather_bytes;
+    end.durations.insert(end.durations.end(), {stage.optimizer, stage.gather});
+  }
+  buckets_.resize(ends_.size());
 }
 
 // What is gathered and reduced with every micro-batch.
@@ -88,14 +116,6 @@ Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stag
   return to_picoseconds(costs_.collectives().seconds(kind, bytes, pair, use_));
 }
 
-GradientSync::End GradientSync::finish_sharded(Picoseconds pipeline_end) const {
-  End end;
-  end.use = use_;
-  end.optimizer = parts_.front().optimizer;
-  end.step = pipeline_end + end.optimizer;
-  return end;
-}
-
 Op GradientSync::reduce(const Held& held) {
   return collective(OpName::dp_reduce,
                     costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, held,
@@ -119,38 +139,30 @@ Op GradientSync::collective(OpName name, Collective kind, const Held& held, doub
 }
 
 void GradientSync::begin_step() {
-  for (auto& stage : ready_) stage.clear();
+  for (std::size_t s = 0; s < buckets_.size(); ++s) buckets_[s].assign(ends_[s].buckets.size(), {});
 }
 
 void GradientSync::add_lane(const std::vector<std::vector<Picoseconds>>& ready) {
-  for (std::size_t v = 0; v < ready.size(); ++v) {
-    if (ready[v].size() > ready_[v].size()) ready_[v].resize(ready[v].size(), 0);
-    for (std::size_t i = 0; i < ready[v].size(); ++i) ready_[v][i] = std::max(ready_[v][i], ready[v][i]);
-  }
+  for (std::size_t v = 0; v < ready.size(); ++v)
+    for (std::size_t i = 0; i < ready[v].size() && fills_buckets(static_cast<int>(v)); ++i) {
+      OpResult::Bucket& bucket = buckets_[v % buckets_.size()][first_bucket_[v] + i];
+      bucket.filled = std::max(bucket.filled, ready[v][i]);
+      bucket.last_lane = 0;  // of no meaning but that there is one
+    }
 }
 
 GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
   End end;
   end.use = use_;
-  const std::size_t stages = parts_.size();
-  for (std::size_t s = 0; s < stages; ++s) {
-    Picoseconds clock = 0, last_backward = 0;
-    order_.clear();
-    for (std::size_t local = 0; local < parts_[s].buckets.size(); ++local) {
-      const auto& ready = ready_[local * stages + s];
-      for (std::size_t i = 0; i < ready.size(); ++i)
-        order_.emplace_back(ready[i], parts_[s].buckets[local][i]);
-    }
-    std::sort(order_.begin(), order_.end());
-    for (const auto& [ready, duration] : order_) {
-      last_backward = std::max(last_backward, ready);
-      clock = std::max(clock, ready) + duration;  // 0 where nobody else holds the same
-    }
-    clock = std::max(clock, last_backward) + parts_[s].copies + parts_[s].optimizer + parts_[s].gather;
-    end.optimizer = std::max(end.optimizer, parts_[s].optimizer);
-    end.step = std::max(end.step, clock);
+  end.step = pipeline_end;
+  for (std::size_t s = 0; s < ends_.size(); ++s) {
+    run_.begin(buckets_[s]);
+    if (costs_.layout().zero == 3) run_.done = pipeline_end;
+    for (const OpResult::Bucket& bucket : buckets_[s]) run_.done = std::max(run_.done, bucket.filled);
+    run_stage_end(ends_[s], run_, buckets_[s], StageEndAlone{ends_[s], buckets_[s]});
+    end.optimizer = std::max(end.optimizer, stages_[s].optimizer);
+    end.step = std::max(end.step, run_.busy);
   }
-  end.step = std::max(end.step, pipeline_end);
   return end;
 }
 

@@ -1,7 +1,7 @@
 // What comes out of a step: what was worked on, and when it happened.
 //
 // The work of a step follows from the plan, the sharding and the schedule alone. Its times are those of an
-// executor: the stage engine (StepSimulator) or the op engine (OpStepSimulator). Each returns both values
+// executor: layer resolution (StepSimulator) or op resolution (OpStepSimulator). Each returns both values
 // whole.
 #pragma once
 
@@ -76,7 +76,7 @@ struct LaneResult {
   Picoseconds recompute = 0;  // sum over stages
   int context = 1;
 
-  // Useful time counts each op at its slowest rank. Ranks that do not meet (Skrull's whole documents need no
+  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole documents need no
   // exchange) run ahead of each other, so that ops overlap and may sum to more than the makespan: no bubble.
   [[nodiscard]] double bubble(int stages) const {
     if (makespan <= 0) return 0;

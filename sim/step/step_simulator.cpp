@@ -124,12 +124,6 @@ class StepSimulator::CostStream final : public CostSource {
   bool latest_is_back_ = false;
 };
 
-int StepSimulator::last_barrier_group(const Step& step) {
-  int last = 0;
-  for (const Lane& lane : step.lanes) last = std::max(last, lane.barrier_group);
-  return last;
-}
-
 const Schedule& StepSimulator::schedule_for(const Lane& lane) {
   const ScheduleInput input = schedule_input(lane.micro_batches, costs_.layout(), options_, group_sizes_);
   if (group_sizes_ != schedule_groups_) {
@@ -282,20 +276,18 @@ StepResult StepSimulator::run(const Step& step, const std::function<void(const C
     finish(result);
     return result;
   }
-  // Groups of lanes that share GPUs run one after another.
-  for (int group = 0; group <= last_barrier_group(step); ++group) {
-    const Picoseconds start = result.times.pipeline;
+  run_barrier_groups(step.lanes, [&](int group, Picoseconds start) {
     for (std::size_t i = 0; i < step.lanes.size(); ++i)
       if (step.lanes[i].barrier_group == group && !step.lanes[i].micro_batches.empty())
         run_lane(step.lanes[i], static_cast<std::int32_t>(i), start, result);
-  }
+    return result.times.pipeline;
+  });
   finish(result);
   return result;
 }
 
 void StepSimulator::finish(StepResult& result) {
-  const GradientSync::End end = costs_.layout().zero == 3 ? gradients_.finish_sharded(result.times.pipeline)
-                                                          : gradients_.finish(result.times.pipeline);
+  const GradientSync::End end = gradients_.finish(result.times.pipeline);
   result.work.use += end.use;
   result.times.makespan = end.step;
   result.times.optimizer = end.optimizer;
@@ -337,8 +329,7 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
 }
 
 void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
-  for (int group = 0; group <= last_barrier_group(step); ++group) {
-    const Picoseconds start = result.times.pipeline;
+  run_barrier_groups(step.lanes, [&](int group, Picoseconds start) {
     std::vector<LockstepMember> members(step.lanes.size());
     for (LockstepGroup& lockstep :
          make_lockstep_groups(step, group, costs_.layout(), costs_.grid(), options_)) {
@@ -346,26 +337,29 @@ void StepSimulator::run_in_lockstep(const Step& step, StepResult& result) {
       run_lockstep(lockstep, start, members, result);
     }
     // In the order of lanes, whatever lockstep groups they were in.
-    for (LockstepMember& member : members) {
-      if (member.engine == nullptr) continue;
-      const LockstepLane& plan = member.plan;
-      const auto lane = static_cast<std::size_t>(plan.lane);
-      gradients_.add_lane(member.engine->grad_ready());
-      result.times.lanes.push_back(member.timing);
-      result.times.pipeline = std::max(result.times.pipeline, member.engine->end());
-      micro_batches_ = std::move(member.costs);
-      std::swap(accounts_, member.accounts);
-      begin_lane();
-      for (std::size_t j = 0; j < plan.real; ++j)
-        account_micro_batch(plan.micro_batches[j], micro_batches_[j], result);
-      account_lane(step.lanes[lane], lane, result);
-      if (memory_ == nullptr) continue;
-      micro_batch_count_ = plan.micro_batches.size();
-      for (std::size_t j = plan.real; j < micro_batch_count_; ++j)
-        count_tokens(micro_batches_[j], result);  // of those without documents: none
-      check_memory(plan.micro_batches, step.lanes[lane].context, plan.lane, plan.schedule, result);
-    }
-  }
+    for (LockstepMember& member : members)
+      if (member.engine != nullptr) account_member(step, member, result);
+    return result.times.pipeline;
+  });
+}
+
+void StepSimulator::account_member(const Step& step, LockstepMember& member, StepResult& result) {
+  const LockstepLane& plan = member.plan;
+  const auto lane = at(plan.lane);
+  gradients_.add_lane(member.engine->grad_ready());
+  result.times.lanes.push_back(member.timing);
+  result.times.pipeline = std::max(result.times.pipeline, member.engine->end());
+  micro_batches_ = std::move(member.costs);
+  std::swap(accounts_, member.accounts);
+  begin_lane();
+  for (std::size_t j = 0; j < plan.real; ++j)
+    account_micro_batch(plan.micro_batches[j], micro_batches_[j], result);
+  account_lane(step.lanes[lane], lane, result);
+  if (memory_ == nullptr) return;
+  micro_batch_count_ = plan.micro_batches.size();
+  for (std::size_t j = plan.real; j < micro_batch_count_; ++j)
+    count_tokens(micro_batches_[j], result);  // of those without documents: none
+  check_memory(plan.micro_batches, step.lanes[lane].context, plan.lane, plan.schedule, result);
 }
 
 }  // namespace equipoise

@@ -52,9 +52,9 @@ class StepSimulator {
     LaneResult timing;
   };
   void run_in_lockstep(const Step& step, StepResult& result);
+  void account_member(const Step& step, LockstepMember& member, StepResult& result);
   void run_lockstep(LockstepGroup& lockstep, Picoseconds start, std::vector<LockstepMember>& members,
                     StepResult& result);
-  static int last_barrier_group(const Step& step);
   // Fills micro_batches_.
   void cost_micro_batches(std::span<const MicroBatch> micro_batches, int context);
   // Makes costs as a lane needs them, in the memory of those that it no longer needs.
@@ -76,9 +76,9 @@ class StepSimulator {
   std::shared_ptr<const PartOrders> orders_;
   LaneEngine engine_;
   GradientSync gradients_;
-  std::vector<MicroBatchCost> micro_batches_;  // of the lane at hand, where all are kept
+  std::vector<MicroBatchCost> micro_batches_;  // of the lane that runs, where all are kept
   std::size_t micro_batch_count_ = 0;
-  // Of a lane whose costs are not kept.
+  // The costs of a lane that are made as it needs them.
   std::deque<MicroBatchCost> streamed_;
   std::vector<MicroBatchCost*> free_, in_use_;  // in_use_: by micro-batch
   Sharding sharding_;                           // whose buffers go from one micro-batch to the next
@@ -86,13 +86,13 @@ class StepSimulator {
   Schedule schedule_;
   std::vector<std::int32_t> schedule_groups_;  // what schedule_ was made for
   std::uint64_t schedule_number_ = 0;          // how many were made
-  // Of the step at hand. Null: nobody.
+  // Of the step that runs. Null: nobody.
   const std::function<void(const CostedLane&)>* on_lane_ = nullptr;
   int lockstep_groups_ = 0;
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, of the fullest rank
   std::vector<int> fullest_rank_;                            // by micro-batch
-  // Sums over the lanes of the step at hand, in seconds of all its ranks; begun anew with every step.
+  // Sums over the lanes of the step that runs, in seconds of all its ranks; begun anew with every step.
   struct Sums {
     double attention_max = 0, attention_mean = 0;  // over micro-batches
     double recompute = 0, recompute_exposed = 0;
@@ -104,7 +104,7 @@ class StepSimulator {
 
 // One optimizer step at `op` fidelity: the plan's step expanded into every op of every rank and run.
 //
-// The step's work (StepWork) is the stage engine's, which costs a hundredth. So is what ops take without
+// The step's work (StepWork) is that of layer resolution, which costs a hundredth. So is what ops take without
 // waiting for each other: useful time and recompute by lane, latencies, communication that compute never
 // hides. When things happen, compute per GPU and what waiting adds come from the ops.
 
@@ -141,7 +141,7 @@ class OpStepSimulator {
   [[nodiscard]] Picoseconds makespan_without_contention() const { return result_.makespan; }
 
  private:
-  // The times of the run at hand. `stage`: those of the same step at stage fidelity.
+  // The times of the step that ran. `stage`: those of the same step at stage fidelity.
   void run_with_contention(const Step& step);
   [[nodiscard]] StepTimes make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak);
   [[nodiscard]] std::vector<LaneResult> lanes_of(const Step& step,

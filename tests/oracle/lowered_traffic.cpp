@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "policies/base/index.h"
+#include "sim/step/network.h"
 
 namespace equipoise {
 namespace {
@@ -84,9 +85,7 @@ LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, 
     const std::vector<int> members = mapper.ring_of(task);
     if (members.size() < 2) continue;
     const std::vector<LinkUse>& links = mapper.ring(members);
-    const auto n = static_cast<double>(members.size());
-    // A ring step moves its bytes to the next rank; other collectives all but a rank's own share.
-    const double bytes = task.name == OpName::cp_ring_step ? task.bytes : task.bytes * (n - 1) / n;
+    const double bytes = moved_bytes(task.name, task.bytes, members.size());
     if (bytes > 0) traffic.add(id, links, bytes);
   }
   return traffic;

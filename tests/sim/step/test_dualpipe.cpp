@@ -133,7 +133,7 @@ TEST_CASE("The two copies of a layer tell each other their gradients: a reductio
     job.layout.bidirectional = true;
     const GradientSync copies(both.costs), alone(one_way.costs);
     for (std::size_t s = 0; s < 2; ++s) {
-      const GradientSync::StageParts &two = copies.stages()[s], &own = alone.stages()[s],
+      const GradientSync::StageCosts &two = copies.stages()[s], &own = alone.stages()[s],
                                      &other = alone.stages()[1 - s];
       REQUIRE(two.buckets.size() == 2);
       CHECK(two.buckets[0] == own.buckets[0]);

@@ -59,11 +59,11 @@ std::vector<Picoseconds> incremental(const Traffic& traffic) {
   while (!starts.empty() || network.next_end() != FlowNetwork::kNever) {
     const Picoseconds now =
         std::min(network.next_end(), starts.empty() ? FlowNetwork::kNever : starts.begin()->first);
-    while (network.next_end() == now) ends[network.pop()] = now;
+    while (network.next_end() == now) ends[network.pop().first] = now;
     for (; !starts.empty() && starts.begin()->first == now; starts.erase(starts.begin())) {
       const Planned& flow = traffic.flows[starts.begin()->second];
       const double cap = flow.bytes / (static_cast<double>(flow.alone) / kPicosecondsPerSecond);
-      network.start(flow.route, cap, cap, flow.alone, starts.begin()->second, now);
+      network.start(flow.route, cap, cap, flow.alone, {0, static_cast<std::uint32_t>(starts.begin()->second), 0}, now);
     }
     network.settle(now);
   }
@@ -106,15 +106,15 @@ TEST_CASE("a flow far from a change is not solved again") {
   routes.add(second);
   FlowNetwork network(routes);
   constexpr Picoseconds kSecond = 1'000'000'000'000;
-  network.start(0, 10, 10, kSecond, 0, 0);
-  network.start(0, 10, 10, 2 * kSecond, 1, 0);
-  network.start(1, 10, 10, 3 * kSecond, 2, 0);
-  network.start(1, 10, 10, 4 * kSecond, 3, 0);
+  network.start(0, 10, 10, kSecond, {0, 0, 0}, 0);
+  network.start(0, 10, 10, 2 * kSecond, {0, 1, 0}, 0);
+  network.start(1, 10, 10, 3 * kSecond, {0, 2, 0}, 0);
+  network.start(1, 10, 10, 4 * kSecond, {0, 3, 0}, 0);
   network.settle(0);
   std::vector<Picoseconds> ends(4, 0);
   while (network.next_end() != FlowNetwork::kNever) {
     const Picoseconds now = network.next_end();
-    ends[network.pop()] = now;
+    ends[network.pop().first] = now;
     network.settle(now);
   }
   CHECK(ends == std::vector<Picoseconds>{2 * kSecond, 3 * kSecond, 6 * kSecond, 7 * kSecond});
@@ -132,18 +132,18 @@ TEST_CASE("a network goes on with the flows of another") {
   routes.add(second);
   constexpr Picoseconds kSecond = 1'000'000'000'000;
   FlowNetwork one(routes), other(routes);
-  one.start(0, 10, 10, kSecond, 0, 0);
-  one.start(0, 10, 10, 2 * kSecond, 1, 0);
+  one.start(0, 10, 10, kSecond, {0, 0, 0}, 0);
+  one.start(0, 10, 10, 2 * kSecond, {0, 1, 0}, 0);
   one.settle(0);
-  other.start(1, 10, 10, 3 * kSecond, 2, 0);
-  other.start(1, 10, 10, 4 * kSecond, 3, 0);
+  other.start(1, 10, 10, 3 * kSecond, {0, 2, 0}, 0);
+  other.start(1, 10, 10, 4 * kSecond, {0, 3, 0}, 0);
   other.settle(0);
   one.adopt(other);
   CHECK(other.next_end() == FlowNetwork::kNever);
   std::vector<Picoseconds> ends(4, 0);
   while (one.next_end() != FlowNetwork::kNever) {
     const Picoseconds now = one.next_end();
-    ends[one.pop()] = now;
+    ends[one.pop().first] = now;
     one.settle(now);
   }
   CHECK(ends == std::vector<Picoseconds>{2 * kSecond, 3 * kSecond, 6 * kSecond, 7 * kSecond});

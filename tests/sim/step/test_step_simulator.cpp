@@ -273,7 +273,7 @@ TEST_CASE("ZeRO-2 reduces the gradients of every micro-batch, so a step is as lo
     const Models models(builtin_model("wlb-550m"), layout);
     const ShardRule rule = shard_by("per-sequence");
     StepSimulator simulator(models.costs, rule, run_by("1f1b"), nullptr);
-    const GradientSync::StageParts end = GradientSync(models.costs).stages()[0];
+    const GradientSync::StageCosts end = GradientSync(models.costs).stages()[0];
     Picoseconds sum = 0;
     for (const Step& plan : plans) sum += simulator.run(plan).times.makespan - (end.optimizer + end.gather);
     return sum;  // without what follows the gradients
