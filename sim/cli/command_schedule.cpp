@@ -18,7 +18,7 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/plan_commands.h"
-#include "sim/engine/stage/step_simulator.h"
+#include "sim/step/step_simulator.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 #include "sim/execution/linear.h"
 #include "sim/execution/micro_batch_run.h"
 #include "sim/execution/rank_context.h"

@@ -6,7 +6,7 @@
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 
 namespace equipoise::execution {
 

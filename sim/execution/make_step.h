@@ -1,7 +1,7 @@
 // From a plan's step to one that ranks can run.
 #pragma once
 
-#include "sim/engine/op/expansion.h"
+#include "sim/step/expansion.h"
 #include "sim/execution/executable_step.h"
 
 namespace equipoise::execution {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 
 namespace equipoise::execution {
 

@@ -10,7 +10,7 @@
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 

@@ -8,8 +8,8 @@
 #include "policies/step_shape.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/op/contended_state.h"
-#include "sim/engine/stage/inboxes.h"
+#include "sim/step/contended_run.h"
+#include "sim/step/lane_run.h"
 #include "traces/synth.h"
 
 namespace equipoise {

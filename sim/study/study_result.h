@@ -9,7 +9,7 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
 #include "sim/study/provenance.h"

@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <string>
 
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise {

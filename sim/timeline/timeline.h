@@ -23,10 +23,11 @@
 
 #include "policies/base/clock.h"
 #include "policies/plan.h"
-#include "sim/engine/op/op_engine.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/timeline/perfetto.h"
+#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 

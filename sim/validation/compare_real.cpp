@@ -4,7 +4,7 @@
 #include <map>
 
 #include "policies/base/index.h"
-#include "sim/engine/op/op_engine.h"
+#include "sim/step/op_run.h"
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/engine/op/op_engine.h"
+#include "sim/step/op_run.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise {

@@ -11,7 +11,7 @@
 #include <span>
 #include <string>
 
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 #include "sim/validation/pairs.h"
 
 namespace equipoise {

@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "policies/base/index.h"
-#include "sim/engine/op/op_engine.h"
+#include "sim/step/op_run.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/step_ops.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/op/op_program.h"
+#include "sim/step/op_program.h"
 #include "sim/study/run_study.h"
 #include "sim/validation/compare_log.h"
 

@@ -6,7 +6,7 @@
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "sim/engine/stage/lockstep.h"
+#include "sim/step/lockstep.h"
 
 namespace equipoise {
 namespace {

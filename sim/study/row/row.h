@@ -13,7 +13,7 @@
 #include "policies/loader.h"
 #include "policies/workload.h"
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/engine/stage/step_options.h"
+#include "sim/step/step_result.h"
 #include "sim/study/row/models.h"
 #include "sim/study/study_inputs.h"
 

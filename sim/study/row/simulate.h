@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "policies/plan.h"
-#include "sim/engine/op/op_step.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_simulator.h"
+#include "sim/step/step_result.h"
 #include "sim/study/row/row.h"
 #include "sim/study/run_options.h"
 

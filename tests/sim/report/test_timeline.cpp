@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/timeline/timeline.h"
-#include "tests/sim/engine/random_program.h"
+#include "tests/sim/step/random_program.h"
 #include "tests/sim/report/decode.h"
 
 using namespace equipoise;

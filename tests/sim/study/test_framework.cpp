@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/engine/stage/gradient_sync.h"
+#include "sim/step/step_end.h"
 #include "sim/framework/framework.h"
 #include "sim/report/result_files.h"
 #include "sim/study/row/models.h"
