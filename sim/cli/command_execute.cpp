@@ -23,6 +23,7 @@
 #include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
+#include "sim/study/row/details.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/validation/calibrate.h"
 #include "sim/validation/compare_real.h"

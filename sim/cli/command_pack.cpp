@@ -22,6 +22,7 @@
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/profiled_workload.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
 #include "sim/study/planned_memory.h"

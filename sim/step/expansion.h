@@ -36,18 +36,12 @@ using RankOps = std::span<const std::vector<Op>* const>;
 // Appends the lists' ops; what a rank without tokens lacks takes no time.
 void append_ops(RankOps lists, OpBlock& block);
 
-// A synchronisation of a layer timeline, as an op.
-struct SyncOp {
-  OpName name{};
-  double bytes = 0;
-};
-
 // A layer: `before`, then the context-parallel part, then `after`. `timeline` has the lists in it; what it
 // holds beyond them is attention (`attention` of each rank in all; `attention_flops`: of the busiest one) and
-// the host's stalls. `syncs`: the timeline's synchronisations; the last one stands for all that follow.
+// the host's stalls. `exchanges`: the timeline's synchronisations as ops.
 void append_layer(RankOps before, RankOps after, const LayerTimeline& timeline,
                   std::span<const Picoseconds> attention, double attention_flops,
-                  std::span<const SyncOp> syncs, OpBlock& block);
+                  std::span<const Op> exchanges, OpBlock& block);
 
 // A layer of a forward beside a layer of a backward, on the same ranks (walk_layer_pair in
 // sim/cost/layer_timeline.h): their ops in the order in which they are issued, the exchanges of each over

@@ -24,7 +24,7 @@ std::string derive_max_tokens(StudyRow& row) {
   const PackOptions& pack = row.run.pack;
   std::int64_t& most = row.run.pack.max_tokens;
   most = 0;
-  const std::int64_t wanted = max_tokens(pack);
+  const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
   const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
   most = largest_micro_batch(row.models->memory, schedule_of_lane(row, of_lane), row.models->layout.context,
                              wanted);
@@ -69,7 +69,9 @@ std::string derive_from_memory(StudyRow& row) {
   share_bucket(row.run);
   const OptionSearch& search = run.policy().search;
   if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return "";
-  return search.hopeless(run.pack, {.layers = layers_of_groups(row)});
+  PlanPrices prices;
+  prices.layers = layers_of_groups(row);
+  return search.hopeless(run.pack, prices);
 }
 
 // Where nothing fits and the user wants times all the same.
