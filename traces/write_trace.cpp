@@ -1,4 +1,7 @@
+#include <array>
+
 #include "policies/base/atomic_file.h"
+#include "policies/base/npy.h"
 #include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 #include "traces/trace.h"
@@ -16,8 +19,8 @@ void write_trace(const Trace& trace, const std::string& path) {
       throw UserError(
           path + ": cannot write " + std::string(other) +
           " files; expected a name that ends with .txt or .npy, and .gz or .zst after it to compress");
-  const std::string body =
-      has(".npy") ? formats::npy_bytes(trace.lengths) : formats::text_bytes(trace.lengths);
+  const std::array shape{static_cast<std::int64_t>(trace.lengths.size())};
+  const std::string body = has(".npy") ? npy_bytes(shape, trace.lengths) : formats::text_bytes(trace.lengths);
   write_file_atomically(path, formats::compress(body, formats::compression_of_suffix(path)));
 }
 

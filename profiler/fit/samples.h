@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/fit/csv.h"
+#include "policies/base/csv.h"
 #include "profiler/profile/attention_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"

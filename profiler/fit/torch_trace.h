@@ -11,12 +11,26 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "profiler/fit/foreign_files.h"
 #include "profiler/fit/samples.h"
 
 namespace equipoise {
+
+// A complete event (phase "X": others have no length) with what of it the file has, in microseconds.
+struct TorchEvent {
+  std::string_view name, category;
+  std::optional<double> begin, length;
+  const nlohmann::json* arguments = nullptr;
+  [[nodiscard]] bool kernel() const { return category == "kernel" || category == "Kernel"; }
+};
+std::optional<TorchEvent> torch_event(const nlohmann::json& node);
+
+// The list of a trace's events, complete or not. Throws UserError where the file has none.
+const nlohmann::json& torch_events(const nlohmann::json& file, const std::string& name);
 
 bool looks_like_torch_trace(const nlohmann::json& file);
 

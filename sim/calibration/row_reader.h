@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/fit/csv.h"
+#include "policies/base/csv.h"
 #include "sim/calibration/step_rows.h"
 
 namespace equipoise {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "profiler/fit/csv.h"
+#include "policies/base/csv.h"
 #include "sim/study/run_study.h"
 #include "sim/study/study.h"
 

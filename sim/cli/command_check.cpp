@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "policies/base/atomic_file.h"
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <ostream>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"

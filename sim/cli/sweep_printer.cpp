@@ -3,7 +3,7 @@
 #include <ostream>
 #include <sstream>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "sim/study/study_report.h"
 
 namespace equipoise {

@@ -7,7 +7,7 @@
 
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
-#include "sim/execution/npy.h"
+#include "policies/base/npy.h"
 #include "sim/execution/tokens.h"
 
 namespace equipoise::execution {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "policies/base/error.h"
+#include "profiler/fit/torch_trace.h"
 #include "sim/validation/log_forms.h"
 #include "sim/validation/log_kinds.h"
 #include "traces/json_text.h"
@@ -25,31 +26,6 @@ struct Event {
   [[nodiscard]] double end() const { return begin + length; }
 };
 
-std::string_view text_of(const json& event, const char* key) {
-  const auto found = event.find(key);
-  return found != event.end() && found->is_string() ? std::string_view(found->get_ref<const std::string&>())
-                                                    : std::string_view();
-}
-
-std::optional<double> number_of(const json& event, const char* key) {
-  const auto found = event.find(key);
-  if (found == event.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
-
-// Complete events ("X") only; others have no length.
-std::optional<Event> event_of(const json& node, const std::string& where) {
-  if (!node.is_object() || text_of(node, "ph") != "X") return std::nullopt;
-  const std::optional<double> begin = number_of(node, "ts"), length = number_of(node, "dur");
-  if (!begin || !length || !(*length >= 0))
-    throw UserError(where + ": expected ts and dur as numbers, dur >= 0, found " + shown_json(node));
-  return Event{text_of(node, "name"), text_of(node, "cat"), *begin, *length};
-}
-
-bool is_kernel(const Event& event) {
-  return event.category == "kernel" || event.category == "Kernel";
-}
-
 // Where a step lies on the host and, if the trace has it, on the GPU, which runs behind.
 struct StepSpan {
   std::optional<Event> host, gpu;
@@ -61,13 +37,16 @@ class TraceReader {
  public:
   TraceReader(const json& events, const std::string& name) : name_(name) {
     for (std::size_t i = 0; i < events.size(); ++i) {
-      const std::optional<Event> event =
-          event_of(events[i], name + ": traceEvents[" + std::to_string(i) + "]");
-      if (!event) continue;
-      if (event->name.starts_with(kStep))
-        add_step(*event);
-      else if (is_kernel(*event))
-        kernels_.push_back(*event);
+      const std::optional<TorchEvent> found = torch_event(events[i]);
+      if (!found) continue;
+      if (!found->begin || !found->length || !(*found->length >= 0))
+        throw UserError(name + ": traceEvents[" + std::to_string(i) +
+                        "]: expected ts and dur as numbers, dur >= 0, found " + shown_json(events[i]));
+      const Event event{found->name, found->category, *found->begin, *found->length};
+      if (event.name.starts_with(kStep))
+        add_step(event);
+      else if (found->kernel())
+        kernels_.push_back(event);
     }
   }
 
@@ -142,16 +121,7 @@ class TraceReader {
 
 MeasuredLog read_chrome_trace(std::string_view text, const std::string& name) {
   const json file = parse_json(text, name);
-  const json* events = &file;
-  if (file.is_object()) {
-    const auto found = file.find("traceEvents");
-    if (found == file.end())
-      throw UserError(name + ": traceEvents: expected the list of a torch.profiler trace, found nothing");
-    events = &*found;
-  }
-  if (!events->is_array())
-    throw UserError(name + ": traceEvents: expected a list, found " + shown_json(*events));
-  return TraceReader(*events, name).log();
+  return TraceReader(torch_events(file, name), name).log();
 }
 
 }  // namespace equipoise::logs

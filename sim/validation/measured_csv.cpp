@@ -3,10 +3,10 @@
 #include <cmath>
 #include <string_view>
 
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "profiler/fit/csv.h"
 #include "sim/validation/log_forms.h"
 
 namespace equipoise::logs {

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/npy.h"
 #include "policies/base/text_file.h"
 #include "sim/execution/dump.h"
-#include "sim/execution/npy.h"
 #include "sim/execution/tokens.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/scratch_folder.h"

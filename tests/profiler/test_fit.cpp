@@ -11,10 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/fit/csv.h"
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/least_squares.h"
 #include "profiler/fit/recipe.h"

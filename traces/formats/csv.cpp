@@ -1,5 +1,6 @@
-// One column of a CSV or TSV file: fields may be quoted ("" inside quotes is one quote), may hold line breaks
-// then, and the first row is a header unless every field of it is a number.
+// One column of a CSV or TSV file; the first row is a header unless every field of it is a number.
+#include "policies/base/csv.h"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -15,69 +16,6 @@ constexpr std::array<std::string_view, 16> kLengthNames = {
     "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
     "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
     "doc_length",   "doc_len", "len",        "token_ids"};
-
-// Cuts a CSV into rows of fields, in place: quoted fields with doubled quotes are copied into `unquoted`.
-class RowReader {
- public:
-  RowReader(std::string_view bytes, const std::string& name, char separator)
-      : rest_(bytes), name_(name), separator_(separator) {}
-
-  // Next row that is not blank; false at the end.
-  bool next(std::vector<std::string>& fields) {
-    while (!rest_.empty()) {
-      line_ = next_line_;
-      fields.clear();
-      do fields.push_back(field());
-      while (more_);
-      if (fields.size() > 1 || !trimmed(fields[0]).empty()) return true;
-    }
-    return false;
-  }
-  [[nodiscard]] std::int64_t line() const { return line_; }
-
- private:
-  std::string field() {
-    std::string value;
-    if (!rest_.empty() && rest_.front() == '"') value = quoted();
-    const auto end =
-        std::find_if(rest_.begin(), rest_.end(), [&](char c) { return c == separator_ || c == '\n'; });
-    const auto size = static_cast<std::size_t>(end - rest_.begin());
-    value += rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    more_ = !rest_.empty() && rest_.front() == separator_;
-    if (!rest_.empty()) {
-      if (!more_) ++next_line_;
-      rest_.remove_prefix(1);
-    }
-    return value;
-  }
-
-  std::string quoted() {
-    std::string value;
-    std::size_t i = 1;
-    for (; i < rest_.size(); ++i) {
-      if (rest_[i] == '"') {
-        if (i + 1 >= rest_.size() || rest_[i + 1] != '"') break;
-        ++i;
-      }
-      if (rest_[i] == '\n') ++next_line_;
-      value += rest_[i];
-    }
-    if (i >= rest_.size())
-      throw UserError(name_ + ":" + std::to_string(line_) +
-                      ": a quoted field that starts in this row has no end: "
-                      "the file is truncated or not CSV");
-    rest_.remove_prefix(i + 1);
-    return value;
-  }
-
-  std::string_view rest_;
-  const std::string& name_;
-  char separator_;
-  bool more_ = false;
-  std::int64_t line_ = 1;
-  std::int64_t next_line_ = 1;
-};
 
 std::string lower(std::string_view text) {
   std::string out(trimmed(text));
@@ -116,9 +54,7 @@ std::size_t choose_column(const std::vector<std::string>& header, bool has_names
 }  // namespace
 
 Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
-  if (bytes.substr(0, 3) == "\xef\xbb\xbf")
-    bytes.remove_prefix(3);  // byte order mark, as spreadsheets write it
-  RowReader reader(bytes, name, separator);
+  CsvRecords reader(bytes, name, separator);
   std::vector<std::string> row;
   Lengths lengths;
   if (!reader.next(row)) return lengths;

@@ -22,7 +22,6 @@ Lengths read_megatron_idx(std::string_view bytes, const std::string& name);
 Lengths read_datatrove_index(std::string_view bytes, const std::string& name);
 Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options);
 
-std::string npy_bytes(const Lengths& lengths);
 std::string text_bytes(const Lengths& lengths);
 
 // `value` is a length: in [1, kLongestDocument]. `where` is "file:line" or "file: document 3". Inline: hot.

@@ -2,7 +2,6 @@
 // later), a Python dict {'descr': '<i4', 'fortran_order': False, 'shape': (n,), } padded with spaces, then
 // the values.
 #include <algorithm>
-#include <cstring>
 
 #include "policies/base/error.h"
 #include "traces/formats/bytes.h"
@@ -107,20 +106,6 @@ Lengths read_npy(std::string_view bytes, const std::string& name) {
                                       : "a number above 2^31");
   }
   return lengths;
-}
-
-std::string npy_bytes(const Lengths& lengths) {
-  std::string dict =
-      "{'descr': '<i8', 'fortran_order': False, 'shape': (" + std::to_string(lengths.size()) + ",), }";
-  while ((10 + dict.size() + 1) % 64 != 0) dict += ' ';
-  dict += '\n';
-  std::string out(kMagic);
-  out += {'\x01', '\x00', static_cast<char>(dict.size() & 0xff), static_cast<char>(dict.size() >> 8)};
-  out += dict;
-  const std::size_t data = out.size();
-  out.resize(data + lengths.size() * sizeof(std::int64_t));
-  if (!lengths.empty()) std::memcpy(out.data() + data, lengths.data(), lengths.size() * sizeof(std::int64_t));
-  return out;
 }
 
 }  // namespace equipoise::formats

@@ -1,4 +1,4 @@
-#include "sim/execution/npy.h"
+#include "policies/base/npy.h"
 
 #include <bit>
 #include <cassert>
@@ -9,7 +9,7 @@
 
 #include "policies/base/atomic_file.h"
 
-namespace equipoise::execution {
+namespace equipoise {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "values are written as they lie in memory");
@@ -22,7 +22,7 @@ std::string shape_text(std::span<const std::int64_t> shape) {
 
 // Magic, version, length of the text, and the text: a Python dict, filled up with spaces so that the values
 // begin at a multiple of 64 bytes.
-std::string header(std::string_view type, std::span<const std::int64_t> shape) {
+std::string npy_header(std::string_view type, std::span<const std::int64_t> shape) {
   std::string text =
       "{'descr': '" + std::string(type) + "', 'fortran_order': False, 'shape': " + shape_text(shape) + ", }";
   constexpr std::size_t kBefore = 10;
@@ -36,25 +36,31 @@ std::string header(std::string_view type, std::span<const std::int64_t> shape) {
 }
 
 template <class Value>
-void write(const std::string& path, std::string_view type, std::span<const std::int64_t> shape,
-           std::span<const Value> values) {
+std::string typed_npy(std::string_view type, std::span<const std::int64_t> shape,
+                      std::span<const Value> values) {
   assert(static_cast<std::size_t>(std::accumulate(shape.begin(), shape.end(), std::int64_t{1},
                                                   std::multiplies<>())) == values.size());
-  AtomicFile file(path);
-  file.write(header(type, shape));
-  file.write({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
-  file.commit();
+  std::string bytes = npy_header(type, shape);
+  return bytes.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
 }  // namespace
 
+std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> values) {
+  return typed_npy("<i8", shape, values);
+}
+
+std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const float> values) {
+  return typed_npy("<f4", shape, values);
+}
+
 void write_npy(const std::string& path, std::span<const std::int64_t> shape, std::span<const float> values) {
-  write(path, "<f4", shape, values);
+  write_file_atomically(path, npy_bytes(shape, values));
 }
 
 void write_npy(const std::string& path, std::span<const std::int64_t> shape,
                std::span<const std::int64_t> values) {
-  write(path, "<i8", shape, values);
+  write_file_atomically(path, npy_bytes(shape, values));
 }
 
-}  // namespace equipoise::execution
+}  // namespace equipoise
