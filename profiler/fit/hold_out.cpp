@@ -30,7 +30,7 @@ std::vector<double> fit_without(const FitProblem& problem, const std::vector<std
   const auto residuals_at = [&](std::span<const double> parameters, std::span<double> out) {
     for (std::size_t i = 0; i < seen.size(); ++i) out[i] = problem.log_error(parameters, seen[i]);
   };
-  return fit_parameters(problem.parameters, seen.size(), residuals_at, problem.options);
+  return fit_parameters(problem.parameters, seen.size(), residuals_at, problem.options).values;
 }
 
 double beyond(double error, double uncertainty) {

@@ -40,7 +40,7 @@ TEST_CASE("least squares over logarithms finds a line's two parameters and shrug
   FitOptions options;
   options.prior_weight = 1e-4;
   options.robust_scale = 0.01;
-  const std::vector<double> found = fit_parameters(start, x.size(), residuals, options);
+  const std::vector<double> found = fit_parameters(start, x.size(), residuals, options).values;
   CHECK(found[0] == doctest::Approx(3).epsilon(0.02));
   CHECK(found[1] == doctest::Approx(50).epsilon(0.02));
 }
