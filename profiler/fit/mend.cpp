@@ -21,8 +21,8 @@ using nlohmann::json;
 
 constexpr double kMostMendedBytes = 1e13;
 constexpr double kMostRowBytes = 1e15;
-constexpr double kMostNodes = 65536;
-constexpr double kLargeMessage = 1024 * 1024;
+constexpr double kMostMendedNodes = 65536;
+constexpr double kLargeMended = 1024 * 1024;
 constexpr const char* kMeasured = "measured";
 
 // How far numbers differ from machine to machine, in logarithms: the published networks' latencies by a
@@ -198,8 +198,8 @@ class Mender {
       samples.times.add(sample.labels, sample.seconds);
       bytes.add(sample.bytes);
       nodes.add(groups);
-      large.holds.push_back(sample.bytes > kLargeMessage);
-      small.holds.push_back(sample.bytes <= kLargeMessage);
+      large.holds.push_back(sample.bytes > kLargeMended);
+      small.holds.push_back(sample.bytes <= kLargeMended);
     }
   };
 
@@ -251,7 +251,7 @@ class Mender {
       node[i] = node_parameters(made_.at(json::json_pointer(path)), path);
     }
     all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostMendedBytes)},
-                          {"nodes", range_json(all.nodes, 2, kMostNodes)}};
+                          {"nodes", range_json(all.nodes, 2, kMostMendedNodes)}};
     all.samples.groups = {all.large, all.small};
     const std::string name = options_.network.empty() ? kMeasured : options_.network;
     const auto network = [](const std::string& of) {
