@@ -390,7 +390,8 @@ constexpr Key<PolicyRun> kPolicyKeys[] = {
 ordered_json policy_definition() {
   ordered_json schema = {{"description", "One row of the comparison"}};
   schema.update(object_schema(policy_keys()));
-  for (const auto& [key, value] : policy_schema_properties().items()) schema["properties"][key] = value;
+  const ordered_json of_policies = policy_schema_properties();
+  for (const auto& [key, value] : of_policies.items()) schema["properties"][key] = value;
   return schema;
 }
 ordered_json policies_schema() {
