@@ -1,6 +1,6 @@
-// What every packing policy is told: the shape of a step, and what make_plan does around the policy. A
-// policy's own options stand beside its code (WlbOptions in packing/wlb.h ...) and travel here as
-// PackOptions::of.
+// What every packing policy is told: the shape of a step, what memory allows, and what make_plan does around
+// the policy. A policy's own options stand beside its code (WlbOptions in packing/wlb.h ...) and travel here
+// as PackOptions::of. And what a sharding rule is told.
 #pragma once
 
 #include <any>
@@ -49,7 +49,7 @@ struct PackOptions {
   std::int64_t gpus = 0;           // CP groups are built from these; 0: lanes * context
   int stages = 1;                  // pipeline stages, for policies whose objective is the pipeline's
 
-  // What memory allows. A study derives what its file does not give and the policy's row asks for
+  // What memory allows. A study derives what its file does not give and the policy asks for
   // (Policy::derives).
   std::int64_t max_tokens = 0;             // L_max, most tokens of a micro-batch; 0: 2 x window
   std::int64_t bucket_size = 0;            // most tokens of a CP rank; 0: not given
@@ -86,6 +86,25 @@ struct PackOptions {
 
  private:
   std::list<std::any> own_;  // references stay good when others are added
+};
+
+class Workload;
+
+enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
+inline constexpr std::string_view kRemainderNames[] = {"slots", "tail", "pad"};
+// per-sequence: a length that 2c does not divide. adaptive always compares with `tail`, which could run.
+enum class Pad { error, tail };
+inline constexpr std::string_view kPadNames[] = {"error", "tail"};
+
+// What a sharding rule is told.
+struct ShardOptions {
+  Remainder remainder = Remainder::slots;
+  Pad pad = Pad::error;
+  std::int64_t block = 128;            // heap-dispatch, snake: query block
+  std::int64_t tile = 128;             // query tile of the attention kernel
+  std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
+  bool rollback = true;                // dacp
+  const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
 };
 
 }  // namespace equipoise

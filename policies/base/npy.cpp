@@ -7,7 +7,7 @@
 #include <numeric>
 #include <string_view>
 
-#include "policies/base/atomic_file.h"
+#include "policies/base/files.h"
 
 namespace equipoise {
 namespace {

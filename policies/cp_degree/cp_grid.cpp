@@ -5,8 +5,8 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "policies/skrull/gds.h"
-#include "policies/step_shape.h"
+#include "policies/packing/skrull.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 

@@ -9,7 +9,6 @@
 #include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/shared_parameters.h"
 
 namespace equipoise {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/random.h"
-#include "policies/base/text_file.h"
 #include "profiler/fit/samples.h"
 
 namespace equipoise {

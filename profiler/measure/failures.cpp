@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <fstream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 
 namespace equipoise::measure {
 

@@ -5,8 +5,8 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "profiler/measure/pace_log.h"
 #include "profiler/profile/profile.h"
 #include "traces/json_text.h"

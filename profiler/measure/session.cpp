@@ -16,8 +16,8 @@
 
 #include "kernels/checks.h"
 #include "kernels/wall_clock.h"
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "profiler/measure/check_report.h"
 #include "profiler/measure/collective_ruler.h"

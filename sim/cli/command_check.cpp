@@ -7,9 +7,9 @@
 #include <optional>
 #include <ostream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"

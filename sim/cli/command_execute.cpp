@@ -13,10 +13,9 @@
 
 #include "kernels/backend.h"
 #include "kernels/row_ops.h"
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/names.h"
-#include "policies/base/staged_folder.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_commands.h"

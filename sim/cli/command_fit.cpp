@@ -11,9 +11,9 @@
 #include <set>
 #include <sstream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
 #include "policies/base/utf8.h"
@@ -28,7 +28,7 @@
 #include "sim/cli/profile_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/report/text_table.h"
-#include "traces/formats/bytes.h"
+#include "traces/formats/formats.h"
 
 namespace equipoise {
 namespace {

@@ -14,15 +14,14 @@
 #include "policies/base/utf8.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/policy_keys.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/plan_commands.h"
-#include "sim/step/step_simulator.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
+#include "sim/step/step_simulator.h"
 
 namespace equipoise {
 namespace {

@@ -11,19 +11,18 @@
 #include <set>
 #include <sstream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
-#include "policies/base/staged_folder.h"
+#include "policies/base/files.h"
 #include "policies/base/utf8.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/merge.h"
 #include "sim/cli/commands.h"
+#include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_html.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
 #include "sim/study/sharing.h"
 #include "traces/json_text.h"

@@ -12,7 +12,6 @@
 #include "policies/base/utf8.h"
 #include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "traces/stats.h"
 #include "traces/synth.h"
 #include "traces/trace.h"
 

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "profiler/profile/json_fields.h"

@@ -11,7 +11,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/base/sizes.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 
 namespace equipoise {

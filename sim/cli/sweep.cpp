@@ -4,10 +4,9 @@
 #include <ostream>
 #include <sstream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
-#include "policies/base/staged_folder.h"
+#include "policies/base/files.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/merge.h"
 #include "sim/cli/study_commands.h"

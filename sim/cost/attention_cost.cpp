@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "policies/sharding/kernel_pieces.h"
+#include "policies/sharding/sharding.h"
 
 namespace equipoise {
 namespace {

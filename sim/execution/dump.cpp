@@ -5,8 +5,8 @@
 #include <system_error>
 #include <vector>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/npy.h"
 #include "sim/execution/tokens.h"
 

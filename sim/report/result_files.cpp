@@ -6,8 +6,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/csv.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/base/utf8.h"
 #include "sim/metrics/columns.h"

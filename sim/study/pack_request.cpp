@@ -8,7 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/policy_run.h"
@@ -198,7 +198,9 @@ Packed pack(const PackRequest& request, const Study& study, const DocumentSet& d
   PlanPrices prices;
   prices.seconds = [&](const Plan& plan) { return step_work(plan, *row.workload); };
   if (row.models != nullptr) {
-    prices.seconds_that_fit = [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, RunStudyOptions()); };
+    prices.seconds_that_fit = [&](const Plan& plan) {
+      return trial_seconds_that_fit(row, plan, RunStudyOptions());
+    };
     prices.layers = layers_of_groups(row);
   }
   PlannedRow planned = pack_row(row, prices);

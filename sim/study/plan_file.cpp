@@ -9,7 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "policies/shared_parameters.h"
+#include "policies/parameter.h"
 #include "policies/validator.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/study/read/json_object.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
-#include "policies/policy_keys.h"
-#include "policies/step_shape.h"
+#include "policies/policy.h"
+#include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/step/contended_run.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "policies/base/atomic_file.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "sim/timeline/protobuf.h"
 

@@ -11,7 +11,7 @@
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "sim/tune/bound.h"
 #include "sim/tune/trial.h"
 

@@ -9,10 +9,9 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/names.h"
+#include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
-#include "policies/policy_keys.h"
-#include "policies/unplaceable.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/row/simulate.h"
@@ -266,8 +265,7 @@ std::string plan_key(const std::string& alike, const RunModels& models, const Po
   for (const std::int64_t size :
        {pack.context_window, pack.sequences_per_step, pack.documents_per_step, pack.micro_batch_size,
         pack.micro_batches, std::int64_t{pack.lanes}, std::int64_t{pack.context}, pack.global_tokens,
-        pack.gpus, std::int64_t{pack.stages}, pack.max_tokens,
-        pack.bucket_size})
+        pack.gpus, std::int64_t{pack.stages}, pack.max_tokens, pack.bucket_size})
     key << ' ' << size;
   for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
     key << (models.layout.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-');

@@ -6,7 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/unplaceable.h"
+#include "policies/loader.h"
 #include "sim/execution/make_step.h"
 #include "sim/report/result_files.h"
 #include "sim/study/plan_file.h"

@@ -10,13 +10,11 @@
 
 #include "policies/base/random.h"
 #include "policies/loader.h"
-#include "policies/oversize.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "policies/validator.h"
 
 namespace equipoise {

@@ -10,14 +10,13 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/loader.h"
-#include "policies/oversize.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
+#include "policies/parameter.h"
 #include "policies/policy.h"
-#include "policies/shared_parameters.h"
-#include "policies/skrull/gds.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "tests/bench/real_lengths.h"
 
 namespace equipoise {

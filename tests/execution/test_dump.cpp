@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/files.h"
 #include "policies/base/npy.h"
-#include "policies/base/text_file.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/tokens.h"
 #include "tests/execution/tiny_model.h"

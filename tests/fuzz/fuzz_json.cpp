@@ -1,7 +1,7 @@
 // JSON readers: the parser, studies, profiles and what predicts from them, presets, models, recipes, samples.
 #include <nlohmann/json.hpp>
 
-#include "policies/base/text_file.h"
+#include "policies/base/files.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"

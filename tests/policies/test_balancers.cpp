@@ -2,10 +2,10 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "policies/packing/fixed_greedy.h"
-#include "policies/packing/isf.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "policies/packing/fixed_greedy.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/naive_packers.h"

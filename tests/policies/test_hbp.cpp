@@ -2,7 +2,7 @@
 
 #include "policies/base/error.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/isf.h"
+#include "policies/packing/pack_length.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "policies/packing/hbp.h"
-#include "policies/packing/hbp_search.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "policies/skrull/gds.h"
-#include "policies/unplaceable.h"
+#include "policies/loader.h"
+#include "policies/packing/skrull.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/skrull/gds.h"
-#include "policies/skrull/placement.h"
+#include "policies/packing/skrull.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

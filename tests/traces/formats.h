@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "policies/base/npy.h"
-#include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::test {

@@ -12,7 +12,7 @@
 #include "policies/packing/hbp.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "traces/synth.h"
 
 using namespace equipoise;

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "policies/base/error.h"
-#include "policies/base/staged_folder.h"
+#include "policies/base/files.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/sizes.h"
-#include "policies/unplaceable.h"
+#include "policies/base/number_text.h"
+#include "policies/loader.h"
 
 namespace equipoise {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/models.h"

@@ -8,7 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/read/key_notes.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/metrics/columns.h"
 #include "sim/study/read/key_notes.h"
 

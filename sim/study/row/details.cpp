@@ -7,8 +7,8 @@
 #include <optional>
 #include <span>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
 #include "sim/study/read/policy_run.h"

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/workload/stage_layers.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/unplaceable.h"
+#include "policies/loader.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/fit.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "policies/micro_batch_order.h"
-#include "policies/step_shape.h"
+#include "policies/policy.h"
+#include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/plan_file.h"

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "policies/skrull/gds.h"
+#include "policies/packing/skrull.h"
 #include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"

@@ -2,7 +2,7 @@
 #include <set>
 #include <sstream>
 
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "sim/study/read/study_keys.h"
 #include "tests/sim/study/study_case.h"
 

@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "policies/base/number_text.h"
-#include "policies/skrull/gds.h"
+#include "policies/packing/skrull.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

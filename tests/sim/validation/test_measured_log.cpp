@@ -4,7 +4,7 @@
 #include "sim/validation/log_kinds.h"
 #include "sim/validation/measured_log.h"
 #include "tests/scratch_folder.h"
-#include "traces/formats/bytes.h"
+#include "traces/formats/formats.h"
 
 using namespace equipoise;
 
