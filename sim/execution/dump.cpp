@@ -8,7 +8,7 @@
 #include "policies/base/error.h"
 #include "policies/base/files.h"
 #include "policies/base/npy.h"
-#include "sim/execution/tokens.h"
+#include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
 
