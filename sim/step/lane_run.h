@@ -1,7 +1,9 @@
 // Executes one lane's pipeline schedule with per-rank clocks.
 //
 // Every stage runs its ops in the schedule's order; an op starts on CP rank r when that rank is free and its
-// input has arrived there. Ranks of a stage wait for each other only where CP communication makes them (LayerTimeline), so a micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
+// input has arrived there. Ranks of a stage wait for each other only where CP communication makes them
+// (LayerTimeline), so a micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the
+// order is given.
 #pragma once
 
 #include <algorithm>
@@ -136,13 +138,12 @@ class OpCounts {
   // Most ops have the shape of the latest one of their kind on their virtual stage.
   std::size_t place_of(const Shape& shape) {
     const StageWork& work = shape.work;
-    const std::size_t of_kind =
-        static_cast<std::size_t>(work.virtual_stage) * kOpKinds + static_cast<std::size_t>(work.kind);
+    const std::size_t of_kind = at(work.virtual_stage) * kOpKinds + at(work.kind);
     std::size_t& place = latest_[(of_kind * 2 + (work.half ? 1 : 0)) * 2 + (shape.paired ? 1 : 0)];
     if (place >= shapes_.size() || !alike(shapes_[place], shape)) {
       const auto found = std::find_if(shapes_.begin(), shapes_.end(),
                                       [&](const Shape& known) { return alike(known, shape); });
-      place = static_cast<std::size_t>(found - shapes_.begin());
+      place = at(found - shapes_.begin());
       if (found == shapes_.end()) {
         shapes_.push_back(shape);
         counts_[tables_].resize(shapes_.size() * costs_, 0);
@@ -163,13 +164,11 @@ class OpCounts {
   std::vector<std::size_t> latest_;  // by virtual stage, kind, half and paired
 };
 
-// Accumulated on every (stage, rank) of a lane.
-struct LaneAccounts {
-  std::vector<Picoseconds> compute;             // stage x rank
-  std::vector<Picoseconds> attention;           // of it, the same
-  std::vector<Picoseconds> recompute;           // stage: recomputing time, slowest rank
-  std::array<Picoseconds, kStreams> exposed{};  // mean of ranks, summed over stages
-  Picoseconds recompute_exposed = 0;            // the part of it that is in `recompute`, too
+// What a lane's ops take, and of that what runs on which GPUs.
+struct LaneAccounts : OpSums {
+  std::vector<Picoseconds> compute;          // stage x rank
+  std::vector<Picoseconds> attention;        // of it, the same
+  std::vector<Picoseconds> stage_recompute;  // by stage
   friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };
 
@@ -239,6 +238,8 @@ class LaneEngine {
   // Once all ops have run: what they computed, exposed and recomputed; needs all costs
   // (lane_accounts.cpp).
   void account(Run& run);
+  // Then the lane's result; it began at `start`.
+  LaneResult finish(Run& run, Picoseconds start) const;
   // Of the op that runs, by rank.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
@@ -260,8 +261,7 @@ class LaneEngine {
   // Of the op at a position of the stage: its place among the costs, and what it costs.
   [[nodiscard]] static std::size_t entry_of(const Run& run, const ScheduleOp& op, int stage,
                                             std::size_t position) {
-    return run.arrivals == nullptr ? static_cast<std::size_t>(op.micro_batch)
-                                   : run.arrivals->entry_of(op, stage, position);
+    return run.arrivals == nullptr ? at(op.micro_batch) : run.arrivals->entry_of(op, stage, position);
   }
   [[nodiscard]] const MicroBatchCost& cost_of(const Run& run, const ScheduleOp& op, int stage,
                                               std::size_t position) const {
@@ -293,8 +293,7 @@ class LaneEngine {
   [[nodiscard]] const Picoseconds* input_of(const ScheduleOp& op, int stage) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage) const {
-    return static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
-           static_cast<std::size_t>(virtual_stage);
+    return at(micro_batch) * grad_ready_.size() + at(virtual_stage);
   }
   [[nodiscard]] StageWork work_of(const ScheduleOp& op, int v, const MicroBatch& micro_batch) const {
     if (op.kind != OpKind::B) return {op.kind, false, v, 0};
@@ -315,10 +314,8 @@ class LaneEngine {
   Picoseconds pair_alone(const Pair& pair);
 
   // Of ops of a stage; compute and attention by rank.
-  struct Sums {
+  struct Sums : OpSums {
     std::vector<Picoseconds> compute, attention;
-    Picoseconds useful = 0, recompute = 0, recompute_exposed = 0;
-    std::array<Picoseconds, kStreams> exposed{};
     void begin(std::size_t ranks);
     void add_to(Run& run, int stage) const;
   };
@@ -370,15 +367,16 @@ class LaneEngine {
   Picoseconds end_ = 0;
 };
 
-// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: they wait for each other at expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
+// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: they wait for each other at
+// expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
 //
 // ZeRO-2 that reduces each micro-batch: gradients are reduced with every backward over all replicas, in the
 // background, one part of the model after another; the stage's next op waits for what is left. Those of a
 // step's last backward are buckets (step_end.h), for which nothing but the optimizer waits.
 //
 // ZeRO-3 (FSDP): parameters are gathered and gradients reduced part by part, over all replicas
-// (part_order.h). The gather of the next part runs under the part before it, and so does the reduction of the one
-// before; both share the network, one after another. The first gather of an op and its last reduction are
+// (part_order.h). The gather of the next part runs under the part before it, and so does the reduction of the
+// one before; both share the network, one after another. The first gather of an op and its last reduction are
 // exposed.
 //
 // O(ops x layers x ranks of the lockstep group).

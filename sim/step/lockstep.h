@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "sim/cost/experts.h"
 #include "sim/cost/micro_batch_cost.h"
@@ -62,12 +63,12 @@ struct LaneArrivals {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int32_t>> again;
 
   [[nodiscard]] std::size_t entry_of(const ScheduleOp& op, int stage, std::size_t position) const {
-    const auto s = static_cast<std::size_t>(stage);
-    return static_cast<std::size_t>(of_op.empty() ? op.micro_batch : of_op[s][position]);
+    const auto s = at(stage);
+    return at(of_op.empty() ? op.micro_batch : of_op[s][position]);
   }
   // Null where every recomputed layer is the op's own entry's.
   [[nodiscard]] const std::vector<std::int32_t>* again_of(int stage, std::size_t position) const {
-    const auto found = again.find({static_cast<std::size_t>(stage), position});
+    const auto found = again.find({at(stage), position});
     return found == again.end() ? nullptr : &found->second;
   }
 };
@@ -109,7 +110,8 @@ int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int
 // the others; a lane without any micro-batch does, too, beside the step. In a layer that only some of the
 // lanes recompute the tokens of those are exchanged once more, and all work for them.
 //
-// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run theirs in the same order.
+// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run
+// theirs in the same order.
 //
 // Example, 2 lanes on 2 ranks, micro-batches of 1,000 and 3,000 tokens beside one of 5,000: with the first op
 // 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
 #include "sim/memory/memory_model.h"
@@ -76,8 +77,9 @@ struct LaneResult {
   Picoseconds recompute = 0;  // sum over stages
   int context = 1;
 
-  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole documents need no
-  // exchange) run ahead of each other, so that ops overlap and may sum to more than the makespan: no bubble.
+  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole
+  // documents need no exchange) run ahead of each other, so that ops overlap and may sum to more than the
+  // makespan: no bubble.
   [[nodiscard]] double bubble(int stages) const {
     if (makespan <= 0) return 0;
     return std::max(0.0, 1.0 - to_seconds(useful) / (stages * to_seconds(makespan)));
@@ -126,6 +128,32 @@ struct StepTimes {
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
 };
 
+// What ops take by themselves, however long they wait for each other: summed over ops and stages.
+struct OpSums {
+  Picoseconds useful = 0;             // of the slowest rank of each op; recompute included
+  Picoseconds recompute = 0;          // of it
+  Picoseconds recompute_exposed = 0;  // of `exposed`, the part that is in `recompute`, too
+  std::array<Picoseconds, kStreams>
+      exposed{};  // communication that compute does not hide; mean of a stage's ranks
+  OpSums& operator+=(const OpSums& other) {
+    useful += other.useful;
+    recompute += other.recompute;
+    recompute_exposed += other.recompute_exposed;
+    for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += other.exposed[s];
+    return *this;
+  }
+  friend bool operator==(const OpSums&, const OpSums&) = default;
+};
+
+// The sums of lanes as seconds of all GPUs, TP folded, of which a step reports means.
+struct GpuSums {
+  double recompute = 0, recompute_exposed = 0;
+  std::array<double, kStreams> exposed{};
+  // A lane with so many ranks on a stage.
+  void add(const OpSums& lane, int ranks);
+  void report_means(const Layout& layout, StepTimes& times) const;
+};
+
 struct StepResult {
   StepWork work;
   StepTimes times;
@@ -158,7 +186,7 @@ class GpuCompute {
 
   // `rank`: of the lane's context x tensor ranks on that stage, TP innermost.
   void add(std::size_t lane, int stage, std::size_t rank, double seconds) {
-    seconds_[(static_cast<std::size_t>(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
+    seconds_[(at(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
   }
 
   [[nodiscard]] GpuSpread spread() const;

@@ -10,7 +10,6 @@
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/timing.h"
 #include "sim/step/lane_run.h"
 #include "sim/step/lockstep.h"
 
@@ -30,21 +29,6 @@ double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
 }
 
 }  // namespace
-
-LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout) {
-  LaneLosses losses;
-  double idle = 0, ran = 0;  // summed over ranks
-  for (const LaneResult& lane : lanes) {
-    const Picoseconds all = layout.pipeline * lane.makespan;
-    ran += to_seconds(all) * lane.context;
-    idle += to_seconds(std::max<Picoseconds>(0, all - lane.useful - lane.recompute)) * lane.context;
-    losses.bubble_ratio += lane.bubble(layout.pipeline) / static_cast<double>(lanes.size());
-  }
-  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  losses.idle_seconds = idle / gpus;
-  losses.lanes_wait_seconds = std::max(0.0, to_seconds(pipeline) - ran / gpus);
-  return losses;
-}
 
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                              const MemoryModel* memory)
@@ -144,7 +128,7 @@ void StepSimulator::begin_lane() {
   fullest_rank_.clear();
 }
 
-void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult& result) {
+void StepSimulator::account_lane(const Lane& lane, std::size_t index) {
   const auto c = at(lane.context);
   const auto stages = at(costs_.layout().pipeline);
   for (std::size_t s = 0; s < stages; ++s)
@@ -152,10 +136,7 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
       gpu_compute_.add(index, static_cast<int>(s), r, to_seconds(accounts_.compute[s * c + r]));
       gpu_attention_.add(index, static_cast<int>(s), r, to_seconds(accounts_.attention[s * c + r]));
     }
-  for (std::size_t s = 0; s < kStreams; ++s)
-    sums_.exposed[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
-  sums_.recompute += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
-  sums_.recompute_exposed += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
+  sums_.add(accounts_, lane.context);
 }
 
 void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost,
@@ -167,10 +148,10 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
       const auto& attention = cost.attention_forward[mask];
       const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
       if (layers == 0) continue;
-      sums_.attention_max += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-      sums_.attention_mean +=
-          layers * to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-          static_cast<double>(cost.ranks);
+      attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
+      attention_mean_ += layers *
+                         to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+                         static_cast<double>(cost.ranks);
     }
     work.kv_sent_tokens += cost.kv_sent_tokens;
     work.kv_useful_tokens += cost.kv_useful_tokens;
@@ -218,7 +199,7 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
     }
     tokens.gathered = gathered_tokens_;
     auto& peaks = result.work.stage_peaks;
-    peaks.resize(static_cast<std::size_t>(memory_->stages()));
+    peaks.resize(at(memory_->stages()));
     for (int s = 0; s < memory_->stages(); ++s) {
       MemoryPeak peak = memory_->stage_peak(schedule, load, s);
       peak.lane = index;
@@ -259,7 +240,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
                                            : run_lane_in_a_stream(lane, index, start, result));
   gradients_.add_lane(engine_.grad_ready());
   result.times.pipeline = std::max(result.times.pipeline, engine_.end());
-  account_lane(lane, at(index), result);
+  account_lane(lane, at(index));
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule_for(lane), result);
 }
 
@@ -268,6 +249,7 @@ StepResult StepSimulator::run(const Step& step, const std::function<void(const C
   on_lane_ = on_lane ? &on_lane : nullptr;
   lockstep_groups_ = 0;
   sums_ = {};
+  attention_max_ = attention_mean_ = 0;
   gpu_compute_.begin_step(step, costs_.layout(), 1);
   gpu_attention_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
@@ -294,16 +276,12 @@ void StepSimulator::finish(StepResult& result) {
   result.times.gradient_wait = end.step - result.times.pipeline - end.optimizer;
   if (result.times.gradient_wait < 0) result.times.gradient_wait = 0;
   result.times.losses = lane_losses(result.times.lanes, result.times.pipeline, costs_.layout());
-  const Layout& layout = costs_.layout();
-  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
   result.times.compute = gpu_compute_.spread();
   result.times.attention = gpu_attention_.spread();
   if (options_.record_gpus) result.times.gpu_compute = gpu_compute_.seconds();
-  result.times.recompute_seconds = sums_.recompute / gpus;
-  result.times.recompute_exposed_seconds = sums_.recompute_exposed / gpus;
-  for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = sums_.exposed[s] / gpus;
+  sums_.report_means(costs_.layout(), result.times);
   result.times.exposed_seconds[at(Stream::dp)] += to_seconds(result.times.gradient_wait);
-  result.times.cp_imbalance = sums_.attention_mean > 0 ? sums_.attention_max / sums_.attention_mean : 1.0;
+  result.times.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
 }
 
 void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
@@ -317,8 +295,8 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
     member.costs = std::move(costs[l]);
     member.engine = std::make_unique<LaneEngine>(orders_, costs_.layout());
     if (on_lane_ != nullptr)
-      (*on_lane_)({static_cast<std::size_t>(lane.lane), lane.micro_batches, member.costs, lane.schedule,
-                   &lockstep, lockstep_groups_});
+      (*on_lane_)(
+          {at(lane.lane), lane.micro_batches, member.costs, lane.schedule, &lockstep, lockstep_groups_});
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
   ++lockstep_groups_;
@@ -354,7 +332,7 @@ void StepSimulator::account_member(const Step& step, LockstepMember& member, Ste
   begin_lane();
   for (std::size_t j = 0; j < plan.real; ++j)
     account_micro_batch(plan.micro_batches[j], micro_batches_[j], result);
-  account_lane(step.lanes[lane], lane, result);
+  account_lane(step.lanes[lane], lane);
   if (memory_ == nullptr) return;
   micro_batch_count_ = plan.micro_batches.size();
   for (std::size_t j = plan.real; j < micro_batch_count_; ++j)

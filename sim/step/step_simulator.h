@@ -64,7 +64,7 @@ class StepSimulator {
   void begin_lane();
   void account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost, StepResult& result);
   void count_tokens(const MicroBatchCost& cost, StepResult& result);
-  void account_lane(const Lane& lane, std::size_t index, StepResult& result);
+  void account_lane(const Lane& lane, std::size_t index);
   void check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
                     const Schedule& schedule, StepResult& result);
   void finish(StepResult& result);
@@ -92,21 +92,17 @@ class StepSimulator {
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, of the fullest rank
   std::vector<int> fullest_rank_;                            // by micro-batch
-  // Sums over the lanes of the step that runs, in seconds of all its ranks; begun anew with every step.
-  struct Sums {
-    double attention_max = 0, attention_mean = 0;  // over micro-batches
-    double recompute = 0, recompute_exposed = 0;
-    std::array<double, kStreams> exposed{};
-  };
-  Sums sums_;
+  // Of the lanes of the step that runs so far.
+  GpuSums sums_;
+  double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
   GpuCompute gpu_compute_, gpu_attention_;
 };
 
 // One optimizer step at `op` fidelity: the plan's step expanded into every op of every rank and run.
 //
-// The step's work (StepWork) is that of layer resolution, which costs a hundredth. So is what ops take without
-// waiting for each other: useful time and recompute by lane, latencies, communication that compute never
-// hides. When things happen, compute per GPU and what waiting adds come from the ops.
+// The step's work (StepWork) is that of layer resolution, which costs a hundredth. So is what ops take
+// without waiting for each other: useful time and recompute by lane, latencies, communication that compute
+// never hides. When things happen, compute per GPU and what waiting adds come from the ops.
 
 struct OpStepOptions {
   bool fold_tp = true;
