@@ -9,9 +9,9 @@
 #include "policies/unplaceable.h"
 #include "sim/execution/make_step.h"
 #include "sim/report/result_files.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/read/framework.h"
-#include "sim/study/row/plan.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/workload/stage_layers.h"
 
@@ -36,7 +36,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   try {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
     row.plan = std::move(simulated.planned.plan);
-    decision.shard = simulated.simulated.shard;
+    decision.shard = simulated.ran.shard;
     const RecomputedLayers recomputed(model, row.ready.models->layout);
     decision.plan = plan_json(row.plan, nlohmann::json::object(), &recomputed);
   } catch (const UnplaceableDocument& e) {
