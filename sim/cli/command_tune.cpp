@@ -16,7 +16,7 @@
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/study/planned_memory.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "sim/tune/outcome.h"
 #include "sim/tune/space.h"
 #include "sim/tune/trial.h"

@@ -148,7 +148,7 @@ struct Passes {
   double forward_ops = 0, backward_ops = 0;
   double forwards = 1;  // with those of ChunkFlow that only recompute
   double syncs = 0;     // of a forward
-  double cells = 2;     // of a micro-batch on a virtual stage
+  double ops = 2;       // of the schedule, for a micro-batch on a virtual stage
 };
 
 Passes passes_of(const RunModels& models, const PolicyRun& run) {
@@ -166,7 +166,7 @@ Passes passes_of(const RunModels& models, const PolicyRun& run) {
   passes.backward_ops = ops() + 1 + (context > 1 ? passes.syncs : 0);
   if (has_key(run.policy(), "chunk_size")) {  // chunks beyond K run forward twice
     passes.forwards = 2;
-    passes.cells = 3;
+    passes.ops = 3;
   }
   const bool full =
       models.layout.recompute == Recompute::full || models.layout.recompute == Recompute::layers;
@@ -205,29 +205,29 @@ double stage_bytes(const StepShape& s, const Passes& p, double slices) {
   const double cost = sizeof(MicroBatchCost) + kVectors * kAllocation +
                       s.context * sizeof(Picoseconds) * (kTimelines * (2 * p.syncs + 1) + kRows) +
                       2 * sizeof(Segment) * s.context * slices;
-  const double cells = p.cells * s.virtual_stages * s.stages;
+  const double scheduled = p.ops * s.virtual_stages * s.stages;
   constexpr double kWaiting = 2;  // inputs of a micro-batch that wait at a time
   const double inboxes = kInboxes * s.virtual_stages * s.stages * sizeof(std::uint32_t) +
                          kWaiting * s.context * sizeof(Picoseconds);
-  return s.micro_batches * (cost + cells * sizeof(ScheduleOp) + inboxes);
+  return s.micro_batches * (cost + scheduled * sizeof(ScheduleOp) + inboxes);
 }
 
-// The program of one step and the times of its cells.
+// The program of one step and the times of its ops.
 double op_bytes(const StepShape& s, const Passes& p) {
   constexpr double kBlocks = 14;                            // layers by kind and pass, embedding, head
   const double ops = p.forward_ops + 2.5 * p.backward_ops;  // the backward whole, and in its two halves
   const double program = s.lanes * s.micro_batches *
                          (kBlocks * (sizeof(OpBlock) + 2 * kAllocation) +
                           ops * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
-  const double cells = s.micro_batches * p.cells * s.virtual_stages;  // of a lane's stage
+  const double scheduled = s.micro_batches * p.ops * s.virtual_stages;  // of a lane's stage
   // A pair has blocks of its own: its layers of one kind, beside those of one kind.
   const double pairs = s.pairs ? s.lanes * s.micro_batches * s.stages * s.virtual_stages : 0;
   const double of_pairs =
       pairs * (sizeof(OpBlock) + 2 * kAllocation +
                (p.forward_ops + p.backward_ops) * (sizeof(OpStep) + s.context * sizeof(Picoseconds)));
-  const double times = 2 * sizeof(Picoseconds) * cells * s.ranks();
+  const double times = 2 * sizeof(Picoseconds) * scheduled * s.ranks();
   return program + of_pairs + times +
-         s.lanes * s.stages * cells * (sizeof(ScheduledOp) + 2 * sizeof(BlockRun));
+         s.lanes * s.stages * scheduled * (sizeof(ScheduledOp) + 2 * sizeof(BlockRun));
 }
 
 double layer_ops(const StepShape& s, const Passes& p) {
@@ -239,11 +239,11 @@ double contention_bytes(const StepShape& s, const Passes& p) {
   constexpr double kRuns = 2;
   constexpr double kTensorOps = 8;  // of a layer's pass, where every TP rank has its own
   constexpr double kRouteUses = 8;  // links of a transfer, from one rank to two neighbours
-  const double cells = s.micro_batches * p.cells * s.virtual_stages * s.ranks();
+  const double scheduled = s.micro_batches * p.ops * s.virtual_stages * s.ranks();
   const double passes = s.lanes * s.micro_batches * s.layers * s.stages * (p.forwards + 2);
-  const double meetings = passes * (p.syncs * s.tensor + (s.tensor > 1 ? kTensorOps * s.context : 0));
+  const double waits = passes * (p.syncs * s.tensor + (s.tensor > 1 ? kTensorOps * s.context : 0));
   const double routes = s.ranks() * 2 * (sizeof(contended::Rank) + kRouteUses * 4 * sizeof(LinkUse));
-  return kRuns * sizeof(Picoseconds) * (3 * cells + meetings) + routes;
+  return kRuns * sizeof(Picoseconds) * (3 * scheduled + waits) + routes;
 }
 
 }  // namespace
@@ -264,11 +264,11 @@ double simulation_bytes(const RunModels& models, const PolicyRun& run, const Pla
 
 double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSize& size,
                      const RunStudyOptions& options) {
-  constexpr double kOpText = 62;       // a slice of a kernel or collective, with its end and its arguments
-  constexpr double kCellText = 140;    // of an op of the schedule, with documents and arrows
-  constexpr double kCounterText = 18;  // one value
-  constexpr double kCounters = 3;      // that change where a layer begins
-  constexpr double kChakraText = 240;  // a node
+  constexpr double kOpText = 62;          // a slice of a kernel or collective, with its end and its arguments
+  constexpr double kScheduledText = 140;  // of an op of the schedule, with documents and arrows
+  constexpr double kCounterText = 18;     // one value
+  constexpr double kCounters = 3;         // that change where a layer begins
+  constexpr double kChakraText = 240;     // a node
   const DetailOptions& details = options.details;
   const Passes passes = passes_of(models, run);
   const StepShape shape = shape_of(models, size, options);
@@ -281,11 +281,11 @@ double details_bytes(const RunModels& models, const PolicyRun& run, const PlanSi
   const double ranks = chosen(selection.ranks, shape.context);
   const double tracks = rows * ranks * (op && selection.all_tensor_ranks ? shape.tensor : 1);
   const double counted = rows * (op ? ranks : selection.ranks.empty() ? 1 : ranks);
-  const double cells = shape.micro_batches * passes.cells * shape.virtual_stages;
-  double bytes = tracks * cells * kCellText;
+  const double scheduled = shape.micro_batches * passes.ops * shape.virtual_stages;
+  double bytes = tracks * scheduled * kScheduledText;
   if (op) bytes += tracks * layer_ops(shape, passes) * kOpText;
   if (selection.counters.memory) {
-    const double changes = op ? shape.micro_batches * shape.layers * 2 + cells : 2 * cells;
+    const double changes = op ? shape.micro_batches * shape.layers * 2 + scheduled : 2 * scheduled;
     bytes += counted * changes * kCounters * kCounterText;
   }
   const double steps = std::min(static_cast<double>(std::max(0, details.steps)), size.steps);

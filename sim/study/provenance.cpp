@@ -7,7 +7,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 
 namespace equipoise {
 namespace {

@@ -4,9 +4,9 @@
 #include <filesystem>
 
 #include "policies/base/error.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "traces/synth.h"
 
 namespace equipoise {

@@ -12,8 +12,8 @@
 #include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
-#include "sim/study/provenance.h"
 #include "sim/study/read/study.h"
+#include "sim/study/run_options.h"
 
 namespace equipoise {
 
@@ -109,6 +109,23 @@ struct PolicyResult {
 
   // Whether there are times and what follows from them.
   [[nodiscard]] bool simulated() const { return status == RowStatus::ok || memory_ignored; }
+};
+
+// Where an input of a study comes from, and of which kind it is.
+struct InputSource {
+  std::string what;   // "documents", "GEMM times"
+  std::string value;  // what it is here
+  std::string kind;   // measured, published, derived, simulated, stated (by the study), assumed; or several
+  std::string from;   // sources as plain text; may be empty
+};
+
+// Document lengths of a study beside the work that they cause: attention is quadratic in a document, so few
+// long ones make most of it.
+struct LengthBin {
+  std::int64_t begin = 1, end = 2;  // tokens: begin <= length < end, powers of two
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  double causal_pairs = 0;
 };
 
 struct StudyResult {

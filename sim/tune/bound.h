@@ -22,7 +22,7 @@
 #include "policies/loader.h"
 #include "policies/plan.h"
 #include "sim/study/read/study.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 
 namespace equipoise {
 

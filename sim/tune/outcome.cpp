@@ -16,7 +16,7 @@
 #include "sim/report/result_files.h"
 #include "sim/report/text_table.h"
 #include "sim/report/verdict.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "sim/study/run_study.h"
 
 namespace equipoise {

@@ -58,7 +58,7 @@ Space default_space(const Study& study, const nlohmann::json& file, std::int64_t
 // would otherwise follow from the layout. Throws UserError as read_study does.
 nlohmann::json absolute_study(const std::string& path, const std::vector<std::string>& set);
 
-// The same for a study at hand, in place.
+// The same for the file of a study that was read, in place.
 void make_absolute(nlohmann::json& file, const Study& study);
 
 struct LayoutChoice {

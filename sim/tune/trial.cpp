@@ -12,6 +12,8 @@
 #include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
+#include "policies/policy_keys.h"
+#include "policies/unplaceable.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/row/simulate.h"
@@ -145,7 +147,7 @@ namespace {
 // Throws what packing would where a document is too long for the policy, before anything is priced.
 void check_longest(const StudyRow& row) {
   const PolicyRun& run = row.run;
-  if (run.has_plan_file() || run.policy().hard_limit == nullptr || chooses_groups(run)) return;
+  if (run.has_plan_file() || run.policy().hard_limit == nullptr || run.chooses_groups()) return;
   const std::int64_t limit = run.policy().hard_limit(run.pack);
   if (limit <= 0 || run.pack.oversize != Oversize::error || longest_of(row.documents) <= limit) return;
   (void)make_plan(run.policy(), {row.documents.batches, run.pack, QuadraticWorkload()});

@@ -18,7 +18,7 @@
 
 #include "policies/base/parallel.h"
 #include "policies/base/random.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "sim/tune/outcome.h"
 #include "sim/tune/search.h"
 #include "sim/tune/space.h"

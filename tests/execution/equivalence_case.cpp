@@ -60,7 +60,7 @@ PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& optio
   resolve_recompute(row, run_options);
   const SimulatedRow simulated = simulate_row(row, run_options, Until::all_steps);
   const std::vector<Step>& steps = simulated.planned.plan.steps;
-  prepared.step = make_step(row.models->costs, row.rule(simulated.simulated.shard), row.step_options(),
+  prepared.step = make_step(row.models->costs, row.rule(simulated.ran.shard), row.step_options(),
                             steps.at(options.step % steps.size()), DocumentLengths(inputs.trace.lengths),
                             options.normalizer, options.fold_tp);
   prepared.model = study.model;

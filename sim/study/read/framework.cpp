@@ -1,11 +1,9 @@
 #include "sim/study/read/framework.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "policies/base/number_text.h"
-#include "sim/study/read/study_keys.h"
-#include "traces/json_text.h"
 
 namespace equipoise {
 
@@ -15,14 +13,6 @@ namespace {
 
 bool has_attention_kernel(const Profile& profile, const std::string& kernel) {
   return profile.json().contains(json::json_pointer("/tables/attention/kernels") / kernel);
-}
-
-// A preset's name, or a path relative to the study.
-FrameworkPreset load_preset(const std::string& name, const std::string& where, const std::string& directory) {
-  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
-  return naming(where, [&] {
-    return FrameworkPreset::load(is_path ? (std::filesystem::path(directory) / name).string() : name);
-  });
 }
 
 }  // namespace
@@ -76,42 +66,17 @@ std::string Framework::routing_text_on(const Profile& profile) const {
   return "router taken as " + preset.skew_source + " (framework.expert_skew)";
 }
 
-Framework framework_of(std::string_view preset) {
+Framework framework_with(FrameworkPreset preset) {
   Framework framework;
-  framework.preset = FrameworkPreset::load(preset);
+  framework.preset = std::move(preset);
   framework.reduce_each_micro_batch = framework.preset.reduce_each_micro_batch;
   framework.on_fitted_gpus = framework.preset.options;
   framework.elsewhere = framework.preset.elsewhere();
   return framework;
 }
 
-Framework read_framework(const json* node, const std::string& where, const std::string& directory) {
-  Framework framework;
-  const auto take = [&](const std::string& name) {
-    framework.preset = load_preset(name, where, directory);
-    framework.reduce_each_micro_batch = framework.preset.reduce_each_micro_batch;
-    framework.on_fitted_gpus = framework.preset.options;
-    framework.elsewhere = framework.preset.elsewhere();
-  };
-  if (node == nullptr || node->is_string()) {
-    take(node == nullptr ? std::string(kDefaultFramework) : node->get<std::string>());
-    return framework;
-  }
-  if (!node->is_object())
-    throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
-  JsonObject object(*node, where);
-  take(object.text("preset", kDefaultFramework));
-  read_keys(object, framework_keys(), framework);
-  object.finish();
-  // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
-  for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
-    if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
-      options->expert_dispatcher = ExpertDispatcher::deepep;
-  framework.says_kernel = object.has("attention_kernel");
-  framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
-                             object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
-                             object.has("expert_product_seconds");
-  return framework;
+Framework framework_of(std::string_view preset) {
+  return framework_with(FrameworkPreset::load(preset));
 }
 
 }  // namespace equipoise

@@ -1,8 +1,8 @@
 // What a study's `framework` says: a preset by name or file, and what differs from it.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/profile/profile.h"
@@ -32,10 +32,7 @@ struct Framework {
 };
 
 // A preset and nothing beside it.
-Framework framework_of(std::string_view preset);
-
-// `node`: the study's, null where it says nothing; `where` names file and key; paths are relative to
-// `directory`. Throws UserError.
-Framework read_framework(const nlohmann::json* node, const std::string& where, const std::string& directory);
+Framework framework_with(FrameworkPreset preset);
+Framework framework_of(std::string_view preset);  // by name or path. Throws UserError
 
 }  // namespace equipoise

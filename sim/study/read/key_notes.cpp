@@ -5,8 +5,6 @@
 
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/policy_run.h"
-#include "sim/study/row/models.h"
 
 namespace equipoise {
 
@@ -17,7 +15,7 @@ namespace {
 bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "tile") return false;  // the profile prices its kernels' own tiles
   // hbp chooses it with its groups (Algorithm 1).
-  if (key == "recompute" && chooses_groups(run)) return false;
+  if (key == "recompute" && run.chooses_groups()) return false;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
   return uses_key(run.policy(), key) || uses_key(run.rule(), key);
@@ -25,7 +23,7 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
 
 // The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
 bool prices_windows(const PolicyRun& run) {
-  return cost_kind(run) == CostKind::profiled && has_effect("cost", run);
+  return run.cost_kind() == CostKind::profiled && has_effect("cost", run);
 }
 
 bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {

@@ -10,7 +10,7 @@
 #include "policies/base/utf8.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/key_notes.h"
 #include "sim/study/read/study_keys.h"
 
@@ -111,13 +111,13 @@ ShardOptions default_sharding() {
   return sharding;
 }
 
-CostKind cost_kind(const PolicyRun& run) {
-  if (run.cost) return *run.cost;
-  return run.rule().places_documents ? CostKind::flops : run.policy().cost;
+CostKind PolicyRun::cost_kind() const {
+  if (cost) return *cost;
+  return rule().places_documents ? CostKind::flops : policy().cost;
 }
 
-bool chooses_groups(const PolicyRun& run) {
-  return run.policy().derives == Derives::groups && run.pack.groups.empty();
+bool PolicyRun::chooses_groups() const {
+  return policy().derives == Derives::groups && pack.groups.empty();
 }
 
 PolicyRun read_policy_run(const json& node, const std::string& where, const Study& study) {

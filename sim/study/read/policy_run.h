@@ -17,13 +17,6 @@ PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, 
 // Sharding as a study has it where it says nothing: its windows need not be multiples of 2 x CP.
 ShardOptions default_sharding();
 
-// What prices a row's documents for packing: what it says, else what its policy takes (specs: Skrull's Eq. 13
-// for Skrull's, the profile for all others).
-CostKind cost_kind(const PolicyRun& run);
-
-// Whether the row's policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
-bool chooses_groups(const PolicyRun& run);
-
 void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
 
 // Two entries of one policy get " #2" and so on, unless the study labels them.

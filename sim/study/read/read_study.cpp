@@ -36,6 +36,39 @@ Target read_plain(const json& node, const std::string& where, std::span<const Ke
   return target;
 }
 
+// A preset's name, or a path relative to the study.
+FrameworkPreset load_preset(const std::string& name, const std::string& where, const std::string& directory) {
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  return naming(where, [&] {
+    return FrameworkPreset::load(is_path ? (std::filesystem::path(directory) / name).string() : name);
+  });
+}
+
+// The study's `framework`: a preset by name or file, and what differs from it. `node`: null where the study
+// says nothing.
+Framework read_framework(const json* node, const std::string& where, const std::string& directory) {
+  if (node == nullptr || node->is_string()) {
+    const std::string name = node == nullptr ? std::string(kDefaultFramework) : node->get<std::string>();
+    return framework_with(load_preset(name, where, directory));
+  }
+  if (!node->is_object())
+    throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
+  JsonObject object(*node, where);
+  Framework framework =
+      framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
+  read_keys(object, framework_keys(), framework);
+  object.finish();
+  // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
+  for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
+    if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
+      options->expert_dispatcher = ExpertDispatcher::deepep;
+  framework.says_kernel = object.has("attention_kernel");
+  framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
+                             object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
+                             object.has("expert_product_seconds");
+  return framework;
+}
+
 MoeShape read_experts(const json& node, const std::string& where, const ModelShape& model) {
   MoeShape moe = read_plain(node, where, expert_keys());
   moe.shared = moe.shared_ffn > 0 ? 1 : 0;

@@ -75,6 +75,11 @@ struct PolicyRun {
 
   [[nodiscard]] bool has_plan_file() const { return !plan_file.empty(); }
   [[nodiscard]] const Policy& policy() const;
+  // What prices a row's documents for packing: what it says, else what its policy takes (specs: Skrull's Eq.
+  // 13 for Skrull's, the profile for all others).
+  [[nodiscard]] CostKind cost_kind() const;
+  // Whether its policy is to choose its groups, and with them what each recomputes (hbp's Algorithm 1).
+  [[nodiscard]] bool chooses_groups() const;
   [[nodiscard]] const ShardPolicy& rule() const { return sharding_policy(shard); }
   [[nodiscard]] bool says(std::string_view key) const {
     return std::find(typed.begin(), typed.end(), key) != typed.end();

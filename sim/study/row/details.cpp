@@ -11,7 +11,6 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "policies/plan_metrics.h"
-#include "sim/study/read/policy_run.h"
 #include "sim/study/row/simulate.h"
 #include "sim/study/study_result.h"
 #include "sim/timeline/chakra.h"

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/study/row/plan.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/row/row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/study/study_result.h"

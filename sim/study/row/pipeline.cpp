@@ -4,7 +4,9 @@
 
 #include "policies/base/error.h"
 #include "policies/loader.h"
+#include "policies/unplaceable.h"
 #include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/fit.h"
 #include "sim/study/row/judge.h"
@@ -16,7 +18,7 @@ namespace {
 RowStatus try_row(StudyRow row, const RunStudyOptions& options) {
   end_if_stopped(options);
   const std::vector<StepResult> steps =
-      simulate_row(row, trial_options(options), Until::first_that_does_not_fit).simulated.steps;
+      simulate_row(row, trial_options(options), Until::first_that_does_not_fit).ran.steps;
   const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
   return runs ? RowStatus::ok : RowStatus::oom;
 }
@@ -60,9 +62,8 @@ PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
     return not_run(std::move(row.run), RowStatus::refused, e.what());
   }
   if (!row.no_room.empty()) return without_room(std::move(row));
-  const std::string shard = simulated.simulated.shard;
-  PolicyResult result =
-      describe_row(row, std::move(simulated.planned), std::move(simulated.simulated), options);
+  const std::string shard = simulated.ran.shard;
+  PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
   if (!options.details.directory.empty()) add_details(row, row.rule(shard), options, result);
   if (!options.keep_plans) result.plan = {};
   return result;
@@ -96,7 +97,7 @@ SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until u
   derive_sizes(row, options.ignore_memory);
   if (!row.no_room.empty()) return result;
   result.planned = pack_row(row, options);
-  result.simulated = simulate_plan(row, result.planned.plan, options, until);
+  result.ran = simulate_plan(row, result.planned.plan, options, until);
   return result;
 }
 

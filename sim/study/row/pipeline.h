@@ -4,12 +4,12 @@
 // send trials the same way and ask only whether they fit. `tune` ends its candidates early and shares their
 // plans, and ranks that really run a row take its plan, so they go from stage to stage on their own:
 //   prepare   StudyRow, resolve_recompute   its plan's file, the models of its layout   (row.h)
-//   plan      derive_sizes, pack_row        what memory decides, then the policy        (plan.h)
+//   plan      derive_sizes, pack_row        what memory decides, then the policy        (plan_row.h)
 //   simulate  simulate_plan                 all steps, under the row's sharding rule    (simulate.h)
 //   judge     describe_row                  metrics, memory, and why it did not run     (judge.h)
 #pragma once
 
-#include "sim/study/row/plan.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/row/row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/study/run_options.h"
@@ -27,7 +27,7 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options);
 // policy cannot place a document, UserError where it refuses its options.
 struct SimulatedRow {
   PlannedRow planned;
-  SimulatedPlan simulated;
+  SimulatedPlan ran;
 };
 SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until);
 

@@ -3,9 +3,8 @@
 #include <utility>
 
 #include "sim/cost/profiled_workload.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/read/policy_run.h"
+#include "sim/study/read/plan_file.h"
 
 namespace equipoise {
 
@@ -59,7 +58,7 @@ StepOptions StudyRow::step_options() const {
 }
 
 std::shared_ptr<const Workload> workload_of(const StudyRow& row) {
-  switch (cost_kind(row.run)) {
+  switch (row.run.cost_kind()) {
     case CostKind::quadratic:
       return std::make_shared<const QuadraticWorkload>();
     case CostKind::flops:

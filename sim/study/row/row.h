@@ -14,7 +14,7 @@
 #include "policies/workload.h"
 #include "sim/cost/micro_batch_cost.h"
 #include "sim/step/step_result.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "sim/study/study_inputs.h"
 
 namespace equipoise {

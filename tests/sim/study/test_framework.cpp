@@ -5,7 +5,7 @@
 #include "sim/step/step_end.h"
 #include "sim/framework/framework.h"
 #include "sim/report/result_files.h"
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"

@@ -47,7 +47,7 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
     const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"));
     double all = 0;
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-      const double seconds = to_seconds(simulated.simulated.steps[i].times.makespan);
+      const double seconds = to_seconds(simulated.ran.steps[i].times.makespan);
       const double least = bound.seconds(plan.steps[i]);
       CAPTURE(i);
       CHECK(least <= seconds);

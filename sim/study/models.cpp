@@ -1,4 +1,4 @@
-#include "sim/study/row/models.h"
+#include "sim/study/models.h"
 
 #include <nlohmann/json.hpp>
 

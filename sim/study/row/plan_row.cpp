@@ -1,4 +1,4 @@
-#include "sim/study/row/plan.h"
+#include "sim/study/row/plan_row.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,8 +7,7 @@
 #include "policies/steps.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/memory/derived_sizes.h"
-#include "sim/study/plan_file.h"
-#include "sim/study/read/policy_run.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/row/simulate.h"
 
 namespace equipoise {
