@@ -15,7 +15,7 @@
 #include "sim/cli/plan_commands.h"
 #include "sim/framework/framework.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/read/study_keys.h"
 #include "sim/workload/model.h"

@@ -3,7 +3,7 @@
 
 #include "policies/loader.h"
 #include "profiler/profile/profile.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study.h"
 #include "traces/trace.h"
 

@@ -6,7 +6,7 @@
 
 #include "policies/base/random.h"
 #include "sim/report/result_files.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"

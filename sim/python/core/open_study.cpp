@@ -15,9 +15,9 @@
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
 

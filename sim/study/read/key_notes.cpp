@@ -6,7 +6,6 @@
 #include "policies/policy_keys.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/study/row/models.h"
 
 namespace equipoise {
 

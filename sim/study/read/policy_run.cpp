@@ -10,8 +10,8 @@
 #include "policies/base/utf8.h"
 #include "policies/policy_keys.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 
 namespace equipoise {

@@ -45,7 +45,7 @@ struct RecomputeKeys {
 
 std::span<const Key<Study>> study_keys();  // of the file itself
 std::span<const Key<TraceSource>> trace_keys();
-std::span<const Key<TraceSource::Part>> mixture_keys();
+std::span<const Key<TraceSource::Component>> mixture_keys();
 std::span<const Key<HfSource>> hf_keys();
 std::span<const Key<ModelShape>> shape_keys();
 std::span<const Key<MoeShape>> expert_keys();

@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "policies/unplaceable.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/fit.h"
 #include "sim/study/row/judge.h"

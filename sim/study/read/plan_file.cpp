@@ -1,4 +1,4 @@
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 
 #include <algorithm>
 #include <bit>
