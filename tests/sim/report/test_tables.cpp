@@ -25,7 +25,7 @@ void check_page(const std::string& file, const std::string& text) {
   std::ifstream page(path);
   std::ostringstream found;
   found << page.rdbuf();
-  INFO(file << ": EQUIPOISE_WRITE_PAGES=1 test_report_tables writes it anew");
+  INFO(file << ": EQUIPOISE_WRITE_PAGES=1 test_report writes it anew");
   CHECK(found.str() == text);
 }
 
