@@ -1,6 +1,8 @@
 // The columns of a result and the keys of a study: what their rows say is what users get, on every way.
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -116,20 +118,27 @@ TEST_CASE("Each column has one name, and all ways have the same columns") {
 }
 
 TEST_CASE("The pages for users list every column and every key as their rows say") {
-  std::string columns =
-      "# Columns of a study's result\n\nMade from `sim/metrics/columns.cpp`. A metric is null (`-` in the "
-      "table) where it "
-      "makes no sense. How to read them: [sim](../README.md#how-to-read-a-studys-table).\n\n"
-      "| table | summary.json, CSV | unit | what |\n| --- | --- | --- | --- |\n";
+  std::string columns = R"(# Columns of a study's result
+
+Made from `sim/metrics/columns.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
+[sim](../README.md#how-to-read-a-studys-table).
+
+| table | summary.json, CSV | unit | what |
+| --- | --- | --- | --- |
+)";
   for (const ResultColumn& column : result_columns())
     columns += "| " + std::string(column.title) + (column.key.empty() ? " | " : " | `") +
                std::string(column.key) + (column.key.empty() ? " | " : "` | ") + std::string(column.unit) +
                " | " + std::string(column.help) + " |\n";
   check_page("sim/report/COLUMNS.md", columns);
-  std::string keys =
-      "# Keys of a study\n\nMade from `sim/study/read/study_keys.cpp` and the policies' own rows, as "
-      "`equipoise list schema`. "
-      "Integers may be sizes such as \"8K\" or \"1M\".\n\n| key | values | what |\n| --- | --- | --- |\n";
+  std::string keys = R"(# Keys of a study
+
+Made from `sim/study/read/study_keys.cpp` and the policies' own rows, as `equipoise list schema` is. Integers may be sizes such
+as "8K" or "1M".
+
+| key | values | what |
+| --- | --- | --- |
+)";
   const ordered_json schema = study_schema();
   add_keys(schema, "", keys);
   for (const char* part : {"recompute", "policy", "published"})
