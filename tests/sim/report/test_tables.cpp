@@ -7,10 +7,12 @@
 #include <set>
 #include <sstream>
 
+#include "policies/base/number_text.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/read/study_keys.h"
+#include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
