@@ -232,19 +232,4 @@ json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance) {
   return node;
 }
 
-std::string columns_markdown() {
-  std::string text = "| table | summary.json, CSV | unit | what |\n| --- | --- | --- | --- |\n";
-  for (const ResultColumn& column : kColumns)
-    text.append("| ")
-        .append(column.title)
-        .append(column.key.empty() ? " | " : " | `")
-        .append(column.key)
-        .append(column.key.empty() ? " | " : "` | ")
-        .append(column.unit)
-        .append(" | ")
-        .append(column.help)
-        .append(" |\n");
-  return text;
-}
-
 }  // namespace equipoise

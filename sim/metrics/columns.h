@@ -1,9 +1,9 @@
 // The columns of a study's result: one table, from which come the printed table and report.html's,
 // summary.json's metrics, the columns of its CSV, the keys under which a study states a paper's figures, and
-// the table for users in sim/README.md.
+// the page for users (sim/report/COLUMNS.md).
 //
-// To add a column: its row in columns.cpp. What it shows is computed by metrics_of (metrics.h), or is at hand
-// in RowFigures.
+// To add a column: its row in columns.cpp. What it shows is computed by metrics_of (metrics.h), or is one of
+// RowFigures.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -53,8 +53,5 @@ std::span<const ResultColumn> result_columns();
 // Metrics by their keys; absent ones are null. Only those that need no simulator for the second form.
 nlohmann::json metrics_json(const Metrics& metrics);
 nlohmann::json metrics_json(const PlanMetrics& metrics, std::optional<double> imbalance);
-
-// The table for users, in Markdown: a row a column.
-std::string columns_markdown();
 
 }  // namespace equipoise

@@ -4,9 +4,10 @@
 #include <filesystem>
 
 #include "policies/base/error.h"
-#include "sim/study/read/plan_file.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/models.h"
+#include "sim/study/read/json_object.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/row/models.h"
 #include "traces/synth.h"
 
 namespace equipoise {
@@ -90,7 +91,7 @@ Trace load_mixture(const Study& study) {
   std::size_t before = 0;
   for (std::int64_t least = 4096;; least *= 4) {
     std::vector<Trace> parts;
-    for (const TraceSource::Part& part : source.mixture)
+    for (const TraceSource::Component& part : source.mixture)
       parts.push_back(part.file.empty()
                           ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size(), least)
                           : read_trace(resolved(study, part.file), options));

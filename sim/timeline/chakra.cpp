@@ -151,10 +151,10 @@ class RankTrace {
 };
 
 // Walks the cells of one GPU.
-class RankWalk {
+class RankNodes {
  public:
-  RankWalk(const OpProgram& program, const std::vector<std::vector<int>>& gpus, int tensor, bool all_reduced,
-           Groups& groups, int stage, int replica, int t)
+  RankNodes(const OpProgram& program, const std::vector<std::vector<int>>& gpus, int tensor, bool all_reduced,
+            Groups& groups, int stage, int replica, int t)
       : program_(program),
         gpus_(gpus),
         tensor_(tensor),
@@ -293,7 +293,7 @@ class RankWalk {
     }
   }
 
-  // The nodes of one op; none where it takes no time here and meets nobody.
+  // The nodes of one op; none where it takes no time here and waits for nobody.
   Ids step(const OpBlock& block, std::size_t s, const Ids& after) {
     const OpStep& step = block.steps[s];
     const Picoseconds duration = block.durations[s * at(lane_->context) + at(c_)];
@@ -348,7 +348,7 @@ class RankWalk {
   Groups& groups_;
   int stage_, replica_, t_;
   Group everyone_;
-  std::map<SyncGroup, Group> groups_of_;  // of the lane at hand
+  std::map<SyncGroup, Group> groups_of_;  // of the current lane
   std::vector<Receiver> receivers_;       // of its cells on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
@@ -377,18 +377,18 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
   for (int s = 0; s < program.stages; ++s)
     for (int t = 0; t < tensor; ++t)
       for (int r = 0; r < program.replicas; ++r) {
-        RankWalk walk(program, gpus, tensor, gradients_all_reduced, groups, s, r, t);
+        RankNodes nodes(program, gpus, tensor, gradients_all_reduced, groups, s, r, t);
         for (const std::size_t l : order) {
           const OpLane& lane = program.lanes[l];
-          if (r >= lane.first_replica && r < lane.first_replica + lane.context) walk.lane(lane);
+          if (r >= lane.first_replica && r < lane.first_replica + lane.context) nodes.lane(lane);
         }
-        walk.finish();
-        const Bytes& bytes = walk.trace().bytes();
+        nodes.finish();
+        const Bytes& bytes = nodes.trace().bytes();
         write_file_atomically(
             folder + "/step." + std::to_string(gpus[at(s) * at(tensor) + at(t)][at(r)]) + ".et",
             {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
         ++facts.files;
-        facts.nodes += static_cast<std::int64_t>(walk.trace().nodes());
+        facts.nodes += static_cast<std::int64_t>(nodes.trace().nodes());
       }
   facts.groups = static_cast<std::int64_t>(groups.size());
   write_file_atomically(folder + "/comm_groups.json", groups.json());

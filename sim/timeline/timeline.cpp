@@ -73,7 +73,7 @@ class LayerStarts {
  private:
   struct Rank {
     bool any = false;
-    std::uint32_t run = 0, repetition = 0;  // at hand
+    std::uint32_t run = 0, repetition = 0;  // of the current layer
     Picoseconds start = 0;                  // of the repetition
     bool counted = false;
     std::vector<Picoseconds> starts;

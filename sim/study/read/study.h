@@ -1,5 +1,5 @@
-// A study: documents, a model, a cluster, a layout, and the policies to compare on them. The file format is
-// sim/study/read/study.schema.json.
+// A study: documents, a model, a cluster, a layout, and the policies to compare on them. The keys of its
+// file are rows of study_keys.h.
 #pragma once
 
 #include <algorithm>
@@ -30,12 +30,12 @@ struct TraceSource {
   std::int64_t documents = 0;  // 0: as many as the study needs (uniform, distribution), all (file)
   std::uint64_t seed = 0;
   bool repeat = false;
-  struct Part {
+  struct Component {
     std::string file;
     std::string distribution;
     double weight = 1;
   };
-  std::vector<Part> mixture;
+  std::vector<Component> mixture;
 };
 
 // What a paper printed for a row. Nothing here feeds back into a simulation: the figures are read, carried

@@ -34,10 +34,10 @@ ordered_json definition(const char* name) {
   return {{"$ref", std::string("#/definitions/") + name}};
 }
 
-constexpr Key<TraceSource::Part> kMixtureKeys[] = {
-    text<&TraceSource::Part::file>("file", "A trace file"),
-    text<&TraceSource::Part::distribution>("distribution", "A published distribution"),
-    number<&TraceSource::Part::weight>("weight", 1e-09, 1e9, "Relative; 1 by default"),
+constexpr Key<TraceSource::Component> kMixtureKeys[] = {
+    text<&TraceSource::Component::file>("file", "A trace file"),
+    text<&TraceSource::Component::distribution>("distribution", "A published distribution"),
+    number<&TraceSource::Component::weight>("weight", 1e-09, 1e9, "Relative; 1 by default"),
 };
 
 ordered_json mixture_schema() {
@@ -444,7 +444,7 @@ std::span<const Key<Study>> study_keys() {
 std::span<const Key<TraceSource>> trace_keys() {
   return keys::kTraceKeys;
 }
-std::span<const Key<TraceSource::Part>> mixture_keys() {
+std::span<const Key<TraceSource::Component>> mixture_keys() {
   return keys::kMixtureKeys;
 }
 std::span<const Key<HfSource>> hf_keys() {

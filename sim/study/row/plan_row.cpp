@@ -8,6 +8,7 @@
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/memory/derived_sizes.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/row/simulate.h"
 
 namespace equipoise {

@@ -5,6 +5,7 @@
 #include "sim/cost/profiled_workload.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/read/policy_run.h"
 
 namespace equipoise {
 

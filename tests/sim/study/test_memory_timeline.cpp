@@ -6,7 +6,7 @@
 
 #include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
-#include "tests/sim/report/decode.h"
+#include "tests/sim/timeline/decode.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

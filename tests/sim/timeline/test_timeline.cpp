@@ -7,7 +7,7 @@
 
 #include "sim/timeline/timeline.h"
 #include "tests/sim/step/random_program.h"
-#include "tests/sim/report/decode.h"
+#include "tests/sim/timeline/decode.h"
 
 using namespace equipoise;
 using namespace equipoise::pftrace;

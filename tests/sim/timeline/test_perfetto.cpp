@@ -12,7 +12,7 @@
 
 #include "policies/base/error.h"
 #include "sim/timeline/perfetto.h"
-#include "tests/sim/report/decode.h"
+#include "tests/sim/timeline/decode.h"
 
 using namespace equipoise;
 using namespace equipoise::pftrace;
