@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "sim/cost/profiled_workload.h"
+#include "sim/cost/policy_costs.h"
 #include "sim/study/plan_file.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/policy_run.h"
