@@ -20,7 +20,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cli/plan_commands.h"
 #include "sim/cost/layer_costs.h"
-#include "sim/cost/profiled_workload.h"
+#include "sim/cost/policy_costs.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"

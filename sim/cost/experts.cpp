@@ -20,7 +20,7 @@ constexpr double kLeastSkew = 1e-6;
 
 // In (0, 1).
 double uniform(SplitMix64& random) {
-  return (static_cast<double>(random.next() >> 11) + 0.5) * 0x1p-53;
+  return (as_double(random.next() >> 11) + 0.5) * 0x1p-53;
 }
 
 double normal(SplitMix64& random) {
@@ -55,39 +55,39 @@ double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew,
   if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
     return 1;
   const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
-  std::vector<double> load(static_cast<std::size_t>(ranks), 0);
+  std::vector<double> load(at(ranks), 0);
   for (const MicroBatch* const micro_batch : together)
     for (const Slice& slice : micro_batch->slices) {
       SplitMix64 random(SplitMix64(skew.seed).next() ^
                         SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
-      for (double& of_rank : load)
-        of_rank += static_cast<double>(slice.tokens()) * gamma(shape, random) / shape;
+      for (double& of_rank : load) of_rank += as_double(slice.tokens()) * gamma(shape, random) / shape;
     }
   const double sum = std::accumulate(load.begin(), load.end(), 0.0);
   return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
 }
 
-Op ExpertExchange::op(double tokens, double load, ExchangeWay way, RangeUse& use) const {
+Op expert_exchange(const ExpertGroup& group, double tokens, double load, ExchangeWay way, RangeUse& use) {
   Op op{OpName::ep_all_to_all, Stream::ep};
-  const MoeShape& moe = *model_.moe;
-  const bool narrow = way == ExchangeWay::to_experts && framework_.dispatch_bytes > 0;
-  const double element_bytes = narrow ? framework_.dispatch_bytes : element_bytes_;
-  const double bytes = element_bytes * tokens * static_cast<double>(model_.hidden) * load;
-  if (framework_.expert_dispatcher == ExpertDispatcher::all_to_all) {
+  const MoeShape& moe = *group.model.moe;
+  const bool narrow = way == ExchangeWay::to_experts && group.framework.dispatch_bytes > 0;
+  const double element_bytes = narrow ? group.framework.dispatch_bytes : group.element_bytes;
+  const double bytes = element_bytes * tokens * as_double(group.model.hidden) * load;
+  if (group.framework.expert_dispatcher == ExpertDispatcher::all_to_all) {
     op.bytes = bytes * moe.active;
-    op.duration = to_picoseconds(collectives_.seconds(Collective::all_to_all, op.bytes, group_, use));
+    op.duration =
+        to_picoseconds(group.collectives.seconds(Collective::all_to_all, op.bytes, group.ranks, use));
     return op;
   }
   // Groups of experts are the router's, or, where a study says so, the nodes.
-  ExpertRouting routing{moe.experts, moe.active, group_, moe.groups, moe.groups_of_token};
-  if (framework_.expert_nodes > 0) {
-    routing.groups = static_cast<int>(nodes_of(group_));
-    routing.chosen = framework_.expert_nodes;
+  ExpertRouting routing{moe.experts, moe.active, group.ranks, moe.groups, moe.groups_of_token};
+  if (group.framework.expert_nodes > 0) {
+    routing.groups = static_cast<int>(nodes_of(group.ranks));
+    routing.chosen = group.framework.expert_nodes;
   }
   const RoutedToken token = routed_token(routing);
-  const ExchangeLoad traffic = forwarded_load(token, group_, bytes);
-  op.bytes = equivalent_buffer(traffic, group_);
-  op.duration = to_picoseconds(collectives_.forwarded_seconds(traffic, group_, use));
+  const ExchangeLoad traffic = forwarded_load(token, group.ranks, bytes);
+  op.bytes = equivalent_buffer(traffic, group.ranks);
+  op.duration = to_picoseconds(group.collectives.forwarded_seconds(traffic, group.ranks, use));
   return op;
 }
 
@@ -236,12 +236,12 @@ void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& f
   const bool exchanges = layout_.expert > 1;
   const bool shared = moe.shared_width() > 0;
   const ExpertOverlap overlap = framework_.expert_overlap;
-  const ExpertExchange experts(model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_);
+  const ExpertGroup group{model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_};
   const auto exchange_over_shared = [&](ExchangeWay way, bool up) {
     const std::size_t first = ops.size();
     if (!exchanges) return;
-    const Op exchange =
-        gets_most ? experts.op(from_all.rows, load, way, use) : experts.op(as_double(rows), 1, way, use);
+    const Op exchange = gets_most ? expert_exchange(group, from_all.rows, load, way, use)
+                                  : expert_exchange(group, as_double(rows), 1, way, use);
     ops.push(exchange);
     ops.mark_arrived(first);
     const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;

@@ -84,29 +84,19 @@ inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ra
 // the busiest over the mean (ExpertArrivals).
 enum class ExchangeWay { to_experts, back };
 
-class ExpertExchange {
- public:
-  // `group`: the expert-parallel ranks; `element_bytes`: of an activation. What is passed must outlive it.
-  ExpertExchange(const ModelShape& model, const FrameworkOptions& framework, GroupShape group,
-                 double element_bytes, const CollectiveModel& collectives)
-      : model_(model),
-        framework_(framework),
-        group_(group),
-        element_bytes_(element_bytes),
-        collectives_(collectives) {}
-
-  // The exchange of `tokens` tokens of a rank, times `load`: what it sends, or gets, whichever is more. Its
-  // bytes are the buffer of an all-to-all: each copy once, those that stay included. DeepEP's are those of an
-  // all-to-all that would put as much on the slower kind of link (the network, if there is one), for
-  // contention and traces. Throws UserError where the profile cannot price it.
-  [[nodiscard]] Op op(double tokens, double load, ExchangeWay way, RangeUse& use) const;
-
- private:
-  const ModelShape& model_;
-  const FrameworkOptions& framework_;
-  GroupShape group_;
-  double element_bytes_;
-  const CollectiveModel& collectives_;
+// Who exchanges, and how it is priced.
+struct ExpertGroup {
+  const ModelShape& model;
+  const FrameworkOptions& framework;
+  GroupShape ranks;          // the expert-parallel ranks
+  double element_bytes = 2;  // of an activation
+  const CollectiveModel& collectives;
 };
+
+// The exchange of `tokens` tokens of a rank, times `load`: what it sends, or gets, whichever is more. Its
+// bytes are the buffer of an all-to-all: each copy once, those that stay included. DeepEP's are those of an
+// all-to-all that would put as much on the slower kind of link (the network, if there is one), for contention
+// and traces. Throws UserError where the profile cannot price it.
+Op expert_exchange(const ExpertGroup& group, double tokens, double load, ExchangeWay way, RangeUse& use);
 
 }  // namespace equipoise

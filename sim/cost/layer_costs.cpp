@@ -54,8 +54,7 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       collectives_(profile, network),
       tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)
-    if (slides(static_cast<LayerKind>(k)))
-      sliding_share_ += static_cast<double>(layer_counts_[at(k)]) / model.layers;
+    if (slides(static_cast<LayerKind>(k))) sliding_share_ += as_double(layer_counts_[at(k)]) / model.layers;
   const auto add_shared = [&](int context) {
     const int shares = context_form(layout.context_comm).head_shares({context, context});
     if (shares > 1)
@@ -64,11 +63,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   };
   add_shared(layout.context);  // any divisor of the heads; policies choose among powers of two
   for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
-  const std::int64_t kv_width =
-      model.mla ? model.kv_width() / layout.tensor
-                : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
   element_bytes_ = profile.device().element_bytes;
-  kv_bytes_per_token_ = kv_width * static_cast<std::int64_t>(element_bytes_);
+  kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);
   launch_seconds_ = profile.device().launch_seconds;
   framework_per_op_ =
       to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));

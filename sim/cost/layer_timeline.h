@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise {
@@ -42,14 +43,14 @@ struct LayerTimeline {
   // Adds local work to the run after the last synchronisation.
   void add_local(int rank, Picoseconds duration) {
     summed_ = false;
-    local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration;
+    local[comm.size() * at(ranks) + at(rank)] += duration;
   }
   // Adds a synchronisation of all ranks; what follows is local again.
   void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
   void overlap_last(int rank, Picoseconds duration) {
     summed_ = false;
-    overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration;
+    overlap[(comm.size() - 1) * at(ranks) + at(rank)] = duration;
   }
   // The part of a run's local work that lies before and in its exchanges.
   [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;

@@ -160,6 +160,8 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
   if (context > 1) form.exchange(costs_, of.tokens, context, exchanges_, out.use);
   const bool alone = exchanges_.forward.empty();
   (alone ? attend_alone : form.attend)(of, passes_, out.use);
+  assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
+         passes_.backward.under.size() == exchanges_.backward.size() * at(context));
   const std::size_t mask = window > 0 ? 1 : 0;
   out.attention_forward[mask] = passes_.forward.busy;
   out.attention_backward[mask] = passes_.backward.busy;
@@ -174,8 +176,8 @@ void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context
 
 namespace {
 
-constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
-constexpr auto kContext = static_cast<std::size_t>(Stream::cp);
+constexpr auto kCompute = at(Stream::compute);
+constexpr auto kContext = at(Stream::cp);
 
 // The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
 Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weight) {
@@ -338,54 +340,41 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
   add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
 }
 
-// What follows the last synchronisation on each rank, the host's stalls, and what each rank computes and
-// waits for.
+// Adds what follows the last synchronisation on each rank, the host's stalls with it, and counts what each
+// rank computes and waits for.
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
-  const int ranks = out.ranks;
-  const auto c = at(ranks);
-  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
-  Picoseconds forward_comm = 0, backward_comm = 0;
-  for (const Op& exchange : exchanges_.forward) forward_comm += exchange.duration;
-  for (const Op& exchange : exchanges_.backward) backward_comm += exchange.duration;
-  for (int r = 0; r < ranks; ++r) {
-    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
-    const Picoseconds forward_busy =
-        work.forward_before.total + work.forward_after.total + passes_.forward.busy[at(r)] + forward_comm;
-    const Picoseconds backward_busy =
-        work.backward_before.total + work.backward_after.total + passes_.backward.busy[at(r)] + backward_comm;
-    const bool empty = work.tokens == 0;
-    const Picoseconds forward_stall =
-        empty ? 0 : costs_.host_stall(work.forward_launches + 1 + exchanges_.forward.size(), forward_busy);
-    const Picoseconds backward_stall =
-        empty ? 0
-              : costs_.host_stall(work.backward_launches + (selective ? 2 : 1) + exchanges_.backward.size(),
-                                  backward_busy);
-    out.forward[k].add_local(r, work.forward_after.total + forward_stall);
-    out.backward[k].add_local(r, work.backward_after.total + backward_stall);
-    out.input_gradient[k].add_local(r, work.input_after + backward_stall);
-    out.weight_gradient[k][at(r)] = work.weight;
-    out.compute_forward[k][at(r)] =
-        work.forward_before.busy[kCompute] + work.forward_after.busy[kCompute] + passes_.forward.busy[at(r)];
-    out.compute_backward[k][at(r)] = work.backward_before.busy[kCompute] +
-                                     work.backward_after.busy[kCompute] + passes_.backward.busy[at(r)];
-    for (std::size_t s = 0; s < kStreams; ++s) {
-      out.exposed_forward[k][s] += work.forward_before.exposed[s] + work.forward_after.exposed[s];
-      out.exposed_backward[k][s] += work.backward_before.exposed[s] + work.backward_after.exposed[s];
-    }
-    const auto exposed = [&](std::span<const Op> exchanges, const ContextPass& pass) {
-      Picoseconds sum = 0;
-      for (std::size_t e = 0; e < exchanges.size(); ++e)
-        sum += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + at(r)]);
-      return sum;
+  const auto c = at(out.ranks);
+  const std::size_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
+  for (std::size_t r = 0; r < c; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[r], out.arriving[r]);
+    // Counts a pass, and returns how long the host stalls it.
+    const auto finish = [&](const RunTime& before, const RunTime& after, std::size_t launches,
+                            const ContextPass& pass, std::span<const Op> exchanges,
+                            std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
+      Picoseconds busy = before.total + after.total + pass.busy[r];
+      compute[r] = before.busy[kCompute] + after.busy[kCompute] + pass.busy[r];
+      for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += before.exposed[s] + after.exposed[s];
+      for (std::size_t e = 0; e < exchanges.size(); ++e) {
+        busy += exchanges[e].duration;
+        exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+      }
+      return work.tokens == 0 ? 0 : costs_.host_stall(launches + exchanges.size(), busy);
     };
-    out.exposed_forward[k][kContext] += exposed(exchanges_.forward, passes_.forward);
-    out.exposed_backward[k][kContext] += exposed(exchanges_.backward, passes_.backward);
+    const Picoseconds forward_stall =
+        finish(work.forward_before, work.forward_after, work.forward_launches + 1, passes_.forward,
+               exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
+    const Picoseconds backward_stall =
+        finish(work.backward_before, work.backward_after, work.backward_launches + calls, passes_.backward,
+               exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
+    const int rank = static_cast<int>(r);
+    out.forward[k].add_local(rank, work.forward_after.total + forward_stall);
+    out.backward[k].add_local(rank, work.backward_after.total + backward_stall);
+    out.input_gradient[k].add_local(rank, work.input_after + backward_stall);
+    out.weight_gradient[k][r] = work.weight;
   }
-  for (std::size_t s = 0; s < kStreams; ++s) {
-    out.exposed_forward[k][s] /= ranks;
-    out.exposed_backward[k][s] /= ranks;
-  }
+  for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})
+    for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
 }
 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {

@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
+#include "policies/packing/hbp.h"
+
 namespace equipoise {
 namespace {
 
@@ -30,7 +33,7 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
   const std::int64_t least = layout.bidirectional ? std::int64_t{2} * layout.pipeline : 1;
   const std::int64_t wanted = (std::max(least, micro_batches) + round - 1) / round * round;
   const auto of = [&](std::int64_t count) {
-    const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
+    const std::vector<std::int32_t> groups(at(count), 1);
     ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};
     input.pairs = pairs;
     return policy.make(input);
@@ -55,7 +58,7 @@ double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::in
                     int context, int recompute_layers) {
   MicroBatch like;
   like.recompute_layers = recompute_layers;
-  const auto count = static_cast<std::size_t>(schedule.micro_batches);
+  const auto count = at(schedule.micro_batches);
   const std::vector<MicroBatch> micro_batches(count, like);
   const std::vector<std::int64_t> tokens(count, rank_tokens);
   const std::vector<std::int64_t> gathered(count, memory.gathered_tokens(rank_tokens, rank_tokens * context));

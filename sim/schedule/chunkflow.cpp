@@ -102,7 +102,7 @@ int held_after_a_turn(const ScheduleInput& input) {
 static void make_chunkflow_serial(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "state-aware-1f1b", {.groups = true}, out);
   std::vector<ScheduleOp>& ops = out.ops.front();
-  ops.reserve(3 * static_cast<std::size_t>(count));
+  ops.reserve(3 * at(count));
   int bound = 0;
   int first = 0;
   for (const int size : input.group_sizes) {
@@ -126,7 +126,7 @@ void make_state_aware_1f1b(const ScheduleInput& input, Schedule& out) {
   const int held = held_after_a_turn(input);
   for (int s = 0; s < input.stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(3 * static_cast<std::size_t>(count));
+    ops.reserve(3 * at(count));
     const int warm_up = input.stages - 1 - s;
     Order order(input);
     for (int i = 0; i < warm_up && order.forward(ops); ++i) {

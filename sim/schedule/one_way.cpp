@@ -20,7 +20,7 @@ void make_gpipe(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "gpipe", {.groups = true}, out);
   for (std::size_t s = 0; s < out.ops.size(); ++s) {
     std::vector<ScheduleOp>& ops = out.ops[s];
-    ops.reserve(2 * static_cast<std::size_t>(count));
+    ops.reserve(2 * at(count));
     for (int i = 0; i < count; ++i) ops.push_back({OpKind::F, i, 0});
     for (int i = count; i-- > 0;) ops.push_back({OpKind::B, i, 0});
     out.kept_bound[s] = count;
@@ -44,7 +44,7 @@ void make_1f1b(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "1f1b", {}, out);
   for (int s = 0; s < input.stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(2 * static_cast<std::size_t>(count));
+    ops.reserve(2 * at(count));
     const int behind = input.stages - 1 - s;  // stages
     const int warm_up = std::min(count, input.pairs ? 2 * behind + 1 : behind);
     for (int i = 0; i < warm_up; ++i) ops.push_back({OpKind::F, i, 0});
@@ -115,7 +115,7 @@ void make_interleaved_1f1b(const ScheduleInput& input, Schedule& out) {
   const int total = count * chunks;
   for (int s = 0; s < stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(2 * static_cast<std::size_t>(total));
+    ops.reserve(2 * at(total));
     const std::int64_t lead =
         2 * std::int64_t{stages - 1 - s} + std::int64_t{chunks - 1} * stages + (input.pairs ? 1 : 0);
     const int warm_up = static_cast<int>(std::min<std::int64_t>(total, lead));
@@ -150,7 +150,7 @@ void make_zb_h1(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "zb-h1", {}, out);
   for (int s = 0; s < input.stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(3 * static_cast<std::size_t>(count));
+    ops.reserve(3 * at(count));
     const int warm_up = std::min(count, input.stages - 1 - s);
     for (int i = 0; i < warm_up; ++i) ops.push_back({OpKind::F, i, 0});
     for (int i = 0; i < count; ++i) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "sim/schedule/schedule.h"
 
@@ -108,8 +109,8 @@ int begin_schedule(const ScheduleInput& input, std::string_view name, Takes take
   out.stages = input.stages;
   out.virtual_stages = input.virtual_stages;
   out.bidirectional = false;
-  out.ops.resize(static_cast<std::size_t>(input.stages));
-  out.kept_bound.assign(static_cast<std::size_t>(input.stages), 0);
+  out.ops.resize(at(input.stages));
+  out.kept_bound.assign(at(input.stages), 0);
   for (std::vector<ScheduleOp>& ops : out.ops) ops.clear();
   return out.micro_batches;
 }

@@ -10,13 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 // F forward, B backward (full), D forward whose activations are dropped (only KV is kept), R recomputing
 // forward, W weight-gradient half where a schedule splits B (then B is the input-gradient half).
 enum class OpKind : std::uint8_t { F, B, D, R, W };
 constexpr std::string_view letter_of(OpKind kind) {
-  return std::string_view("FBDRW").substr(static_cast<std::size_t>(kind), 1);
+  return std::string_view("FBDRW").substr(at(kind), 1);
 }
 
 struct ScheduleOp {

@@ -20,12 +20,11 @@ class ScheduleExecutor {
       : schedule_(schedule),
         durations_(durations),
         hops_(hops),
-        stages_(static_cast<std::size_t>(schedule.stages)),
-        positions_(schedule.bidirectional ? stages_
-                                          : stages_ * static_cast<std::size_t>(schedule.virtual_stages)),
+        stages_(at(schedule.stages)),
+        positions_(schedule.bidirectional ? stages_ : stages_ * at(schedule.virtual_stages)),
         next_(stages_, 0),
         free_at_(stages_, 0) {
-    const std::size_t slots = positions_ * static_cast<std::size_t>(schedule.micro_batches);
+    const std::size_t slots = positions_ * at(schedule.micro_batches);
     forward_end_.assign(slots, kNotYet);
     kept_end_.assign(slots, kNotYet);
     backward_end_.assign(slots, kNotYet);
@@ -66,13 +65,13 @@ class ScheduleExecutor {
   // Place of an op in the chain of positions_ layer blocks that a micro-batch goes through.
   [[nodiscard]] std::size_t position(std::size_t stage, const ScheduleOp& op) const {
     if (schedule_.bidirectional) return op.virtual_stage == 0 ? stage : stages_ - 1 - stage;
-    return static_cast<std::size_t>(op.virtual_stage) * stages_ + stage;
+    return at(op.virtual_stage) * stages_ + stage;
   }
   [[nodiscard]] std::size_t stage_at(std::size_t place, const ScheduleOp& op) const {
     return schedule_.bidirectional && op.virtual_stage == 1 ? stages_ - 1 - place : place % stages_;
   }
   [[nodiscard]] std::size_t slot(const ScheduleOp& op, std::size_t place) const {
-    return static_cast<std::size_t>(op.micro_batch) * positions_ + place;
+    return at(op.micro_batch) * positions_ + place;
   }
 
   [[nodiscard]] Input input_of(std::size_t stage, const ScheduleOp& op) const {
@@ -204,7 +203,7 @@ std::string describe_op(const ScheduleOp& op, int virtual_stages) {
 }
 
 OpDurations op_durations(const Schedule& schedule, std::span<const double> forward, double backward_ratio) {
-  assert(forward.size() == static_cast<std::size_t>(schedule.micro_batches));
+  assert(forward.size() == at(schedule.micro_batches));
   const double half = splits_backward(schedule) ? 0.5 : 1.0;
   OpDurations durations(schedule.ops.size());
   for (std::size_t s = 0; s < schedule.ops.size(); ++s) {
@@ -223,7 +222,7 @@ double bubble_ratio(const TimedSchedule& timed) {
   if (timed.makespan <= 0) return 0;
   double useful = 0;
   for (std::size_t s = 0; s < timed.busy.size(); ++s) useful += timed.busy[s] - timed.recompute[s];
-  return 1 - useful / (static_cast<double>(timed.busy.size()) * timed.makespan);
+  return 1 - useful / (as_double(timed.busy.size()) * timed.makespan);
 }
 
 TimedSchedule time_schedule(const Schedule& schedule, const OpDurations& durations, Hops hops) {
@@ -257,7 +256,7 @@ class ScheduleValidator {
   bool check_shape() {
     std::int64_t expected = 0;
     for (const std::int32_t size : input_.group_sizes) expected += size;
-    const auto stages = static_cast<std::size_t>(input_.stages);
+    const auto stages = at(input_.stages);
     if (schedule_.stages != input_.stages ||
         schedule_.virtual_stages != (schedule_.bidirectional ? 2 : input_.virtual_stages))
       report("stages or virtual stages differ from the input's");
@@ -269,14 +268,13 @@ class ScheduleValidator {
     for (std::size_t s = 0; s < schedule_.ops.size(); ++s)
       for (const ScheduleOp& op : schedule_.ops[s])
         if (op.micro_batch < 0 || op.micro_batch >= schedule_.micro_batches || op.virtual_stage < 0 ||
-            op.virtual_stage >= schedule_.virtual_stages || static_cast<std::size_t>(op.kind) >= kOpKinds)
+            op.virtual_stage >= schedule_.virtual_stages || at(op.kind) >= kOpKinds)
           report("stage " + std::to_string(s) + ": an op is out of range: " + describe_op(op, 2));
     return problems_.empty();
   }
 
   [[nodiscard]] std::size_t slot(int micro_batch, int virtual_stage) const {
-    return static_cast<std::size_t>(micro_batch) * static_cast<std::size_t>(schedule_.virtual_stages) +
-           static_cast<std::size_t>(virtual_stage);
+    return at(micro_batch) * at(schedule_.virtual_stages) + at(virtual_stage);
   }
 
   void check_stage(std::size_t stage) {

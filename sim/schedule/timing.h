@@ -79,4 +79,20 @@ constexpr bool releases(const ScheduleOp& op, bool splits) {
 // At most 20 problems are listed. O(ops).
 std::vector<std::string> schedule_problems(const ScheduleInput&, const Schedule&);
 
+// ---- A timed schedule as text (drawing.cpp): one line a stage, time from left to right ----
+
+struct DrawingStyle {
+  int columns = 100;  // of the terminal; at least 40 are used
+  bool color = false;
+};
+
+// Example (two stages, 1f1b, lengths 1,1): a letter and a number from 1 name op and micro-batch, with a
+// letter for the virtual stage where there are several; the fill shows how long it runs, dots are idle.
+//   stage 0  F1--F2--........B1======....B2======
+//   stage 1  ....F1--B1======F2--B2======........
+// The two ops of a pair share its time, by their lengths where those are known, with & between them:
+//   stage 1  ....F1--F2--&B1=====
+// Where an op is too short for its name only its letter is drawn; what is shorter than a column is left out.
+std::string draw_schedule(const TimedSchedule&, int virtual_stages, DrawingStyle);
+
 }  // namespace equipoise

@@ -48,7 +48,7 @@ struct RankLoad {
 };
 
 // Counters of one rank: what it holds, in all and by category, and its tokens in flight. The bytes are those
-// of the memory model (sim/memory/stage_memory.h), put at the times of the simulated ops: the largest value
+// of the memory model (StageMemory), put at the times of the simulated ops: the largest value
 // that any rank's `memory` shows is the peak that a study reports, where CP ranks hold equally much. Given
 // when each layer of an op begins, they change from layer to layer; else an op's most is shown from its
 // start. A category has a counter if it is ever used, and a new value where it changes.

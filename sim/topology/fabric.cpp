@@ -162,11 +162,11 @@ void FairShare::share(std::span<Flow* const> flows) {
     // The level at which the next links fill or the next flows reach their cap.
     double level = std::numeric_limits<double>::infinity();
     for (const LinkId link : used_)
-      if (claims_[link] > 0) level = std::min(level, left_[link] / static_cast<double>(claims_[link]));
+      if (claims_[link] > 0) level = std::min(level, left_[link] / as_double(claims_[link]));
     for (std::size_t f = 0; f < flows.size(); ++f)
       if (stopped_[f] == 0) level = std::min(level, flows[f]->cap);
     for (const LinkId link : used_)
-      tight_[link] = claims_[link] > 0 && left_[link] / static_cast<double>(claims_[link]) == level;
+      tight_[link] = claims_[link] > 0 && left_[link] / as_double(claims_[link]) == level;
     // Flows stop at the level; what they use together is taken from each link at once.
     for (std::size_t f = 0; f < flows.size(); ++f) {
       const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
@@ -180,7 +180,7 @@ void FairShare::share(std::span<Flow* const> flows) {
     }
     for (const LinkId link : used_) {
       if (given_[link] == 0) continue;
-      left_[link] = std::max(0.0, left_[link] - level * static_cast<double>(given_[link]));
+      left_[link] = std::max(0.0, left_[link] - level * as_double(given_[link]));
       claims_[link] -= given_[link];
       given_[link] = 0;
     }

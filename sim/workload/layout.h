@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -38,7 +39,13 @@ constexpr RecomputeModules module_bit(RecomputeModule module) {
   return RecomputeModules{1} << static_cast<unsigned>(module);
 }
 // "layernorm+moe_act"
-std::string names_of(RecomputeModules modules);
+inline std::string names_of(RecomputeModules modules) {
+  std::string text;
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    if ((modules & module_bit(static_cast<RecomputeModule>(m))) != 0)
+      text.append(text.empty() ? "" : "+").append(kRecomputeModuleNames[m]);
+  return text;
+}
 
 // How the ranks of a pipeline hold a model's layers, which are cut into blocks.
 //

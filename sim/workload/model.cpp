@@ -16,6 +16,10 @@ std::int64_t ModelShape::kv_width() const {
   return 2 * std::int64_t{kv_heads} * head_dim;
 }
 
+std::int64_t ModelShape::kv_width_of_rank(int tensor) const {
+  return mla ? kv_width() / tensor : 2 * std::int64_t{std::max(1, kv_heads / tensor)} * head_dim;
+}
+
 std::int64_t ModelShape::attention_parameters() const {
   if (mla) {
     const std::int64_t q_width = std::int64_t{heads} * (mla->nope_dim + mla->rope_dim);
@@ -73,7 +77,7 @@ double ModelShape::training_flops(double tokens, double causal_pairs, double win
   int sliding = 0;
   for (int layer = 0; layer < layers; ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
-  return 6.0 * static_cast<double>(active_matmul_parameters()) * tokens +
+  return 6.0 * as_double(active_matmul_parameters()) * tokens +
          attention * (layers - sliding) * causal_pairs + attention * sliding * window_pairs;
 }
 
@@ -146,7 +150,7 @@ const ModelShape& builtin_model(std::string_view name) {
 void check_model_size(const ModelShape& model, const std::string& where) {
   constexpr double kMostParameters = 1e15;
   constexpr double kMostWidth = 1 << 30;  // of all heads together; of experts
-  const auto of = [](std::int64_t value) { return static_cast<double>(value); };
+  const auto of = [](std::int64_t value) { return as_double(value); };
   double head = of(model.head_dim), low_rank = 0;
   if (model.mla) {
     head += of(model.mla->nope_dim) + of(model.mla->rope_dim) + of(model.mla->v_dim);

@@ -88,6 +88,8 @@ struct ModelShape {
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
+  // The same on one of `tensor` TP ranks, which replicate KV heads where there are fewer of them.
+  [[nodiscard]] std::int64_t kv_width_of_rank(int tensor) const;
   [[nodiscard]] int value_dim() const { return mla ? mla->v_dim : head_dim; }
 
   // Parameters of one layer's attention, FFN (all experts) and norms; of the embedding; of everything.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -52,7 +53,7 @@ enum class OpName : std::uint8_t {
   dp_all_gather,
   optimizer
 };
-inline constexpr std::size_t kOpNames = static_cast<std::size_t>(OpName::optimizer) + 1;
+inline constexpr std::size_t kOpNames = at(OpName::optimizer) + 1;
 const char* name_of(OpName op);
 const char* name_of(Stream stream);
 

@@ -8,7 +8,7 @@
 namespace equipoise {
 
 std::vector<int> split_layers(int layers, int virtual_stages) {
-  const auto n = static_cast<std::size_t>(virtual_stages);
+  const auto n = at(virtual_stages);
   std::vector<int> split(n, layers / virtual_stages);
   int extra = layers % virtual_stages;
   // The extra layers go to the middle stages first, from the centre outwards.
@@ -106,7 +106,7 @@ RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
 
 int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
   if (checkpointed <= 0) return 0;
-  const auto v = static_cast<std::size_t>(virtual_stage);
+  const auto v = at(virtual_stage);
   const auto first = turn_.begin() + begin_[v], last = turn_.begin() + begin_[v + 1];
   return static_cast<int>(std::lower_bound(first, last, checkpointed) - first);
 }
@@ -115,7 +115,7 @@ RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout
     : of_layout_(checkpointed_layers(layout, model.layers)),
       layers_(model.layers),
       stages_(layout.stage_order()),
-      layers_of_stage_(static_cast<std::size_t>(layout.pipeline), 0) {
+      layers_of_stage_(at(layout.pipeline), 0) {
   const std::vector<int> layers = layers_of_stages(model, layout);
   order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
   for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];

@@ -4,6 +4,7 @@
 // again, since keeping them would take a group's whole context on every rank, and reduce-scatters their
 // gradients after the attention. Slices that one rank holds whole (Skrull) are computed while the K and V of
 // the distributed ones are gathered.
+#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
@@ -11,7 +12,7 @@ namespace {
 
 Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, int context, bool gather, RangeUse& use) {
   Op op{gather ? OpName::cp_all_gather : OpName::cp_reduce_scatter, Stream::cp};
-  op.bytes = static_cast<double>(tokens) * static_cast<double>(costs.kv_bytes_per_token());
+  op.bytes = as_double(tokens) * as_double(costs.kv_bytes_per_token());
   op.duration =
       to_picoseconds(costs.collectives().seconds(gather ? Collective::all_gather : Collective::reduce_scatter,
                                                  op.bytes, costs.grid().context_shape(context), use));
@@ -47,7 +48,7 @@ void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
 double least_gathering(const LayerCosts& costs, int context) {
   const GroupShape group = costs.grid().context_shape(context);
   const auto rate = [&](Collective kind) { return costs.collectives().least_seconds_per_byte(kind, group); };
-  return static_cast<double>(costs.kv_bytes_per_token()) *
+  return as_double(costs.kv_bytes_per_token()) *
          (2 * rate(Collective::all_gather) + rate(Collective::reduce_scatter));
 }
 
@@ -57,7 +58,7 @@ constinit const ContextForm kAllGatherForm = {
     .title = "All-gather",
     .counts_in_workload = true,
     .head_shares = [](GroupShape) { return 1; },
-    .most_exchanges = [](int) { return 2; },
+    .estimated_exchanges = [](int) { return 2; },
     .held_tokens = [](std::int64_t, std::int64_t group_tokens) { return group_tokens; },
     .exchange = exchange_all,
     .attend = attend_to_all,

@@ -2,6 +2,8 @@
 
 #include <cassert>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
@@ -84,12 +86,12 @@ ReceivedTokens received_tokens(const ContextCase& of) {
   const auto& rank_tokens = of.sharding.rank_tokens;
   const auto& local_tokens = of.sharding.rank_local_tokens;
   // Tokens of earlier chunks that a rank does not hold.
-  const double before = static_cast<double>(of.tokens.earlier) * (of.context - 1) / of.context;
+  const double before = as_double(of.tokens.earlier) * (of.context - 1) / of.context;
   ReceivedTokens tokens;
   seen_keys.assign(of.micro_batch.slices.size(), {});
   for (int r = 0; r < of.context; ++r) {
     const std::int64_t own = rank_tokens[at(r)] - local_tokens[at(r)];
-    tokens.sent += static_cast<double>(of.tokens.distributed - own) + before;
+    tokens.sent += as_double(of.tokens.distributed - own) + before;
     // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
     // it the ones that no earlier piece has seen.
     std::int64_t others = 0;
@@ -104,7 +106,7 @@ ReceivedTokens received_tokens(const ContextCase& of) {
       seen = {r, s.q_end};
       any = true;
     }
-    tokens.useful += static_cast<double>(others);
+    tokens.useful += as_double(others);
     if (any && before > 0) tokens.useful -= before / (of.context - 1);  // its own share of them
   }
   // Ranks that share out the heads have all queries of theirs: each key is seen at least by its own.

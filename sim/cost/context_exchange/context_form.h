@@ -23,8 +23,8 @@
 #include "policies/base/index.h"
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "sim/cost/attention_cost.h"
 #include "sim/cost/layer_costs.h"
+#include "sim/cost/policy_costs.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/ops.h"
 
@@ -105,8 +105,8 @@ struct ContextForm {
   bool counts_in_workload = false;
   // Ranks that share out the heads of a group's attention; 1: each attends with all heads.
   int (*head_shares)(GroupShape group);
-  // Exchanges of a pass, at most.
-  int (*most_exchanges)(int context);
+  // Exchanges of a pass, for estimates of what a simulation allocates; a ring's backward has one more.
+  int (*estimated_exchanges)(int context);
   // Tokens whose K and V a rank holds at once, which has `rank_tokens` of its group's `group_tokens`.
   std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens);
   // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.

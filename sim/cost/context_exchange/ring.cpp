@@ -7,6 +7,7 @@
 // O(ranks x segments), and a price for each of a rank's steps that is unlike the one before.
 #include <tuple>
 
+#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
@@ -36,7 +37,7 @@ struct PricedStep {
 
 PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, int blocks, int context) {
   PricedStep step{{OpName::cp_ring_step, Stream::cp}, {}};
-  step.op.bytes = blocks * static_cast<double>(tokens) * static_cast<double>(costs.kv_bytes_per_token());
+  step.op.bytes = blocks * as_double(tokens) * as_double(costs.kv_bytes_per_token());
   step.op.duration = to_picoseconds(
       costs.collectives().seconds(Collective::send_recv, step.op.bytes, hop_of(costs, context), step.use));
   return step;
@@ -118,8 +119,7 @@ class RingPieces {
   };
   std::span<RingSegment> sorted(int rank) {
     const auto segments = sharding_->of_rank(rank);
-    return std::span(sorted_).subspan(static_cast<std::size_t>(segments.data() - sharding_->segments.data()),
-                                      segments.size());
+    return std::span(sorted_).subspan(at(segments.data() - sharding_->segments.data()), segments.size());
   }
 
   const Sharding* sharding_ = nullptr;
@@ -166,7 +166,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
 double least_blocks(const LayerCosts& costs, int context) {
   double blocks = context - 1;
   for (const int sent : blocks_sent_backward(context)) blocks += sent;
-  return blocks / context * static_cast<double>(costs.kv_bytes_per_token()) *
+  return blocks / context * as_double(costs.kv_bytes_per_token()) *
          costs.collectives().least_seconds_per_byte(Collective::send_recv, hop_of(costs, context));
 }
 
@@ -177,7 +177,7 @@ constinit const ContextForm kRingForm = {
     .by_blocks = true,
     .takes_windows = false,
     .head_shares = [](GroupShape) { return 1; },
-    .most_exchanges = [](int context) { return context; },
+    .estimated_exchanges = [](int context) { return context; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t) { return 2 * rank_tokens; },
     .exchange = exchange_blocks,
     .attend = attend_by_blocks,

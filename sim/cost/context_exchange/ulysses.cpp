@@ -4,6 +4,7 @@
 // with its share of the heads to all tokens, so that no rank is slower; another all-to-all brings the output
 // back. The backward does the same with the gradients. The heads must be a multiple of the ranks; KV heads
 // are replicated where there are fewer of them than ranks.
+#include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
@@ -17,10 +18,9 @@ HeadBytes bytes_of_heads(const LayerCosts& costs, std::int64_t tokens, int conte
   const ModelShape& model = costs.model();
   const double element_bytes = costs.profile().device().element_bytes;
   const int heads = model.heads / costs.layout().tensor;
-  const double query_bytes = static_cast<double>(tokens) * heads * element_bytes;
+  const double query_bytes = as_double(tokens) * heads * element_bytes;
   const int kv_heads = std::max(model.mla ? heads : model.kv_heads / costs.layout().tensor, context);
-  const double kv_bytes =
-      static_cast<double>(tokens) * kv_heads * (model.head_dim + model.value_dim()) * element_bytes;
+  const double kv_bytes = as_double(tokens) * kv_heads * (model.head_dim + model.value_dim()) * element_bytes;
   return {query_bytes * model.head_dim + kv_bytes, query_bytes * model.value_dim()};
 }
 
@@ -67,7 +67,7 @@ double least_all_to_all(const LayerCosts& costs, int context) {
 constinit const ContextForm kUlyssesForm = {
     .title = "Ulysses",
     .head_shares = [](GroupShape group) { return group.ranks; },
-    .most_exchanges = [](int) { return 2; },
+    .estimated_exchanges = [](int) { return 2; },
     .held_tokens = [](std::int64_t rank_tokens, std::int64_t) { return 2 * rank_tokens; },
     .exchange = exchange_heads,
     .attend = attend_with_share,

@@ -1,13 +1,14 @@
-#include "sim/cost/profiled_workload.h"
+#include "sim/cost/policy_costs.h"
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <optional>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/attention_call.h"
+#include "policies/sharding/kernel_pieces.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
@@ -18,7 +19,22 @@ constexpr int kOctaves = 31;                        // documents up to 2^31 toke
 constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
 constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
 
+std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool strided) {
+  thread_local std::vector<QueryKeys> pieces;
+  pieces.clear();
+  for_each_kernel_piece(segments, strided, [](std::int64_t queries, std::int64_t keys) {
+    pieces.push_back({queries, keys});
+  });
+  return pieces;
+}
+
+AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
+  return count_call(window, [&](const auto& add) { for_each_kernel_piece(segments, strided, add); });
+}
+
 }  // namespace
+
+// ---- Documents ----
 
 ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
   RangeUse use;
@@ -35,11 +51,11 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     costs.backward_ops(kind, tokens, before, after, use);
     linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
   }
-  local_linear_ = to_seconds(linear) / static_cast<double>(tokens);
+  local_linear_ = to_seconds(linear) / as_double(tokens);
   const int layers = costs.model().layers;
   if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
     linear += layers * exchange_time(form, costs, {.distributed = window}, context, use);
-  linear_ = to_seconds(linear) / static_cast<double>(tokens * context);
+  linear_ = to_seconds(linear) / as_double(tokens * context);
 
   const double sliding = costs.sliding_share();
   const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
@@ -71,7 +87,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
       double mean = 0;
       if (sliding < 1) mean += (1 - sliding) * one_layer(0);
       if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
-      return mean / static_cast<double>(copies) * layers;
+      return mean / as_double(copies) * layers;
     } catch (const EngineError&) {
       return std::nullopt;
     }
@@ -80,7 +96,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
   bool measured = true;
   for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
-    const double exact = std::exp2(static_cast<double>(i) / kPerOctave);
+    const double exact = std::exp2(as_double(i) / kPerOctave);
     const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
     measured = seconds.has_value();
     if (!measured && i == 0) throw EngineError("attention to one token is longer than the clock holds");
@@ -89,19 +105,18 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
 }
 
 double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
-  const double at = std::log2(static_cast<double>(tokens)) * kPerOctave;
+  const double at = std::log2(as_double(tokens)) * kPerOctave;
   const auto below = std::min(static_cast<std::size_t>(at), log_seconds_.size() - 2);
-  const double share = at - static_cast<double>(below);
+  const double share = at - as_double(below);
   return std::exp(log_seconds_[below] + share * (log_seconds_[below + 1] - log_seconds_[below]));
 }
 
 void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree,
                                 std::span<double> out) const {
   RangeUse use;  // a decision, not a prediction of the run
-  const double attention_ranks = static_cast<double>(costs_.layout().context) / degree;
+  const double attention_ranks = as_double(costs_.layout().context) / degree;
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    out[i] = attention_seconds(tokens[i]) * attention_ranks +
-             local_linear_ * static_cast<double>(tokens[i]) / degree;
+    out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
     if (degree > 1 && tokens[i] > 0)
       out[i] += costs_.model().layers *
                 to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
@@ -110,7 +125,55 @@ void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree
 
 void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    out[i] = attention_seconds(tokens[i]) + linear_ * static_cast<double>(tokens[i]);
+    out[i] = attention_seconds(tokens[i]) + linear_ * as_double(tokens[i]);
+}
+
+// ---- Segments ----
+
+double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
+  RangeUse use;  // a decision, not a prediction of the run
+  const auto layer = [&](std::int64_t window) {
+    if (costs_.prices_counts()) {
+      counted_.push_back({segments, window, count_segments(segments, false, window)});
+      return to_seconds(costs_.attention_forward_time(counted_.back().call, use));
+    }
+    return to_seconds(costs_.attention_forward_time(kernel_pieces(segments, false), use, window));
+  };
+  const double sliding = costs_.sliding_share();
+  double seconds = 0;
+  if (sliding < 1) seconds += (1 - sliding) * layer(0);
+  if (sliding > 0) seconds += sliding * layer(costs_.model().sliding_window);
+  return seconds;
+}
+
+LayerCosts::AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, bool strided,
+                                                        std::int64_t window, int head_shares,
+                                                        RangeUse& use) const {
+  if (!costs_.prices_counts())
+    return costs_.attention_times(kernel_pieces(segments, strided), use, window, head_shares);
+  const AttentionCall* const counted = strided ? nullptr : known(segments, window);
+  return costs_.attention_times(counted ? *counted : count_segments(segments, strided, window), use,
+                                head_shares);
+}
+
+const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
+                                                  std::int64_t window) const {
+  for (const CountedAttention& counted : counted_)
+    if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
+        counted.window == window)
+      return &counted.call;
+  return nullptr;
+}
+
+AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const {
+  AttentionCounts counts;
+  const Segment* const begin = sharding.segments.data();
+  constexpr std::less<> before{};
+  for (const CountedAttention& counted : counted_)
+    if (!before(counted.segments.data(), begin) &&
+        before(counted.segments.data(), begin + sharding.segments.size()))
+      counts.push_back(counted);
+  return counts;
 }
 
 }  // namespace equipoise
