@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/elementwise.h"
 
 namespace equipoise {
 namespace {

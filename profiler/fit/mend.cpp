@@ -11,7 +11,7 @@
 #include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "profiler/fit/mend_table.h"
-#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/elementwise.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {

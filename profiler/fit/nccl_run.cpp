@@ -9,7 +9,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "profiler/profile/collective_form.h"
+#include "profiler/profile/collective.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise::nccl {

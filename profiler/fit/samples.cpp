@@ -7,7 +7,7 @@
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "profiler/fit/exchange_rows.h"
-#include "profiler/profile/collective_form.h"
+#include "profiler/profile/collective.h"
 
 namespace equipoise {
 namespace {

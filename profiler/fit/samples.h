@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "policies/base/csv.h"
-#include "profiler/profile/attention_form.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/expert_routing.h"
+#include "profiler/profile/exchange.h"
 
 namespace equipoise {
 

@@ -8,10 +8,10 @@
 
 #include "profiler/fit/hold_out.h"
 #include "profiler/fit/samples.h"
-#include "profiler/profile/attention_form.h"
-#include "profiler/profile/collective_form.h"
-#include "profiler/profile/exchange_form.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/attention.h"
+#include "profiler/profile/collective.h"
+#include "profiler/profile/exchange.h"
+#include "profiler/profile/gemm.h"
 
 namespace equipoise {
 

@@ -9,7 +9,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/attention_work.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {

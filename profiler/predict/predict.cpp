@@ -6,10 +6,10 @@
 #include "policies/base/error.h"
 #include "profiler/fit/exchange_rows.h"
 #include "profiler/fit/recipe.h"
-#include "profiler/profile/attention_form.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/elementwise_form.h"
-#include "profiler/profile/exchange_form.h"
+#include "profiler/profile/elementwise.h"
+#include "profiler/profile/exchange.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

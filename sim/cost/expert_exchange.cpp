@@ -1,6 +1,6 @@
 #include "sim/cost/expert_exchange.h"
 
-#include "profiler/profile/expert_routing.h"
+#include "profiler/profile/exchange.h"
 
 namespace equipoise {
 namespace {

@@ -1,6 +1,6 @@
 // Attention, context-parallel and pipeline communication, and the ends of the model.
 #include "policies/base/index.h"
-#include "profiler/profile/attention_call.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {

@@ -9,7 +9,7 @@
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "profiler/profile/attention_call.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/layer_timeline.h"
 

@@ -18,7 +18,7 @@
 #include "profiler/fit/least_squares.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/gemm.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

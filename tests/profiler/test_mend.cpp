@@ -9,8 +9,8 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/mend.h"
-#include "profiler/profile/collective_form.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/collective.h"
+#include "profiler/profile/gemm.h"
 
 namespace equipoise {
 namespace {

@@ -1,13 +1,13 @@
+#include "profiler/profile/elementwise.h"
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
 #include "profiler/profile/cost_models.h"
-#include "profiler/profile/elementwise_form.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
-#include "profiler/profile/validity.h"
 
 namespace equipoise {
 namespace {

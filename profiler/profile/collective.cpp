@@ -1,3 +1,6 @@
+#include "profiler/profile/collective.h"
+
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -5,16 +8,197 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "profiler/profile/collective_form.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/exchange_form.h"
+#include "profiler/profile/exchange.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
-#include "profiler/profile/size_table.h"
-#include "profiler/profile/validity.h"
 
 namespace equipoise {
+
+namespace {
+
+constexpr double kBytesPerMB = 1e6;
+
+double ramped(double bytes, double half_MB) {
+  return std::sqrt(bytes / (bytes + half_MB * kBytesPerMB));
+}
+
+constexpr FormParameter<NodeParameters> kNodeParameters[] = {
+    {"launch_us", &NodeParameters::launch_us},
+    {"rank_us", &NodeParameters::rank_us},
+    {"ramp_us", &NodeParameters::ramp_us},
+    {"ramp_rank_us", &NodeParameters::ramp_rank_us},
+    {"ramp_MB", &NodeParameters::ramp_MB, kPositive},
+    {"pair_loss", &NodeParameters::pair_loss},
+    {"bus_GBps", &NodeParameters::bus_GBps, kPositive},
+    {"switch_bus_GBps", &NodeParameters::switch_bus_GBps},
+    {"switch_from_ranks", &NodeParameters::switch_from_ranks},
+};
+
+constexpr FormParameter<NetworkParameters> kNetworkParameters[] = {
+    {"launch_us", &NetworkParameters::launch_us},
+    {"step_us", &NetworkParameters::step_us},
+    {"pair_launch_us", &NetworkParameters::pair_launch_us},
+    {"ramp_us", &NetworkParameters::ramp_us},
+    {"reduce_ramp_us", &NetworkParameters::reduce_ramp_us},
+    {"ramp_MB", &NetworkParameters::ramp_MB, kPositive},
+    {"efficiency", &NetworkParameters::efficiency, kPositive},
+    {"pair_efficiency", &NetworkParameters::pair_efficiency, kPositive},
+};
+
+}  // namespace
+
+double bus_GBps(const NodeParameters& fit, Collective kind, double ranks) {
+  const bool by_switch =
+      kind == Collective::all_reduce && fit.switch_bus_GBps > 0 && ranks >= fit.switch_from_ranks;
+  return by_switch ? fit.switch_bus_GBps : fit.bus_GBps / (1 + fit.pair_loss / std::max(1.0, ranks - 1));
+}
+
+double bus_factor(Collective kind, double ranks) {
+  switch (kind) {
+    case Collective::all_reduce:
+      return 2 * (ranks - 1) / ranks;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+    case Collective::all_to_all:
+      return (ranks - 1) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return 1;
+}
+
+double nic_bytes(Collective kind, double bytes, GroupShape group) {
+  const double ranks = group.ranks;
+  const double in_node = group.ranks_per_node;
+  const double nodes = std::ceil(ranks / in_node);
+  switch (kind) {
+    case Collective::all_reduce:
+      return bytes * 2 * (nodes - 1) / nodes / in_node;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      return bytes * (ranks - 1) / ranks / in_node;
+    case Collective::all_to_all:
+      return bytes * (ranks - in_node) / ranks;
+    case Collective::send_recv:
+      break;
+  }
+  return bytes;
+}
+
+double node_seconds(const NodeParameters& fit, Collective kind, double bytes, int ranks) {
+  const double x = bytes * bus_factor(kind, ranks);
+  const double others = ranks - 1;
+  const double latency_us = fit.launch_us + fit.rank_us * others +
+                            (fit.ramp_us + fit.ramp_rank_us * others) * ramped(x, fit.ramp_MB);
+  return 1e-6 * latency_us + x * 1e-9 / bus_GBps(fit, kind, ranks);
+}
+
+double network_seconds(const NetworkParameters& network, const NodeParameters& node, Collective kind,
+                       double bytes, GroupShape group, double nic_GBps) {
+  const double nodes = std::ceil(static_cast<double>(group.ranks) / group.ranks_per_node);
+  const double y = nic_bytes(kind, bytes, group);
+  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
+  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
+  const double across_seconds = y * 1e-9 / nic;
+  // Inside the node: nothing of a send/recv, all of it of the others.
+  const double inside_bytes = kind == Collective::send_recv || group.ranks_per_node == 1 ? 0
+                              : kind == Collective::all_to_all
+                                  ? bytes * (group.ranks_per_node - 1) / group.ranks
+                                  : bytes * bus_factor(kind, group.ranks);
+  const double inside_seconds = inside_bytes * 1e-9 / bus_GBps(node, kind, group.ranks_per_node);
+  const double ramp_us = kind == Collective::all_reduce ? network.reduce_ramp_us : network.ramp_us;
+  const double latency_us =
+      kind == Collective::send_recv
+          ? network.pair_launch_us
+          : network.launch_us + network.step_us * std::log2(nodes) + ramp_us * ramped(y, network.ramp_MB);
+  return 1e-6 * latency_us + std::max(across_seconds, inside_seconds);
+}
+
+double least_node_seconds(const NodeParameters& fit, Collective kind, int ranks) {
+  return bus_factor(kind, ranks) * 1e-9 / bus_GBps(fit, kind, ranks);
+}
+
+double least_network_seconds(const NetworkParameters& network, Collective kind, GroupShape group,
+                             double nic_GBps) {
+  const bool in_pairs = kind == Collective::send_recv || kind == Collective::all_to_all;
+  const double nic = nic_GBps * (in_pairs ? network.pair_efficiency : network.efficiency);
+  return nic_bytes(kind, 1, group) * 1e-9 / nic;
+}
+
+NodeParameters node_parameters(const nlohmann::json& table, const std::string& where) {
+  if (has_form(table, kSizeTable)) {  // of which networks need the links' bandwidth
+    NodeParameters links;
+    links.bus_GBps = bus_GBps(size_table(table, where));
+    return links;
+  }
+  return parameters_of(kNodeParameters, table, where);
+}
+
+NetworkParameters network_parameters(const nlohmann::json& table, const std::string& where) {
+  return parameters_of(kNetworkParameters, table, where);
+}
+
+nlohmann::json to_json(const NodeParameters& fit) {
+  return parameters_json(kNodeParameters, fit);
+}
+
+nlohmann::json to_json(const NetworkParameters& fit) {
+  return parameters_json(kNetworkParameters, fit);
+}
+
+namespace {
+
+std::vector<double> positive_numbers(const nlohmann::json& node, const std::string& key,
+                                     const std::string& where) {
+  const auto found = node.find(key);
+  const auto positive = [](const nlohmann::json& value) {
+    return value.is_number() && value.get<double>() > 0 && std::isfinite(value.get<double>());
+  };
+  if (found == node.end() || !found->is_array() || !std::all_of(found->begin(), found->end(), positive))
+    throw UserError(where + "." + key + ": expected a list of numbers > 0");
+  return found->get<std::vector<double>>();
+}
+
+}  // namespace
+
+double table_us(const SizeTable& table, double link_bytes) {
+  if (link_bytes <= table.bytes.front()) return table.us.front();
+  if (link_bytes >= table.bytes.back()) return table.us.back() * (link_bytes / table.bytes.back());
+  const auto above = static_cast<std::size_t>(
+      std::upper_bound(table.bytes.begin(), table.bytes.end(), link_bytes) - table.bytes.begin());
+  const double share =
+      std::log(link_bytes / table.bytes[above - 1]) / std::log(table.bytes[above] / table.bytes[above - 1]);
+  return table.us[above - 1] * std::pow(table.us[above] / table.us[above - 1], share);
+}
+
+double table_seconds(const SizeTable& table, Collective kind, double bytes, int ranks) {
+  return 1e-6 * (table_us(table, bytes * bus_factor(kind, ranks)) + table.rank_us * std::max(0, ranks - 2));
+}
+
+double bus_GBps(const SizeTable& table) {
+  return 1e-3 * table.bytes.back() / table.us.back();
+}
+
+SizeTable size_table(const nlohmann::json& table, const std::string& where) {
+  const nlohmann::json& node = object_field(table, "parameters", where);
+  const std::string here = where + ".parameters";
+  SizeTable made{positive_numbers(node, "bytes", here), positive_numbers(node, "us", here),
+                 non_negative_field(node, "rank_us", here)};
+  if (made.bytes.empty() || made.bytes.size() != made.us.size())
+    throw UserError(here + ".us: expected one time a size in bytes, found " + std::to_string(made.us.size()) +
+                    " of " + std::to_string(made.bytes.size()));
+  if (std::adjacent_find(made.bytes.begin(), made.bytes.end(), std::greater_equal<>()) != made.bytes.end())
+    throw UserError(here + ".bytes: expected sizes that grow");
+  if (!std::is_sorted(made.us.begin(), made.us.end()))
+    throw UserError(here + ".us: expected times that do not fall with size");
+  return made;
+}
+
+nlohmann::json to_json(const SizeTable& table) {
+  return {{"bytes", table.bytes}, {"us", table.us}, {"rank_us", table.rank_us}};
+}
 
 struct CollectiveModel::Fit {
   std::string profile;
@@ -224,7 +408,8 @@ double CollectiveModel::least_seconds_per_byte(Collective kind, GroupShape group
   if (group.ranks <= 1 || !fit_->missing.empty() || !fit_->by_size[index].bytes.empty()) return 0;
   if (group.ranks_per_node >= group.ranks) return least_node_seconds(fit_->node[index], kind, group.ranks);
   if (fit_->one_node || !(fit_->nic_GBps > 0)) return 0;
-  if (kind == Collective::all_to_all && fit_->messages) return 0;  // a form of its own, with no such bound yet
+  if (kind == Collective::all_to_all && fit_->messages)
+    return 0;  // a form of its own, with no such bound yet
   return least_network_seconds(fit_->network, kind, group, fit_->nic_GBps);
 }
 
