@@ -8,7 +8,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "profiler/fit/hold_out.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise.h"
 #include "profiler/profile/json_fields.h"

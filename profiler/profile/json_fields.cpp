@@ -50,6 +50,23 @@ double non_negative_field(const nlohmann::json& node, const std::string& key, co
   return value;
 }
 
+std::int64_t count_field(const nlohmann::json& node, const std::string& key, const std::string& where,
+                         int least) {
+  constexpr double kMost = 2147483647;
+  const double value = least > 0 ? positive_field(node, key, where) : non_negative_field(node, key, where);
+  if (value > kMost || value != std::floor(value))
+    throw UserError(where + "." + key + ": expected a whole number from " + std::to_string(least) +
+                    " to 2^31 - 1, found " + short_number(value));
+  return static_cast<std::int64_t>(value);
+}
+
+const nlohmann::json& list_field(const nlohmann::json& node, const std::string& key,
+                                 const std::string& where) {
+  const auto it = node.find(key);
+  if (it == node.end() || !it->is_array()) refuse(node, key, where, "a list");
+  return *it;
+}
+
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
   if (it == node.end() || !it->is_string() || it->get<std::string>().empty())

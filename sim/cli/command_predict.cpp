@@ -10,8 +10,8 @@
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "profiler/fit/hold_out.h"
-#include "profiler/predict/predict.h"
+#include "profiler/fit/table_fits.h"
+#include "profiler/fit/predict.h"
 #include "profiler/profile/profile.h"
 #include "sim/report/text_table.h"
 

@@ -14,7 +14,7 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/fit/hold_out.h"
+#include "profiler/fit/table_fits.h"
 #include "profiler/fit/least_squares.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"

@@ -1,4 +1,5 @@
-// Fits collectives: one table a kind inside a node, one table a network between nodes.
+// Fits of what devices send each other: collectives, one table a kind inside a node and one a network between
+// nodes, and exchanges of tokens between experts.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -6,47 +7,23 @@
 #include "policies/base/index.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/collective.h"
+#include "profiler/profile/exchange.h"
 
 namespace equipoise {
+
 namespace {
 
-constexpr double kMostCollectiveBytes = 1e13;
-constexpr double kMostNodes = 65536;
-constexpr double kLargeMessage = 1024 * 1024;  // above it errors are promised
-
 NodeParameters node_from(std::span<const double> p, double switch_from_ranks) {
-  NodeParameters fit;
-  fit.launch_us = p[0];
-  fit.rank_us = p[1];
-  fit.ramp_us = p[2];
-  fit.ramp_rank_us = p[3];
-  fit.ramp_MB = p[4];
-  fit.pair_loss = p[5];
-  fit.bus_GBps = p[6];
-  fit.switch_bus_GBps = p[7];
-  fit.switch_from_ranks = switch_from_ranks;
-  return fit;
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], switch_from_ranks};
 }
 
 NetworkParameters network_from(std::span<const double> p) {
-  NetworkParameters fit;
-  fit.launch_us = p[0];
-  fit.step_us = p[1];
-  fit.pair_launch_us = p[2];
-  fit.ramp_us = p[3];
-  fit.reduce_ramp_us = p[4];
-  fit.ramp_MB = p[5];
-  fit.efficiency = p[6];
-  fit.pair_efficiency = p[7];
-  return fit;
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]};
 }
 
 struct Gathered {
   SampleTimes times;
-  ErrorGroup large{"above 1 MiB", {}};
-  ErrorGroup small{"up to 1 MiB", {}};
-  Covered bytes;
-  Covered nodes;
+  CoveredTransfers covered;
   double fastest_GBps = 0;
   double fewest_us = 1e300;
 };
@@ -54,20 +31,25 @@ struct Gathered {
 Gathered gather(std::span<const CollectiveSample* const> samples, FitProblem& problem) {
   Gathered all;
   for (const CollectiveSample* sample : samples) {
-    const double nodes = std::ceil(static_cast<double>(sample->group.ranks) / sample->group.ranks_per_node);
+    const double nodes = nodes_of(sample->group);
     problem.shapes.push_back(
         {sample->bytes, static_cast<double>(sample->group.ranks), nodes, static_cast<double>(sample->kind)});
     all.times.add(sample->labels, sample->seconds);
-    all.large.holds.push_back(sample->bytes > kLargeMessage);
-    all.small.holds.push_back(sample->bytes <= kLargeMessage);
-    all.bytes.add(sample->bytes);
-    all.nodes.add(nodes);
+    all.covered.add(sample->bytes, nodes);
     all.fewest_us = std::min(all.fewest_us, sample->seconds * 1e6);
     all.fastest_GBps =
         std::max(all.fastest_GBps,
                  sample->bytes * bus_factor(sample->kind, sample->group.ranks) * 1e-9 / sample->seconds);
   }
   return all;
+}
+
+nlohmann::json transfer_table(const char* form, nlohmann::json parameters, const CoveredTransfers& covered,
+                              double least_nodes, const GroupFit& fit, const SampleTimes& times,
+                              Provenance kind) {
+  return table_json(
+      {form, std::move(parameters), covered.ranges(least_nodes), {covered.large, covered.small}}, fit, times,
+      kind);
 }
 
 // Sizes an octave apart over all that the samples' busiest links carry.
@@ -90,7 +72,7 @@ SizeTable table_from(const std::vector<double>& sizes, std::span<const double> p
   return table;
 }
 
-SizeTable rounded(SizeTable table) {
+SizeTable rounded_table(SizeTable table) {
   for (std::vector<double>* numbers : {&table.bytes, &table.us})
     for (double& number : *numbers) number = significant(number);
   return table;
@@ -116,11 +98,8 @@ nlohmann::json fit_size_table(std::span<const CollectiveSample* const> samples) 
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({kSizeTable,
-                     to_json(rounded(table_from(sizes, kept(fit)))),
-                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)}},
-                     {all.large, all.small}},
-                    fit, all.times, Provenance::measured);
+  return transfer_table(kSizeTable, to_json(rounded_table(table_from(sizes, kept(fit)))), all.covered, 0, fit,
+                        all.times, Provenance::measured);
 }
 
 nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samples, double switch_from_ranks,
@@ -151,11 +130,8 @@ nlohmann::json fit_node_collective(std::span<const CollectiveSample* const> samp
                     sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  return table_json({"latency-ramp-bus",
-                     to_json(node_from(kept(fit), from_ranks)),
-                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)}},
-                     {all.large, all.small}},
-                    fit, all.times, kind);
+  return transfer_table("latency-ramp-bus", to_json(node_from(kept(fit), from_ranks)), all.covered, 0, fit,
+                        all.times, kind);
 }
 
 nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
@@ -182,13 +158,60 @@ nlohmann::json fit_network(std::span<const CollectiveSample* const> samples,
     return std::log(predicted / sample.seconds);
   };
   const GroupFit fit = fit_group(problem);
-  nlohmann::json table = table_json({"steps-ramp-nic",
-                                     to_json(network_from(kept(fit))),
-                                     {{"bytes", range_json(all.bytes, 0, kMostCollectiveBytes)},
-                                      {"nodes", range_json(all.nodes, 2, kMostNodes)}},
-                                     {all.large, all.small}},
-                                    fit, all.times, kind);
+  nlohmann::json table = transfer_table("steps-ramp-nic", to_json(network_from(kept(fit))), all.covered, 2,
+                                        fit, all.times, kind);
   table["fitted_at_nic_GBps"] = nic_GBps;
+  return table;
+}
+
+namespace {
+
+MessageParameters messages_from(std::span<const double> p) {
+  return {p[0], p[1]};
+}
+
+ForwardingParameters forwarding_from(std::span<const double> p) {
+  return {p[0], p[1], p[2]};
+}
+
+}  // namespace
+
+// What is left out at a time: messages of one size, or all rows of one number of GPUs.
+nlohmann::json fit_exchange(std::span<const ExchangeSample* const> samples, LinkRates links,
+                            Provenance kind) {
+  FitProblem problem;
+  SampleTimes times;
+  CoveredTransfers covered;
+  for (const ExchangeSample* sample : samples) {
+    problem.shapes.push_back(sample->shape);
+    times.add(sample->labels, sample->seconds);
+    covered.add(sample->load.node_bytes + sample->load.network_bytes, nodes_of(sample->group));
+  }
+  if (samples.front()->streams) {
+    problem.parameters = {{"message_us", 0.5, 1}, {"network_efficiency", 0.8, 0.5}};
+    problem.log_error = [&](std::span<const double> p, std::size_t i) {
+      const double predicted = messages_seconds(messages_from(p), samples[i]->load, 1, links.nic);
+      return std::log(predicted / samples[i]->seconds);
+    };
+    const GroupFit fit = fit_group(problem);
+    nlohmann::json table =
+        transfer_table(kMessagesNic, to_json(messages_from(kept(fit))), covered, 1, fit, times, kind);
+    table["fitted_at_nic_GBps"] = links.nic;
+    return table;
+  }
+  // Starts: a write over NVLink between two GPUs reaches 371 to 377 of 450 GB/s (github.com/NVIDIA/nccl,
+  // issue 1264), a NIC of 400 Gbit/s 46 to 48 of 50 (github.com/NVIDIA/nccl-tests, issue 290).
+  problem.parameters = {
+      {"launch_us", 20, 1}, {"nvlink_efficiency", 0.83, 0.2}, {"network_efficiency", 0.94, 0.1}};
+  problem.log_error = [&](std::span<const double> p, std::size_t i) {
+    const double predicted = forwarding_seconds(forwarding_from(p), samples[i]->load, links);
+    return std::log(predicted / samples[i]->seconds);
+  };
+  const GroupFit fit = fit_group(problem);
+  nlohmann::json table =
+      transfer_table(kForwarding, to_json(forwarding_from(kept(fit))), covered, 1, fit, times, kind);
+  table["fitted_at_nvlink_GBps"] = links.nvlink;
+  table["fitted_at_nic_GBps"] = links.nic;
   return table;
 }
 

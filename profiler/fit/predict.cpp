@@ -1,11 +1,11 @@
-#include "profiler/predict/predict.h"
+#include "profiler/fit/predict.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "profiler/fit/exchange_rows.h"
 #include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/elementwise.h"
@@ -28,9 +28,10 @@ bool fitted_to(const json& table, const Labels& labels) {
   return selector != table.end() && selects(*selector, labels);
 }
 
-class Predictor {
+class RowPredictor {
  public:
-  Predictor(const Profile& profile, const PredictChoices& choices) : profile_(profile), choices_(choices) {}
+  RowPredictor(const Profile& profile, const PredictChoices& choices)
+      : profile_(profile), choices_(choices) {}
 
   RowPrediction row(const CsvTable& table, SampleTable kind, std::size_t index) {
     switch (kind) {
@@ -180,7 +181,7 @@ class Predictor {
 
 Predictions predict_rows(const Profile& profile, const CsvTable& table, const PredictChoices& choices) {
   const SampleTable kind = table_kind(table);
-  Predictor predictor(profile, choices);
+  RowPredictor predictor(profile, choices);
   Predictions outcome;
   for (std::size_t row = 0; row < table.rows(); ++row) {
     try {

@@ -1,16 +1,20 @@
-#include "profiler/fit/mend.h"
+#include "profiler/fit/adapt.h"
 
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/names.h"
-#include "profiler/fit/mend_table.h"
+#include "profiler/fit/table_fits.h"
 #include "profiler/profile/elementwise.h"
 #include "profiler/profile/json_fields.h"
 
@@ -19,11 +23,110 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMostMendedBytes = 1e13;
-constexpr double kMostRowBytes = 1e15;
-constexpr double kMostMendedNodes = 65536;
-constexpr double kLargeMended = 1024 * 1024;
-constexpr const char* kMeasured = "measured";
+// --- One table: the problem that is stated for every kind further below, solved once.
+
+// A factor that several parameters share.
+struct SharedFactor {
+  std::string_view name;
+  double trust = 1;  // standard deviation of its logarithm from one machine to the next
+};
+
+struct MovedParameter {
+  std::string_view path;  // JSON pointer below "parameters"
+  double trust = 1;       // of its own factor
+  int shared = -1;        // which of the shared factors moves it, too
+};
+
+struct MovedForm {
+  std::vector<SharedFactor> shared;
+  std::vector<MovedParameter> parameters;
+};
+
+// Seconds of sample i by a table.
+using Predictor = std::function<double(std::size_t sample)>;
+
+struct TableSamples {
+  std::vector<std::vector<double>> shapes;
+  SampleTimes times;
+  std::vector<ErrorGroup> groups{{"all", {}}};
+  json ranges;
+};
+
+// How far a table's form is off on a machine that it was made for, about: what a sample is trusted to beside
+// the prior. A choice, tuned to nothing; what it gives on published fabrics stands in profiler/README.md.
+constexpr double kSampleTrust = 0.08;
+constexpr double kRobust = 0.15;
+
+std::string pointer_of(const MovedParameter& moved) {
+  return std::string("/parameters/").append(moved.path);
+}
+
+// The form's parameters that the table has; what it has not (a table without a cache) cannot move.
+std::vector<MovedParameter> present(const json& base, const MovedForm& form) {
+  std::vector<MovedParameter> found;
+  for (const MovedParameter& moved : form.parameters)
+    if (base.contains(json::json_pointer(pointer_of(moved)))) found.push_back(moved);
+  return found;
+}
+
+json moved(const json& base, const std::vector<MovedParameter>& parameters, std::size_t shared,
+           std::span<const double> factors) {
+  json table = base;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    json& value = table[json::json_pointer(pointer_of(parameters[i]))];
+    double factor = factors[shared + i];
+    if (parameters[i].shared >= 0) factor *= factors[at(parameters[i].shared)];
+    value = value.get<double>() * factor;
+  }
+  return table;
+}
+
+// The table with moved parameters, its ranges, errors and `base_error`; provenance is the caller's.
+json adapted_table(const json& base, const MovedForm& form, const TableSamples& samples,
+                   const std::function<Predictor(const json& table)>& by_table) {
+  const std::vector<MovedParameter> parameters = present(base, form);
+  FitProblem problem;
+  problem.set_aside = false;
+  problem.options.prior_weight = kSampleTrust;
+  problem.options.robust_scale = kRobust;
+  for (const SharedFactor& shared : form.shared)
+    problem.parameters.push_back({std::string(shared.name), 1, shared.trust});
+  for (const MovedParameter& one : parameters)
+    problem.parameters.push_back({std::string(one.path), 1, one.trust});
+  problem.shapes = samples.shapes;
+  const std::size_t shared = form.shared.size();
+  // The search asks for all samples at one point before it goes to the next.
+  std::vector<double> point;
+  Predictor predict;
+  problem.log_error = [&](std::span<const double> factors, std::size_t i) {
+    if (point.empty() || !std::equal(point.begin(), point.end(), factors.begin(), factors.end())) {
+      point.assign(factors.begin(), factors.end());
+      predict = by_table(moved(base, parameters, shared, factors));
+    }
+    return std::log(predict(i) / samples.times.seconds[i]);
+  };
+  const Predictor by_base = by_table(base);
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < samples.shapes.size(); ++i)
+    errors.push_back(by_base(i) / samples.times.seconds[i] - 1);
+  const GroupFit fit = fit_group(problem);
+  json found = moved(base, parameters, shared, fit.parameters)["parameters"];
+  for (const MovedParameter& one : parameters) {
+    json& value = found[json::json_pointer(std::string("/").append(one.path))];
+    value = significant(value.get<double>());
+  }
+  json table =
+      table_json({base.value("form", std::string()), std::move(found), samples.ranges, samples.groups}, fit,
+                 samples.times, Provenance::measured);
+  if (!base.contains("form")) table.erase("form");
+  for (const char* key : {"hold_out", "hold_out_pairs"}) table.erase(key);
+  for (const char* key : {"document_mask", "all_to_all"})
+    if (base.contains(key)) table[key] = base[key];
+  table["base_error"] = to_json(summarize(std::move(errors)));
+  return table;
+}
+
+// --- Every kind of table.
 
 // How far numbers differ from machine to machine, in logarithms: the published networks' latencies by a
 // factor of four, their ramps by six, shares of a link's rate by a tenth or two; links of one kind by less.
@@ -89,27 +192,27 @@ bool between_nodes(const CollectiveSample& sample) {
   return sample.group.ranks > sample.group.ranks_per_node;
 }
 
-class Mender {
+class ProfileAdapter {
  public:
-  Mender(const Profile& base, const MendOptions& options, const SampleSet& samples,
-         std::vector<std::string>& notes)
+  ProfileAdapter(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
+                 std::vector<std::string>& notes)
       : base_(base), options_(options), samples_(samples), notes_(notes), made_(base.json()) {}
 
-  json mend() {
+  json adapt() {
     mark_borrowed(made_["tables"]);
-    mend_nodes();
-    mend_network();
-    mend_gemm();
-    mend_attention();
-    mend_elementwise();
+    adapt_nodes();
+    adapt_network();
+    adapt_gemm();
+    adapt_attention();
+    adapt_elementwise();
     if (!samples_.exchange.empty())
       leave_out(samples_.exchange.size(), "exchanges between experts", "their tables are not mended");
-    if (mended_.empty())
+    if (adapted_.empty())
       throw UserError("--base " + base_.name() + ": no sample is of any of its tables; " + joined(notes_));
     made_["name"] = options_.name;
     made_["summary"] = "from " + base_.name() + ", mended by samples of " + options_.date +
                        (options_.measured_on.empty() ? "" : " (" + options_.measured_on + ")") + ": " +
-                       joined(mended_);
+                       joined(adapted_);
     for (const char* key : {"checks", "software", "samples"}) made_.erase(key);
     return made_;
   }
@@ -134,14 +237,14 @@ class Mender {
     notes_.push_back(std::to_string(count) + " samples of " + of + " left out: " + why);
   }
 
-  // Mends the base's table `from` (of the form that `key` belongs to) and puts it at `path`.
+  // Adapts the base's table `from` (of the form that `key` belongs to) and puts it at `path`.
   void put(const std::string& path, const std::string& from, const char* key, const MovedForm& form,
            const TableSamples& samples, const std::function<Predictor(const json&)>& by_table) {
     const json& base = *table_of(from);
     if (!base.contains("parameters") || !base["parameters"].contains(key))
       return leave_out(samples.shapes.size(), path,
                        base_.name() + "'s table is of a CPU, whose forms are not mended");
-    json table = mended_table(base, form, samples, by_table);
+    json table = adapted_table(base, form, samples, by_table);
     const json was = base.value("provenance", json::object());
     std::set<std::string> files;
     for (const Labels* labels : samples.times.labels)
@@ -159,7 +262,7 @@ class Mender {
     table["provenance"]["borrowed_source"] = was.value("source", json());
     note(path, table);
     made_["tables"][json::json_pointer("/" + path)] = std::move(table);
-    mended_.push_back(path);
+    adapted_.push_back(path);
   }
 
   void note(const std::string& path, const json& table) {
@@ -170,24 +273,24 @@ class Mender {
     notes_.push_back(path + text);
   }
 
-  // `mend(path, samples)` for each of the tables in `folder` that the base has; the others' samples are left
+  // `adapt(path, samples)` for each of the tables in `folder` that the base has; the others' samples are left
   // out.
-  template <class Samples, class Mend>
-  void each_table(const std::string& folder, const std::map<std::string, Samples>& tables, const Mend& mend) {
+  template <class Samples, class Adapt>
+  void each_table(const std::string& folder, const std::map<std::string, Samples>& tables,
+                  const Adapt& adapt) {
     for (const auto& [name, samples] : tables) {
       const std::string path = folder + name;
       if (table_of(path) == nullptr)
         leave_out(samples.size(), path, base_.name() + " has no such table");
       else
-        mend(path, samples);
+        adapt(path, samples);
     }
   }
 
   struct Collectives {
     TableSamples samples;
     std::vector<const CollectiveSample*> list;
-    Covered bytes, nodes;
-    ErrorGroup large{"above 1 MiB", {}}, small{"up to 1 MiB", {}};
+    CoveredTransfers covered;
 
     [[nodiscard]] std::size_t size() const { return list.size(); }
     void add(const CollectiveSample& sample) {
@@ -196,22 +299,23 @@ class Mender {
       samples.shapes.push_back(
           {static_cast<double>(sample.kind), sample.bytes, static_cast<double>(sample.group.ranks), groups});
       samples.times.add(sample.labels, sample.seconds);
-      bytes.add(sample.bytes);
-      nodes.add(groups);
-      large.holds.push_back(sample.bytes > kLargeMended);
-      small.holds.push_back(sample.bytes <= kLargeMended);
+      covered.add(sample.bytes, groups);
+    }
+    // The samples as a table takes them, once all are there.
+    [[nodiscard]] TableSamples of_table(double least_nodes) const {
+      TableSamples all = samples;
+      all.ranges = covered.ranges(least_nodes);
+      all.groups = {covered.large, covered.small};
+      return all;
     }
   };
 
-  void mend_nodes() {
+  void adapt_nodes() {
     std::map<std::string, Collectives> kinds;
     for (const CollectiveSample& sample : samples_.collective)
       if (!between_nodes(sample)) kinds[std::string(name_of(sample.kind))].add(sample);
     each_table("collective/node/", kinds, [this](const std::string& path, const Collectives& all) {
-      TableSamples samples = all.samples;
-      samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostMendedBytes)}};
-      samples.groups = {all.large, all.small};
-      put(path, path, "bus_GBps", node_form(), samples,
+      put(path, path, "bus_GBps", node_form(), all.of_table(0),
           [&list = all.list, path](const json& table) -> Predictor {
             return [&list, fit = node_parameters(table, path)](std::size_t i) {
               return node_seconds(fit, list[i]->kind, list[i]->bytes, list[i]->group.ranks);
@@ -220,7 +324,7 @@ class Mender {
     });
   }
 
-  void mend_network() {
+  void adapt_network() {
     Collectives all;
     bool all_to_all = false;
     for (const CollectiveSample& sample : samples_.collective) {
@@ -250,15 +354,12 @@ class Mender {
       const std::string path = "/tables/collective/node/" + std::string(kCollectiveNames[i]);
       node[i] = node_parameters(made_.at(json::json_pointer(path)), path);
     }
-    all.samples.ranges = {{"bytes", range_json(all.bytes, 0, kMostMendedBytes)},
-                          {"nodes", range_json(all.nodes, 2, kMostMendedNodes)}};
-    all.samples.groups = {all.large, all.small};
-    const std::string name = options_.network.empty() ? kMeasured : options_.network;
+    const std::string name = options_.network.empty() ? "measured" : options_.network;
     const auto network = [](const std::string& of) {
       return "collective/networks" + (json::json_pointer() / of).to_string();
     };
     const std::string path = network(name);
-    put(path, network(from), "efficiency", network_form(), all.samples,
+    put(path, network(from), "efficiency", network_form(), all.of_table(2),
         [&, path](const json& table) -> Predictor {
           return [&, fit = network_parameters(table, path)](std::size_t i) {
             const CollectiveSample& sample = *all.list[i];
@@ -276,7 +377,7 @@ class Mender {
     }
   }
 
-  void mend_gemm() {
+  void adapt_gemm() {
     std::map<std::string, std::vector<const GemmSample*>> tables;
     for (const GemmSample& sample : samples_.gemm) {
       const auto it = sample.labels.find("dtype");
@@ -291,7 +392,7 @@ class Mender {
         samples.times.add(sample->labels, sample->seconds);
         covered.add(*sample);
       }
-      samples.ranges = gemm_ranges(covered);
+      samples.ranges = covered.ranges();
       const double sms = base_.device().sms;
       put(path, path, "tile_tflops", gemm_form(), samples,
           [&list = list, path, sms](const json& table) -> Predictor {
@@ -302,7 +403,7 @@ class Mender {
     });
   }
 
-  void mend_attention() {
+  void adapt_attention() {
     std::map<std::string, std::vector<const AttentionSample*>> tables;  // by kernel and pass
     for (const AttentionSample& sample : samples_.attention) {
       const auto it = sample.labels.find("kernel");
@@ -312,19 +413,16 @@ class Mender {
     each_table("attention/kernels", tables,
                [this](const std::string& path, const std::vector<const AttentionSample*>& list) {
                  TableSamples samples;
-                 Covered keys, queries, dims, heads;
+                 CoveredAttention covered;
                  std::vector<std::vector<AttentionWork>> works;
                  const DocumentMask apart = document_mask(*table_of(path), path);
                  for (const AttentionSample* sample : list) {
                    samples.shapes.push_back(sample->shape);
                    samples.times.add(sample->labels, sample->seconds[0]);
                    works.push_back({attention_work(sample->mask, apart, sample->packings[0])});
-                   keys.add(static_cast<double>(sample->most_keys));
-                   queries.add(static_cast<double>(sample->least_queries));
-                   dims.add(sample->heads.head_dim);
-                   heads.add(sample->heads.query_heads);
+                   covered.add(*sample);
                  }
-                 samples.ranges = attention_ranges(keys, queries, dims, heads);
+                 samples.ranges = covered.ranges();
                  const double sms = base_.device().sms;
                  put(path, path, "block_us_per_128", attention_form(), samples,
                      [&, path, sms](const json& table) -> Predictor {
@@ -335,7 +433,7 @@ class Mender {
                });
   }
 
-  void mend_elementwise() {
+  void adapt_elementwise() {
     std::map<std::string, std::vector<const ElementwiseSample*>> tables;
     for (const ElementwiseSample& sample : samples_.elementwise) {
       const auto op = sample.labels.find("op");
@@ -353,7 +451,7 @@ class Mender {
                    samples.times.add(sample->labels, sample->seconds);
                    bytes.add(sample->bytes);
                  }
-                 samples.ranges = {{"bytes", range_json(bytes, 0, kMostRowBytes)}};
+                 samples.ranges = elementwise_ranges(bytes);
                  put(path, path, "memory_GBps", elementwise_form(), samples,
                      [&list = list, path](const json& table) -> Predictor {
                        return [&list, fit = elementwise_parameters(table, path)](std::size_t i) {
@@ -364,18 +462,18 @@ class Mender {
   }
 
   const Profile& base_;
-  const MendOptions& options_;
+  const AdaptOptions& options_;
   const SampleSet& samples_;
   std::vector<std::string>& notes_;
   json made_;
-  std::vector<std::string> mended_;
+  std::vector<std::string> adapted_;
 };
 
 }  // namespace
 
-json mend_profile(const Profile& base, const MendOptions& options, const SampleSet& samples,
-                  std::vector<std::string>& notes) {
-  return Mender(base, options, samples, notes).mend();
+json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
+                   std::vector<std::string>& notes) {
+  return ProfileAdapter(base, options, samples, notes).adapt();
 }
 
 }  // namespace equipoise

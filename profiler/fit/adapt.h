@@ -5,9 +5,9 @@
 // from one machine to the next (all latencies of a network, all rates of a GEMM's tiles) share a factor
 // beside their own, so that one point already moves them all. What no sample speaks of stays the base's, and
 // the provenance says so:
-//   kind "mended"        parameters of the base, moved by so many samples of such a day
-//   "borrowed_from"      at every other table: it is the base's, as it was
-// Samples of groups inside a node mend the node's tables, those between nodes one network, which becomes the
+//   kind "mended"        the profile's word for it: parameters of the base, moved by so many samples of such
+//   a day "borrowed_from"      at every other table: it is the base's, as it was
+// Samples of groups inside a node adapt the node's tables, those between nodes one network, which becomes the
 // default. Errors: `cross_validated` leaves out one shape after the other; `base_error` is the base's own on
 // the same samples.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace equipoise {
 
-struct MendOptions {
+struct AdaptOptions {
   std::string name;          // of the new profile
   std::string network;       // of the fabric that samples between nodes are of; empty: "measured"
   std::string base_network;  // of the base, to begin with; empty: its default
@@ -31,8 +31,8 @@ struct MendOptions {
 };
 
 // `notes`: what each group of samples did, and which no table of the base is for. Throws UserError where
-// nothing can be mended.
-nlohmann::json mend_profile(const Profile& base, const MendOptions& options, const SampleSet& samples,
-                            std::vector<std::string>& notes);
+// no sample fits a table.
+nlohmann::json adapt_profile(const Profile& base, const AdaptOptions& options, const SampleSet& samples,
+                             std::vector<std::string>& notes);
 
 }  // namespace equipoise
