@@ -1,7 +1,9 @@
 // A point: one shape to measure. Plain data with a key that names it in files, so that a run can be resumed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -67,5 +69,59 @@ double row_op_bytes(const RowPoint& point, kernels::ElementType type);
 // The order in which points tell most: each next point is the farthest (in `place`) from those before it, so
 // that any prefix of the list covers the family's range. Starts at the first point. O(n^2) distances.
 std::vector<Point> most_informative_first(std::vector<Point> points);
+
+// --- The linear layers whose GEMM shapes are worth measuring: those of public models' configurations.
+
+struct LayerShape {
+  std::string_view model;
+  int hidden = 0;
+  int query_heads = 0;
+  int kv_heads = 0;
+  int head_dim = 0;
+  int ffn = 0;
+  int vocabulary = 0;
+};
+
+// Shapes that a GPU runs: published models. Shapes that a CPU rank runs: narrow stacks and the smallest
+// model.
+std::span<const LayerShape> gpu_layers();
+std::span<const LayerShape> cpu_layers();
+
+// The forward, input-gradient and weight-gradient GEMMs of the model's linear layers on one rank of `tensor`
+// (skipped where it does not divide), over `tokens` rows.
+std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_t tokens);
+
+// --- Which points a run measures, in the order in which they tell most.
+
+// How large the shapes get, by device: a CPU core is four orders of magnitude slower than a Hopper GPU.
+struct Scale {
+  double most_flops = 0;         // of one call
+  double most_bytes = 0;         // of one buffer set
+  std::int64_t most_tokens = 0;  // queries, keys, GEMM rows
+  std::int64_t most_copy_bytes = 0;
+  std::int64_t most_collective_bytes = 0;
+  bool gpu = false;
+};
+Scale scale_of(std::string_view backend);
+
+struct ListOptions {
+  Scale scale;
+  kernels::ElementType type = kernels::ElementType::f32;
+  std::vector<std::string> models;    // names of the layers above; empty: all of the device's
+  std::vector<std::int64_t> lengths;  // document lengths of the packed mixes
+  std::uint64_t seed = 0;
+};
+
+// Samples of a table that a fit needs at least (profiler/fit/recipe.h).
+inline constexpr std::size_t kLeastOfTable = 4;
+
+// Of each list the first points are those that no profile can do without: of row ops kLeastOfTable of every
+// op.
+std::vector<Point> launch_points();
+std::vector<Point> copy_points(const ListOptions& options);
+std::vector<Point> attention_points(const ListOptions& options);
+std::vector<Point> gemm_points(const ListOptions& options);  // throws UserError for an unknown model
+std::vector<Point> row_points(const ListOptions& options);
+std::vector<Point> collective_points(const ListOptions& options, int ranks);
 
 }  // namespace equipoise::measure

@@ -1,16 +1,226 @@
-#include "profiler/measure/point_lists.h"
+#include "profiler/measure/points.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/measure/layer_shapes.h"
 
 namespace equipoise::measure {
+
+namespace {
+
+using kernels::AttentionShape;
+using kernels::ElementType;
+using kernels::Piece;
+
+std::string pieces_text(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(piece.queries);
+    text += ':';
+    text += std::to_string(piece.keys);
+  }
+  return text;
+}
+
+double elements_of(const AttentionShape& shape, const std::vector<Piece>& pieces, bool queries) {
+  double rows = 0;
+  for (const Piece& piece : pieces) rows += static_cast<double>(queries ? piece.queries : piece.keys);
+  return rows * shape.head_dim * (queries ? shape.query_heads : shape.kv_heads);
+}
+
+const kernels::RowOp& op_of(const RowPoint& point) {
+  return kernels::kRowOps[point.op];
+}
+
+std::string shape_text(const AttentionShape& shape) {
+  return std::to_string(shape.head_dim) + "/" + std::to_string(shape.query_heads) + "/" +
+         std::to_string(shape.kv_heads);
+}
+
+std::string key_text(const LaunchPoint&) {
+  return "";
+}
+std::string key_text(const CopyPoint& point) {
+  return std::to_string(point.bytes);
+}
+std::string key_text(const AttentionPoint& point) {
+  return std::string(name_of(point.pass)) + " " + shape_text(point.shape) + " " + pieces_text(point.pieces);
+}
+std::string key_text(const GemmPoint& point) {
+  return std::to_string(point.shape.m) + "x" + std::to_string(point.shape.n) + "x" +
+         std::to_string(point.shape.k) + (point.shape.transpose_a ? "T" : "N") +
+         (point.shape.transpose_b ? "T" : "N");
+}
+std::string key_text(const RowPoint& point) {
+  return kernels::table_name(op_of(point)) + " " + std::to_string(point.rows) + "x" +
+         std::to_string(point.columns);
+}
+std::string key_text(const CollectivePoint& point) {
+  return std::string(name_of(point.kind)) + " " + std::to_string(point.bytes) + " over " +
+         std::to_string(point.ranks);
+}
+
+double distance(const std::vector<double>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return sum;
+}
+
+}  // namespace
+
+std::string_view family_of(const Point& point) {
+  constexpr std::string_view kFamilies[] = {"launch", "copy",        "attention",
+                                            "gemm",   "elementwise", "collective"};
+  return kFamilies[point.what.index()];
+}
+
+std::string key_of(const Point& point) {
+  return std::string(family_of(point)) + " " +
+         std::visit([](const auto& what) { return key_text(what); }, point.what);
+}
+
+std::vector<std::string> checked_ops(const Point& point) {
+  std::vector<std::string> ops{std::string(family_of(point))};
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+    ops.emplace_back("attention_forward");  // the backward pass needs its output
+    if (attention->pass == kernels::Pass::backward) ops.emplace_back("attention_backward");
+  } else if (const auto* row = std::get_if<RowPoint>(&point.what)) {
+    ops.emplace_back(op_of(*row).name);
+  } else if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+    const bool pair = collective->kind == Collective::send_recv;
+    ops.emplace_back(pair ? "send_receive" : name_of(collective->kind));
+  }
+  return ops;
+}
+
+double row_op_bytes(const RowPoint& point, ElementType type) {
+  const auto element = static_cast<double>(kernels::bytes_of(type));
+  const double count = static_cast<double>(point.rows) * static_cast<double>(point.columns);
+  return count * (op_of(point).state_bytes + op_of(point).elements * element);
+}
+
+double bytes_of(const Point& point, ElementType type) {
+  const auto element = static_cast<double>(kernels::bytes_of(type));
+  if (const auto* copy = std::get_if<CopyPoint>(&point.what)) return 2 * static_cast<double>(copy->bytes);
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+    // Q and O (and their gradients), K and V (and theirs).
+    const double both = 2 * (elements_of(attention->shape, attention->pieces, true) +
+                             elements_of(attention->shape, attention->pieces, false));
+    return both * element * (attention->pass == kernels::Pass::forward ? 1 : 2);
+  }
+  if (const auto* gemm = std::get_if<GemmPoint>(&point.what)) {
+    const auto m = static_cast<double>(gemm->shape.m);
+    const auto n = static_cast<double>(gemm->shape.n);
+    const auto k = static_cast<double>(gemm->shape.k);
+    return (m * k + k * n + m * n) * element;
+  }
+  if (const auto* row = std::get_if<RowPoint>(&point.what)) return row_op_bytes(*row, type);
+  if (const auto* collective = std::get_if<CollectivePoint>(&point.what)) {
+    return 2 * static_cast<double>(collective->bytes);
+  }
+  return 0;
+}
+
+double flops_of(const Point& point) {
+  if (const auto* attention = std::get_if<AttentionPoint>(&point.what)) {
+    double pairs = 0;
+    for (const Piece& piece : attention->pieces) pairs += static_cast<double>(kernels::pairs_of(piece));
+    const double forward = 4.0 * attention->shape.query_heads * attention->shape.head_dim * pairs;
+    return attention->pass == kernels::Pass::forward ? forward : 2.5 * forward;
+  }
+  if (const auto* gemm = std::get_if<GemmPoint>(&point.what)) {
+    return 2.0 * static_cast<double>(gemm->shape.m) * static_cast<double>(gemm->shape.n) *
+           static_cast<double>(gemm->shape.k);
+  }
+  return 0;
+}
+
+std::vector<Point> most_informative_first(std::vector<Point> points) {
+  std::vector<double> nearest(points.size(), 1e300);  // squared distance to the points already chosen
+  for (std::size_t next = 1; next < points.size(); ++next) {
+    std::size_t farthest = next;
+    for (std::size_t i = next; i < points.size(); ++i) {
+      nearest[i] = std::min(nearest[i], distance(points[i].place, points[next - 1].place));
+      if (nearest[i] > nearest[farthest]) farthest = i;
+    }
+    // Rotation keeps the rest in its order, so that ties go to the earlier point.
+    std::rotate(points.begin() + static_cast<std::ptrdiff_t>(next),
+                points.begin() + static_cast<std::ptrdiff_t>(farthest),
+                points.begin() + static_cast<std::ptrdiff_t>(farthest) + 1);
+    std::rotate(nearest.begin() + static_cast<std::ptrdiff_t>(next),
+                nearest.begin() + static_cast<std::ptrdiff_t>(farthest),
+                nearest.begin() + static_cast<std::ptrdiff_t>(farthest) + 1);
+  }
+  return points;
+}
+
+namespace {
+
+// From the models' published config.json files. DeepSeek-V2 stands for its routed experts (two of them are
+// one token's width of 3072) and its attention output; its low-rank projections are near Qwen2.5's shapes.
+constexpr std::array<LayerShape, 10> kGpu{{{"llama2-7b", 4096, 32, 32, 128, 11008, 32000},
+                                           {"llama3.1-8b", 4096, 32, 8, 128, 14336, 128256},
+                                           {"llama3.1-70b", 8192, 64, 8, 128, 28672, 128256},
+                                           {"llama3.1-405b", 16384, 128, 8, 128, 53248, 128256},
+                                           {"qwen2.5-0.5b", 896, 14, 2, 64, 4864, 151936},
+                                           {"qwen2.5-7b", 3584, 28, 4, 128, 18944, 152064},
+                                           {"qwen2.5-14b", 5120, 40, 8, 128, 13824, 152064},
+                                           {"qwen2.5-32b", 5120, 40, 8, 128, 27648, 152064},
+                                           {"qwen2.5-72b", 8192, 64, 8, 128, 29568, 152064},
+                                           {"deepseek-v2", 5120, 128, 128, 128, 1536, 102400}}};
+
+constexpr std::array<LayerShape, 5> kCpu{{{"narrow-128", 128, 4, 2, 32, 352, 1024},
+                                          {"narrow-256", 256, 4, 2, 64, 704, 2048},
+                                          {"narrow-512", 512, 8, 4, 64, 1408, 4096},
+                                          {"narrow-768", 768, 6, 2, 128, 2048, 8192},
+                                          {"qwen2.5-0.5b", 896, 14, 2, 64, 4864, 16384}}};
+
+struct Linear {
+  const char* name;
+  std::int64_t outputs;
+  std::int64_t inputs;
+};
+
+}  // namespace
+
+std::span<const LayerShape> gpu_layers() {
+  return kGpu;
+}
+std::span<const LayerShape> cpu_layers() {
+  return kCpu;
+}
+
+std::vector<GemmPoint> gemms_of(const LayerShape& layer, int tensor, std::int64_t tokens) {
+  std::vector<GemmPoint> points;
+  if (layer.query_heads % tensor != 0 || layer.kv_heads % tensor != 0 || layer.ffn % tensor != 0 ||
+      layer.vocabulary % tensor != 0) {
+    return points;
+  }
+  const std::int64_t attention = layer.query_heads * layer.head_dim / tensor;
+  const std::int64_t qkv = attention + 2 * layer.kv_heads * layer.head_dim / tensor;
+  const Linear linears[] = {{"qkv", qkv, layer.hidden},
+                            {"attention output", layer.hidden, attention},
+                            {"gate and up", 2 * layer.ffn / tensor, layer.hidden},
+                            {"down", layer.hidden, layer.ffn / tensor},
+                            {"logits", layer.vocabulary / tensor, layer.hidden}};
+  for (const Linear& linear : linears) {
+    const std::string what = std::string(layer.model) + " tp " + std::to_string(tensor) + " " + linear.name;
+    points.push_back({{tokens, linear.outputs, linear.inputs, false, true, false}, what + " forward"});
+    points.push_back(
+        {{tokens, linear.inputs, linear.outputs, false, false, false}, what + " input gradient"});
+    points.push_back(
+        {{linear.outputs, linear.inputs, tokens, true, false, false}, what + " weight gradient"});
+  }
+  return points;
+}
+
 namespace {
 
 constexpr const char* kPublishedShape = "published shape";
