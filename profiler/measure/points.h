@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/collective_kinds.h"
+#include "kernels/ops.h"
 
 namespace equipoise::measure {
 

@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/wall_clock.h"
+#include "kernels/backend.h"
 #include "policies/base/index.h"
 #include "profiler/measure/workload.h"
 

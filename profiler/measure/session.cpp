@@ -14,8 +14,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/backend.h"
 #include "kernels/checks.h"
-#include "kernels/wall_clock.h"
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -46,8 +46,8 @@ struct Family {
 // that nothing disturbed (of collectives another: sample_file.cpp).
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
-// Bytes of the buffer sets that a point's calls take in turn: beyond every cache, as in a training step, where
-// all other layers pass between two uses of an activation.
+// Bytes of the buffer sets that a point's calls take in turn: beyond every cache, as in a training step,
+// where all other layers pass between two uses of an activation.
 constexpr double kFootprint = 256e6;
 // Of a collective's calls: not everything that happens to one makes it slower.
 constexpr double kCollectiveQuantile = 0.5;

@@ -9,8 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/collective_kinds.h"
-#include "kernels/precision.h"
+#include "kernels/ops.h"
 #include "kernels/row_ops.h"
 
 namespace equipoise {

@@ -4,7 +4,7 @@
 // larger ones a share does that grows smaller. With r = bytes / cache_MB that share is 1 / (1 + r^power), and
 //   time = launch + bytes * (share / cache rate + (1 - share) / memory rate)
 // A table without `cache_MB` has memory only. The power is 2 where tables of many sizes and machines were
-// published; where calls walk over buffers of a known footprint, as in our own measurements, the step is
+// published; where calls take buffers of a known footprint in turn, as in our own measurements, the step is
 // sharper: 4 (it takes the 90th percentile of a CPU's ten ops from 17 to 12 %, the median from 3.3 to 3.2).
 #pragma once
 

@@ -21,7 +21,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "kernels/collective_kinds.h"
+#include "kernels/ops.h"
 
 namespace equipoise {
 

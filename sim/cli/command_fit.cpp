@@ -15,7 +15,6 @@
 #include "profiler/fit/foreign_files.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
-#include "profiler/fit/foreign_files.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/profile_tables.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/precision.h"
+#include "kernels/ops.h"
 #include "policies/base/index.h"
 #include "sim/workload/model.h"
 

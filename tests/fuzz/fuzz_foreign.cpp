@@ -2,7 +2,6 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/fit/foreign_files.h"
-#include "profiler/fit/foreign_files.h"
 #include "tests/fuzz/law.h"
 #include "traces/json_text.h"
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "profiler/profile/exchange.h"
-#include "profiler/profile/exchange.h"
 
 using namespace equipoise;
 

@@ -12,14 +12,12 @@
 #include <sstream>
 
 #include "kernels/checks.h"
-#include "kernels/validate.h"
+#include "kernels/ops.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
-#include "profiler/measure/points.h"
-#include "profiler/measure/sample_file.h"
 #include "profiler/measure/session.h"
 
 using namespace equipoise;

@@ -1,4 +1,4 @@
-#include "kernels/validate.h"
+#include "kernels/ops.h"
 
 #include <algorithm>
 #include <stdexcept>

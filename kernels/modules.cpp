@@ -1,5 +1,4 @@
-// Opens MPI where a launcher started the program.
-#include "kernels/comm/mpi_module.h"
+#include "kernels/modules.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -15,6 +14,12 @@ std::atomic<const MpiModule*> opened_mpi = nullptr;
 bool started_by_a_launcher() {
   return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
          std::getenv("PMIX_RANK") != nullptr;
+}
+
+void* cuda_function(const char* name, std::string& reason) {
+  return module_symbol(cuda::kFile, name,
+                       std::string("this program was built without CUDA (") + cuda::kFile + " not found)",
+                       reason);
 }
 
 }  // namespace
@@ -39,6 +44,22 @@ void finish_mpi() {
 
 void end_mpi_job(int exit_status) {
   if (const MpiModule* const mpi = opened_mpi) mpi->end_job(exit_status);
+}
+
+std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
+  std::unique_ptr<Backend> backend;
+  if (void* open = cuda_function(cuda::kOpenBackend, reason)) {
+    reinterpret_cast<cuda::OpenBackend>(open)(&backend, &reason);
+  }
+  return backend;
+}
+
+std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason) {
+  std::unique_ptr<Communicator> world;
+  if (void* open = cuda_function(cuda::kOpenNcclWorld, reason)) {
+    reinterpret_cast<cuda::OpenNcclWorld>(open)(&world, &host_world, bf16, &reason);
+  }
+  return world;
 }
 
 }  // namespace equipoise::kernels

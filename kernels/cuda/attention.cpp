@@ -1,14 +1,111 @@
-#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/attention.h"
 
-#define CUDNN_FRONTEND_SKIP_JSON_LIB
-#include <cudnn_frontend.h>
-
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <stdexcept>
 #include <unordered_map>
 
+// The frontend's headers come when the module is built (CMakeLists.txt); without a network they may not.
+#if defined(EQUIPOISE_CUDNN) && __has_include(<cudnn_frontend.h>)
+#define CUDNN_FRONTEND_SKIP_JSON_LIB
+#include <cudnn_frontend.h>
+#define EQUIPOISE_CUDNN_ATTENTION
+#endif
+
 namespace equipoise::kernels::cuda {
+
+// --- Pieces and calls.
+
+std::vector<Piece> by_query_row(std::span<const Piece> pieces) {
+  std::vector<Piece> sorted(pieces.begin(), pieces.end());
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Piece& a, const Piece& b) { return a.query_begin < b.query_begin; });
+  return sorted;
+}
+
+std::vector<std::vector<Piece>> by_mask(std::span<const Piece> pieces) {
+  std::vector<std::vector<Piece>> kinds(2);
+  for (const Piece& piece : by_query_row(pieces)) kinds[piece.full ? 1 : 0].push_back(piece);
+  kinds.erase(std::remove_if(kinds.begin(), kinds.end(), [](const auto& kind) { return kind.empty(); }),
+              kinds.end());
+  return kinds;
+}
+
+std::vector<std::vector<Piece>> ascending_rounds(std::span<const Piece> pieces) {
+  std::vector<std::vector<Piece>> rounds;
+  for (const Piece& piece : by_query_row(pieces)) {
+    const auto fits = [&](const std::vector<Piece>& round) {
+      return round.back().full == piece.full && round.back().key_begin + round.back().keys <= piece.key_begin;
+    };
+    const auto round = std::find_if(rounds.begin(), rounds.end(), fits);
+    if (round == rounds.end()) {
+      rounds.push_back({piece});
+    } else {
+      round->push_back(piece);
+    }
+  }
+  return rounds;
+}
+
+CallRows call_rows(std::span<const Piece> pieces, std::int64_t slots) {
+  const auto count = static_cast<std::size_t>(slots);
+  const std::int64_t query_end = pieces.empty() ? 0 : pieces.back().query_begin + pieces.back().queries;
+  const std::int64_t key_end = pieces.empty() ? 0 : pieces.back().key_begin + pieces.back().keys;
+  CallRows rows{std::vector<std::int32_t>(count, 0), std::vector<std::int32_t>(count, 0),
+                std::vector<std::int64_t>(count + 1, query_end),
+                std::vector<std::int64_t>(count + 1, key_end)};
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    rows.query_lengths[i] = static_cast<std::int32_t>(pieces[i].queries);
+    rows.key_lengths[i] = static_cast<std::int32_t>(pieces[i].keys);
+    rows.query_begins[i] = pieces[i].query_begin;
+    rows.key_begins[i] = pieces[i].key_begin;
+  }
+  return rows;
+}
+
+bool cover_queries(std::span<const Piece> pieces, std::int64_t rows) {
+  std::int64_t covered = 0;
+  for (const Piece& piece : pieces) covered += piece.queries;
+  return covered == rows;
+}
+
+bool cover_keys(std::span<const Piece> pieces, std::int64_t rows) {
+  std::int64_t covered = 0;
+  for (const Piece& piece : pieces) covered += piece.keys;
+  return covered == rows;
+}
+
+// --- The graph.
+
+namespace {
+
+// Eight steps an octave, each a whole number of units.
+std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
+  const std::int64_t units = (value + unit - 1) / unit;
+  const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
+  const std::int64_t step = octave >= 8 ? octave / 8 : 1;
+  return (units + step - 1) / step * step * unit;
+}
+
+}  // namespace
+
+DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
+                               std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
+                               std::int64_t total_keys) {
+  constexpr std::int64_t kTile = 128;
+  return {shape,
+          pass,
+          full,
+          rounded_up(pieces, 1),
+          rounded_up(most_queries, kTile),
+          rounded_up(most_keys, kTile),
+          rounded_up(total_queries, kTile),
+          rounded_up(total_keys, kTile)};
+}
+
+#ifdef EQUIPOISE_CUDNN_ATTENTION
+
 namespace {
 
 namespace fe = cudnn_frontend;
@@ -34,14 +131,6 @@ enum Id : std::int64_t {
 void check(fe::error_t error, const char* step) {
   if (error.is_bad())
     throw std::runtime_error(std::string("cuDNN attention: ") + step + ": " + error.get_message());
-}
-
-// Eight steps an octave, each a whole number of units.
-std::int64_t rounded_up(std::int64_t value, std::int64_t unit) {
-  const std::int64_t units = (value + unit - 1) / unit;
-  const auto octave = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(units)));
-  const std::int64_t step = octave >= 8 ? octave / 8 : 1;
-  return (units + step - 1) / step * step * unit;
 }
 
 // The tensors that both passes share.
@@ -203,20 +292,6 @@ std::unordered_map<std::int64_t, void*> pack(const AttentionPointers& p, Pass pa
 
 }  // namespace
 
-DeclaredAttention declared_for(const AttentionShape& shape, Pass pass, bool full, std::int64_t pieces,
-                               std::int64_t most_queries, std::int64_t most_keys, std::int64_t total_queries,
-                               std::int64_t total_keys) {
-  constexpr std::int64_t kTile = 128;
-  return {shape,
-          pass,
-          full,
-          rounded_up(pieces, 1),
-          rounded_up(most_queries, kTile),
-          rounded_up(most_keys, kTile),
-          rounded_up(total_queries, kTile),
-          rounded_up(total_keys, kTile)};
-}
-
 struct AttentionGraph::Graph {
   fe::graph::Graph graph;
   Pass pass;
@@ -280,5 +355,38 @@ std::string cudnn_version() {
   return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
          std::to_string(version % 100);
 }
+
+#else  // cuDNN or its frontend was missing when this was compiled: every attention call says so
+
+namespace {
+
+constexpr const char* kReason = "this program was built without cuDNN attention";
+
+}  // namespace
+
+struct AttentionGraph::Graph {};
+
+AttentionGraph::AttentionGraph(const DeclaredAttention&, int) {
+  throw std::runtime_error(kReason);
+}
+AttentionGraph::~AttentionGraph() = default;
+std::string AttentionGraph::validate() {
+  return kReason;
+}
+void AttentionGraph::build(void*) {}
+std::size_t AttentionGraph::workspace_bytes() const {
+  return 0;
+}
+void AttentionGraph::execute(void*, const AttentionPointers&, void*) const {}
+
+void* make_cudnn_handle() {
+  return nullptr;
+}
+void destroy_cudnn_handle(void*) noexcept {}
+std::string cudnn_version() {
+  return "absent";
+}
+
+#endif
 
 }  // namespace equipoise::kernels::cuda
