@@ -341,8 +341,7 @@ class ProfileAdapter {
             ? text_field(*table_of("collective"), "default_network", base_.name() + ".collective")
             : options_.base_network;
     if (!networks->contains(from)) {
-      std::vector<std::string> known;
-      for (const auto& item : networks->items()) known.push_back(item.key());
+      const std::vector<std::string> known = keys_of(*networks);
       throw UserError("--base-network: expected one of " + base_.name() + "'s (" + joined(known) +
                       "), found \"" + from + "\"" + did_you_mean(from, known));
     }

@@ -282,12 +282,10 @@ const nlohmann::json& attention_kernel(const Profile& profile, const std::string
   const std::string where = profile.origin() + ": tables.attention";
   const nlohmann::json& kernels = object_field(profile.table("attention"), "kernels", where);
   if (!kernels.contains(name)) {
-    std::vector<std::string> known;
-    for (const auto& item : kernels.items()) known.push_back(item.key());
     throw UserError(
         where + ".kernels." + name +
         ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are " +
-        joined(known));
+        joined(keys_of(kernels)));
   }
   return object_field(kernels, name, where + ".kernels");
 }
@@ -313,11 +311,9 @@ struct AttentionModel::Fit {
     const auto longest = static_cast<double>(call.most_keys);
     if (longest > direction.keys.allowed.high)
       refuse_out_of_range(profile, direction.op, "keys", longest, direction.keys.allowed);
-    use.calls += 1;
-    if (longest > direction.keys.samples.high ||
-        static_cast<double>(call.fewest_queries) < direction.queries.samples.low)
-      use.beyond_samples += 1;
-    use.derived += direction.keys.derived ? 1 : 0;
+    use.note(longest > direction.keys.samples.high ||
+                 static_cast<double>(call.fewest_queries) < direction.queries.samples.low,
+             direction.keys.derived);
   }
 
   [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {

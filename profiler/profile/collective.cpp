@@ -304,8 +304,7 @@ CollectiveModel::CollectiveModel(const Profile& profile, const NetworkRates& net
   const std::string wanted =
       network.name.empty() ? text_field(table, "default_network", where) : network.name;
   if (!networks.contains(wanted)) {
-    std::vector<std::string> known;
-    for (const auto& item : networks.items()) known.push_back(item.key());
+    const std::vector<std::string> known = keys_of(networks);
     throw UserError("profile " + profile.name() + " has no network \"" + wanted + "\"" +
                     did_you_mean(wanted, known) + " (it has: " + joined(known) + ")");
   }
@@ -338,7 +337,6 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
     refuse_out_of_range(fit_->profile, std::string(name), "bytes", bytes, sizes.allowed);
   if (!one_node && kind == Collective::all_to_all && fit_->messages)
     return fit_->by_messages(bytes, group, use);
-  use.calls += 1;
   // Between nodes, too, the links inside them are those of the kind's own table.
   const bool derived = fit_->node_bytes[index].derived || sizes.derived;
   bool beyond = derived || !sizes.samples.holds(bytes);
@@ -353,8 +351,7 @@ double CollectiveModel::seconds(Collective kind, double bytes, GroupShape group,
     beyond = beyond || !fit_->nodes.samples.holds(nodes);
     seconds = network_seconds(fit_->network, fit_->node[index], kind, bytes, group, nic);
   }
-  use.beyond_samples += beyond ? 1 : 0;
-  use.derived += derived ? 1 : 0;
+  use.note(beyond, derived);
   return seconds;
 }
 
@@ -367,12 +364,10 @@ double CollectiveModel::Fit::by_messages(double bytes, GroupShape group, RangeUs
   ExchangeLoad load = direct_load({1, 1, 1}, group, bytes);
   const double in_node = group.ranks_per_node;
   if (messages->by_rail) load.node_bytes += load.network_bytes * (in_node - 1) / in_node;
-  use.calls += 1;
   const bool derived = messages->bytes.derived;
   const bool seen =
       messages->bytes.samples.holds(bytes / group.ranks) && messages->nodes.samples.holds(node_count);
-  use.beyond_samples += derived || !seen ? 1 : 0;
-  use.derived += derived ? 1 : 0;
+  use.note(derived || !seen, derived);
   const double latency_us = network.launch_us + network.step_us * std::log2(node_count);
   const double bus = bus_GBps(node[index], Collective::all_to_all, group.ranks_per_node);
   return 1e-6 * latency_us + messages_seconds(messages->fit, load, bus, rate_of_nic());
@@ -394,11 +389,9 @@ double CollectiveModel::forwarded_seconds(const ExchangeLoad& load, GroupShape g
     throw UserError("profile " + fit_->profile +
                     ": device.nvlink_GBps: expected a rate > 0, since DeepEP's "
                     "exchange lies within a node, found 0");
-  use.calls += 1;
   const bool derived = forwarding->bytes.derived;
   const bool seen = forwarding->bytes.samples.holds(bytes) && forwarding->nodes.samples.holds(nodes);
-  use.beyond_samples += derived || !seen ? 1 : 0;
-  use.derived += derived ? 1 : 0;
+  use.note(derived || !seen, derived);
   return forwarding_seconds(forwarding->fit, load,
                             {fit_->nvlink_GBps, load.network_bytes > 0 ? fit_->rate_of_nic() : 0});
 }

@@ -25,6 +25,11 @@ struct RangeUse {
   std::int64_t calls = 0;
   std::int64_t beyond_samples = 0;
   std::int64_t derived = 0;  // of those, to derived tables
+  void note(bool beyond, bool is_derived) {
+    calls += 1;
+    beyond_samples += beyond ? 1 : 0;
+    derived += is_derived ? 1 : 0;
+  }
   void operator+=(const RangeUse& other) {
     calls += other.calls;
     beyond_samples += other.beyond_samples;

@@ -96,9 +96,7 @@ double ElementwiseModel::seconds(Elementwise op, double bytes, RangeUse& use, El
   const Row& row = fit_->rows[at(pass)][at(op)];
   if (bytes > row.bytes.allowed.high)
     refuse_out_of_range(fit_->profile, std::string(name_of(op)), "bytes", bytes, row.bytes.allowed);
-  use.calls += 1;
-  if (!row.bytes.samples.holds(bytes)) use.beyond_samples += 1;
-  use.derived += row.bytes.derived ? 1 : 0;
+  use.note(!row.bytes.samples.holds(bytes), row.bytes.derived);
   return elementwise_seconds(row.parameters, bytes);
 }
 

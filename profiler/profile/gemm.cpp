@@ -147,10 +147,8 @@ double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeU
   fit_->check("m", rows, fit_->m);
   fit_->check("n", columns, fit_->n);
   fit_->check("k", depth, fit_->k);
-  use.calls += 1;
-  if (!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth))
-    use.beyond_samples += 1;
-  use.derived += fit_->m.derived ? 1 : 0;
+  use.note(!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth),
+           fit_->m.derived);
   if (fit_->cpu_core) return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
   return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
 }

@@ -84,6 +84,12 @@ std::size_t name_field(const nlohmann::json& node, const std::string& key,
   return static_cast<std::size_t>(it - names.begin());
 }
 
+std::vector<std::string> keys_of(const nlohmann::json& node) {
+  std::vector<std::string> keys;
+  for (const auto& item : node.items()) keys.push_back(item.key());
+  return keys;
+}
+
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where) {
   for (const auto& item : node.items()) {

@@ -31,6 +31,7 @@ std::string text_field(const nlohmann::json& node, const std::string& key, const
 std::size_t name_field(const nlohmann::json& node, const std::string& key,
                        std::span<const std::string_view> names, const std::string& where,
                        const std::string& expected);
+std::vector<std::string> keys_of(const nlohmann::json& node);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
 

@@ -94,11 +94,7 @@ const nlohmann::json& Profile::table(std::string_view name) const {
   const auto it = tables.find(std::string(name));
   if (it == tables.end() || !it->is_object())
     throw UserError(data_->origin + ": this profile has no " + std::string(name) +
-                    " table, which is needed here; it has: " + [&] {
-                      std::vector<std::string> names;
-                      for (const auto& item : tables.items()) names.push_back(item.key());
-                      return joined(names);
-                    }());
+                    " table, which is needed here; it has: " + joined(keys_of(tables)));
   return *it;
 }
 
