@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/predict profiler/measure sim/schedule sim/framework sim/limits
+ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/measure sim/schedule sim/framework sim/limits
 sim/topology sim/workload sim/cost sim/memory sim/step sim/timeline sim/execution sim/metrics sim/study sim/report
 sim/validation sim/calibration sim/tune sim/cli sim/python""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')

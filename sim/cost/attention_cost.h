@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "policies/sharding/sharding.h"
-#include "profiler/profile/attention_call.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {

@@ -7,7 +7,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/attention_call.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kernels/validate.h"
+#include "kernels/ops.h"
 #include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "policies/base/error.h"
-#include "profiler/fit/torch_trace.h"
+#include "profiler/fit/foreign_files.h"
 #include "sim/validation/log_forms.h"
 #include "sim/validation/log_kinds.h"
 #include "traces/json_text.h"
