@@ -1,6 +1,6 @@
 // Ranks as threads: every collective publishes its send buffer, waits for the others, reads what it needs,
-// and waits again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the same bits.
-// A message is its sender's buffer: the receiver copies from it and says so.
+// and waits for them again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the
+// same bits. A message is its sender's buffer: the receiver copies from it and says so.
 //
 // When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted no wait
 // before a reading completes any more, but the wait after one always does: all its members have passed the
@@ -17,9 +17,30 @@
 #include <tuple>
 
 #include "kernels/collectives.h"
-#include "kernels/turn.h"
 
 namespace equipoise::kernels {
+
+void Turn::take() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ticket = next_ticket_++;
+  changed_.wait(lock, [&] { return serving_ == ticket; });
+  holder_ = std::this_thread::get_id();
+}
+
+void Turn::give() {
+  [[maybe_unused]] const bool mine = give_if_mine();
+  assert(mine && "a turn is given by who holds it");
+}
+
+bool Turn::give_if_mine() {
+  const std::lock_guard lock(mutex_);
+  if (holder_ != std::this_thread::get_id()) return false;
+  holder_ = {};
+  ++serving_;
+  changed_.notify_all();
+  return true;
+}
+
 namespace {
 
 // What all groups that were split from one share.
@@ -104,7 +125,7 @@ struct Group {
   std::shared_ptr<Hub> hub;
   int size;
   int arrived = 0;
-  std::uint64_t round = 0;
+  std::uint64_t round = 0;  // of such waits
   std::vector<const float*> sends;
   std::vector<std::pair<int, int>> split_requests;  // (color, key) by rank
   std::vector<std::pair<std::shared_ptr<Group>, int>> split_results;
@@ -306,7 +327,6 @@ std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn
   return members;
 }
 
-// --- Ranks that run a function
 namespace {
 
 // The exception to report: the first that is not only the echo of another rank's.
@@ -355,28 +375,6 @@ void run_in_process(int ranks, const std::function<void(Communicator&)>& body, T
     threads.emplace_back([&, me = rank.get()] { run_rank(*me, body, turn, failure); });
   for (std::thread& thread : threads) thread.join();
   failure.rethrow();
-}
-
-// --- One rank computes at a time
-void Turn::take() {
-  std::unique_lock lock(mutex_);
-  const std::uint64_t ticket = next_ticket_++;
-  changed_.wait(lock, [&] { return serving_ == ticket; });
-  holder_ = std::this_thread::get_id();
-}
-
-void Turn::give() {
-  [[maybe_unused]] const bool mine = give_if_mine();
-  assert(mine && "a turn is given by who holds it");
-}
-
-bool Turn::give_if_mine() {
-  const std::lock_guard lock(mutex_);
-  if (holder_ != std::this_thread::get_id()) return false;
-  holder_ = {};
-  ++serving_;
-  changed_.notify_all();
-  return true;
 }
 
 }  // namespace equipoise::kernels

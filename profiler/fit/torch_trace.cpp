@@ -1,5 +1,3 @@
-#include "profiler/fit/torch_trace.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,7 +7,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/attention_work.h"
+#include "profiler/fit/foreign_files.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {

@@ -29,19 +29,19 @@ class Lattice {
   Lattice(std::span<const StepSample> samples, double spacing, int jobs)
       : samples_(samples),
         spacing_(spacing),
-        cells_(static_cast<int>(std::lround((kMostSlowdown - kLeastSlowdown) / spacing))),
+        boxes_(static_cast<int>(std::lround((kMostSlowdown - kLeastSlowdown) / spacing))),
         jobs_(jobs) {}
 
   // ln(predicted / published) of every sample.
   std::vector<double> residuals(const Slowdowns& at) {
-    std::array<int, 3> cell{};
+    std::array<int, 3> box{};
     Slowdowns part{};
     for (std::size_t k = 0; k < 3; ++k) {
       const double place = (at[k] - kLeastSlowdown) / spacing_;
-      cell[k] = std::clamp(static_cast<int>(place), 0, cells_ - 1);
-      part[k] = place - cell[k];
+      box[k] = std::clamp(static_cast<int>(place), 0, boxes_ - 1);
+      part[k] = place - box[k];
     }
-    const std::array<const std::vector<double>*, 8> corners = simulate(cell);
+    const std::array<const std::vector<double>*, 8> corners = simulate(box);
     std::vector<double> out(samples_.size());
     for (std::size_t i = 0; i < out.size(); ++i) {
       double seconds = 0;
@@ -58,12 +58,12 @@ class Lattice {
  private:
   using Node = std::array<int, 3>;
 
-  // The seconds at the corners of a cell; what is missing is simulated, all of it at once.
-  std::array<const std::vector<double>*, 8> simulate(const Node& cell) {
+  // The seconds at the corners of a box; what is missing is simulated, all of it at once.
+  std::array<const std::vector<double>*, 8> simulate(const Node& box) {
     std::array<const std::vector<double>*, 8> corners{};
     std::vector<std::pair<Slowdowns, std::vector<double>*>> missing;
     for (unsigned c = 0; c < 8; ++c) {
-      Node node = cell;
+      Node node = box;
       Slowdowns slowdowns{};
       for (unsigned k = 0; k < 3; ++k) {
         node[k] += static_cast<int>(c >> k & 1U);
@@ -86,7 +86,7 @@ class Lattice {
 
   std::span<const StepSample> samples_;
   double spacing_;
-  int cells_;
+  int boxes_;
   int jobs_;
   std::map<Node, std::vector<double>> known_;  // pointers into it stay
 };

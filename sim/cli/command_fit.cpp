@@ -17,11 +17,10 @@
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
 #include "policies/base/utf8.h"
-#include "profiler/fit/mend.h"
-#include "profiler/fit/nccl_tests.h"
+#include "profiler/fit/adapt.h"
+#include "profiler/fit/foreign_files.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
-#include "profiler/fit/torch_trace.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 #include "sim/calibration/slowdown_fit.h"
@@ -148,7 +147,7 @@ std::string date_of(const std::vector<std::string>& paths) {
 nlohmann::json mended(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
                       std::ostream& notes) {
   const Profile base = Profile::load(options.base);
-  MendOptions mend{name,
+  AdaptOptions mend{name,
                    options.network,
                    options.base_network,
                    options.nic_GBps,
@@ -158,7 +157,7 @@ nlohmann::json mended(const FitCommandOptions& options, const std::string& name,
                        : files.measured.value("device", nlohmann::json::object()).value("name", "")};
   std::vector<std::string> said;
   nlohmann::json file =
-      refusing_other_types(base.origin(), [&] { return mend_profile(base, mend, files.samples, said); });
+      refusing_other_types(base.origin(), [&] { return adapt_profile(base, mend, files.samples, said); });
   for (const std::string& note : said) notes << printable(note) << '\n';
   return file;
 }

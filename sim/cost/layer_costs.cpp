@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "policies/base/index.h"
-#include "profiler/profile/attention_call.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {

@@ -9,6 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/sharding/kernel_pieces.h"
+#include "profiler/profile/attention.h"
 #include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {

@@ -8,6 +8,7 @@
 
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/attention_call.h"
 #include "sim/cost/layer_costs.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/turn.h"
+#include "kernels/collectives.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "sim/execution/communicators.h"

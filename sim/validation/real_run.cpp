@@ -46,7 +46,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
   try {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
     row.plan = std::move(simulated.planned.plan);
-    decision.shard = simulated.simulated.shard;
+    decision.shard = simulated.ran.shard;
     const RecomputedLayers recomputed(model, row.ready.models->layout);
     decision.plan = plan_json(row.plan, nlohmann::json::object(), &recomputed);
   } catch (const UnplaceableDocument& e) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/precision.h"
+#include "kernels/ops.h"
 #include "policies/base/index.h"
 #include "sim/workload/model.h"
 

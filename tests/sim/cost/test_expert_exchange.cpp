@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "profiler/profile/expert_routing.h"
+#include "profiler/profile/exchange.h"
 #include "sim/cost/experts.h"
 #include "tests/sim/models.h"
 
