@@ -8,7 +8,7 @@
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "policies/base/text_file.h"
+#include "policies/base/files.h"
 #include "profiler/profile/collective.h"
 
 namespace equipoise {

@@ -12,7 +12,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "profiler/measure/pace_log.h"
 #include "profiler/measure/ruler.h"
 #include "profiler/profile/profile.h"
 #include "traces/json_text.h"

@@ -16,10 +16,8 @@
 
 #include "kernels/backend.h"
 #include "kernels/checks.h"
-#include "kernels/wall_clock.h"
-#include "policies/base/atomic_file.h"
-#include "policies/base/error.h"
 #include "policies/base/files.h"
+#include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"

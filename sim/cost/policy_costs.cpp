@@ -8,7 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/sharding/kernel_pieces.h"
+#include "policies/sharding/sharding.h"
 #include "profiler/profile/attention.h"
 #include "sim/cost/context_exchange/context_form.h"
 

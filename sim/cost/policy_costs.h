@@ -9,7 +9,6 @@
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
 #include "profiler/profile/attention.h"
-#include "profiler/profile/attention_call.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {

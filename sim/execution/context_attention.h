@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "kernels/ops.h"
-#include "kernels/validate.h"
 #include "policies/base/index.h"
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"

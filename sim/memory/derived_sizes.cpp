@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "policies/base/index.h"
-#include "policies/packing/hbp.h"
 
 namespace equipoise {
 namespace {

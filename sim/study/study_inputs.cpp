@@ -7,7 +7,6 @@
 #include "sim/study/models.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
-#include "sim/study/row/models.h"
 #include "traces/synth.h"
 
 namespace equipoise {

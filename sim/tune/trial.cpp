@@ -12,8 +12,6 @@
 #include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
-#include "policies/policy_keys.h"
-#include "policies/unplaceable.h"
 #include "sim/study/read/policy_run.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/row/simulate.h"

@@ -11,8 +11,6 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/utf8.h"
-#include "sim/validation/log_forms.h"
-#include "traces/formats/bytes.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {

@@ -12,15 +12,15 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/unplaceable.h"
+#include "policies/loader.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/executable_step.h"
 #include "sim/execution/rank_executor.h"
 #include "sim/report/result_files.h"
-#include "sim/study/plan_file.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/framework.h"
 #include "sim/study/row/details.h"
-#include "sim/study/row/plan.h"
+#include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
 #include "sim/workload/stage_layers.h"
 

@@ -9,9 +9,6 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/foreign_files.h"
-#include "profiler/fit/torch_trace.h"
-#include "sim/validation/log_forms.h"
-#include "sim/validation/log_kinds.h"
 #include "sim/validation/measured_log.h"
 #include "traces/json_text.h"
 

@@ -18,7 +18,6 @@
 #include "sim/study/read/plan_file.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
 

@@ -12,7 +12,6 @@
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/read/key_notes.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 
 namespace equipoise {

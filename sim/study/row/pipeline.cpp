@@ -4,8 +4,6 @@
 
 #include "policies/base/error.h"
 #include "policies/loader.h"
-#include "policies/unplaceable.h"
-#include "sim/study/plan_file.h"
 #include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/fit.h"

@@ -3,10 +3,8 @@
 #include <utility>
 
 #include "sim/cost/policy_costs.h"
-#include "sim/cost/profiled_workload.h"
-#include "sim/study/plan_file.h"
-#include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/read/policy_run.h"
 
 namespace equipoise {
