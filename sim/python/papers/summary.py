@@ -1,4 +1,4 @@
-"""What stands first: the headlines, how many figures agree, and what is not here; the README has it, too."""
+"""What stands first: the headlines, how many figures agree (the README has this, too), and what is not here."""
 
 from .figure import AIM, HOW, Table, number, percent
 
@@ -22,8 +22,6 @@ def summary_of(tables):
     lines = [
         "## Headlines",
         "",
-        BEGIN.strip(),
-        "",
         "| paper | | paper | ours (band over what it leaves open) | deviation | |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
@@ -39,6 +37,8 @@ def summary_of(tables):
                     f"{percent(f.deviation)} | {f.how}{cause} |"
                 )
     lines += [
+        "",
+        BEGIN.strip(),
         "",
         f"Of all {len(figures)} figures that are compared:",
         "",
