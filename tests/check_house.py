@@ -13,12 +13,12 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 771,
-    "lines": 75_400,
-    "headers with one user": 96,
+    "files": 615,
+    "lines": 73_700,
+    "headers with one user": 46,
     "files above 550 lines": 0,
     "files that include the tests": 0,
-    "files of sim that include single policies": 17,
+    "files of sim that include single policies": 0,
     "files that include CLI11": 1,
 }
 

@@ -202,29 +202,8 @@ std::string shell_completion(const Command& program, const NamesOfOption& names,
 
 }  // namespace
 
-Argument& Argument::required() {
-  is_required = true;
-  return *this;
-}
-Argument& Argument::size() {
-  is_size = true;
-  return *this;
-}
-Argument& Argument::split() {
-  is_split = true;
-  return *this;
-}
-Argument& Argument::range(double from, double to) {
-  least = from;
-  most = to;
-  return *this;
-}
 Argument& Argument::shows_default() {
   return shows_default(value_shown(target));
-}
-Argument& Argument::shows_default(std::string text) {
-  fallback = std::move(text);
-  return *this;
 }
 
 std::string Argument::option() const {

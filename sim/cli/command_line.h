@@ -14,6 +14,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -41,13 +42,13 @@ struct Argument {
   double least = 0, most = -1;  // what is allowed; anything where most < least
   std::string needs = {};       // another option without which this one is refused
 
-  Argument& required();
-  Argument& size();
-  Argument& split();
-  Argument& range(double from, double to);
-  // --help shows the value that the variable has now, or this text.
+  Argument& required() { return is_required = true, *this; }
+  Argument& size() { return is_size = true, *this; }
+  Argument& split() { return is_split = true, *this; }
+  Argument& range(double from, double to) { return least = from, most = to, *this; }
+  // --help shows this text, or the value that the variable has now.
+  Argument& shows_default(std::string text) { return fallback = std::move(text), *this; }
   Argument& shows_default();
-  Argument& shows_default(std::string text);
 
   [[nodiscard]] std::string option() const;      // "--out"; empty for a positional
   [[nodiscard]] std::string positional() const;  // "file"; empty for an option
