@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/cli/study_commands.h"
 #include "sim/cli/merge.h"
+#include "sim/cli/study_commands.h"
 #include "sim/cli/sweep.h"
 #include "sim/study/sharing.h"
 #include "sim/tune/search.h"

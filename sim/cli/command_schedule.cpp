@@ -18,11 +18,11 @@
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "sim/cli/plan_commands.h"
-#include "sim/step/step_simulator.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
+#include "sim/step/step_simulator.h"
 
 namespace equipoise {
 namespace {

@@ -110,13 +110,13 @@ Command grammar_of_profiles() {
     Format format = Format::table;
   };
   const auto arguments = std::make_shared<Arguments>();
-  Command list{"list", "The shipped profiles, one line each (also without `list`)"};
+  const std::string example = "Example: equipoise profiles show h100-sxm";
+  Command list{"list", "The shipped profiles, one line each (also without `list`)", example};
   add_format_option(list, arguments->format);
-  Command show{"show", "Facts, provenance, ranges and errors of one profile"};
+  Command show{"show", "Facts, provenance, ranges and errors of one profile", example};
   show.add("profile", arguments->profile, "A shipped profile's name or a .json file").required();
   add_format_option(show, arguments->format, "table or json");
-  Command command{"profiles", "List and show the shipped profiles",
-                  "Example: equipoise profiles show h100-sxm"};
+  Command command{"profiles", "List and show the shipped profiles", example};
   add_format_option(command, arguments->format);
   command.commands = {list, show};
   command.run = [arguments] {

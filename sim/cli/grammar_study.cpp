@@ -10,8 +10,8 @@
 #include "sim/cli/command_line.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/result_files.h"
 #include "sim/report/expectation.h"
+#include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"
 
 namespace equipoise {
