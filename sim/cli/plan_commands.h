@@ -54,8 +54,8 @@ void shard_command(const ShardCommandOptions&, std::ostream& out);
 struct ScheduleOptions {
   std::string schedule = "1f1b";
   int stages = 4;
-  std::vector<std::int64_t> lengths;  // documents with a chunk size, else micro-batches
-  std::int64_t chunk_size = 0;        // 0: none
+  std::vector<std::int64_t> lengths = {};  // documents with a chunk size, else micro-batches
+  std::int64_t chunk_size = 0;             // 0: none
   int keep = 1;
   bool strict_keep = false;
   int virtual_stages = 1;

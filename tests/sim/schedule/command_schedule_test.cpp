@@ -5,7 +5,10 @@
 #include <sstream>
 
 #include "policies/base/error.h"
+#include "policies/plan.h"
 #include "sim/cli/plan_commands.h"
+#include "sim/schedule/schedule.h"
+#include "sim/schedule/timing.h"
 
 using namespace equipoise;
 
