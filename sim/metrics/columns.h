@@ -27,19 +27,21 @@ struct RowFigures {
   [[nodiscard]] bool planned() const { return capacity_bytes > 0; }
 };
 
+inline constexpr unsigned kWhole = 1;   // an integer in JSON
+inline constexpr unsigned kOfPlan = 2;  // known of a plan that nobody simulates
+
 struct ResultColumn {
-  std::string_view title = {};  // in printed tables; empty: in none
-  std::string_view key =
-      {};  // in JSON and CSV, in its own unit; "group.axis" stands in an object, and in JSON only
-  Metric (*value)(const RowFigures&) = nullptr;
-  double scale = 1;  // of the printed number, which is the value times this
-  int digits = 0;    // behind its point
-  std::string_view unit = {};
-  std::string_view help = {};
-  bool whole = false;                                // an integer in JSON
-  bool of_plan = false;                              // known of a plan that nobody simulates
+  std::string_view title;  // in printed tables; empty: in none
+  std::string_view key;    // in JSON and CSV, in its own unit; "group.axis" stands in an object, in JSON only
+  Metric (*value)(const RowFigures&);
+  int digits;  // behind the point of the printed number
+  std::string_view unit;
+  std::string_view help;
+  unsigned flags = 0;
+  double scale = 1;                                  // of the printed number, which is the value times this
   std::string (*text)(const RowFigures&) = nullptr;  // printed, where that is more than a number
 
+  [[nodiscard]] bool has(unsigned flag) const { return (flags & flag) != 0; }
   [[nodiscard]] bool is_printed() const { return !title.empty(); }
   // Whether it is one number of summary.json's metrics.
   [[nodiscard]] bool is_metric() const { return !key.empty() && key.find('.') == std::string_view::npos; }

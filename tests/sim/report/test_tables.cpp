@@ -123,7 +123,7 @@ TEST_CASE("The pages for users list every column and every key as their rows say
   std::string columns = R"(# Columns of a study's result
 
 Made from `sim/metrics/columns.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
-[sim](../README.md#how-to-read-a-studys-table).
+[guide](../study/GUIDE.md#how-to-read-a-studys-table).
 
 | table | summary.json, CSV | unit | what |
 | --- | --- | --- | --- |
