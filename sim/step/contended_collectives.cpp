@@ -1,4 +1,5 @@
-// Where ranks wait for each other in a contended run: collectives inside a lane and over several, the step's end.
+// Where ranks wait for each other in a contended run: collectives inside a lane and over several, the step's
+// end.
 #include <algorithm>
 #include <cassert>
 #include <utility>

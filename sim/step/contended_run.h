@@ -61,7 +61,8 @@ struct ContendedOptions {
   std::function<void(double)> progress;  // gets the share that is done, now and then
 };
 
-// `alone`: the program's run without contention, which gives the order of buckets and the durations of collectives over several lanes. Throws EngineError.
+// `alone`: the program's run without contention, which gives the order of buckets and the durations of
+// collectives over several lanes. Throws EngineError.
 ContendedTimes run_contended(const OpProgram& program, const OpOptions& options, const OpResult& alone,
                              const NetworkRoutes& routes, const ContendedOptions& how);
 

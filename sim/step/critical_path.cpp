@@ -444,8 +444,8 @@ Picoseconds makespan_without(const OpProgram& program, const OpOptions& options,
           std::fill_n(block.durations.begin() + static_cast<std::ptrdiff_t>(s * at(lane.context)),
                       lane.context, Picoseconds{0});
     if (is_free(Stream::pp)) std::fill(lane.transfers.begin(), lane.transfers.end(), Picoseconds{0});
-    // A scheduled op that is free runs its blocks emptied of all but their part in collectives over several lanes;
-    // buckets are still filled, at once.
+    // A scheduled op that is free runs its blocks emptied of all but their part in collectives over several
+    // lanes; buckets are still filled, at once.
     const auto blocks = static_cast<std::uint32_t>(lane.blocks.size());
     for (const Drop drop : {Drop::all, Drop::firsts, Drop::seconds})
       for (std::uint32_t b = 0; b < blocks; ++b) lane.blocks.push_back(emptied(lane, lane.blocks[b], drop));

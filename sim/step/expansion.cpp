@@ -10,8 +10,6 @@
 
 namespace equipoise {
 
-using namespace expansion;
-
 namespace {
 
 constexpr std::size_t kMemoSlots = 128;
@@ -20,15 +18,15 @@ std::vector<Op> copy_of(const OpList& list) {
   return {list.ops().begin(), list.ops().end()};
 }
 
-BlockRole role_of(std::size_t part) {
+}  // namespace
+
+BlockRole StepExpander::role_of(std::size_t part) {
   if (part < kForward)
     return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::embedding_forward) + part);
   if (part >= kNothing) return BlockRole::none;
   return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::layer_forward) +
                                 (part - kForward) / kLayerKinds);
 }
-
-}  // namespace
 
 StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                            bool fold_tp)

@@ -53,52 +53,6 @@ OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward);
 std::vector<Op> without_weight_gradients(const std::vector<Op>& ops);
 std::vector<Op> only_weight_gradients(const std::vector<Op>& ops);
 
-}  // namespace equipoise
-
-// Where the expander puts the blocks of a lane.
-
-namespace equipoise::expansion {
-
-// The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are several.
-enum BlockKind : std::size_t {
-  kEmbedForward,
-  kEmbedBackward,
-  kHeadForward,
-  kHeadBackward,
-  kForward,
-  kBackward = kForward + kLayerKinds,
-  kInputGradient = kBackward + kLayerKinds,
-  kWeightGradient = kInputGradient + kLayerKinds,
-  kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
-  kBlockKinds
-};
-
-// The blocks behind those of all micro-batches of a lane that waits for others.
-enum Shared : std::uint32_t {
-  kGather,  // by ModelPart
-  kReduce = kGather + kModelParts,
-  kWait = kReduce + kModelParts
-};
-inline std::uint32_t gather_of(ModelPart part) {
-  return kGather + static_cast<std::uint32_t>(part);
-}
-inline std::uint32_t reduce_of(ModelPart part) {
-  return kReduce + static_cast<std::uint32_t>(part);
-}
-inline BlockKind forward_of(ModelPart part) {
-  if (is_layer(part)) return static_cast<BlockKind>(kForward + index_of(part));
-  return part == ModelPart::head ? kHeadForward : kEmbedForward;
-}
-
-// `entry`: the micro-batch, or its place among the other entries of LaneArrivals.
-inline std::uint32_t block_of(std::size_t entry, std::size_t part) {
-  return static_cast<std::uint32_t>(entry * kBlockKinds + part);
-}
-
-}  // namespace equipoise::expansion
-
-namespace equipoise {
-
 class StepExpander {
  public:
   // fold_tp: one task stands for the ranks of a TP group, which do the same; off: every GPU has its own.
@@ -114,6 +68,39 @@ class StepExpander {
   void finish(OpProgram& program) const;
 
  private:
+  // The blocks of one micro-batch, in this order in OpLane::blocks; by layer kind where there are several.
+  enum BlockKind : std::size_t {
+    kEmbedForward,
+    kEmbedBackward,
+    kHeadForward,
+    kHeadBackward,
+    kForward,
+    kBackward = kForward + kLayerKinds,
+    kInputGradient = kBackward + kLayerKinds,
+    kWeightGradient = kInputGradient + kLayerKinds,
+    kNothing = kWeightGradient + kLayerKinds,  // no ops: marks a point in time
+    kBlockKinds
+  };
+
+  // The blocks behind those of all micro-batches of a lane that waits for others.
+  enum Shared : std::uint32_t {
+    kGather,  // by ModelPart
+    kReduce = kGather + kModelParts,
+    kWait = kReduce + kModelParts
+  };
+  static std::uint32_t gather_of(ModelPart part) { return kGather + static_cast<std::uint32_t>(part); }
+  static std::uint32_t reduce_of(ModelPart part) { return kReduce + static_cast<std::uint32_t>(part); }
+  static BlockKind forward_of(ModelPart part) {
+    if (is_layer(part)) return static_cast<BlockKind>(kForward + index_of(part));
+    return part == ModelPart::head ? kHeadForward : kEmbedForward;
+  }
+
+  // `entry`: the micro-batch, or its place among the other entries of LaneArrivals.
+  static std::uint32_t block_of(std::size_t entry, std::size_t part) {
+    return static_cast<std::uint32_t>(entry * kBlockKinds + part);
+  }
+  static BlockRole role_of(std::size_t part);
+
   // One layer's ops on a rank that holds a number of tokens.
   struct LayerOps {
     std::int64_t tokens = -1;

@@ -7,8 +7,6 @@
 
 namespace equipoise {
 
-using namespace expansion;
-
 namespace {
 
 void push_run(OpLane& lane, std::uint32_t block, int repeat, std::int32_t bucket, std::int32_t layer) {

@@ -1,7 +1,9 @@
 // Executes one lane's pipeline schedule with per-rank clocks.
 //
 // Every stage runs its ops in the schedule's order; an op starts on CP rank r when that rank is free and its
-// input has arrived there. Ranks of a stage wait for each other only where CP communication makes them (LayerTimeline), so a micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the order is given.
+// input has arrived there. Ranks of a stage wait for each other only where CP communication makes them
+// (LayerTimeline), so a micro-batch of local documents lets them drift apart. O(ops x CP ranks), no heap: the
+// order is given.
 #pragma once
 
 #include <algorithm>
@@ -370,15 +372,16 @@ class LaneEngine {
   Picoseconds end_ = 0;
 };
 
-// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: they wait for each other at expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
+// Runs the lanes of a lockstep group op by op at stage fidelity, all at once: they wait for each other at
+// expert-parallel exchanges, and at the collectives of ZeRO-2 and 3.
 //
 // ZeRO-2 that reduces each micro-batch: gradients are reduced with every backward over all replicas, in the
 // background, one part of the model after another; the stage's next op waits for what is left. Those of a
 // step's last backward are buckets (step_end.h), for which nothing but the optimizer waits.
 //
 // ZeRO-3 (FSDP): parameters are gathered and gradients reduced part by part, over all replicas
-// (part_order.h). The gather of the next part runs under the part before it, and so does the reduction of the one
-// before; both share the network, one after another. The first gather of an op and its last reduction are
+// (part_order.h). The gather of the next part runs under the part before it, and so does the reduction of the
+// one before; both share the network, one after another. The first gather of an op and its last reduction are
 // exposed.
 //
 // O(ops x layers x ranks of the lockstep group).

@@ -251,7 +251,7 @@ constexpr std::int32_t kNone = -1;  // a lane that sends nothing
 class ExpertArrivalFinder {
  public:
   ExpertArrivalFinder(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
-           const LayerCosts& costs, const PartOrders& orders)
+                      const LayerCosts& costs, const PartOrders& orders)
       : lockstep_(lockstep), tokens_(tokens), costs_(costs), orders_(orders) {}
 
   void run() {

@@ -109,7 +109,8 @@ int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int
 // the others; a lane without any micro-batch does, too, beside the step. In a layer that only some of the
 // lanes recompute the tokens of those are exchanged once more, and all work for them.
 //
-// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run theirs in the same order.
+// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run
+// theirs in the same order.
 //
 // Example, 2 lanes on 2 ranks, micro-batches of 1,000 and 3,000 tokens beside one of 5,000: with the first op
 // 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's

@@ -384,12 +384,13 @@ class LaneProgress {
   std::vector<std::size_t> next_;
 };
 
-// The lanes of a lockstep group. They wait for each other inside scheduled ops: at expert-parallel exchanges, and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind;
-// when all stand there, each group's op starts at the time of its last member and takes as long as its
-// longest member says. Which lane is visited first cannot be seen in the result.
+// The lanes of a lockstep group. They wait for each other inside scheduled ops: at expert-parallel exchanges,
+// and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all
+// stand there, each group's op starts at the time of its last member and takes as long as its longest member
+// says. Which lane is visited first cannot be seen in the result.
 
-// A lane's way through one scheduled op, from one collective over several lanes to the next. `network[t]`: when
-// the last background op of TP coordinate t ends.
+// A lane's way through one scheduled op, from one collective over several lanes to the next. `network[t]`:
+// when the last background op of TP coordinate t ends.
 template <bool kJitter, class Observer>
 class OpCursor {
  public:

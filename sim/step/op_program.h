@@ -40,8 +40,9 @@ struct OpStep {
   // none of them waits for other lanes.
   std::uint32_t over = 0;
   bool of_second = false;  // in a block of a pair: belongs to the second op, the backward
-  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that are under way; it waits for all replicas. `waits`: takes no time, but the rank goes on when the background ops so
-  // far have ended.
+  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
+  // are under way; it waits for all replicas. `waits`: takes no time, but the rank goes on when the
+  // background ops so far have ended.
   bool background = false;
   bool waits = false;
   // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
@@ -68,7 +69,8 @@ inline constexpr std::int32_t kNoLayer = -1;
 // A run of ops that all ranks of a lane execute in step.
 struct OpBlock {
   std::vector<OpStep> steps;
-  // [step * context + CP rank]; equal over the CP ranks of a collective. A collective over several lanes takes as long as its longest member says.
+  // [step * context + CP rank]; equal over the CP ranks of a collective. A collective over several lanes
+  // takes as long as its longest member says.
   std::vector<Picoseconds> durations;
   BlockRole role = BlockRole::none;
   std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
@@ -117,7 +119,8 @@ struct OpLane {
   int context = 1;
   int first_replica = 0;  // place of CP rank 0 among the data x context ranks of a stage
   int barrier_group = 0;  // starts when all lanes of lower groups have ended
-  // Lanes of a lockstep group wait for each other inside scheduled ops: scheduled op number i of a stage makes on each of them the same collectives over lanes, in the same order.
+  // Lanes of a lockstep group wait for each other inside scheduled ops: scheduled op number i of a stage
+  // makes on each of them the same collectives over lanes, in the same order.
   int lockstep = kNoLockstep;
   std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
                                   // the lockstep group

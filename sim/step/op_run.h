@@ -1,10 +1,13 @@
 // Runs an OpProgram: every op of every rank, without storing them.
 //
-// Order of events. Ops of a rank run in program order; a collective starts when the last of its members has arrived; a pair of steps (with_next) starts together and ends with the longer; an op of the schedule
+// Order of events. Ops of a rank run in program order; a collective starts when the last of its members has
+// arrived; a pair of steps (with_next) starts together and ends with the longer; an op of the schedule
 // (ScheduledOp) starts when its stage is free and its input has arrived. Without link contention these rules
 // fix every time, whatever order the scheduled ops are visited in, so they are visited one by one, all
-// ranks of a lane's stage together: the inner loop is a max-plus step over the clocks of a stage. Lanes wait for each other at the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3) do so inside scheduled ops and are run together, op number by op number. Lanes and lockstep groups are spread over threads; the
-// result has the same bits for any number.
+// ranks of a lane's stage together: the inner loop is a max-plus step over the clocks of a stage. Lanes wait
+// for each other at the gradient buckets; only those of a lockstep group (expert parallelism, ZeRO-2 and 3)
+// do so inside scheduled ops and are run together, op number by op number. Lanes and lockstep groups are
+// spread over threads; the result has the same bits for any number.
 //
 // Cost: O(tasks), about a nanosecond each; memory: two times per scheduled op and rank.
 #pragma once
@@ -62,7 +65,8 @@ struct OpOptions {
 // op's time follows from these.
 struct RecordedTimes {
   struct Stage {
-    // [first + collective * groups + group]: collectives inside the lane, in program order; interpreter::recorded_groups says which those are.
+    // [first + collective * groups + group]: collectives inside the lane, in program order;
+    // interpreter::recorded_groups says which those are.
     std::vector<Picoseconds> collective_end;
     std::vector<std::size_t> first;      // [scheduled op]: of its ends in collective_end
     bool tensor = false;                 // with collectives of folded TP ranks
@@ -109,8 +113,8 @@ struct OpResult {
   std::vector<std::vector<Bucket>> buckets;  // [stage * tensor + TP coordinate][bucket]
   // [stage * tensor + TP coordinate]: buckets and backward are done, the end's steps begin.
   std::vector<Picoseconds> end_begins;
-  // Collectives over several lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A background
-  // op may start later: when the one before it has ended.
+  // Collectives over several lanes. `arrived`: the last member, `lane` and `rank` (ties: the lowest). A
+  // background op may start later: when the one before it has ended.
   struct Synchronization {
     Picoseconds arrived = 0, start = 0, end = 0;
     std::int32_t lane = -1;

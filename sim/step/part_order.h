@@ -1,4 +1,5 @@
-// What one op of the schedule runs on a virtual stage, part by part: the one list that every resolution follows.
+// What one op of the schedule runs on a virtual stage, part by part: the one list that every resolution
+// follows.
 //
 // A forward runs the embedding on the first virtual stage, the stage's layers, and the head on the last; a
 // backward goes the other way. Its recomputed layers are the stage's first. Where backwards are split, B

@@ -76,8 +76,9 @@ struct LaneResult {
   Picoseconds recompute = 0;  // sum over stages
   int context = 1;
 
-  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole documents need no
-  // exchange) run ahead of each other, so that ops overlap and may sum to more than the makespan: no bubble.
+  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole
+  // documents need no exchange) run ahead of each other, so that ops overlap and may sum to more than the
+  // makespan: no bubble.
   [[nodiscard]] double bubble(int stages) const {
     if (makespan <= 0) return 0;
     return std::max(0.0, 1.0 - to_seconds(useful) / (stages * to_seconds(makespan)));

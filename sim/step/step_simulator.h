@@ -104,9 +104,9 @@ class StepSimulator {
 
 // One optimizer step at `op` fidelity: the plan's step expanded into every op of every rank and run.
 //
-// The step's work (StepWork) is that of layer resolution, which costs a hundredth. So is what ops take without
-// waiting for each other: useful time and recompute by lane, latencies, communication that compute never
-// hides. When things happen, compute per GPU and what waiting adds come from the ops.
+// The step's work (StepWork) is that of layer resolution, which costs a hundredth. So is what ops take
+// without waiting for each other: useful time and recompute by lane, latencies, communication that compute
+// never hides. When things happen, compute per GPU and what waiting adds come from the ops.
 
 struct OpStepOptions {
   bool fold_tp = true;

@@ -31,7 +31,8 @@ std::vector<Picoseconds> replay(const RouteTable& routes, const std::vector<Star
     if (now == FlowNetwork::kNever) return ends;
     while (network.next_end() == now) ends[network.pop().first] = now;
     for (; next < flows.size() && flows[next].at == now; ++next)
-      network.start(flows[next].route, flows[next].cap, flows[next].limit, flows[next].alone, {0, static_cast<std::uint32_t>(next), 0}, now);
+      network.start(flows[next].route, flows[next].cap, flows[next].limit, flows[next].alone,
+                    {0, static_cast<std::uint32_t>(next), 0}, now);
     network.settle(now);
   }
 }

@@ -63,7 +63,8 @@ std::vector<Picoseconds> incremental(const Traffic& traffic) {
     for (; !starts.empty() && starts.begin()->first == now; starts.erase(starts.begin())) {
       const Planned& flow = traffic.flows[starts.begin()->second];
       const double cap = flow.bytes / (static_cast<double>(flow.alone) / kPicosecondsPerSecond);
-      network.start(flow.route, cap, cap, flow.alone, {0, static_cast<std::uint32_t>(starts.begin()->second), 0}, now);
+      network.start(flow.route, cap, cap, flow.alone,
+                    {0, static_cast<std::uint32_t>(starts.begin()->second), 0}, now);
     }
     network.settle(now);
   }
