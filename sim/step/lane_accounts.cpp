@@ -78,8 +78,7 @@ void LaneEngine::count_ops(const Run& run) {
 void LaneEngine::Sums::begin(std::size_t ranks) {
   compute.assign(ranks, 0);
   attention.assign(ranks, 0);
-  useful = recompute = recompute_exposed = 0;
-  exposed.fill(0);
+  static_cast<OpSums&>(*this) = {};
 }
 
 void LaneEngine::Sums::add_to(Run& run, int stage) const {
@@ -87,10 +86,8 @@ void LaneEngine::Sums::add_to(Run& run, int stage) const {
     run.accounts.compute[at(stage) * run.ranks + r] += compute[r];
     run.accounts.attention[at(stage) * run.ranks + r] += attention[r];
   }
-  run.result.useful += useful;
-  run.accounts.recompute[at(stage)] += recompute;
-  run.accounts.recompute_exposed += recompute_exposed;
-  for (std::size_t i = 0; i < kStreams; ++i) run.accounts.exposed[i] += exposed[i];
+  run.accounts.stage_recompute[at(stage)] += recompute;
+  run.accounts += *this;
 }
 
 void LaneEngine::account_cost(std::size_t entry) {

@@ -73,9 +73,8 @@ void LaneEngine::begin(Run& run, Picoseconds start) {
   for (auto& ready : grad_ready_) ready.clear();
   run.accounts.compute.assign(at(stages_) * c, 0);
   run.accounts.attention.assign(at(stages_) * c, 0);
-  run.accounts.recompute_exposed = 0;
-  run.accounts.recompute.assign(at(stages_), 0);
-  run.accounts.exposed.fill(0);
+  run.accounts.stage_recompute.assign(at(stages_), 0);
+  static_cast<OpSums&>(run.accounts) = {};
   costs_.assign(std::max(run.costs.size(), run.micro_batches.size()), nullptr);
   for (std::size_t i = 0; i < run.costs.size(); ++i) costs_[i] = &run.costs[i];
   read_schedule(run);
@@ -292,9 +291,12 @@ LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
     account_stages(run);
   else
     account(run);
-  // Recompute is not useful time.
-  for (const Picoseconds t : run.accounts.recompute) run.result.recompute += t;
-  run.result.useful -= run.result.recompute;
+  return finish(run, start);
+}
+
+LaneResult LaneEngine::finish(Run& run, Picoseconds start) const {
+  run.result.recompute = run.accounts.recompute;
+  run.result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
   run.result.context = static_cast<int>(run.ranks);
   run.result.makespan = end_ - start;
   return run.result;

@@ -165,13 +165,11 @@ class OpCounts {
   std::vector<std::size_t> latest_;  // by virtual stage, kind, half and paired
 };
 
-// Accumulated on every (stage, rank) of a lane.
-struct LaneAccounts {
-  std::vector<Picoseconds> compute;             // stage x rank
-  std::vector<Picoseconds> attention;           // of it, the same
-  std::vector<Picoseconds> recompute;           // stage: recomputing time, slowest rank
-  std::array<Picoseconds, kStreams> exposed{};  // mean of ranks, summed over stages
-  Picoseconds recompute_exposed = 0;            // the part of it that is in `recompute`, too
+// What a lane's ops take, and of that what runs on which GPUs.
+struct LaneAccounts : OpSums {
+  std::vector<Picoseconds> compute;          // stage x rank
+  std::vector<Picoseconds> attention;        // of it, the same
+  std::vector<Picoseconds> stage_recompute;  // by stage
   friend bool operator==(const LaneAccounts&, const LaneAccounts&) = default;
 };
 
@@ -241,6 +239,8 @@ class LaneEngine {
   // Once all ops have run: what they computed, exposed and recomputed; needs all costs
   // (lane_accounts.cpp).
   void account(Run& run);
+  // Then the lane's result; it began at `start`.
+  LaneResult finish(Run& run, Picoseconds start) const;
   // Of the op that runs, by rank.
   [[nodiscard]] std::span<Picoseconds> clock() { return clock_; }
   [[nodiscard]] int virtual_stage(const ScheduleOp& op, int stage) const {
@@ -317,10 +317,8 @@ class LaneEngine {
   Picoseconds pair_alone(const Pair& pair);
 
   // Of ops of a stage; compute and attention by rank.
-  struct Sums {
+  struct Sums : OpSums {
     std::vector<Picoseconds> compute, attention;
-    Picoseconds useful = 0, recompute = 0, recompute_exposed = 0;
-    std::array<Picoseconds, kStreams> exposed{};
     void begin(std::size_t ranks);
     void add_to(Run& run, int stage) const;
   };

@@ -149,11 +149,7 @@ std::vector<LaneResult> LockstepRun::run(Picoseconds start) {
     for (int s = 0; s < first.stages; ++s)
       if (position_[at(s)] < first.ops[at(s)].size()) lanes_[l].engine->report_stall(runs_[l].schedule);
     lanes_[l].engine->account(runs_[l]);
-    for (const Picoseconds t : lanes_[l].accounts->recompute) runs_[l].result.recompute += t;
-    runs_[l].result.useful -= runs_[l].result.recompute;
-    runs_[l].result.context = static_cast<int>(runs_[l].ranks);
-    runs_[l].result.makespan = lanes_[l].engine->end() - start;
-    results.push_back(runs_[l].result);
+    results.push_back(lanes_[l].engine->finish(runs_[l], start));
   }
   return results;
 }

@@ -127,6 +127,32 @@ struct StepTimes {
   friend bool operator==(const StepTimes&, const StepTimes&) = default;
 };
 
+// What ops take by themselves, however long they wait for each other: summed over ops and stages.
+struct OpSums {
+  Picoseconds useful = 0;             // of the slowest rank of each op; recompute included
+  Picoseconds recompute = 0;          // of it
+  Picoseconds recompute_exposed = 0;  // of `exposed`, the part that is in `recompute`, too
+  std::array<Picoseconds, kStreams>
+      exposed{};  // communication that compute does not hide; mean of a stage's ranks
+  OpSums& operator+=(const OpSums& other) {
+    useful += other.useful;
+    recompute += other.recompute;
+    recompute_exposed += other.recompute_exposed;
+    for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += other.exposed[s];
+    return *this;
+  }
+  friend bool operator==(const OpSums&, const OpSums&) = default;
+};
+
+// The sums of lanes as seconds of all GPUs, TP folded, of which a step reports means.
+struct GpuSums {
+  double recompute = 0, recompute_exposed = 0;
+  std::array<double, kStreams> exposed{};
+  // A lane with so many ranks on a stage.
+  void add(const OpSums& lane, int ranks);
+  void report_means(const Layout& layout, StepTimes& times) const;
+};
+
 struct StepResult {
   StepWork work;
   StepTimes times;

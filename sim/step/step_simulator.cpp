@@ -31,21 +31,6 @@ double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
 
 }  // namespace
 
-LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout) {
-  LaneLosses losses;
-  double idle = 0, ran = 0;  // summed over ranks
-  for (const LaneResult& lane : lanes) {
-    const Picoseconds all = layout.pipeline * lane.makespan;
-    ran += to_seconds(all) * lane.context;
-    idle += to_seconds(std::max<Picoseconds>(0, all - lane.useful - lane.recompute)) * lane.context;
-    losses.bubble_ratio += lane.bubble(layout.pipeline) / static_cast<double>(lanes.size());
-  }
-  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
-  losses.idle_seconds = idle / gpus;
-  losses.lanes_wait_seconds = std::max(0.0, to_seconds(pipeline) - ran / gpus);
-  return losses;
-}
-
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
                              const MemoryModel* memory)
     : costs_(costs),
@@ -152,10 +137,7 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult
       gpu_compute_.add(index, static_cast<int>(s), r, to_seconds(accounts_.compute[s * c + r]));
       gpu_attention_.add(index, static_cast<int>(s), r, to_seconds(accounts_.attention[s * c + r]));
     }
-  for (std::size_t s = 0; s < kStreams; ++s)
-    sums_.exposed[s] += to_seconds(accounts_.exposed[s]) * static_cast<double>(c);
-  sums_.recompute += to_seconds(result.times.lanes.back().recompute) * static_cast<double>(c);
-  sums_.recompute_exposed += to_seconds(accounts_.recompute_exposed) * static_cast<double>(c);
+  sums_.add(accounts_, lane.context);
 }
 
 void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost,
@@ -167,10 +149,10 @@ void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const Mic
       const auto& attention = cost.attention_forward[mask];
       const double layers = mask == 0 ? 1 - costs_.sliding_share() : costs_.sliding_share();
       if (layers == 0) continue;
-      sums_.attention_max += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
-      sums_.attention_mean +=
-          layers * to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
-          static_cast<double>(cost.ranks);
+      attention_max_ += layers * to_seconds(*std::max_element(attention.begin(), attention.end()));
+      attention_mean_ += layers *
+                         to_seconds(std::accumulate(attention.begin(), attention.end(), Picoseconds{0})) /
+                         static_cast<double>(cost.ranks);
     }
     work.kv_sent_tokens += cost.kv_sent_tokens;
     work.kv_useful_tokens += cost.kv_useful_tokens;
@@ -268,6 +250,7 @@ StepResult StepSimulator::run(const Step& step, const std::function<void(const C
   on_lane_ = on_lane ? &on_lane : nullptr;
   lockstep_groups_ = 0;
   sums_ = {};
+  attention_max_ = attention_mean_ = 0;
   gpu_compute_.begin_step(step, costs_.layout(), 1);
   gpu_attention_.begin_step(step, costs_.layout(), 1);
   gradients_.begin_step();
@@ -294,16 +277,12 @@ void StepSimulator::finish(StepResult& result) {
   result.times.gradient_wait = end.step - result.times.pipeline - end.optimizer;
   if (result.times.gradient_wait < 0) result.times.gradient_wait = 0;
   result.times.losses = lane_losses(result.times.lanes, result.times.pipeline, costs_.layout());
-  const Layout& layout = costs_.layout();
-  const double gpus = static_cast<double>(std::int64_t{layout.pipeline} * layout.data * layout.context);
   result.times.compute = gpu_compute_.spread();
   result.times.attention = gpu_attention_.spread();
   if (options_.record_gpus) result.times.gpu_compute = gpu_compute_.seconds();
-  result.times.recompute_seconds = sums_.recompute / gpus;
-  result.times.recompute_exposed_seconds = sums_.recompute_exposed / gpus;
-  for (std::size_t s = 0; s < kStreams; ++s) result.times.exposed_seconds[s] = sums_.exposed[s] / gpus;
+  sums_.report_means(costs_.layout(), result.times);
   result.times.exposed_seconds[at(Stream::dp)] += to_seconds(result.times.gradient_wait);
-  result.times.cp_imbalance = sums_.attention_mean > 0 ? sums_.attention_max / sums_.attention_mean : 1.0;
+  result.times.cp_imbalance = attention_mean_ > 0 ? attention_max_ / attention_mean_ : 1.0;
 }
 
 void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,

@@ -92,13 +92,9 @@ class StepSimulator {
   LaneAccounts accounts_;
   std::vector<std::int64_t> rank_tokens_, gathered_tokens_;  // by micro-batch, of the fullest rank
   std::vector<int> fullest_rank_;                            // by micro-batch
-  // Sums over the lanes of the step that runs, in seconds of all its ranks; begun anew with every step.
-  struct Sums {
-    double attention_max = 0, attention_mean = 0;  // over micro-batches
-    double recompute = 0, recompute_exposed = 0;
-    std::array<double, kStreams> exposed{};
-  };
-  Sums sums_;
+  // Of the lanes of the step that runs so far.
+  GpuSums sums_;
+  double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
   GpuCompute gpu_compute_, gpu_attention_;
 };
 

@@ -102,7 +102,7 @@ TEST_CASE("Every op starts and ends when the reference executor says, 400 random
       for (const auto& stage : timed.stages) total += stage.size();
       REQUIRE(run.ops.size() == total);
       for (std::size_t s = 0; s < next.size(); ++s)
-        REQUIRE(static_cast<double>(run.accounts.recompute[s]) == timed.recompute[s]);
+        REQUIRE(static_cast<double>(run.accounts.stage_recompute[s]) == timed.recompute[s]);
       REQUIRE(run.bubble == doctest::Approx(bubble_ratio(timed)).epsilon(1e-12));
     }
   }

@@ -31,7 +31,7 @@ TEST_CASE("state-aware 1f1b on chunks of 2 (documents 1,1,2,4): 52, 54 with stri
   CHECK(order_of(one.ops, 0) == "F1 F2 D3 F4 B1 R3 B2 B4 B3");
   CHECK(order_of(one.ops, 3) == "F1 B1 F2 B2 D3 F4 R3 B4 B3");
   // Every stage recomputes the one dropped chunk: 2.
-  CHECK(one.accounts.recompute == std::vector<Picoseconds>{2, 2, 2, 2});
+  CHECK(one.accounts.stage_recompute == std::vector<Picoseconds>{2, 2, 2, 2});
   CHECK(one.accounts.compute == std::vector<Picoseconds>{26, 26, 26, 26});
 
   options.strict_keep = true;
@@ -111,7 +111,7 @@ TEST_CASE("Recomputed layers are spread evenly, and their forward is not useful 
   const HandRun run = run_lane(engine, "1f1b", hand_lane({1}), 2);
   CHECK(run.result.makespan == 5 + 10 + 2);
   CHECK(run.result.useful == 15);
-  CHECK(run.accounts.recompute[0] + run.accounts.recompute[1] == 2);
+  CHECK(run.accounts.stage_recompute[0] + run.accounts.stage_recompute[1] == 2);
 }
 
 TEST_CASE("Gradients of a layer are ready when the last micro-batch's backward has passed it") {
