@@ -25,18 +25,18 @@ struct NoObserver {
   void on_repetition(std::uint32_t, std::uint32_t) {}
 };
 
-// Ends that a row of collectives inside a lane records under contention, one for each group; 0: none.
+// How many ends a collective inside a lane records under contention, one for each of its groups; 0: none.
 // `tensor`: of the program; `folded`: collectives of folded TP ranks record theirs.
 inline std::size_t recorded_groups(SyncGroup sync, const OpLane& lane, int tensor, bool folded) {
-  if (sync == SyncGroup::context && lane.context > 1) return static_cast<std::size_t>(tensor);
-  if (sync == SyncGroup::tensor && (tensor > 1 || folded)) return static_cast<std::size_t>(lane.context);
+  if (sync == SyncGroup::context && lane.context > 1) return at(tensor);
+  if (sync == SyncGroup::tensor && (tensor > 1 || folded)) return at(lane.context);
   return 0;
 }
 
 struct SinkObserver {
   static constexpr bool kListens = true;
   OpSink* sink = nullptr;
-  const Picoseconds* recorded = nullptr;  // the next row's, or null: ops take their durations
+  const Picoseconds* recorded = nullptr;  // the next collective's, or null: ops take their durations
   bool folded = false;                    // see recorded_groups
   // By group, when the collectives of this step ended, where the network says so; null elsewhere.
   const Picoseconds* recorded_ends(const OpLane& lane, SyncGroup sync, int tensor) {
@@ -62,7 +62,7 @@ inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int
 
 // Buffers of one thread, grown once.
 struct Scratch {
-  std::vector<Picoseconds> rows;  // a block's durations for every rank
+  std::vector<Picoseconds> durations;  // a block's durations for every rank
   std::vector<Picoseconds> jittered, jittered_beside;
   std::vector<Picoseconds> latest;  // by group
   std::vector<int> last;            // by group: who arrived last
@@ -79,9 +79,10 @@ struct OpContext {
   std::uint64_t jitter_base = 0;
 };
 
-// Where group members sit: context groups are the columns, tensor groups the rows of (context x tensor).
+// Where group members sit: ranks lie in a table of context x tensor, whose columns are context groups
+// and whose lines are tensor groups.
 inline std::size_t group_of(std::size_t rank, SyncGroup sync, int tensor) {
-  const auto t = static_cast<std::size_t>(tensor);
+  const auto t = at(tensor);
   return sync == SyncGroup::context ? rank % t : sync == SyncGroup::tensor ? rank / t : rank;
 }
 
@@ -91,39 +92,39 @@ inline bool computes(const OpStep& step) {
 }
 
 // Durations of a block on every rank: over TP, and slowed where GPUs are slow.
-inline const Picoseconds* expand(const OpContext& at, const OpBlock& block, Scratch& scratch) {
-  if (at.tensor == 1 && at.speed.empty()) return block.durations.data();
-  scratch.rows.resize(std::max(scratch.rows.size(), block.steps.size() * at.ranks));
+inline const Picoseconds* expand(const OpContext& stage, const OpBlock& block, Scratch& scratch) {
+  if (stage.tensor == 1 && stage.speed.empty()) return block.durations.data();
+  scratch.durations.resize(std::max(scratch.durations.size(), block.steps.size() * stage.ranks));
   for (std::size_t s = 0; s < block.steps.size(); ++s) {
-    const bool slowed = !at.speed.empty() && computes(block.steps[s]);
-    for (std::size_t r = 0; r < at.ranks; ++r) {
-      const Picoseconds d =
-          block.durations[s * static_cast<std::size_t>(at.context) + r / static_cast<std::size_t>(at.tensor)];
-      scratch.rows[s * at.ranks + r] = slowed ? scaled(d, 1.0 / at.speed[r]) : d;
+    const bool slowed = !stage.speed.empty() && computes(block.steps[s]);
+    for (std::size_t r = 0; r < stage.ranks; ++r) {
+      const Picoseconds d = block.durations[s * at(stage.context) + r / at(stage.tensor)];
+      scratch.durations[s * stage.ranks + r] = slowed ? scaled(d, 1.0 / stage.speed[r]) : d;
     }
   }
-  return scratch.rows.data();
+  return scratch.durations.data();
 }
 
 // One draw per kernel, one per collective (that of its first member).
-inline void jitter_step(const OpContext& at, const Picoseconds* row, SyncGroup sync, std::uint64_t key,
-                        std::vector<Picoseconds>& out) {
-  out.resize(at.ranks);
-  for (std::size_t r = 0; r < at.ranks; ++r)
-    out[r] = scaled(row[r], at.options.jitter.factor(at.jitter_base + key + group_of(r, sync, at.tensor)));
+inline void jitter_step(const OpContext& stage, const Picoseconds* duration, SyncGroup sync,
+                        std::uint64_t key, std::vector<Picoseconds>& out) {
+  out.resize(stage.ranks);
+  for (std::size_t r = 0; r < stage.ranks; ++r)
+    out[r] = scaled(duration[r],
+                    stage.options.jitter.factor(stage.jitter_base + key + group_of(r, sync, stage.tensor)));
 }
 
 // Aligned, so that the loops' speed does not depend on what the linker puts before them.
 template <class Observer>
-[[gnu::aligned(64)]] void run_step(const OpContext& at, SyncGroup sync, const Picoseconds* row,
+[[gnu::aligned(64)]] void run_step(const OpContext& stage, SyncGroup sync, const Picoseconds* duration,
                                    const Picoseconds* beside, Picoseconds* clock, Scratch& scratch,
                                    Observer& observer, std::uint32_t run, std::uint32_t repetition,
                                    std::uint32_t step, [[maybe_unused]] const Picoseconds* recorded) {
-  const std::size_t ranks = at.ranks;
+  const std::size_t ranks = stage.ranks;
   if (sync == SyncGroup::none) {
     for (std::size_t r = 0; r < ranks; ++r) {
       const Picoseconds arrived = clock[r];
-      Picoseconds takes = row[r];
+      Picoseconds takes = duration[r];
       if constexpr (Observer::kListens)
         if (recorded != nullptr) takes = recorded[r] - arrived;
       clock[r] += beside == nullptr ? takes : std::max(takes, beside[r]);
@@ -136,8 +137,8 @@ template <class Observer>
     }
     return;
   }
-  const auto t = static_cast<std::size_t>(at.tensor);
-  const std::size_t groups = sync == SyncGroup::context ? t : static_cast<std::size_t>(at.context);
+  const auto t = at(stage.tensor);
+  const std::size_t groups = sync == SyncGroup::context ? t : at(stage.context);
   Picoseconds* const latest = scratch.latest.data();
   std::fill_n(latest, groups, Picoseconds{0});
   if (sync == SyncGroup::context && t > 1) {
@@ -150,11 +151,11 @@ template <class Observer>
   }
   if constexpr (Observer::kListens)
     for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
-      if (const std::size_t g = group_of(r, sync, at.tensor); clock[r] == latest[g])
+      if (const std::size_t g = group_of(r, sync, stage.tensor); clock[r] == latest[g])
         scratch.last[g] = static_cast<int>(r);
   const auto finish = [&](std::size_t r, std::size_t g) {
     const Picoseconds arrived = clock[r];
-    Picoseconds done = latest[g] + row[r];
+    Picoseconds done = latest[g] + duration[r];
     if constexpr (Observer::kListens)
       if (recorded != nullptr) done = recorded[g];
     clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
@@ -182,54 +183,54 @@ struct Place {
 
 // Runs the op at `place` (and the one beside it) on every rank and goes behind it.
 template <bool kJitter, class Observer>
-void run_local(const OpContext& at, const OpBlock& block, const Picoseconds* rows, Place& place,
+void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* durations, Place& place,
                std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
                Observer& observer) {
   const OpStep& step = block.steps[place.step];
   SyncGroup sync = step.sync;
-  if ((sync == SyncGroup::tensor && at.tensor == 1) || (sync == SyncGroup::context && at.context == 1))
+  if ((sync == SyncGroup::tensor && stage.tensor == 1) || (sync == SyncGroup::context && stage.context == 1))
     sync = SyncGroup::none;
-  const Picoseconds* row = rows + place.step * at.ranks;
-  const Picoseconds* beside = step.with_next ? row + at.ranks : nullptr;
+  const Picoseconds* duration = durations + place.step * stage.ranks;
+  const Picoseconds* beside = step.with_next ? duration + stage.ranks : nullptr;
   if constexpr (kJitter) {
-    jitter_step(at, row, sync, key, scratch.jittered);
-    row = scratch.jittered.data();
-    key += at.ranks;
+    jitter_step(stage, duration, sync, key, scratch.jittered);
+    duration = scratch.jittered.data();
+    key += stage.ranks;
     if (beside != nullptr) {
-      jitter_step(at, beside, SyncGroup::none, key, scratch.jittered_beside);
+      jitter_step(stage, beside, SyncGroup::none, key, scratch.jittered_beside);
       beside = scratch.jittered_beside.data();
-      key += at.ranks;
+      key += stage.ranks;
     }
-    const Picoseconds* const busy = computes(step) ? row : beside;
+    const Picoseconds* const busy = computes(step) ? duration : beside;
     if (compute != nullptr && busy != nullptr)
-      for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += busy[r];
+      for (std::size_t r = 0; r < stage.ranks; ++r) compute[r] += busy[r];
   }
-  run_step(at, sync, row, beside, clock, scratch, observer, place.run, place.repetition, place.step,
-           observer.recorded_ends(at.lane, step.sync, at.tensor));
+  run_step(stage, sync, duration, beside, clock, scratch, observer, place.run, place.repetition, place.step,
+           observer.recorded_ends(stage.lane, step.sync, stage.tensor));
   place.step += beside != nullptr ? 2 : 1;
 }
 
 // The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
 template <bool kJitter>
-const Picoseconds* enter_run(const OpContext& at, const BlockRun& run, Picoseconds* compute,
+const Picoseconds* enter_run(const OpContext& stage, const BlockRun& run, Picoseconds* compute,
                              Scratch& scratch) {
-  const OpBlock& block = at.lane.blocks[run.block];
-  const Picoseconds* const rows = expand(at, block, scratch);
+  const OpBlock& block = stage.lane.blocks[run.block];
+  const Picoseconds* const durations = expand(stage, block, scratch);
   if (!kJitter && compute != nullptr)
     for (std::size_t s = 0; s < block.steps.size(); ++s)
       if (computes(block.steps[s]))
-        for (std::size_t r = 0; r < at.ranks; ++r) compute[r] += run.repeat * rows[s * at.ranks + r];
-  return rows;
+        for (std::size_t r = 0; r < stage.ranks; ++r)
+          compute[r] += run.repeat * durations[s * stage.ranks + r];
+  return durations;
 }
 
 // After the last op of a repetition.
 template <class Observer>
-void end_repetition(const OpContext& at, const BlockRun& run, Place& place, const Picoseconds* clock,
+void end_repetition(const OpContext& stage, const BlockRun& run, Place& place, const Picoseconds* clock,
                     Picoseconds* buckets, Observer& observer) {
   observer.on_repetition(place.run, place.repetition);
   if (run.bucket != kNoBucket && buckets != nullptr)
-    std::copy(clock, clock + at.ranks,
-              buckets + (static_cast<std::size_t>(run.bucket) + place.repetition) * at.ranks);
+    std::copy(clock, clock + stage.ranks, buckets + (at(run.bucket) + place.repetition) * stage.ranks);
   ++place.repetition;
   place.step = 0;
 }
@@ -238,19 +239,19 @@ void end_repetition(const OpContext& at, const BlockRun& run, Place& place, cons
 // + r]; may be null if the scheduled op fills none. `compute`: adds the compute stream's time per rank; may
 // be null.
 template <bool kJitter, class Observer>
-void run_scheduled_op(const OpContext& at, const ScheduledOp& scheduled, Picoseconds* clock,
+void run_scheduled_op(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock,
                       Picoseconds* buckets, Picoseconds* compute, Scratch& scratch, Observer& observer) {
-  scratch.latest.resize(std::max(scratch.latest.size(), at.ranks));
-  scratch.last.resize(std::max(scratch.last.size(), at.ranks));
+  scratch.latest.resize(std::max(scratch.latest.size(), stage.ranks));
+  scratch.last.resize(std::max(scratch.last.size(), stage.ranks));
   std::uint64_t key = 0;
   for (Place place; place.run < scheduled.run_count; ++place.run) {
-    const BlockRun& run = at.lane.runs[scheduled.first_run + place.run];
-    const OpBlock& block = at.lane.blocks[run.block];
-    const Picoseconds* const rows = enter_run<kJitter>(at, run, compute, scratch);
+    const BlockRun& run = stage.lane.runs[scheduled.first_run + place.run];
+    const OpBlock& block = stage.lane.blocks[run.block];
+    const Picoseconds* const durations = enter_run<kJitter>(stage, run, compute, scratch);
     for (place.repetition = 0; place.repetition < run.repeat;) {
       for (place.step = 0; place.step < block.steps.size();)
-        run_local<kJitter>(at, block, rows, place, key, clock, compute, scratch, observer);
-      end_repetition(at, run, place, clock, buckets, observer);
+        run_local<kJitter>(stage, block, durations, place, key, clock, compute, scratch, observer);
+      end_repetition(stage, run, place, clock, buckets, observer);
     }
   }
 }
@@ -283,7 +284,7 @@ class LaneProgress {
         result_(result),
         filled_(filled),
         begin_(begin),
-        ranks_(static_cast<std::size_t>(lane_.context) * static_cast<std::size_t>(program.tensor)) {
+        ranks_(at(lane_.context) * at(program.tensor)) {
     const std::size_t stages = lane_.stages.size();
     result_.start.resize(stages);
     result_.end.resize(stages);
@@ -352,7 +353,7 @@ class LaneProgress {
     return lane_.stages[stage][next_[stage] + 1];
   }
   [[nodiscard]] bool has_input(const ScheduledOp& op) const {
-    return op.input_stage == kNoInput || next_[at(op.input_stage)] > static_cast<std::size_t>(op.input_op);
+    return op.input_stage == kNoInput || next_[at(op.input_stage)] > at(op.input_op);
   }
   // When each rank is free again after a scheduled op, or the pair that it is the second of.
   void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
@@ -363,14 +364,13 @@ class LaneProgress {
         free[r] = std::max(free[r], end[r] + transfer(ops[i].blocking_send, r));
   }
   void await_input(std::size_t stage, const ScheduledOp& next, Picoseconds* start) const {
-    if (next.input_stage == kNoInput || static_cast<std::size_t>(next.input_stage) == stage) return;
-    const Picoseconds* const sent =
-        result_.end[at(next.input_stage)].data() + static_cast<std::size_t>(next.input_op) * ranks_;
+    if (next.input_stage == kNoInput || at(next.input_stage) == stage) return;
+    const Picoseconds* const sent = result_.end[at(next.input_stage)].data() + at(next.input_op) * ranks_;
     for (std::size_t r = 0; r < ranks_; ++r)
       start[r] = std::max(start[r], sent[r] + transfer(next.transfer, r));
   }
   [[nodiscard]] Picoseconds transfer(std::int64_t first, std::size_t rank) const {
-    return lane_.transfers[at(first) + rank / static_cast<std::size_t>(program_.tensor)];
+    return lane_.transfers[at(first) + rank / at(program_.tensor)];
   }
 
   const OpProgram& program_;
@@ -394,26 +394,26 @@ class LaneProgress {
 template <bool kJitter, class Observer>
 class OpCursor {
  public:
-  OpCursor(const OpContext& at, const ScheduledOp& scheduled, Picoseconds* clock, Picoseconds* buckets,
+  OpCursor(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock, Picoseconds* buckets,
            Picoseconds* compute, const Picoseconds* network, Observer& observer)
-      : at_(at),
+      : stage_(stage),
         scheduled_(scheduled),
         clock_(clock),
         buckets_(buckets),
         compute_(compute),
         network_(network),
         observer_(observer) {
-    scratch_.latest.resize(at.ranks);
-    scratch_.last.resize(at.ranks);
+    scratch_.latest.resize(stage.ranks);
+    scratch_.last.resize(stage.ranks);
   }
 
   // Runs to the next collective over several lanes; null at the end of the scheduled op.
   const OpStep* next() {
     while (place_.run < scheduled_.run_count) {
-      const BlockRun& run = at_.lane.runs[scheduled_.first_run + place_.run];
-      const OpBlock& block = at_.lane.blocks[run.block];
+      const BlockRun& run = stage_.lane.runs[scheduled_.first_run + place_.run];
+      const OpBlock& block = stage_.lane.blocks[run.block];
       if (place_.repetition == 0 && place_.step == 0)
-        rows_ = enter_run<kJitter>(at_, run, compute_, scratch_);
+        durations_ = enter_run<kJitter>(stage_, run, compute_, scratch_);
       while (place_.repetition < run.repeat) {
         for (;;) {
           if (under_end_ > 0 && place_.step == under_end_) await_exchange();
@@ -423,9 +423,10 @@ class OpCursor {
           if (step.waits)
             wait();
           else
-            run_local<kJitter>(at_, block, rows_, place_, key_, clock_, compute_, scratch_, observer_);
+            run_local<kJitter>(stage_, block, durations_, place_, key_, clock_, compute_, scratch_,
+                               observer_);
         }
-        end_repetition(at_, run, place_, clock_, buckets_, observer_);
+        end_repetition(stage_, run, place_, clock_, buckets_, observer_);
       }
       ++place_.run;
       place_.repetition = 0;
@@ -433,7 +434,7 @@ class OpCursor {
     return nullptr;
   }
   // Of the op that next() returned, by rank.
-  [[nodiscard]] const Picoseconds* durations() const { return rows_ + place_.step * at_.ranks; }
+  [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] Picoseconds* clock() const { return clock_; }
   // Goes behind the op that next() returned, which ends at end_of(rank). In the background the rank goes on
@@ -441,27 +442,27 @@ class OpCursor {
   template <class EndOf>
   void pass(const EndOf& end_of) {
     const OpStep& step =
-        at_.lane.blocks[at_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
+        stage_.lane.blocks[stage_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
     ++place_.step;
     if (step.background) return;
     if (step.over == 0) {
-      for (std::size_t r = 0; r < at_.ranks; ++r) clock_[r] = end_of(r);
+      for (std::size_t r = 0; r < stage_.ranks; ++r) clock_[r] = end_of(r);
       return;
     }
     under_end_ = place_.step + step.over;
-    exchange_end_.resize(at_.ranks);
-    for (std::size_t r = 0; r < at_.ranks; ++r) exchange_end_[r] = end_of(r);
+    exchange_end_.resize(stage_.ranks);
+    for (std::size_t r = 0; r < stage_.ranks; ++r) exchange_end_[r] = end_of(r);
   }
 
  private:
   void await_exchange() {
-    for (std::size_t r = 0; r < at_.ranks; ++r) wait_until(clock_[r], exchange_end_[r]);
+    for (std::size_t r = 0; r < stage_.ranks; ++r) wait_until(clock_[r], exchange_end_[r]);
     under_end_ = 0;
   }
   void wait() {
-    for (std::size_t r = 0; r < at_.ranks; ++r) {
+    for (std::size_t r = 0; r < stage_.ranks; ++r) {
       const Picoseconds arrived = clock_[r];
-      wait_until(clock_[r], network_[r % at(at_.tensor)]);
+      wait_until(clock_[r], network_[r % at(stage_.tensor)]);
       if constexpr (Observer::kListens) {
         const int rank = static_cast<int>(r);
         observer_.on_op(
@@ -471,14 +472,14 @@ class OpCursor {
     ++place_.step;
   }
 
-  OpContext at_;
+  OpContext stage_;
   const ScheduledOp& scheduled_;
   Picoseconds *clock_, *buckets_, *compute_;
   const Picoseconds* network_;
   Observer& observer_;
   Scratch scratch_;
   Place place_;
-  const Picoseconds* rows_ = nullptr;
+  const Picoseconds* durations_ = nullptr;
   std::uint64_t key_ = 0;
   std::uint32_t under_end_ = 0;            // of the block's steps: the first behind those under an exchange
   std::vector<Picoseconds> exchange_end_;  // by rank
@@ -486,9 +487,8 @@ class OpCursor {
 
 // The group of a rank at a collective over several lanes, as an index into OpResult::Lockstep.
 inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sync, int tensor) {
-  const auto t = static_cast<std::size_t>(tensor);
-  const std::size_t group =
-      sync == SyncGroup::expert ? static_cast<std::size_t>(lane.expert_group[rank / t]) : std::size_t{0};
+  const auto t = at(tensor);
+  const std::size_t group = sync == SyncGroup::expert ? at(lane.expert_group[rank / t]) : std::size_t{0};
   return group * t + (sync == SyncGroup::expert ? expert_coordinate(lane, rank % t) : rank % t);
 }
 

@@ -123,7 +123,7 @@ void check_lockstep_groups(const OpProgram& program) {
   }
 }
 
-std::int64_t kernels(const OpBlock& block) {
+std::int64_t kernels_of(const OpBlock& block) {
   return std::count_if(block.steps.begin(), block.steps.end(),
                        [](const OpStep& step) { return !step.waits; });
 }
@@ -136,7 +136,7 @@ std::int64_t OpProgram::tasks() const {
     const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
     std::vector<std::int64_t> of_block;  // which many ops run
     of_block.reserve(lane.blocks.size());
-    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels(block));
+    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels_of(block));
     for (std::size_t s = 0; s < lane.stages.size(); ++s)
       for (const ScheduledOp& scheduled : lane.stages[s]) {
         std::int64_t ops =

@@ -129,7 +129,7 @@ void StepSimulator::begin_lane() {
   fullest_rank_.clear();
 }
 
-void StepSimulator::account_lane(const Lane& lane, std::size_t index, StepResult& result) {
+void StepSimulator::account_lane(const Lane& lane, std::size_t index) {
   const auto c = at(lane.context);
   const auto stages = at(costs_.layout().pipeline);
   for (std::size_t s = 0; s < stages; ++s)
@@ -241,7 +241,7 @@ void StepSimulator::run_lane(const Lane& lane, std::int32_t index, Picoseconds s
                                            : run_lane_in_a_stream(lane, index, start, result));
   gradients_.add_lane(engine_.grad_ready());
   result.times.pipeline = std::max(result.times.pipeline, engine_.end());
-  account_lane(lane, at(index), result);
+  account_lane(lane, at(index));
   if (memory_ != nullptr) check_memory(lane.micro_batches, lane.context, index, schedule_for(lane), result);
 }
 
@@ -333,7 +333,7 @@ void StepSimulator::account_member(const Step& step, LockstepMember& member, Ste
   begin_lane();
   for (std::size_t j = 0; j < plan.real; ++j)
     account_micro_batch(plan.micro_batches[j], micro_batches_[j], result);
-  account_lane(step.lanes[lane], lane, result);
+  account_lane(step.lanes[lane], lane);
   if (memory_ == nullptr) return;
   micro_batch_count_ = plan.micro_batches.size();
   for (std::size_t j = plan.real; j < micro_batch_count_; ++j)

@@ -64,7 +64,7 @@ class StepSimulator {
   void begin_lane();
   void account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost, StepResult& result);
   void count_tokens(const MicroBatchCost& cost, StepResult& result);
-  void account_lane(const Lane& lane, std::size_t index, StepResult& result);
+  void account_lane(const Lane& lane, std::size_t index);
   void check_memory(std::span<const MicroBatch> micro_batches, int context, std::int32_t index,
                     const Schedule& schedule, StepResult& result);
   void finish(StepResult& result);
