@@ -1,5 +1,5 @@
 // Pipeline schedules as data: for every stage, the ordered list of ops it runs. A schedule says only the
-// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/engine for studies).
+// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/step for studies).
 // An op starts when its stage is free and its input has arrived: F, D and R from the previous stage, B from
 // the next, the last stage's B from its own F or R, W from its own B.
 #pragma once

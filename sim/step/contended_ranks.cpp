@@ -231,7 +231,7 @@ bool LaneSet::run_op(std::size_t lane_stage, std::size_t rank) {
         if (k.step == block.steps.size()) break;
         if (!run_step(lane_stage, rank, block)) return false;
       }
-      if (run.bucket != kNoBucket) fill(here, rank, static_cast<std::size_t>(run.bucket) + k.repetition);
+      if (run.bucket != kNoBucket) fill(here, rank, at(run.bucket) + k.repetition);
     }
   }
   return true;
@@ -276,7 +276,7 @@ void LaneSet::send(std::size_t lane_stage, std::size_t rank, std::size_t schedul
   const OpLane& lane = *here.program;
   for (const Receiver& to : here.receivers[scheduled]) {
     const ScheduledOp& op = lane.stages[to.stage][to.scheduled];
-    const std::size_t transfer = static_cast<std::size_t>(op.transfer) + rank / s_.tensor;
+    const std::size_t transfer = at(op.transfer) + rank / s_.tensor;
     const std::size_t receiver = here.lane * s_.stages + to.stage;
     const std::size_t slot = to.scheduled * here.ranks + rank;
     const Picoseconds end =

@@ -107,7 +107,7 @@ void State::make_lane_stages() {
       LaneStage& here = lane_stages[l * stages + s];
       here.lane = l;
       here.stage = s;
-      here.barrier = static_cast<std::size_t>(barrier);
+      here.barrier = at(barrier);
       make_lane_stage(here);
       if (!here.ops->empty()) running[here.barrier] += static_cast<std::uint32_t>(here.ranks);
       all_ops += static_cast<std::int64_t>(here.ops->size() * here.ranks);

@@ -24,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/step/network.h"
 #include "sim/step/op_interpreter.h"
 #include "sim/step/op_run.h"
@@ -263,7 +264,7 @@ class LaneSet {
   void run_background(std::size_t group_stage, std::size_t tensor);
   void end_background(std::size_t group_stage, std::size_t tensor, Picoseconds end);
   [[nodiscard]] std::size_t stage_of_group(const LaneStage& here) const {
-    return static_cast<std::size_t>(here.program->lockstep) * s_.stages + here.stage;
+    return at(here.program->lockstep) * s_.stages + here.stage;
   }
 
   // The step's end.

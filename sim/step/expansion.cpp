@@ -21,11 +21,9 @@ std::vector<Op> copy_of(const OpList& list) {
 }  // namespace
 
 BlockRole StepExpander::role_of(std::size_t part) {
-  if (part < kForward)
-    return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::embedding_forward) + part);
+  if (part < kForward) return static_cast<BlockRole>(at(BlockRole::embedding_forward) + part);
   if (part >= kNothing) return BlockRole::none;
-  return static_cast<BlockRole>(static_cast<std::size_t>(BlockRole::layer_forward) +
-                                (part - kForward) / kLayerKinds);
+  return static_cast<BlockRole>(at(BlockRole::layer_forward) + (part - kForward) / kLayerKinds);
 }
 
 StepExpander::StepExpander(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
@@ -49,7 +47,7 @@ void StepExpander::split_backward(LayerOps& ops) {
   ops.weights = only_weight_gradients(ops.backward_before);
   const std::vector<Op> later = only_weight_gradients(ops.backward_after);
   ops.weights.insert(ops.weights.end(), later.begin(), later.end());
-  constexpr auto kCompute = static_cast<std::size_t>(Stream::compute);
+  constexpr auto kCompute = at(Stream::compute);
   ops.backward_compute =
       run_time(ops.backward_before).busy[kCompute] + run_time(ops.backward_after).busy[kCompute];
 }
@@ -58,8 +56,8 @@ void StepExpander::split_backward(LayerOps& ops) {
 std::shared_ptr<const StepExpander::LayerOps> StepExpander::layer_ops(LayerKind kind, std::int64_t tokens,
                                                                       const ExpertArrivals& arriving) {
   auto& memo = memo_[at(kind)];
-  std::shared_ptr<const LayerOps>& slot = memo[is_moe(kind) ? memo_slot(tokens, arriving, memo.size())
-                                                            : static_cast<std::size_t>(tokens) % memo.size()];
+  std::shared_ptr<const LayerOps>& slot =
+      memo[is_moe(kind) ? memo_slot(tokens, arriving, memo.size()) : at(tokens) % memo.size()];
   if (slot && slot->tokens == tokens && slot->arriving == arriving) return slot;
   const auto made = std::make_shared<LayerOps>();
   made->tokens = tokens;
@@ -309,7 +307,7 @@ void StepExpander::find_rank_ops(LayerKind kind, const MicroBatchCost& cost) {
 
 void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batch, const MicroBatchCost& cost,
                                     OpLane& out, std::size_t first) {
-  const auto k = static_cast<std::size_t>(kind);
+  const auto k = at(kind);
   find_rank_ops(kind, cost);
   backward_attention_.clear();
   for (std::size_t r = 0; r < rank_ops_.size(); ++r)

@@ -177,7 +177,7 @@ class StepExpander {
   std::vector<std::int32_t> scheduled_of_;  // of the same: scratch of add_scheduled_ops
   OpList before_, after_;
   ContextExchanges exchanges_;  // of the layer that is added
-  RangeUse use_;  // of no meaning: the step's own predictions are counted at stage fidelity
+  RangeUse use_;                // of no meaning: the step's own predictions are counted at stage fidelity
 };
 
 }  // namespace equipoise

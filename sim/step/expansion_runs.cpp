@@ -167,7 +167,7 @@ void StepExpander::add_scheduled_ops(const CostedLane& costed, const LaneArrival
   std::vector<std::int32_t>& scheduled_of = scheduled_of_;
   scheduled_of.assign(micro_batches.size() * at(virtual_stages) * kClasses, kNoInput);
   const auto slot = [&](std::int32_t j, int v, Class c) {
-    return (at(j) * at(virtual_stages) + at(v)) * kClasses + static_cast<std::size_t>(c);
+    return (at(j) * at(virtual_stages) + at(v)) * kClasses + at(c);
   };
   const auto class_of = [](OpKind kind) {
     return kind == OpKind::B ? kBack : kind == OpKind::R ? kAgain : kFirst;

@@ -180,7 +180,7 @@ void LaneEngine::account_pair(const Pair& pair, Sums& sums) {
     void backward(const OrderedPart&) const {}
     void done(const OrderedPart&) const {}
     void both(const OrderedPart& f, const OrderedPart& b) const {
-      constexpr auto kExpert = static_cast<std::size_t>(Stream::ep);
+      constexpr auto kExpert = at(Stream::ep);
       exposed -= pair.forward.exposed_forward[index_of(f.part)][kExpert] +
                  pair.backward.exposed_backward[index_of(b.part)][kExpert];
     }

@@ -138,13 +138,12 @@ class OpCounts {
   // Most ops have the shape of the latest one of their kind on their virtual stage.
   std::size_t place_of(const Shape& shape) {
     const StageWork& work = shape.work;
-    const std::size_t of_kind =
-        static_cast<std::size_t>(work.virtual_stage) * kOpKinds + static_cast<std::size_t>(work.kind);
+    const std::size_t of_kind = at(work.virtual_stage) * kOpKinds + at(work.kind);
     std::size_t& place = latest_[(of_kind * 2 + (work.half ? 1 : 0)) * 2 + (shape.paired ? 1 : 0)];
     if (place >= shapes_.size() || !alike(shapes_[place], shape)) {
       const auto found = std::find_if(shapes_.begin(), shapes_.end(),
                                       [&](const Shape& known) { return alike(known, shape); });
-      place = static_cast<std::size_t>(found - shapes_.begin());
+      place = at(found - shapes_.begin());
       if (found == shapes_.end()) {
         shapes_.push_back(shape);
         counts_[tables_].resize(shapes_.size() * costs_, 0);
@@ -262,8 +261,7 @@ class LaneEngine {
   // Of the op at a position of the stage: its place among the costs, and what it costs.
   [[nodiscard]] static std::size_t entry_of(const Run& run, const ScheduleOp& op, int stage,
                                             std::size_t position) {
-    return run.arrivals == nullptr ? static_cast<std::size_t>(op.micro_batch)
-                                   : run.arrivals->entry_of(op, stage, position);
+    return run.arrivals == nullptr ? at(op.micro_batch) : run.arrivals->entry_of(op, stage, position);
   }
   [[nodiscard]] const MicroBatchCost& cost_of(const Run& run, const ScheduleOp& op, int stage,
                                               std::size_t position) const {
@@ -295,8 +293,7 @@ class LaneEngine {
   [[nodiscard]] const Picoseconds* input_of(const ScheduleOp& op, int stage) const;
   // Where the inboxes keep a micro-batch's arrival at a virtual stage.
   [[nodiscard]] std::size_t slot(std::int32_t micro_batch, int virtual_stage) const {
-    return static_cast<std::size_t>(micro_batch) * grad_ready_.size() +
-           static_cast<std::size_t>(virtual_stage);
+    return at(micro_batch) * grad_ready_.size() + at(virtual_stage);
   }
   [[nodiscard]] StageWork work_of(const ScheduleOp& op, int v, const MicroBatch& micro_batch) const {
     if (op.kind != OpKind::B) return {op.kind, false, v, 0};

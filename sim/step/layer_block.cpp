@@ -165,7 +165,7 @@ OpBlock pair_of_layers(const OpBlock& forward, const OpBlock& backward) {
   const auto exchanges = std::count_if(forward.steps.begin(), forward.steps.end(),
                                        [](const OpStep& s) { return s.sync == SyncGroup::expert; });
   PairedBlock pair(forward, backward);
-  walk_layer_pair(static_cast<std::size_t>(exchanges), pair);
+  walk_layer_pair(at(exchanges), pair);
   return std::move(pair.block());
 }
 

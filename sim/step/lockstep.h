@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "sim/cost/experts.h"
 #include "sim/cost/micro_batch_cost.h"
@@ -62,12 +63,12 @@ struct LaneArrivals {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int32_t>> again;
 
   [[nodiscard]] std::size_t entry_of(const ScheduleOp& op, int stage, std::size_t position) const {
-    const auto s = static_cast<std::size_t>(stage);
-    return static_cast<std::size_t>(of_op.empty() ? op.micro_batch : of_op[s][position]);
+    const auto s = at(stage);
+    return at(of_op.empty() ? op.micro_batch : of_op[s][position]);
   }
   // Null where every recomputed layer is the op's own entry's.
   [[nodiscard]] const std::vector<std::int32_t>* again_of(int stage, std::size_t position) const {
-    const auto found = again.find({static_cast<std::size_t>(stage), position});
+    const auto found = again.find({at(stage), position});
     return found == again.end() ? nullptr : &found->second;
   }
 };

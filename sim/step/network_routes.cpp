@@ -254,8 +254,7 @@ class NetworkRoutes::Builder {
       if (users[link].empty()) continue;
       std::size_t hash = std::hash<double>{}(capacities_[link]);
       for (const Use& use : users[link])
-        hash = (hash ^ (std::size_t{use.flow} << 20) ^ static_cast<std::size_t>(use.times)) *
-               0x9e3779b97f4a7c15ULL;
+        hash = (hash ^ (std::size_t{use.flow} << 20) ^ at(use.times)) * 0x9e3779b97f4a7c15ULL;
       const auto [from, to] = known.equal_range(hash);
       const auto same = std::find_if(from, to, [&](const auto& entry) {
         const Color& color = colors_[entry.second];

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
+#include "policies/base/index.h"
 #include "sim/schedule/schedule.h"
 #include "sim/workload/ops.h"
 
@@ -134,7 +135,7 @@ struct OpLane {
 
 // What TP ranks of one expert-parallel group have in common.
 inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank) {
-  return lane.expert_tensor > 0 ? tensor_rank % static_cast<std::size_t>(lane.expert_tensor) : tensor_rank;
+  return lane.expert_tensor > 0 ? tensor_rank % at(lane.expert_tensor) : tensor_rank;
 }
 
 // The end of a step on one stage. A bucket is a collective over all data x context ranks that overlaps the

@@ -70,7 +70,7 @@ void OpStepSimulator::run_with_contention(const Step& step) {
 
 StepTimes OpStepSimulator::make_times(const Step& step, const StepTimes& stage, const MemoryPeak& peak) {
   const OpResult& run = result();
-  constexpr auto kDp = static_cast<std::size_t>(Stream::dp);
+  constexpr auto kDp = at(Stream::dp);
   StepTimes times;
   times.makespan = run.makespan;
   times.pipeline = run.pipeline_end;
@@ -197,7 +197,7 @@ std::optional<TimeSpan> OpStepSimulator::time_of_peak(const MemoryPeak& peak) co
   const auto scheduled = std::find_if(scheduled_ops.begin(), scheduled_ops.end(),
                                       [&](const ScheduledOp& c) { return same_work(c.op, op); });
   if (scheduled == scheduled_ops.end()) return std::nullopt;
-  return span_of(at(peak.lane), peak.stage, static_cast<std::size_t>(scheduled - scheduled_ops.begin()));
+  return span_of(at(peak.lane), peak.stage, at(scheduled - scheduled_ops.begin()));
 }
 
 }  // namespace equipoise

@@ -85,7 +85,7 @@ PartOrders::PartOrders(const ModelShape& model, const Layout& layout)
     weights_.push_back(weights_order(parts, gathers));
     const auto kind = std::find_if(kinds_.begin(), kinds_.end(),
                                    [&](const Kind& k) { return buckets_[at(k.virtual_stage)] == buckets; });
-    kind_of_stage_.push_back(static_cast<std::size_t>(kind - kinds_.begin()));
+    kind_of_stage_.push_back(at(kind - kinds_.begin()));
     if (kind == kinds_.end()) kinds_.push_back({static_cast<int>(kind_of_stage_.size()) - 1, 0});
     ++kinds_[kind_of_stage_.back()].count;
   }

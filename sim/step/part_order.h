@@ -33,7 +33,7 @@ namespace equipoise {
 
 // Where a layer's kind stands among what is kept by kind.
 constexpr std::size_t index_of(ModelPart layer) {
-  return static_cast<std::size_t>(kind_of(layer));
+  return at(kind_of(layer));
 }
 
 // One part of the model, or equal layers in a row.

@@ -8,18 +8,18 @@
 namespace equipoise {
 
 void GpuCompute::begin_step(const Step& step, const Layout& layout, int tensor) {
-  replicas_ = static_cast<std::size_t>(layout.data) * static_cast<std::size_t>(layout.context);
-  tensor_ = static_cast<std::size_t>(tensor);
+  replicas_ = at(layout.data) * at(layout.context);
+  tensor_ = at(tensor);
   first_.clear();
   taken_.clear();
   for (const Lane& lane : step.lanes) {
-    const auto group = static_cast<std::size_t>(lane.barrier_group);
+    const auto group = at(lane.barrier_group);
     if (group >= taken_.size()) taken_.resize(group + 1, 0);
     first_.push_back(taken_[group]);
-    taken_[group] += static_cast<std::size_t>(lane.context);
+    taken_[group] += at(lane.context);
     assert(taken_[group] <= replicas_);
   }
-  seconds_.assign(static_cast<std::size_t>(layout.pipeline) * replicas_ * tensor_, 0);
+  seconds_.assign(at(layout.pipeline) * replicas_ * tensor_, 0);
 }
 
 GpuSpread GpuCompute::spread() const {

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
 #include "sim/memory/memory_model.h"
@@ -185,7 +186,7 @@ class GpuCompute {
 
   // `rank`: of the lane's context x tensor ranks on that stage, TP innermost.
   void add(std::size_t lane, int stage, std::size_t rank, double seconds) {
-    seconds_[(static_cast<std::size_t>(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
+    seconds_[(at(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
   }
 
   [[nodiscard]] GpuSpread spread() const;

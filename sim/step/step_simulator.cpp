@@ -10,7 +10,6 @@
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/timing.h"
 #include "sim/step/lane_run.h"
 #include "sim/step/lockstep.h"
 
@@ -200,7 +199,7 @@ void StepSimulator::check_memory(std::span<const MicroBatch> micro_batches, int 
     }
     tokens.gathered = gathered_tokens_;
     auto& peaks = result.work.stage_peaks;
-    peaks.resize(static_cast<std::size_t>(memory_->stages()));
+    peaks.resize(at(memory_->stages()));
     for (int s = 0; s < memory_->stages(); ++s) {
       MemoryPeak peak = memory_->stage_peak(schedule, load, s);
       peak.lane = index;
@@ -296,8 +295,8 @@ void StepSimulator::run_lockstep(LockstepGroup& lockstep, Picoseconds start,
     member.costs = std::move(costs[l]);
     member.engine = std::make_unique<LaneEngine>(orders_, costs_.layout());
     if (on_lane_ != nullptr)
-      (*on_lane_)({static_cast<std::size_t>(lane.lane), lane.micro_batches, member.costs, lane.schedule,
-                   &lockstep, lockstep_groups_});
+      (*on_lane_)(
+          {at(lane.lane), lane.micro_batches, member.costs, lane.schedule, &lockstep, lockstep_groups_});
     lanes.push_back({&member.plan, member.costs, member.engine.get(), &member.accounts});
   }
   ++lockstep_groups_;
