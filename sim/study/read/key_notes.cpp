@@ -5,7 +5,6 @@
 
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/policy_run.h"
 
 namespace equipoise {
 

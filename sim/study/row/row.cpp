@@ -12,7 +12,7 @@ namespace equipoise {
 StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry)
     : documents(inputs.documents),
       context_window(study.batch.context_window),
-      run(with_plan(entry, inputs.plans, notes)),
+      run{with_plan(entry, inputs.plans, notes)},
       schedule(schedule_policy_of(study, run)),
       models(naming(study.file, [&] {
         return std::make_shared<const RunModels>(study, layout_of(study, run), inputs.profile);
@@ -21,7 +21,7 @@ StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRu
 StudyRow::StudyRow(const Study& study, const DocumentSet& d, const Profile* profile, PolicyRun entry)
     : documents(d),
       context_window(study.batch.context_window),
-      run(std::move(entry)),
+      run{std::move(entry)},
       schedule(schedule_policy_of(study, run)) {
   if (profile != nullptr) models = std::make_shared<const RunModels>(study, layout_of(study, run), *profile);
 }
