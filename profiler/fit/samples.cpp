@@ -235,7 +235,7 @@ DocumentHistogram read_document_histogram(const std::string& path) {
   std::string text;
   for (std::size_t line = 1; std::getline(in, text); ++line) {
     if (text.empty() || text[0] == '#' || text.rfind("length_min", 0) == 0) continue;
-    LengthBucket bucket;
+    DrawnLengths bucket;
     long long low = 0;
     long long high = 0;
     if (std::sscanf(text.c_str(), "%lld,%lld,%lf", &low, &high, &bucket.documents) != 3 || low > high ||
@@ -256,15 +256,15 @@ std::vector<std::int64_t> draw_documents(const DocumentHistogram& histogram, std
                                          std::uint64_t seed) {
   const std::int64_t cap = std::max<std::int64_t>(total_tokens / 4, 1);
   double all = 0;
-  for (const LengthBucket& bucket : histogram) all += bucket.documents;
+  for (const DrawnLengths& bucket : histogram) all += bucket.documents;
   std::vector<std::int64_t> documents;
   if (all <= 0) return documents;
   SplitMix64 random(seed);
   const auto uniform = [&random] { return static_cast<double>(random.next() >> 11) * 0x1.0p-53; };
   for (std::int64_t left = total_tokens; left > 0;) {
     double mark = uniform() * all;
-    const LengthBucket* drawn = nullptr;
-    for (const LengthBucket& bucket : histogram) {
+    const DrawnLengths* drawn = nullptr;
+    for (const DrawnLengths& bucket : histogram) {
       drawn = &bucket;
       if (mark < bucket.documents) break;
       mark -= bucket.documents;

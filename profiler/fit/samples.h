@@ -86,12 +86,12 @@ struct SampleSet {
 };
 
 // Numbers of documents by length: what a row's packed documents were drawn from.
-struct LengthBucket {
+struct DrawnLengths {
   std::int64_t shortest = 0;
   std::int64_t longest = 0;
   double documents = 0;
 };
-using DocumentHistogram = std::vector<LengthBucket>;
+using DocumentHistogram = std::vector<DrawnLengths>;
 DocumentHistogram read_document_histogram(
     const std::string& path);  // length_min,length_max,n_docs; # comments
 // Documents until the total is full, each cut to a quarter of it, the last to what is left. Same seed, same
