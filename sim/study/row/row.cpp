@@ -3,9 +3,8 @@
 #include <utility>
 
 #include "sim/cost/policy_costs.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/read/json_object.h"
-#include "sim/study/read/policy_run.h"
+#include "sim/study/read/plan_file.h"
 
 namespace equipoise {
 
