@@ -25,13 +25,11 @@
 #include "sim/execution/launch.h"
 #include "sim/study/row/details.h"
 #include "sim/study/read/policy_run.h"
-#include "sim/validation/calibrate.h"
 #include "sim/validation/compare_real.h"
-#include "sim/validation/compose.h"
 #include "sim/validation/execution_report.h"
 #include "sim/validation/figures.h"
-#include "sim/validation/real_ranks.h"
-#include "sim/validation/simulate_log.h"
+#include "sim/validation/real_run.h"
+#include "sim/validation/compare_log.h"
 #include "sim/validation/validation_report.h"
 
 namespace equipoise {

@@ -8,7 +8,7 @@
 #include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
 #include "policies/base/npy.h"
-#include "sim/execution/tokens.h"
+#include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
 

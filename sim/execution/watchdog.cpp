@@ -15,7 +15,6 @@
 #include <ctime>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "policies/base/index.h"
 
@@ -23,7 +22,6 @@ namespace equipoise::execution {
 namespace {
 
 using kernels::Communicator;
-using kernels::Pending;
 
 constexpr long kBeatNanoseconds = 500'000'000;
 constexpr double kFollowSeconds = 2;
@@ -66,96 +64,6 @@ std::size_t host_key() {
   [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
   return std::hash<std::string>()(std::string(host.data()) + " " + space.data());
 }
-
-// --- A rank that waits
-class WaitingCall {
- public:
-  explicit WaitingCall(Progress& progress) : progress_(progress) { add(1); }
-  ~WaitingCall() { add(-1); }
-  WaitingCall(const WaitingCall&) = delete;
-  WaitingCall& operator=(const WaitingCall&) = delete;
-
- private:
-  void add(std::int32_t calls) {
-    progress_.waiting.store(progress_.waiting.load(std::memory_order_relaxed) + calls,
-                            std::memory_order_relaxed);
-  }
-  Progress& progress_;
-};
-
-class WatchedPending final : public Pending {
- public:
-  WatchedPending(std::unique_ptr<Pending> inner, Progress& progress)
-      : inner_(std::move(inner)), progress_(progress) {}
-  ~WatchedPending() override {
-    const WaitingCall call(progress_);
-    inner_.reset();
-  }
-  void wait() override {
-    const WaitingCall call(progress_);
-    inner_->wait();
-  }
-
- private:
-  std::unique_ptr<Pending> inner_;
-  Progress& progress_;
-};
-
-class WatchedCommunicator final : public Communicator {
- public:
-  WatchedCommunicator(Communicator& inner, Progress& progress, std::unique_ptr<Communicator> owned = nullptr)
-      : owned_(std::move(owned)), inner_(inner), progress_(progress) {}
-
-  [[nodiscard]] std::string_view name() const override { return inner_.name(); }
-  [[nodiscard]] int rank() const override { return inner_.rank(); }
-  [[nodiscard]] int size() const override { return inner_.size(); }
-
-  void barrier() override { waiting()->barrier(); }
-  void all_gather(const void* send, void* receive, std::int64_t count) override {
-    waiting()->all_gather(send, receive, count);
-  }
-  void reduce_scatter(const void* send, void* receive, std::int64_t count) override {
-    waiting()->reduce_scatter(send, receive, count);
-  }
-  void all_reduce(const void* send, void* receive, std::int64_t count) override {
-    waiting()->all_reduce(send, receive, count);
-  }
-  void all_to_all(const void* send, void* receive, std::int64_t count) override {
-    waiting()->all_to_all(send, receive, count);
-  }
-  void send(const void* data, std::int64_t count, int to, int tag) override {
-    waiting()->send(data, count, to, tag);
-  }
-  [[nodiscard]] std::unique_ptr<Pending> start_send(const void* data, std::int64_t count, int to,
-                                                    int tag) override {
-    return std::make_unique<WatchedPending>(inner_.start_send(data, count, to, tag), progress_);
-  }
-  void receive(void* data, std::int64_t count, int from, int tag) override {
-    waiting()->receive(data, count, from, tag);
-  }
-  void send_receive(const void* data, int to, void* incoming, int from, std::int64_t count) override {
-    waiting()->send_receive(data, to, incoming, from, count);
-  }
-  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
-    auto group = waiting()->split(color, key);
-    Communicator& inner = *group;
-    return std::make_unique<WatchedCommunicator>(inner, progress_, std::move(group));
-  }
-  void abort(const std::string& reason) override { inner_.abort(reason); }
-
- private:
-  // The rank waits from here to the end of the statement.
-  struct Waiting {
-    WaitingCall call;
-    Communicator& inner;
-    Communicator* operator->() const { return &inner; }
-  };
-  Waiting waiting() { return {WaitingCall(progress_), inner_}; }
-
-  std::unique_ptr<Communicator> owned_;
-  Communicator& inner_;
-  Progress& progress_;
-};
 
 }  // namespace
 
@@ -274,10 +182,6 @@ void Watchdog::end_all(int exit_status) {
   std::fflush(nullptr);
   kernels::end_mpi_job(exit_status);
   _exit(exit_status);
-}
-
-std::unique_ptr<Communicator> watched(Communicator& inner, Progress& progress) {
-  return std::make_unique<WatchedCommunicator>(inner, progress);
 }
 
 }  // namespace equipoise::execution

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -34,7 +33,7 @@ class Watchdog {
 
   // What the next ops belong to.
   void doing(std::string_view label, int step);
-  // To be kept up to date by begin_op and watched().
+  // To be kept up to date by begin_op and watched() (communicators.h).
   [[nodiscard]] Progress& progress() { return own().progress; }
 
   // This rank cannot go on: says so (`what` continues "rank 3 (pid 4711) ") and ends all ranks with exit
@@ -64,9 +63,5 @@ class Watchdog {
   std::atomic<bool> stop_{false};
   std::thread thread_;
 };
-
-// A communicator that notes in `progress` while its rank waits for others. Everything goes on to `inner`, and
-// groups that are split off do the same. Both outlive what is made.
-std::unique_ptr<kernels::Communicator> watched(kernels::Communicator& inner, Progress& progress);
 
 }  // namespace equipoise::execution

@@ -27,7 +27,6 @@
 #include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/timeline/perfetto.h"
-#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 

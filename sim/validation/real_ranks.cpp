@@ -1,5 +1,3 @@
-#include "sim/validation/real_ranks.h"
-
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -10,9 +8,10 @@
 #include "kernels/turn.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
-#include "sim/execution/staged_communicator.h"
 #include "sim/execution/watchdog.h"
+#include "sim/validation/real_run.h"
 
 namespace equipoise {
 namespace {
@@ -44,8 +43,8 @@ void as_threads(int ranks, const std::string& device, bool turns,
       [&](kernels::Communicator& world) {
         const auto backend = make_backend(device);
         if (!is_gpu(device)) return body({*backend, world, world, nullptr});
-        execution::StagedCommunicator elements(world, *backend);
-        body({*backend, elements, world, nullptr});
+        const auto elements = execution::staged(world, *backend);
+        body({*backend, *elements, world, nullptr});
       },
       turns ? &turn : nullptr);
 }

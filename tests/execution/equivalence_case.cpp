@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "sim/execution/make_step.h"
+#include "sim/execution/executable_step.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/row/simulate.h"
 

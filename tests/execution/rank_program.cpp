@@ -19,6 +19,7 @@
 
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/watchdog.h"
 

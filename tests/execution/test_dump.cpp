@@ -11,7 +11,7 @@
 #include "policies/base/npy.h"
 #include "policies/base/text_file.h"
 #include "sim/execution/dump.h"
-#include "sim/execution/tokens.h"
+#include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/scratch_folder.h"
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
+#include "sim/execution/communicators.h"
 #include "sim/execution/rank_health.h"
-#include "sim/execution/watchdog.h"
 
 namespace {
 
