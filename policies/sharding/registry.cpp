@@ -29,7 +29,7 @@ constexpr ShardParameter kDacp[] = {
 constexpr ShardParameter kBlocks[] = {
     integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block")};
 
-constexpr ShardPolicy kPolicies[] = {
+constexpr ShardPolicy kRules[] = {
     {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag",
      shard_per_sequence, kPerSequence},
     {"per-document", "WLB-LLM 5.2", "Every document cut into 2c chunks, paired zig-zag", shard_per_document,
@@ -56,11 +56,11 @@ constexpr ShardPolicy kPolicies[] = {
 }  // namespace
 
 std::span<const ShardPolicy> sharding_policies() {
-  return kPolicies;
+  return kRules;
 }
 
 const ShardPolicy& sharding_policy(std::string_view name) {
-  return find_named(kPolicies, name, "sharding");
+  return find_named(kRules, name, "sharding");
 }
 
 double TileAttentionCost::seconds(std::span<const Segment> segments) const {

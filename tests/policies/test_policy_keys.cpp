@@ -15,6 +15,7 @@
 #include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
+#include "policies/sharding/sharding.h"
 #include "policies/solver/assignment.h"
 #include "policies/solver/solvers.h"
 #include "policies/steps.h"
