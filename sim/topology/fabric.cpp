@@ -1,11 +1,12 @@
 #include "sim/topology/fabric.h"
 
 #include <algorithm>
+#include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <cassert>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <string>
+#include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
@@ -20,7 +21,14 @@ void require(bool holds, const std::string& key, const std::string& expected, do
     throw UserError("cluster.network." + key + ": expected " + expected + ", found " + std::to_string(found));
 }
 
+using RatedGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, double,
+                                                      boost::no_property, std::uint32_t, std::uint32_t>;
+
 }  // namespace
+
+struct Fabric::Graph {
+  RatedGraph links;  // an edge's property: bytes a second
+};
 
 Fabric::Fabric(const FabricOptions& options) : options_(options) {
   require(options.gpus >= 1, "gpus", "at least 1", options.gpus);
@@ -38,9 +46,12 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
   if (options.wiring == Wiring::rail)
     leaves_ = (nodes_ + options.nodes_per_pod - 1) / options.nodes_per_pod * per_node;
 
+  std::vector<std::pair<Vertex, Vertex>> edges;
+  std::vector<double> rates;
   const auto cable = [&](Vertex a, Vertex b, double bytes_per_second) {
-    links_.push_back({a, b, bytes_per_second});
-    links_.push_back({b, a, bytes_per_second});
+    edges.emplace_back(a, b);
+    edges.emplace_back(b, a);
+    rates.insert(rates.end(), 2, bytes_per_second);
   };
   std::vector<int> nics_of_leaf(at(leaves_), 0);
   for (int g = 0; g < options.gpus; ++g) {
@@ -54,10 +65,9 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
       cable(leaf(l), spine(s),
             std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB / options.oversubscription /
                 options.spines);
-  std::ranges::stable_sort(links_, {}, &Link::from);
-  first_link_.assign(spine(options.spines) + 1, 0);
-  for (const Link& link : links_) ++first_link_[link.from + 1];
-  std::partial_sum(first_link_.begin(), first_link_.end(), first_link_.begin());
+  graph_ = std::make_shared<const Graph>(
+      Graph{RatedGraph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
+                       spine(options.spines))});
 }
 
 // Vertices: GPUs, NICs, NVSwitches, leaves, spines.
@@ -81,16 +91,26 @@ int Fabric::leaf_number(int gpu) const {
   return gpu / std::max(1, options_.nodes_per_pod);  // as many NICs as a rail's leaf has
 }
 
+std::size_t Fabric::links() const {
+  return boost::num_edges(graph_->links);
+}
+
+Fabric::Link Fabric::link(LinkId id) const {
+  const auto edge = boost::edge_from_index(id, graph_->links);
+  return {boost::source(edge, graph_->links), boost::target(edge, graph_->links), graph_->links[edge]};
+}
+
 LinkId Fabric::link_between(Vertex from, Vertex to) const {
-  LinkId id = first_link_[from];
-  while (links_[id].to != to) ++id;
-  assert(id < first_link_[from + 1]);
-  return id;
+  const RatedGraph& graph = graph_->links;
+  for (auto [edge, end] = boost::out_edges(from, graph); edge != end; ++edge)
+    if (boost::target(*edge, graph) == to) return boost::get(boost::edge_index, graph, *edge);
+  assert(false && "neighbours have a link");
+  return 0;
 }
 
 std::vector<double> Fabric::capacities() const {
   std::vector<double> rates;
-  for (const Link& link : links_) rates.push_back(link.bytes_per_second);
+  for (LinkId id = 0; id < links(); ++id) rates.push_back(link(id).bytes_per_second);
   return rates;
 }
 
@@ -139,7 +159,7 @@ std::vector<LinkUse> Fabric::ring(const std::vector<int>& gpus) const {
 
 double Fabric::alone(const std::vector<LinkUse>& uses) const {
   double rate = std::numeric_limits<double>::infinity();
-  for (const LinkUse& use : uses) rate = std::min(rate, links_[use.link].bytes_per_second / use.times);
+  for (const LinkUse& use : uses) rate = std::min(rate, link(use.link).bytes_per_second / use.times);
   return rate;
 }
 

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -58,8 +59,8 @@ class Fabric {
 
   [[nodiscard]] const FabricOptions& options() const { return options_; }
   [[nodiscard]] Vertex gpu(int number) const { return static_cast<Vertex>(number); }
-  [[nodiscard]] std::size_t links() const { return links_.size(); }
-  [[nodiscard]] const Link& link(LinkId id) const { return links_[id]; }
+  [[nodiscard]] std::size_t links() const;
+  [[nodiscard]] Link link(LinkId id) const;
   [[nodiscard]] std::vector<double> capacities() const;  // by LinkId
 
   // The links from one GPU to another, in order.
@@ -81,8 +82,8 @@ class Fabric {
   FabricOptions options_;
   int nodes_ = 1;
   int leaves_ = 1;
-  std::vector<Link> links_;         // by LinkId, which rises with the vertex that a link leaves
-  std::vector<LinkId> first_link_;  // of each vertex, and the end
+  struct Graph;  // of Boost.Graph, which only fabric.cpp includes; a link's id is its edge's index
+  std::shared_ptr<const Graph> graph_;
 };
 
 // Max-min fair rates of flows that share links, by progressive filling.
