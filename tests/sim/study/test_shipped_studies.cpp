@@ -8,6 +8,7 @@
 
 #include "policies/base/number_text.h"
 #include "policies/packing/skrull.h"
+#include "sim/report/study_table.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 
