@@ -14,6 +14,7 @@
 #include "policies/base/names.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
+#include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/planned_memory.h"
