@@ -5,9 +5,11 @@
 #include <limits>
 
 #include "kernels/checker.h"
-#include "kernels/validate.h"
+#include "kernels/ops.h"
+#include "kernels/random_inputs.h"
 
 namespace equipoise::kernels {
+
 namespace {
 
 struct AttentionCase {
@@ -156,6 +158,269 @@ std::vector<CheckResult> check_all(Backend& backend, std::uint64_t seed) {
   std::vector<CheckResult> all = check_attention(backend, seed);
   for (auto check : {check_ring_attention, check_gemm, check_rows}) {
     std::vector<CheckResult> more = check(backend, ++seed);
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
+}
+
+// Ring attention from its parts: a rank's queries against their own keys by a causal piece, against an
+// earlier block by a full one, joined; then the gradients of either part from the joined output. Everything
+// must equal one causal call over all keys.
+
+namespace {
+
+constexpr std::int64_t kBefore = 90;  // keys of the earlier block
+constexpr std::int64_t kOwn = 110;    // queries, and the keys among themselves
+constexpr Piece kWhole{0, kOwn, 0, kBefore + kOwn};
+
+// Where a part's keys lie in the buffers of the whole: parts are calls on buffers of their own.
+struct Part {
+  Piece piece;
+  std::int64_t first_key = 0;
+};
+constexpr Part kParts[] = {{{0, kOwn, 0, kOwn, false}, kBefore}, {{0, kOwn, 0, kBefore, true}, 0}};
+
+struct Tensors {
+  Input query;
+  Input key;
+  Input value;
+  Input out_gradient;
+};
+
+const void* from(const Buffer& buffer, std::int64_t elements, ElementType type) {
+  return static_cast<const char*>(buffer.data()) + elements * static_cast<std::int64_t>(bytes_of(type));
+}
+void* to(Buffer& buffer, std::int64_t elements, ElementType type) {
+  return static_cast<char*>(buffer.data()) + elements * static_cast<std::int64_t>(bytes_of(type));
+}
+
+class RingCheck {
+ public:
+  RingCheck(Checker& checker, const AttentionShape& shape)
+      : checker_(checker),
+        backend_(checker.backend()),
+        type_(backend_.element_type()),
+        shape_(shape),
+        queries_(kOwn * shape.query_heads * shape.head_dim),
+        key_row_(std::int64_t{shape.kv_heads} * shape.head_dim),
+        what_(std::to_string(shape.query_heads) + "/" + std::to_string(shape.kv_heads) + " heads of " +
+              std::to_string(shape.head_dim) + ", two blocks of keys"),
+        in_{checker.input(queries_, 4.0F), checker.input((kBefore + kOwn) * key_row_),
+            checker.input((kBefore + kOwn) * key_row_), checker.input(queries_)},
+        out_(checker.output(queries_)),
+        log_sum_(checker.statistics(kOwn * shape.query_heads)) {}
+
+  void forward() {
+    run_forward(kParts[0], out_, log_sum_);
+    const Buffer part = checker_.output(queries_);
+    const Buffer part_log_sum = checker_.statistics(kOwn * shape_.query_heads);
+    run_forward(kParts[1], part, part_log_sum);
+    backend_.run(AttentionMerge{kOwn, shape_.query_heads, shape_.head_dim, out_.data(), log_sum_.floats(),
+                                part.data(), part_log_sum.floats()});
+    const auto expected =
+        reference::attention(shape_, {&kWhole, 1}, in_.query.values, in_.key.values, in_.value.values);
+    checker_.compare("ring_attention_forward", "out", what_, expected.out, out_,
+                     checker_.limits().attention_forward);
+    checker_.compare_f32("ring_attention_forward", "log_sum", what_, expected.log_sum, log_sum_);
+  }
+
+  // After forward(): the parts' gradients of the queries are added, those of the keys are each other's rest.
+  void backward() {
+    Buffer dq = checker_.output(queries_);
+    Buffer dq_part = checker_.output(queries_);
+    Buffer dk = checker_.output((kBefore + kOwn) * key_row_);
+    Buffer dv = checker_.output((kBefore + kOwn) * key_row_);
+    for (const Part& part : kParts) {
+      const std::int64_t first = part.first_key * key_row_;
+      const auto plan = backend_.plan_attention(shape_, {&part.piece, 1}, Pass::backward);
+      backend_.attention_backward(
+          *plan, in_.query.device.data(), from(in_.key.device, first, type_),
+          from(in_.value.device, first, type_), out_.data(), log_sum_.floats(),
+          in_.out_gradient.device.data(),
+          {&part == kParts ? dq.data() : dq_part.data(), to(dk, first, type_), to(dv, first, type_)});
+    }
+    backend_.run(ResidualAdd{queries_, dq.data(), dq_part.data(), dq.data()});
+    const auto expected = reference::attention_gradient(
+        shape_, {&kWhole, 1}, in_.query.values, in_.key.values, in_.value.values, in_.out_gradient.values);
+    const double limit = checker_.limits().attention_backward;
+    checker_.compare("ring_attention_backward", "query_gradient", what_, expected.query, dq, limit);
+    checker_.compare("ring_attention_backward", "key_gradient", what_, expected.key, dk, limit);
+    checker_.compare("ring_attention_backward", "value_gradient", what_, expected.value, dv, limit);
+  }
+
+ private:
+  void run_forward(const Part& part, const Buffer& out, const Buffer& log_sum) {
+    const std::int64_t first = part.first_key * key_row_;
+    const auto plan = backend_.plan_attention(shape_, {&part.piece, 1}, Pass::forward);
+    backend_.attention_forward(*plan, in_.query.device.data(), from(in_.key.device, first, type_),
+                               from(in_.value.device, first, type_), out.data(), log_sum.floats());
+  }
+
+  Checker& checker_;
+  Backend& backend_;
+  ElementType type_;
+  AttentionShape shape_;
+  std::int64_t queries_;  // elements
+  std::int64_t key_row_;  // elements
+  std::string what_;
+  Tensors in_;
+  Buffer out_;
+  Buffer log_sum_;
+};
+
+}  // namespace
+
+std::vector<CheckResult> check_ring_attention(Backend& backend, std::uint64_t seed) {
+  Checker checker(backend, seed);
+  for (const AttentionShape& shape : {AttentionShape{64, 2, 2}, AttentionShape{128, 8, 2}}) {
+    RingCheck check(checker, shape);
+    check.forward();
+    check.backward();
+  }
+  return checker.take();
+}
+
+namespace {
+
+// Every rank can make every rank's data: the reference needs no communication.
+std::vector<float> data_of(int rank, std::int64_t count, std::uint64_t seed) {
+  SplitMix64 random(seed * 1000003 + static_cast<std::uint64_t>(rank));
+  return random_values(count, 1.0F, random);
+}
+
+std::vector<float> poison(std::int64_t count) {
+  return std::vector<float>(static_cast<std::size_t>(count), std::numeric_limits<float>::quiet_NaN());
+}
+
+class CollectiveChecker {
+ public:
+  CollectiveChecker(Communicator& group, std::int64_t count, std::uint64_t seed)
+      : group_(group), count_(count), ranks_(group.size()) {
+    for (int r = 0; r < ranks_; ++r) data_.push_back(data_of(r, count * ranks_, seed));
+  }
+
+  void all_gather() {
+    std::vector<float> got = poison(count_ * ranks_);
+    group_.all_gather(mine().data(), got.data(), count_);
+    std::vector<double> expected;
+    for (int r = 0; r < ranks_; ++r) append(expected, r, 0);
+    compare("all_gather", expected, got);
+  }
+
+  void reduce_scatter() {
+    std::vector<float> got = poison(count_);
+    group_.reduce_scatter(mine().data(), got.data(), count_);
+    compare("reduce_scatter", sum(group_.rank() * count_, count_), got);
+  }
+
+  void all_reduce() {
+    std::vector<float> got = poison(count_ * ranks_);
+    group_.all_reduce(mine().data(), got.data(), count_ * ranks_);
+    compare("all_reduce", sum(0, count_ * ranks_), got);
+  }
+
+  void all_to_all() {
+    std::vector<float> got = poison(count_ * ranks_);
+    group_.all_to_all(mine().data(), got.data(), count_);
+    std::vector<double> expected;
+    for (int r = 0; r < ranks_; ++r) append(expected, r, group_.rank() * count_);
+    compare("all_to_all", expected, got);
+  }
+
+  void ring() {
+    const int next = (group_.rank() + 1) % ranks_;
+    const int previous = (group_.rank() + ranks_ - 1) % ranks_;
+    std::vector<float> got = poison(count_);
+    group_.send_receive(mine().data(), next, got.data(), previous, count_);
+    std::vector<double> expected;
+    append(expected, previous, 0);
+    compare("send_receive", expected, got);
+  }
+
+  // Even ranks send to the odd rank after them, by separate send and receive.
+  void pairs() {
+    const int rank = group_.rank();
+    if (rank % 2 == 0) {
+      if (rank + 1 < ranks_) group_.send(mine().data(), count_, rank + 1);
+      return;
+    }
+    std::vector<float> got = poison(count_);
+    group_.receive(got.data(), count_, rank - 1);
+    std::vector<double> expected;
+    append(expected, rank - 1, 0);
+    compare("send", expected, got);
+  }
+
+  // Every rank has three messages to the next one on their way and receives the last sent first, as pipelines
+  // do; all their elements but the last, so that messages differ in length too.
+  void messages() {
+    const int next = (group_.rank() + 1) % ranks_;
+    const int previous = (group_.rank() + ranks_ - 1) % ranks_;
+    constexpr int kMessages = 3;
+    const auto length = [&](int i) { return count_ - std::min<std::int64_t>(i, count_ - 1); };
+    std::vector<std::unique_ptr<Pending>> sent;
+    for (int i = 0; i < kMessages; ++i)
+      sent.push_back(group_.start_send(mine().data() + part(i), length(i), next, 7 * i));
+    for (int i = kMessages - 1; i >= 0; --i) {
+      std::vector<float> got = poison(length(i));
+      group_.receive(got.data(), length(i), previous, 7 * i);
+      const auto first = data_[static_cast<std::size_t>(previous)].begin() + part(i);
+      compare("start_send", {first, first + length(i)}, got);
+    }
+    for (const auto& message : sent) message->wait();
+  }
+
+  std::vector<CheckResult> take() { return std::move(results_); }
+
+ private:
+  // Where the data of a message begin.
+  [[nodiscard]] std::int64_t part(int message) const { return message % ranks_ * count_; }
+
+  [[nodiscard]] const std::vector<float>& mine() const {
+    return data_[static_cast<std::size_t>(group_.rank())];
+  }
+
+  void append(std::vector<double>& to, int rank, std::int64_t begin) const {
+    const auto first = data_[static_cast<std::size_t>(rank)].begin() + begin;
+    to.insert(to.end(), first, first + count_);
+  }
+
+  [[nodiscard]] std::vector<double> sum(std::int64_t begin, std::int64_t count) const {
+    std::vector<double> total(static_cast<std::size_t>(count), 0.0);
+    for (const std::vector<float>& data : data_) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        total[static_cast<std::size_t>(i)] += static_cast<double>(data[static_cast<std::size_t>(begin + i)]);
+      }
+    }
+    return total;
+  }
+
+  void compare(const char* op, const std::vector<double>& expected, const std::vector<float>& got) {
+    const std::string shape = std::to_string(ranks_) + " ranks, " + std::to_string(count_) + " elements";
+    results_.push_back({op, "received", shape, relative_error(expected, got), 1e-6});
+  }
+
+  Communicator& group_;
+  std::int64_t count_;
+  int ranks_;
+  std::vector<std::vector<float>> data_;
+  std::vector<CheckResult> results_;
+};
+
+}  // namespace
+
+std::vector<CheckResult> check_collectives(Communicator& communicator, std::uint64_t seed) {
+  std::vector<CheckResult> all;
+  for (const std::int64_t count : {1, 37, 4096}) {
+    CollectiveChecker checker(communicator, count, seed);
+    checker.all_gather();
+    checker.reduce_scatter();
+    checker.all_reduce();
+    checker.all_to_all();
+    checker.ring();
+    checker.pairs();
+    checker.messages();
+    std::vector<CheckResult> more = checker.take();
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;

@@ -3,13 +3,16 @@
 // cuda backend. Every member calls the same collectives in the same order.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace equipoise::kernels {
@@ -101,5 +104,23 @@ void end_mpi_job(int exit_status);
 
 // NCCL over the world's ranks, one GPU each (local rank modulo the devices); device buffers of `bf16` or f32.
 std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason);
+
+// One device for ranks that are threads: whoever holds the turn computes, the others wait in line.
+//
+// First come, first served, so that the order of ranks depends on when each became ready and on nothing else.
+class Turn {
+ public:
+  void take();
+  void give();  // by the thread that holds it
+  // False, and nothing happens, where the calling thread does not hold it.
+  bool give_if_mine();
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t next_ticket_ = 0;
+  std::uint64_t serving_ = 0;
+  std::thread::id holder_;
+};
 
 }  // namespace equipoise::kernels

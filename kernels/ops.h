@@ -5,7 +5,38 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
+
+// What placements and layouts choose and profiles have tables of: it stands with the kernels, below both, so
+// that neither needs the other for it.
+namespace equipoise {
+
+// The arithmetic of a linear layer's GEMMs; attention and elementwise ops stay in bf16.
+enum class Precision { bf16, fp8 };
+// As a study writes them; also the keys of a profile's GEMM tables.
+inline constexpr std::array<std::string_view, 2> kPrecisionNames{"bf16", "fp8"};
+
+constexpr std::string_view name_of(Precision precision) {
+  return kPrecisionNames[static_cast<std::size_t>(precision)];
+}
+
+enum class Collective { all_gather, reduce_scatter, all_reduce, all_to_all, send_recv };
+// As samples write them; also the keys of a profile's collective table.
+inline constexpr std::array<std::string_view, 5> kCollectiveNames{"all_gather", "reduce_scatter",
+                                                                  "all_reduce", "all_to_all", "send_recv"};
+
+constexpr std::string_view name_of(Collective kind) {
+  return kCollectiveNames[static_cast<std::size_t>(kind)];
+}
+
+// How a group lies over nodes: `ranks` members, `ranks_per_node` of them in each node they touch.
+struct GroupShape {
+  int ranks = 1;
+  int ranks_per_node = 1;
+};
+
+}  // namespace equipoise
 
 namespace equipoise::kernels {
 
@@ -32,7 +63,7 @@ struct AttentionShape {
 // One piece of a packed variable-length attention call: rows of the packed query buffer against rows of the
 // packed key/value buffer. A causal piece is aligned bottom-right: query i of it sees keys 0 .. keys -
 // queries + i. A context-parallel chunk of a document has keys > queries. A full piece has no mask, every
-// query sees every key: a block of keys from before the queries, as ring attention meets it. Pieces may share
+// query sees every key: a block of keys from before the queries, as ring attention gets it. Pieces may share
 // key rows (two chunks of one document on one rank), never query rows.
 struct Piece {
   std::int64_t query_begin = 0;  // row of the query buffer
@@ -87,5 +118,14 @@ struct AdamStep {
   float epsilon = 1e-8F;
   float rate = 1e-4F;
 };
+
+// --- What every backend asks of an attention call, checked once when the plan is made.
+
+// Throws std::invalid_argument with one line that names the piece and the rule it breaks.
+void validate_attention(const AttentionShape& shape, std::span<const Piece> pieces);
+
+// Rows of the query and of the key buffers that the pieces reach.
+std::int64_t query_rows_of(std::span<const Piece> pieces);
+std::int64_t key_rows_of(std::span<const Piece> pieces);
 
 }  // namespace equipoise::kernels

@@ -1,8 +1,5 @@
-// Which of k bins carries the least, kept under additions: a winner tree. The ties rule of every balancer
-// here (lowest index) is the tree's own: a left child holds lower bins than its brother and wins when equal.
-// On the way up from a bin the winner so far stays in a register, and who goes on is chosen, not branched to:
-// which of two bins is the lighter cannot be foretold. least() O(1), add() O(log k); no allocation after
-// construction.
+// The two halves of most packers: documents in order of their length or weight, and the bin that carries the
+// least.
 #pragma once
 
 #include <algorithm>
@@ -10,10 +7,38 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace equipoise {
 
+// Stable orders by document length: radix sort on digits of up to 11 bits, O(n) for lengths below 2^32, three
+// passes at most and fewer for short documents.
+//
+// Indices of `lengths`, longest first; equal lengths keep their order. Lengths are below 2^32.
+std::vector<std::uint32_t> longest_first(std::span<const std::int64_t> lengths);
+
+// Indices of `lengths`, shortest first; equal lengths keep their order.
+std::vector<std::uint32_t> shortest_first(std::span<const std::int64_t> lengths);
+
+// Indices of `weights`, largest first; equal weights keep their order. O(n log n).
+std::vector<std::uint32_t> heaviest_first(std::span<const double> weights);
+
+// Visiting values in an order that is anywhere in memory: who asks for the one some places on early does not
+// wait for it.
+//
+// At place k of the order: has the value of a later place fetched.
+template <class T>
+void fetch_ahead(std::span<const T> values, std::span<const std::uint32_t> order, std::size_t k) {
+  constexpr std::size_t kAhead = 16;
+  if (k + kAhead < order.size()) __builtin_prefetch(&values[order[k + kAhead]]);
+}
+
+// Which of k bins carries the least, kept under additions: a winner tree. The ties rule of every balancer
+// here (lowest index) is the tree's own: a left child holds lower bins than its brother and wins when equal.
+// On the way up from a bin the winner so far stays in a register, and who goes on is chosen, not branched to:
+// which of two bins is the lighter cannot be foretold. least() O(1), add() O(log k); no allocation after
+// construction.
 template <class Load>
 class LeastLoaded {
  public:

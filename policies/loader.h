@@ -8,9 +8,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
+#include "policies/base/error.h"
 #include "policies/options.h"
 #include "policies/policy.h"
 
@@ -33,5 +37,37 @@ struct DocumentSet {
 // Throws UserError for an empty trace, a length below 1, a shape that makes no batch, and a trace too short.
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options);
+
+// A document that a policy cannot place: an error if the policy runs alone, a row of the table in a
+// comparison.
+class UnplaceableDocument : public UserError {
+ public:
+  UnplaceableDocument(const std::string& message, std::int64_t document, std::int64_t tokens,
+                      std::int64_t limit)
+      : UserError(message), document_(document), tokens_(tokens), limit_(limit) {}
+
+  // The same with `where` in front of the message.
+  [[nodiscard]] UnplaceableDocument in(const std::string& where) const {
+    return {where + ": " + what(), document_, tokens_, limit_};
+  }
+
+  [[nodiscard]] std::int64_t document() const { return document_; }  // index in the trace
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }      // of its slice
+  [[nodiscard]] std::int64_t limit() const { return limit_; }        // most tokens that the policy places
+
+ private:
+  std::int64_t document_;
+  std::int64_t tokens_;
+  std::int64_t limit_;
+};
+
+// --oversize: what happens to a document above a policy's hard limit, before the policy sees it.
+// The batches with every slice of more than `limit` tokens dropped, truncated to `limit` or split into pieces
+// of `limit` tokens (each a document of its own from then on); what is lost is appended to `dropped`.
+// Nothing if no slice is that long. Oversize::error throws UserError naming the document. O(slices).
+std::optional<std::vector<GlobalBatch>> without_oversize(std::span<const GlobalBatch> batches,
+                                                         std::int64_t limit, Oversize oversize,
+                                                         std::string_view policy,
+                                                         std::vector<Slice>& dropped);
 
 }  // namespace equipoise

@@ -1,14 +1,18 @@
+// Runs a policy with what all policies share: documents above its limit, the order of micro-batches, the
+// clock and the validator.
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
-#include "policies/micro_batch_order.h"
-#include "policies/oversize.h"
+#include "policies/least_loaded.h"
+#include "policies/loader.h"
 #include "policies/policy.h"
-#include "policies/skrull/gds.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "policies/validator.h"
 
 namespace equipoise {
@@ -22,9 +26,8 @@ constexpr bool kAlwaysVerify = true;
 
 void verify(const Policy& policy, const PackingProblem& problem, const Plan& plan, std::int64_t limit) {
   PlanLimits limits;
-  const SkrullOptions& skrull = problem.options.of<SkrullOptions>();
   limits.micro_batch_tokens = limit;
-  limits.rank_tokens = skrull.rollback ? skrull.bucket_size : 0;
+  limits.rank_tokens = problem.options.rollback ? problem.options.bucket_size : 0;
   limits.gpus = grid_gpus(problem.options);
   const std::optional<std::string> violation = plan_violation(problem.batches, plan, limits);
   if (violation) {
@@ -52,11 +55,54 @@ Plan make_plan(const Policy& policy, const PackingProblem& problem) {
   plan.policy = std::string(policy.name);
   plan.sees_whole_set = policy.sees_whole_set;
   plan.dropped.insert(plan.dropped.begin(), dropped.begin(), dropped.end());
-  // A share for each step: the mean per global batch is their sum over the batches, however many steps there are.
+  // A share for each step: the mean per global batch is their sum over the batches, however many steps there
+  // are.
   for (Step& step : plan.steps) step.pack_ms = spent.count() / static_cast<double>(plan.steps.size());
   order_micro_batches(plan, problem.options.order, problem.workload);
   if (kAlwaysVerify || problem.options.verify) verify(policy, placeable, plan, limit);
   return plan;
+}
+
+namespace {
+
+double workload_of(const MicroBatch& micro_batch, const Workload& workload) {
+  double sum = 0;
+  for (const double w : work_of(micro_batch.slices, workload)) sum += w;
+  return sum;
+}
+
+std::vector<std::uint32_t> bell(const std::vector<std::uint32_t>& descending) {
+  std::vector<std::uint32_t> order;
+  order.reserve(descending.size());
+  const std::size_t even = (descending.size() + 1) / 2;
+  for (std::size_t i = even; i-- > 0;) order.push_back(descending[2 * i]);
+  for (std::size_t i = 1; i < descending.size(); i += 2) order.push_back(descending[i]);
+  return order;
+}
+
+void order_lane(Lane& lane, Order order, const Workload& workload) {
+  std::vector<std::size_t> places;  // of the micro-batches that may move
+  std::vector<double> work;
+  for (std::size_t i = 0; i < lane.micro_batches.size(); ++i) {
+    if (lane.micro_batches[i].chunk.count > 1) continue;
+    places.push_back(i);
+    work.push_back(workload_of(lane.micro_batches[i], workload));
+  }
+  std::vector<std::uint32_t> ranks = heaviest_first(work);
+  if (order == Order::bell) ranks = bell(ranks);
+  std::vector<MicroBatch> moved;
+  moved.reserve(ranks.size());
+  for (const std::uint32_t r : ranks) moved.push_back(std::move(lane.micro_batches[places[r]]));
+  for (std::size_t i = 0; i < places.size(); ++i) lane.micro_batches[places[i]] = std::move(moved[i]);
+}
+
+}  // namespace
+
+void order_micro_batches(Plan& plan, Order order, const Workload& workload) {
+  if (order == Order::as_packed) return;
+  for (Step& step : plan.steps) {
+    for (Lane& lane : step.lanes) order_lane(lane, order, workload);
+  }
 }
 
 }  // namespace equipoise

@@ -1,12 +1,13 @@
-// What every packing policy is told: the shape of a step, and what make_plan does around the policy. A
-// policy's own options stand beside its code (WlbOptions in packing/wlb.h ...) and travel here as
-// PackOptions::of.
+// What every packing policy is told: the shape of a step, what memory allows, and what make_plan does around
+// the policy. A policy's own options stand beside its code (WlbOptions in packing/wlb.h ...) and travel here
+// as PackOptions::of. And what a sharding rule is told.
 #pragma once
 
 #include <any>
 #include <cstdint>
 #include <list>
 #include <string_view>
+#include <vector>
 
 namespace equipoise {
 
@@ -16,6 +17,24 @@ enum class Order { as_packed, descending, bell };  // of the micro-batches in a 
 inline constexpr std::string_view kOrderNames[] = {"as-packed", "descending", "bell"};
 enum class LoaderTail { carry, drop };  // the rest of a document cut at a window border
 inline constexpr std::string_view kLoaderTailNames[] = {"carry", "drop"};
+
+// A pack length with the CP degree and the checkpointed layers it runs with (HBP).
+struct Group {
+  std::int64_t length = 0;
+  int context = 1;
+  int recompute_layers = -1;  // kStudyRecompute
+  friend constexpr bool operator==(const Group&, const Group&) = default;
+};
+
+// The best strategy of one candidate length under the memory model, with the predicted time of the same
+// global token count for every candidate.
+struct GroupCandidate {
+  std::int64_t length = 0;
+  int context = 1;                 // best degree
+  int recompute_layers = 0;        // at that degree
+  int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
+  double seconds = 0;
+};
 
 struct PackOptions {
   // Shape of a step.
@@ -29,6 +48,18 @@ struct PackOptions {
   std::int64_t global_tokens = 0;  // of an iteration of packs; 0: context_window * sequences_per_step
   std::int64_t gpus = 0;           // CP groups are built from these; 0: lanes * context
   int stages = 1;                  // pipeline stages, for policies whose objective is the pipeline's
+
+  // What memory allows. A study derives what its file does not give and the policy asks for
+  // (Policy::derives).
+  std::int64_t max_tokens = 0;             // L_max, most tokens of a micro-batch; 0: 2 x window
+  std::int64_t bucket_size = 0;            // most tokens of a CP rank; 0: not given
+  bool rollback = true;                    // false: a rank may hold more than its bucket
+  std::vector<Group> groups;               // of pack lengths; empty: selected from the candidates
+  std::vector<GroupCandidate> candidates;  // empty: one group of the pack length
+
+  // How a schedule runs the dependent chunks of a document.
+  int keep = 1;              // K, chunks that keep their activations
+  bool strict_keep = false;  // never hold K + 1 of them
 
   // Around the policy (make_plan.cpp), and the randomness of those that draw.
   Order order = Order::as_packed;
@@ -55,6 +86,25 @@ struct PackOptions {
 
  private:
   std::list<std::any> own_;  // references stay good when others are added
+};
+
+class Workload;
+
+enum class Remainder { slots, tail, pad };  // per-document: where L mod 2c extra tokens go
+inline constexpr std::string_view kRemainderNames[] = {"slots", "tail", "pad"};
+// per-sequence: a length that 2c does not divide. adaptive always compares with `tail`, which could run.
+enum class Pad { error, tail };
+inline constexpr std::string_view kPadNames[] = {"error", "tail"};
+
+// What a sharding rule is told.
+struct ShardOptions {
+  Remainder remainder = Remainder::slots;
+  Pad pad = Pad::error;
+  std::int64_t block = 128;            // heap-dispatch, snake: query block
+  std::int64_t tile = 128;             // query tile of the attention kernel
+  std::int64_t bucket_size = 0;        // dacp: tokens a CP rank
+  bool rollback = true;                // dacp
+  const Workload* workload = nullptr;  // dacp: cost(s); null is refused there
 };
 
 }  // namespace equipoise

@@ -1,6 +1,6 @@
 // One key that a user can say to a policy: how it is called, what it may be, and where its value goes. The
 // reader of studies, the command line, the JSON Schema, `equipoise list policies` and the notes on keys
-// without effect all read these rows; there is no second list.
+// without effect all read these definitions; there is no second list.
 #pragma once
 
 #include <array>
@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "policies/options.h"
-#include "policies/sharding/options.h"
 
 namespace equipoise {
 
@@ -51,30 +50,32 @@ namespace parameter {
 
 template <class Member>
 struct MemberTraits;
-template <class Value, class Part>
-struct MemberTraits<Value Part::*> {
+template <class Value, class Owner>
+struct MemberTraits<Value Owner::*> {
   using value = Value;
-  using part = Part;
+  using owner = Owner;
 };
 template <auto Member>
 using ValueOf = typename MemberTraits<decltype(Member)>::value;
 template <auto Member>
-using PartOf = typename MemberTraits<decltype(Member)>::part;
-// Whose options a member belongs to: a sharding rule's, or a policy's own part of PackOptions.
+using OwnerOf = typename MemberTraits<decltype(Member)>::owner;
+// Whose options a member belongs to: a sharding rule's, or a policy's own in PackOptions.
 template <auto Member>
-using OptionsOf = std::conditional_t<std::is_same_v<PartOf<Member>, ShardOptions>, ShardOptions, PackOptions>;
+using OptionsOf =
+    std::conditional_t<std::is_same_v<OwnerOf<Member>, ShardOptions>, ShardOptions, PackOptions>;
 
 template <auto Member, class Options>
 auto& field(Options& options) {
-  if constexpr (std::is_same_v<std::remove_const_t<Options>, PartOf<Member>>)
+  if constexpr (std::is_same_v<std::remove_const_t<Options>, OwnerOf<Member>>)
     return options.*Member;
   else
-    return options.template of<PartOf<Member>>().*Member;
+    return options.template of<OwnerOf<Member>>().*Member;
 }
 
 // get and set of a member whose value is held as `Held`.
 template <auto Member, class Held>
-constexpr Parameter<OptionsOf<Member>> row(ParameterKind kind, std::string_view key, std::string_view help) {
+constexpr Parameter<OptionsOf<Member>> define(ParameterKind kind, std::string_view key,
+                                              std::string_view help) {
   using Options = OptionsOf<Member>;
   Parameter<Options> made;
   made.key = key;
@@ -89,7 +90,7 @@ constexpr Parameter<OptionsOf<Member>> row(ParameterKind kind, std::string_view 
 
 template <auto Member>
 constexpr auto integer(std::string_view key, std::int64_t least, std::int64_t most, std::string_view help) {
-  auto made = row<Member, std::int64_t>(ParameterKind::integer, key, help);
+  auto made = define<Member, std::int64_t>(ParameterKind::integer, key, help);
   made.least = least;
   made.most = most;
   return made;
@@ -97,7 +98,7 @@ constexpr auto integer(std::string_view key, std::int64_t least, std::int64_t mo
 
 template <auto Member>
 constexpr auto number(std::string_view key, double lowest, double highest, std::string_view help) {
-  auto made = row<Member, double>(ParameterKind::number, key, help);
+  auto made = define<Member, double>(ParameterKind::number, key, help);
   made.lowest = lowest;
   made.highest = highest;
   return made;
@@ -105,19 +106,19 @@ constexpr auto number(std::string_view key, double lowest, double highest, std::
 
 template <auto Member>
 constexpr auto flag(std::string_view key, std::string_view help) {
-  return row<Member, bool>(ParameterKind::flag, key, help);
+  return define<Member, bool>(ParameterKind::flag, key, help);
 }
 
 template <auto Member>
 constexpr auto choice(std::string_view key, std::span<const std::string_view> names, std::string_view help) {
-  auto made = row<Member, std::int64_t>(ParameterKind::choice, key, help);
+  auto made = define<Member, std::int64_t>(ParameterKind::choice, key, help);
   made.choices = names;
   return made;
 }
 
 template <auto Member>
 constexpr auto integers(std::string_view key, std::int64_t least, std::int64_t most, std::string_view help) {
-  auto made = row<Member, std::vector<std::int64_t>>(ParameterKind::integers, key, help);
+  auto made = define<Member, std::vector<std::int64_t>>(ParameterKind::integers, key, help);
   made.least = least;
   made.most = most;
   return made;
@@ -126,15 +127,43 @@ constexpr auto integers(std::string_view key, std::int64_t least, std::int64_t m
 }  // namespace parameter
 
 // Several lists of keys as one.
-template <class Row, std::size_t... Sizes>
-constexpr auto join(const Row (&... lists)[Sizes]) {
-  std::array<Row, (Sizes + ...)> all;
+template <class Key, std::size_t... Sizes>
+constexpr auto join(const Key (&... lists)[Sizes]) {
+  std::array<Key, (Sizes + ...)> all;
   std::size_t next = 0;
   const auto append = [&](const auto& list) {
-    for (const Row& item : list) all[next++] = item;
+    for (const Key& item : list) all[next++] = item;
   };
   (append(lists), ...);
   return all;
 }
+
+// Keys that several policies use.
+inline constexpr PackParameter kMicroBatches = parameter::integer<&PackOptions::micro_batches>(
+    "micro_batches", 1, 1 << 24, "Micro-batches of a step over all lanes");
+inline constexpr PackParameter kOversize = parameter::choice<&PackOptions::oversize>(
+    "oversize", kOversizeNames, "What happens to a document above the policy's limit");
+inline constexpr PackParameter kSeed =
+    parameter::integer<&PackOptions::seed>("seed", 0, INT64_MAX, "Of shuffles");
+inline constexpr PackParameter kShuffle =
+    parameter::flag<&PackOptions::shuffle>("shuffle", "false keeps data order, and packs as created");
+
+inline constexpr PackParameter kMaxTokens = parameter::integer<&PackOptions::max_tokens>(
+    "max_tokens", 1, kLongestSize, "L_max, most tokens of a micro-batch; from the memory model by default");
+// Of packing and of sharding.
+inline constexpr std::string_view kBucketSizeHelp = "tokens of a CP rank; from the memory model by default";
+inline constexpr std::string_view kRollbackHelp = "false distributes the document at hand instead";
+inline constexpr PackParameter kBucketSize =
+    parameter::integer<&PackOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp);
+inline constexpr PackParameter kRollback = parameter::flag<&PackOptions::rollback>("rollback", kRollbackHelp);
+inline constexpr PackParameter kKeep = parameter::integer<&PackOptions::keep>(
+    "keep", 1, 1 << 20, "K, chunks of a dependent group that keep activations");
+inline constexpr PackParameter kStrictKeep = parameter::flag<&PackOptions::strict_keep>(
+    "strict_keep", "state-aware-1f1b never holds K + 1 chunks of a group");
+
+// What make_plan does around any policy.
+inline constexpr PackParameter kOfEveryPolicy[] = {
+    parameter::choice<&PackOptions::order>("order", kOrderNames, "Of the micro-batches in a lane"),
+    parameter::flag<&PackOptions::verify>("verify", "Check the finished plan")};
 
 }  // namespace equipoise

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,14 @@ struct Slice {
   [[nodiscard]] constexpr std::int64_t tokens() const { return end - begin; }
   friend constexpr bool operator==(const Slice&, const Slice&) = default;
 };
+
+// The tokens of each.
+inline std::vector<std::int64_t> lengths_of(std::span<const Slice> slices) {
+  std::vector<std::int64_t> lengths;
+  lengths.reserve(slices.size());
+  for (const Slice& slice : slices) lengths.push_back(slice.tokens());
+  return lengths;
+}
 
 // ChunkFlow: chunk `index` of the `count` dependent chunks cut from document `sequence`.
 // count == 1 means standalone: nothing outside the micro-batch is attended to.

@@ -1,20 +1,20 @@
 // The one table of packing policies, in help order. To add one: its file in packing/, with its options and
-// their rows where it has any, and a row here; tests/policies/ for what it must hold.
+// their keys in packing/packing.h where it has any, and its definition here; tests/policies/ for what it must
+// hold.
+#include <algorithm>
+
 #include "policies/base/names.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/packing/chunkflow.h"
-#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/isf.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/pack_length.h"
 #include "policies/packing/packing.h"
+#include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
-#include "policies/packs.h"
+#include "policies/parameter.h"
 #include "policies/policy.h"
-#include "policies/shared_parameters.h"
-#include "policies/skrull/gds.h"
-#include "policies/solver/solved_steps.h"
-#include "policies/step_shape.h"
+#include "policies/sharding/sharding.h"
+#include "policies/solver/solvers.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -29,7 +29,7 @@ constexpr Name kCost[] = {"cost"};
 
 constexpr Name kMaxTokensSize[] = {"max_tokens"};
 constexpr Name kChunkflowSizes[] = {"keep", "chunk_size"};
-constexpr Name kBucketSize[] = {"bucket_size"};
+constexpr Name kBucketSizes[] = {"bucket_size"};
 
 constexpr PackParameter kBins[] = {kMicroBatches};
 constexpr PackParameter kBinsOversize[] = {kMicroBatches, kOversize};
@@ -38,7 +38,7 @@ constexpr PackParameter kDrawn[] = {kSeed, kShuffle};
 constexpr PackParameter kLength[] = {kPackLength, kOversize};
 constexpr PackParameter kOrdered[] = {kPackOrder};
 constexpr PackParameter kWindowed[] = {kPackWindow};
-constexpr PackParameter kRank[] = {kTokensPerRank, kSkrull[0], kOversize};
+constexpr PackParameter kRank[] = {kTokensPerRank, kBucketSize, kOversize};
 
 constexpr auto kDrawnLengthKeys = join(kLength, kDrawn);
 constexpr auto kFixedGreedyKeys = join(kBinsOversize, kWindowed);
@@ -56,73 +56,78 @@ constexpr auto kFlexspKeys = join(kRank, kFlexsp);
 using Keys = std::span<const PackParameter>;
 using Algorithm = Plan (*)(const PackingProblem&);
 
-constexpr Policy row_of(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
-  Policy row;
-  row.name = name;
-  row.paper = paper;
-  row.summary = summary;
-  row.plan = plan;
-  row.parameters = parameters;
-  return row;
+constexpr Policy policy_of(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+  Policy policy;
+  policy.name = name;
+  policy.paper = paper;
+  policy.summary = summary;
+  policy.plan = plan;
+  policy.parameters = parameters;
+  return policy;
 }
 
-// Families whose rows differ in no more than these.
+// Families that differ in no more than these.
 constexpr Policy packer(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
-  Policy row = row_of(name, paper, summary, plan, parameters);
-  row.sees_whole_set = true;
-  row.study_keys = kBatch;
-  row.hard_limit = pack_length;
-  row.room_for = room_by_pack_length;
-  row.micro_batch_tokens = pack_length;
-  return row;
+  Policy policy = policy_of(name, paper, summary, plan, parameters);
+  policy.sees_whole_set = true;
+  policy.study_keys = kBatch;
+  policy.hard_limit = pack_length;
+  policy.room_for = room_by_pack_length;
+  policy.micro_batch_tokens = pack_length;
+  return policy;
 }
 constexpr Policy skrull(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
-  Policy row = row_of(name, paper, summary, plan, parameters);
-  row.batches = BatchKind::documents;
-  row.study_keys = kCost;
-  row.hard_limit = skrull_hard_limit;
-  row.room_for = room_by_bucket;
-  row.derives = Derives::bucket_size;
-  row.micro_batch_tokens = skrull_micro_batch_tokens;
-  row.sizes = kBucketSize;
-  return row;
+  Policy policy = policy_of(name, paper, summary, plan, parameters);
+  policy.batches = BatchKind::documents;
+  policy.study_keys = kCost;
+  policy.hard_limit = skrull_hard_limit;
+  policy.room_for = room_by_bucket;
+  policy.derives = Derives::bucket_size;
+  policy.micro_batch_tokens = skrull_micro_batch_tokens;
+  policy.sizes = kBucketSizes;
+  return policy;
 }
 constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, Keys parameters,
                            std::span<const Name> study_keys) {
-  Policy row = row_of(name, paper, summary, plan, parameters);
-  row.batches = BatchKind::documents;
-  row.study_keys = study_keys;
-  row.hard_limit = cp_grid_hard_limit;
-  row.room_for = room_by_rank;
-  row.micro_batch_tokens = cp_grid_micro_batch_tokens;
-  row.sizes = kBucketSize;
-  return row;
+  Policy policy = policy_of(name, paper, summary, plan, parameters);
+  policy.batches = BatchKind::documents;
+  policy.study_keys = study_keys;
+  policy.hard_limit = cp_grid_hard_limit;
+  policy.room_for = room_by_rank;
+  policy.micro_batch_tokens = cp_grid_micro_batch_tokens;
+  policy.sizes = kBucketSizes;
+  return policy;
 }
 constexpr Policy fixed_length(Name name, Name summary, Algorithm plan, Keys parameters) {
-  Policy row = row_of(name, "WLB-LLM 4.1", summary, plan, parameters);
-  row.study_keys = kBatch;
-  row.hard_limit = micro_batch_capacity;
-  row.room_for = room_by_window;
-  return row;
+  Policy policy = policy_of(name, "WLB-LLM 4.1", summary, plan, parameters);
+  policy.study_keys = kBatch;
+  policy.hard_limit = micro_batch_capacity;
+  policy.room_for = room_by_window;
+  return policy;
 }
 constexpr Policy variable_length(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
-  Policy row = row_of(name, paper, summary, plan, parameters);
-  row.study_keys = kBatchCost;
-  row.hard_limit = max_tokens;
-  row.room_for = room_by_max_tokens;
-  row.derives = Derives::max_tokens;
-  row.micro_batch_tokens = given_max_tokens;
-  row.sizes = kMaxTokensSize;
-  return row;
+  Policy policy = policy_of(name, paper, summary, plan, parameters);
+  policy.study_keys = kBatchCost;
+  policy.hard_limit = max_tokens;
+  policy.room_for = room_by_max_tokens;
+  policy.derives = Derives::max_tokens;
+  policy.micro_batch_tokens = given_max_tokens;
+  policy.sizes = kMaxTokensSize;
+  return policy;
 }
-constexpr Policy placing(Policy row) {
-  row.shard = "per-document";
-  row.places_documents = true;
-  return row;
+constexpr Policy placing(Policy policy) {
+  policy.shard = "per-document";
+  policy.places_documents = true;
+  return policy;
 }
-constexpr Policy costing_flops(Policy row) {
-  row.cost = CostKind::flops;
-  return row;
+constexpr Policy costing_flops(Policy policy) {
+  policy.cost = CostKind::flops;
+  return policy;
+}
+
+constexpr Policy searching(Policy policy, const OptionSearch& search) {
+  policy.search = search;
+  return policy;
 }
 
 constexpr Policy kPolicies[] = {
@@ -133,7 +138,8 @@ constexpr Policy kPolicies[] = {
      .plan = plan_plain,
      .parameters = kBins,
      .study_keys = kBatch},
-    packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_random, kDrawnLengthKeys),
+    packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_in_order<pack_random>,
+           kDrawnLengthKeys),
     {.name = "padded",
      .paper = "Skrull, HBP",
      .summary = "One document a sequence, padded to the longest of its micro-batch",
@@ -149,7 +155,7 @@ constexpr Policy kPolicies[] = {
      .parameters = kDrawn,
      .pads_documents = true},
     packer("longalign-packing", "LongAlign", "Next-fit to the pack length in data order",
-           plan_longalign_packing, kLength),
+           plan_in_order<pack_next_fit>, kLength),
     // WLB-LLM.
     fixed_length("fixed-greedy", "Fixed-length: longest first to the least sum of len^2 with room",
                  plan_fixed_greedy, kFixedGreedyKeys),
@@ -157,8 +163,9 @@ constexpr Policy kPolicies[] = {
                  plan_fixed_solver, kFixedSolverKeys),
     variable_length("varlen-solver", "WLB-LLM 4.2", "An integer program on work, started from wlb",
                     plan_varlen_solver, kVarlenSolverKeys),
-    variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues", plan_wlb,
-                    kWlbKeys),
+    searching(variable_length("wlb", "WLB-LLM Alg. 1", "Variable-length by work, outliers delayed in queues",
+                              plan_wlb, kWlbKeys),
+              {.is_open = wlb_searches, .find = find_wlb_thresholds}),
     // ChunkFlow.
     {.name = "chunkflow",
      .paper = "ChunkFlow Alg. 1",
@@ -170,12 +177,12 @@ constexpr Policy kPolicies[] = {
      .micro_batch_tokens = chunk_tokens,
      .sizes = kChunkflowSizes},
     // Packers of one length, and HBP.
-    packer("ffd", "HBP", "First-fit decreasing", plan_ffd, kPackerKeys),
-    packer("ffs", "HBP", "First-fit in shuffled order", plan_ffs, kPackerKeys),
-    packer("bfs", "HBP", "Best-fit in shuffled order", plan_bfs, kPackerKeys),
-    packer("bfd", "classic", "Best-fit decreasing", plan_bfd, kPackerKeys),
-    packer("spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths", plan_spfhp,
-           kPackerKeys),
+    packer("ffd", "HBP", "First-fit decreasing", plan_mixed<pack_ffd>, kPackerKeys),
+    packer("ffs", "HBP", "First-fit in shuffled order", plan_mixed<pack_ffs>, kPackerKeys),
+    packer("bfs", "HBP", "Best-fit in shuffled order", plan_mixed<pack_bfs>, kPackerKeys),
+    packer("bfd", "classic", "Best-fit decreasing", plan_mixed<pack_bfd>, kPackerKeys),
+    packer("spfhp", "Krell et al.", "Shortest pack first, on the histogram of lengths",
+           plan_mixed<pack_spfhp>, kPackerKeys),
     packer("isf", "HBP", "Shuffle, next-fit, keep full packs; ten rounds", plan_isf, kIsfKeys),
     {.name = "hbp",
      .paper = "HBP",
@@ -187,6 +194,7 @@ constexpr Policy kPolicies[] = {
      .hard_limit = hbp_hard_limit,
      .room_for = room_by_groups,
      .derives = Derives::groups,
+     .search = {hbp_searches, true, no_hbp_group, find_hbp_groups},
      .micro_batch_tokens = shortest_group},
     // Skrull.
     costing_flops(skrull("gds", "Skrull Alg. 2",
@@ -211,10 +219,10 @@ constexpr Policy kPolicies[] = {
      .plan = plan_karmarkar_karp,
      .parameters = kKarmarkarKarpKeys,
      .study_keys = kSequencesCost},
-    packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane", plan_multipack,
-           kLength),
+    packer("multipack", "OpenChat", "Longest prefix that LPT fits into one pack a lane",
+           plan_in_order<pack_multipack>, kLength),
     packer("dp-balanced", "Megatron-Core", "Next-fit, packs raised to a multiple of the lanes",
-           plan_dp_balanced, kLength),
+           plan_in_order<pack_dp_balanced>, kLength),
     // A CP degree for each document.
     by_degree("hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%",
               plan_hybrid_cp, kRank, kWindow),
@@ -232,6 +240,87 @@ std::span<const Policy> packing_policies() {
 
 const Policy& packing_policy(std::string_view name) {
   return find_named(kPolicies, name, "policy");
+}
+
+namespace {
+
+template <class List>
+bool holds(const List& keys, std::string_view key) {
+  return std::any_of(keys.begin(), keys.end(), [&](const auto& own) { return own.key == key; });
+}
+
+template <class Parameter, class List>
+void append_new(const List& keys, std::vector<Parameter>& all) {
+  for (const Parameter& key : keys)
+    if (!holds(all, key.key)) all.push_back(key);
+}
+
+}  // namespace
+
+std::span<const PackParameter> pack_parameters() {
+  static const std::vector<PackParameter> kAll = [] {
+    std::vector<PackParameter> all;
+    for (const Policy& policy : packing_policies()) append_new(policy.parameters, all);
+    append_new(kOfEveryPolicy, all);
+    return all;
+  }();
+  return kAll;
+}
+
+std::span<const ShardParameter> shard_parameters() {
+  static const std::vector<ShardParameter> kAll = [] {
+    std::vector<ShardParameter> all;
+    for (const ShardPolicy& rule : sharding_policies()) append_new(rule.parameters, all);
+    return all;
+  }();
+  return kAll;
+}
+
+const PackParameter* pack_parameter(std::string_view key) {
+  for (const PackParameter& parameter : pack_parameters())
+    if (parameter.key == key) return &parameter;
+  return nullptr;
+}
+
+bool has_key(const Policy& policy, std::string_view key) {
+  return holds(policy.parameters, key) ||
+         std::find(policy.study_keys.begin(), policy.study_keys.end(), key) != policy.study_keys.end();
+}
+
+bool has_key(const ShardPolicy& rule, std::string_view key) {
+  return holds(rule.parameters, key) || (rule.places_documents && key == "cost");
+}
+
+bool is_policy_key(std::string_view key) {
+  return !users_of_key(key).empty();
+}
+
+bool uses_key(const Policy& policy, std::string_view key) {
+  return has_key(policy, key) || !is_policy_key(key);
+}
+
+bool uses_key(const ShardPolicy& rule, std::string_view key) {
+  return has_key(rule, key) || !is_policy_key(key);
+}
+
+bool is_shard_key(std::string_view key) {
+  return holds(shard_parameters(), key) && !holds(pack_parameters(), key);
+}
+
+std::vector<std::string_view> users_of_key(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const Policy& policy : packing_policies())
+    if (has_key(policy, key)) names.push_back(policy.name);
+  for (const ShardPolicy& rule : sharding_policies())
+    if (has_key(rule, key)) names.push_back(rule.name);
+  return names;
+}
+
+std::string help_of_key(std::string_view key, std::string_view help) {
+  constexpr std::size_t kMostNamed = 7;
+  const std::vector<std::string_view> users = users_of_key(key);
+  if (users.empty() || users.size() > kMostNamed) return std::string(help);
+  return joined(users) + ": " + std::string(help);
 }
 
 }  // namespace equipoise

@@ -1,14 +1,16 @@
 // The cost interface: all that a policy may know about the price of a document.
 #pragma once
 
+#include <cassert>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
 #include <vector>
 
-namespace equipoise {
+#include "policies/plan.h"
 
-struct Slice;
+namespace equipoise {
 
 // W(d) = W_a(d) + W_l(d): attention + everything else. Units are the implementation's own (seconds for a
 // profiled cost); policies only compare and add. Called once per batch of lengths, outside hot loops.
@@ -29,7 +31,12 @@ class Workload {
 };
 
 // W of each slice as a document of its own.
-std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload);
+inline std::vector<double> work_of(std::span<const Slice> slices, const Workload& workload) {
+  const std::vector<std::int64_t> tokens = lengths_of(slices);
+  std::vector<double> work(tokens.size());
+  workload.of(tokens, work);
+  return work;
+}
 
 // What `--cost` can be: seconds of a profile, d^2, or FLOPs of a model.
 enum class CostKind { profiled, quadratic, flops };
@@ -38,7 +45,13 @@ inline constexpr std::string_view kCostKindNames[] = {"profiled", "quadratic", "
 // `--cost quadratic`: W(d) = d^2, exact up to 2^53.
 class QuadraticWorkload final : public Workload {
  public:
-  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
+    assert(tokens.size() == out.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto s = static_cast<double>(tokens[i]);
+      out[i] = s * s;
+    }
+  }
 };
 
 // `--cost flops`: forward FLOPs of one layer, Skrull Eq. 13 with b = 1:
@@ -46,7 +59,16 @@ class QuadraticWorkload final : public Workload {
 class FlopsWorkload final : public Workload {
  public:
   FlopsWorkload(std::int64_t hidden, std::int64_t kv_hidden) : hidden_(hidden), kv_hidden_(kv_hidden) {}
-  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override {
+    assert(tokens.size() == out.size());
+    const auto h = static_cast<double>(hidden_);
+    const auto h_kv = static_cast<double>(kv_hidden_);
+    const double per_token = 20 * h * h + 4 * h * h_kv;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      const auto s = static_cast<double>(tokens[i]);
+      out[i] = per_token * s + 4 * h * s * s;
+    }
+  }
 
  private:
   std::int64_t hidden_;

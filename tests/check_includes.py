@@ -8,7 +8,7 @@ import re
 import sys
 
 ROOMS = """policies/base policies traces kernels profiler/profile profiler/fit profiler/predict profiler/measure sim/schedule sim/framework sim/limits
-sim/topology sim/workload sim/cost sim/memory sim/engine sim/engine/flow sim/engine/graph sim/engine/stage sim/engine/op sim/execution sim/metrics sim/report sim/study
+sim/topology sim/workload sim/cost sim/memory sim/step sim/timeline sim/execution sim/metrics sim/study/read sim/study sim/report
 sim/validation sim/calibration sim/tune sim/cli sim/python""".split()
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 
@@ -33,6 +33,8 @@ def faults(root):
                 continue
             for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
                 found = INCLUDE.match(line)
+                if found and found.group(1).startswith("tests/"):
+                    yield f"{name}:{number}: the product includes {found.group(1)} of its tests"
                 other = room_of(found.group(1)) if found else ""
                 if other and ROOMS.index(other) > ROOMS.index(own):
                     yield f"{name}:{number}: {own} includes {other}, which is above it"
@@ -40,7 +42,7 @@ def faults(root):
 
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
-    assert room_of("sim/engine/op/op_step.h") == "sim/engine/op" and room_of("policies/packing/wlb.h") == "policies"
+    assert room_of("sim/step/step_simulator.h") == "sim/step" and room_of("policies/packing/wlb.h") == "policies"
     found = list(faults(root))
     print("\n".join(found) or f"{len(ROOMS)} rooms, every include points down")
     return 1 if found else 0

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/text_file.h"
+#include "policies/base/files.h"
 #include "policies/base/utf8.h"
 
 namespace equipoise {

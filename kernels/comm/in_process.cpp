@@ -1,10 +1,10 @@
-// Ranks as threads: every collective publishes its send buffer, meets the others, reads what it needs, and
-// meets them again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the same
-// bits. A message is its sender's buffer: the receiver copies from it and says so.
+// Ranks as threads: every collective publishes its send buffer, waits for the others, reads what it needs,
+// and waits for them again before anyone may reuse a buffer. Sums run in rank order, so every rank gets the
+// same bits. A message is its sender's buffer: the receiver copies from it and says so.
 //
-// When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted no
-// meeting before a reading completes any more, but the meeting after one always does: all its members have
-// passed the first and are on their way.
+// When a rank aborts, nobody may free a buffer that another still reads. So once the group is aborted no wait
+// before a reading completes any more, but the wait after one always does: all its members have passed the
+// first and are on their way.
 #include <algorithm>
 #include <cassert>
 #include <condition_variable>
@@ -13,12 +13,34 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <thread>
 #include <tuple>
 
 #include "kernels/collectives.h"
-#include "kernels/turn.h"
 
 namespace equipoise::kernels {
+
+void Turn::take() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t ticket = next_ticket_++;
+  changed_.wait(lock, [&] { return serving_ == ticket; });
+  holder_ = std::this_thread::get_id();
+}
+
+void Turn::give() {
+  [[maybe_unused]] const bool mine = give_if_mine();
+  assert(mine && "a turn is given by who holds it");
+}
+
+bool Turn::give_if_mine() {
+  const std::lock_guard lock(mutex_);
+  if (holder_ != std::this_thread::get_id()) return false;
+  holder_ = {};
+  ++serving_;
+  changed_.notify_all();
+  return true;
+}
+
 namespace {
 
 // What all groups that were split from one share.
@@ -64,22 +86,23 @@ struct Group {
         split_results(static_cast<std::size_t>(ranks)) {}
 
   // Waits for all ranks. Before a reading it may end in Aborted, after one it may not: see above.
-  void meet(bool may_abort) {
+  void wait_for_all(bool may_abort) {
     std::uint64_t mine = 0;
     {
       const std::lock_guard lock(hub->mutex);
       if (may_abort && hub->aborted) throw Aborted(hub->reason);
-      mine = meeting;
+      mine = round;
       if (++arrived == size) {
         arrived = 0;
-        ++meeting;
+        ++round;
         hub->changed.notify_all();
         return;
       }
     }
-    bool met = false;
-    hub->wait([&] { return meeting != mine || (may_abort && hub->aborted); }, [&] { met = meeting != mine; });
-    if (!met) throw Aborted(hub->reason);
+    bool complete = false;
+    hub->wait([&] { return round != mine || (may_abort && hub->aborted); },
+              [&] { complete = round != mine; });
+    if (!complete) throw Aborted(hub->reason);
   }
 
   // The next message to that address, taken out of its box; null if there is none.
@@ -102,7 +125,7 @@ struct Group {
   std::shared_ptr<Hub> hub;
   int size;
   int arrived = 0;
-  std::uint64_t meeting = 0;
+  std::uint64_t round = 0;  // of such waits
   std::vector<const float*> sends;
   std::vector<std::pair<int, int>> split_requests;  // (color, key) by rank
   std::vector<std::pair<std::shared_ptr<Group>, int>> split_results;
@@ -156,7 +179,7 @@ class InProcess : public Communicator {
   [[nodiscard]] int rank() const override { return rank_; }
   [[nodiscard]] int size() const override { return group_->size; }
 
-  void barrier() override { group_->meet(true); }
+  void barrier() override { group_->wait_for_all(true); }
 
   void all_gather(const void* send, void* receive, std::int64_t count) override {
     publish(send);
@@ -257,9 +280,9 @@ class InProcess : public Communicator {
 
   void publish(const void* send) {
     group_->sends[static_cast<std::size_t>(rank_)] = static_cast<const float*>(send);
-    group_->meet(true);
+    group_->wait_for_all(true);
   }
-  void all_have_read() { group_->meet(false); }
+  void all_have_read() { group_->wait_for_all(false); }
 
   void sum(void* receive, std::int64_t begin, std::int64_t count) {
     float* total = floats(receive);
@@ -302,6 +325,56 @@ std::vector<std::unique_ptr<Communicator>> make_in_process_group(int ranks, Turn
   std::vector<std::unique_ptr<Communicator>> members;
   for (int r = 0; r < ranks; ++r) members.push_back(std::make_unique<InProcess>(group, r));
   return members;
+}
+
+namespace {
+
+// The exception to report: the first that is not only the echo of another rank's.
+class FirstFailure {
+ public:
+  void note(std::exception_ptr failure, bool echo) {
+    const std::lock_guard lock(mutex_);
+    std::exception_ptr& kept = echo ? echo_ : first_;
+    if (kept == nullptr) kept = std::move(failure);
+  }
+  void rethrow() const {
+    if (first_ != nullptr) std::rethrow_exception(first_);
+    if (echo_ != nullptr) std::rethrow_exception(echo_);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr first_;
+  std::exception_ptr echo_;
+};
+
+void run_rank(Communicator& me, const std::function<void(Communicator&)>& body, Turn* turn,
+              FirstFailure& failure) {
+  if (turn != nullptr) turn->take();
+  try {
+    body(me);
+  } catch (const Aborted&) {
+    failure.note(std::current_exception(), true);
+  } catch (const std::exception& e) {
+    failure.note(std::current_exception(), false);
+    me.abort("rank " + std::to_string(me.rank()) + ": " + e.what());
+  } catch (...) {
+    failure.note(std::current_exception(), false);
+    me.abort("rank " + std::to_string(me.rank()) + " failed");
+  }
+  if (turn != nullptr) turn->give_if_mine();
+}
+
+}  // namespace
+
+void run_in_process(int ranks, const std::function<void(Communicator&)>& body, Turn* turn) {
+  const auto group = make_in_process_group(ranks, turn);
+  FirstFailure failure;
+  std::vector<std::thread> threads;
+  for (const auto& rank : group)
+    threads.emplace_back([&, me = rank.get()] { run_rank(*me, body, turn, failure); });
+  for (std::thread& thread : threads) thread.join();
+  failure.rethrow();
 }
 
 }  // namespace equipoise::kernels

@@ -8,7 +8,7 @@
 #include <exception>
 #include <vector>
 
-#include "kernels/comm/mpi_module.h"
+#include "kernels/modules.h"
 
 namespace equipoise::kernels {
 namespace {

@@ -16,8 +16,7 @@
 // values per KV head, one of queries (and gradients) per head. Workspace: 2 * keys * d floats forward,
 // 3 * group * queries * d backward.
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/isa_parts.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/vector.h"
 
 namespace equipoise::kernels::EQUIPOISE_ISA {
 namespace {

@@ -11,9 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/onednn_module.h"
-#include "kernels/validate.h"
-#include "kernels/wall_clock.h"
+#include "kernels/modules.h"
 #include "policies/base/module.h"
 
 namespace equipoise::kernels {
@@ -62,10 +60,11 @@ class CpuBackend : public Backend {
   [[nodiscard]] DeviceDescription describe() const override {
     DeviceDescription description;
     // Under a hypervisor the name alone is that of several generations of cores.
-    const std::string model = cpu_info("model name"), family = cpu_info("cpu family"), number = cpu_info("model");
+    const std::string model = cpu_info("model name"), family = cpu_info("cpu family"),
+                      number = cpu_info("model");
     description.name = (model.empty() ? "CPU" : model) +
-                       (family.empty() ? "" : ", family " + family + " model " + number) + " (" + kernels_.isa +
-                       ", one thread)";
+                       (family.empty() ? "" : ", family " + family + " model " + number) + " (" +
+                       kernels_.isa + ", one thread)";
     description.libraries["isa"] = kernels_.isa;
     description.libraries["gemm"] = gemm_library();
     std::ifstream file("/proc/meminfo");
@@ -225,6 +224,38 @@ std::unique_ptr<Backend> make_cpu_backend() {
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuKernels& kernels) {
   return std::make_unique<CpuBackend>(kernels);
+}
+
+// --- The choice among the instruction sets.
+
+#ifdef EQUIPOISE_X86
+namespace avx512 {
+extern const CpuKernels kKernels;
+}
+namespace avx2 {
+extern const CpuKernels kKernels;
+}
+#endif
+namespace baseline {
+extern const CpuKernels kKernels;
+}
+
+CpuKernelChoices cpu_kernel_choices() {
+  CpuKernelChoices choices;
+#ifdef EQUIPOISE_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f")) choices.tables[choices.count++] = &avx512::kKernels;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    choices.tables[choices.count++] = &avx2::kKernels;
+  }
+#endif
+  choices.tables[choices.count++] = &baseline::kKernels;
+  return choices;
+}
+
+const CpuKernels& cpu_kernels() {
+  static const CpuKernels& best = *cpu_kernel_choices().tables[0];
+  return best;
 }
 
 }  // namespace equipoise::kernels

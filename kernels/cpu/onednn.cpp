@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "kernels/cpu/onednn_module.h"
+#include "kernels/modules.h"
 
 namespace equipoise::kernels {
 namespace {

@@ -1,6 +1,6 @@
 // Row-wise ops in f32: each input is read once and each output written once (the backward of RMSNorm and both
 // passes of the cross-entropy read their row twice, from cache).
-#include "kernels/cpu/isa_parts.h"
+#include "kernels/cpu/isa.h"
 #include "kernels/cpu/vector.h"
 
 namespace equipoise::kernels::EQUIPOISE_ISA {

@@ -1,7 +1,7 @@
 // A plain blocked GEMM on the attention's register tiles, for builds without oneDNN. B is packed in panels of
 // kPanel columns (zero-padded), so any transposition and any size takes the same inner loop.
-#include "kernels/cpu/isa_parts.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/vector.h"
 
 namespace equipoise::kernels::EQUIPOISE_ISA {
 namespace {
@@ -49,5 +49,17 @@ void gemm(const GemmShape& shape, const float* a, const float* b, float* c) {
     }
   }
 }
+
+#define EQUIPOISE_TEXT_OF(name) #name
+#define EQUIPOISE_TEXT(name) EQUIPOISE_TEXT_OF(name)
+
+// All kernels of the instruction set.
+extern const CpuKernels kKernels;
+const CpuKernels kKernels = {EQUIPOISE_TEXT(EQUIPOISE_ISA),
+                             attention_workspace,
+                             attention_forward,
+                             attention_backward,
+                             gemm,
+                             run_row_op};
 
 }  // namespace equipoise::kernels::EQUIPOISE_ISA

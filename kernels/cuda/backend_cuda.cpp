@@ -1,5 +1,6 @@
 // The CUDA backend: bf16, one device, everything on the default stream.
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,15 +9,10 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention_call.h"
-#include "kernels/cuda/attention_graph.h"
-#include "kernels/cuda/clock.h"
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/error.h"
-#include "kernels/cuda/gemm_lt.h"
-#include "kernels/cuda/module.h"
-#include "kernels/validate.h"
-#include "kernels/wall_clock.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/modules.h"
+#include "kernels/ops.h"
 
 namespace equipoise::kernels {
 namespace cuda {
@@ -24,6 +20,50 @@ namespace {
 
 constexpr double kLongestHead = 0.05;  // seconds that a GPU is kept busy while calls are queued, at most
 constexpr double kStarvedShare = 0.1;  // issuing calls for less than this share of their time starves no GPU
+
+// The few declarations of nvml.h that are needed; 0 is NVML_SUCCESS, 1 NVML_CLOCK_SM.
+using Init = int (*)();
+using HandleByPciBusId = int (*)(const char*, void**);
+using HandleByIndex = int (*)(unsigned int, void**);
+using ClockInfo = int (*)(void*, int, unsigned int*);
+constexpr int kSmClock = 1;
+
+template <class Function>
+Function symbol(void* library, const char* name) {
+  return reinterpret_cast<Function>(dlsym(library, name));
+}
+
+// The GPU's present SM clock, from NVML if the driver brought it: the library is opened at run time, since no
+// toolkit carries it.
+class Clock {
+ public:
+  // The index is asked where NVML does not know the bus address, as in some virtual machines.
+  Clock(const char* pci_bus_id, int index) : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    const auto init = symbol<Init>(library_, "nvmlInit_v2");
+    const auto find = symbol<HandleByPciBusId>(library_, "nvmlDeviceGetHandleByPciBusId_v2");
+    const auto count_off = symbol<HandleByIndex>(library_, "nvmlDeviceGetHandleByIndex_v2");
+    if (init == nullptr || init() != 0) return;
+    if (find != nullptr && find(pci_bus_id, &device_) == 0) return;
+    if (count_off == nullptr || count_off(static_cast<unsigned int>(index), &device_) != 0) device_ = nullptr;
+  }
+  ~Clock() {
+    if (library_ != nullptr) dlclose(library_);
+  }
+  Clock(const Clock&) = delete;
+  Clock& operator=(const Clock&) = delete;
+
+  [[nodiscard]] double mhz() const {  // 0: not known
+    if (device_ == nullptr) return 0;
+    const auto read = symbol<ClockInfo>(library_, "nvmlDeviceGetClockInfo");
+    unsigned int value = 0;
+    return read != nullptr && read(device_, kSmClock, &value) == 0 ? static_cast<double>(value) : 0;
+  }
+
+ private:
+  void* library_ = nullptr;
+  void* device_ = nullptr;
+};
 
 class DeviceMemory {
  public:
@@ -322,7 +362,7 @@ int chosen_device(int devices) {
 
 }  // namespace
 
-std::unique_ptr<Backend> open_backend(std::string& reason) {
+static std::unique_ptr<Backend> open_backend(std::string& reason) {
   int devices = 0;
   const cudaError_t status = cudaGetDeviceCount(&devices);
   if (status != cudaSuccess || devices == 0) {

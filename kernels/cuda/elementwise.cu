@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "kernels/cuda/elementwise.h"
+#include "kernels/cuda/ops.h"
 #include "kernels/cuda/packs.cuh"
 
 namespace equipoise::kernels::cuda {

@@ -1,15 +1,14 @@
-#include "kernels/cuda/gemm_lt.h"
-
 #include <cublasLt.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <stdexcept>
 #include <tuple>
 
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/error.h"
+#include "kernels/cuda/ops.h"
 
 namespace equipoise::kernels::cuda {
 namespace {
@@ -130,6 +129,14 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
+constexpr float kLong = 1;  // milliseconds: one run tells enough
+constexpr int kRuns = 8;    // of a shorter call, after the first
+
+// What a candidate costs whose call takes so long: the warm-up, one run, and the others of a short call.
+int calls_timed(float milliseconds) {
+  return milliseconds > kLong ? 2 : 2 + kRuns;
+}
+
 }  // namespace
 
 struct GemmLt::State {
@@ -147,8 +154,6 @@ struct GemmLt::State {
   // Milliseconds of a call; negative: the library does not run this algorithm here after all.
   [[nodiscard]] float milliseconds(const Plan& plan, const cublasLtMatmulAlgo_t& algorithm, const void* a,
                                    const void* b, void* c) const {
-    constexpr int kRuns = 8;
-    constexpr float kLong = 1;  // milliseconds: one run tells enough
     const Event start;
     const Event stop;
     if (try_run(plan, algorithm, a, b, c, 0) != CUBLAS_STATUS_SUCCESS) return -1;  // also the warm-up
@@ -166,8 +171,8 @@ struct GemmLt::State {
     return elapsed;
   }
 
-  // Times the proposals in the order of the heuristic, whose first is seldom far from the best, until enough
-  // time is spent: large products would take minutes else.
+  // Times the proposals in the order of the heuristic, whose first is seldom far from the best, until their
+  // calls have taken `kEnough`: large products would take minutes otherwise.
   void tune(const GemmShape& shape, const Alignments& alignments, Plan& plan, const void* a,
             const void* b) const {
     constexpr float kEnough = 40;  // milliseconds
@@ -188,7 +193,7 @@ struct GemmLt::State {
       if (candidate.state != CUBLAS_STATUS_SUCCESS) continue;
       const float time = milliseconds(plan, candidate.algo, a, b, scratch.get());
       if (time < 0) continue;
-      spent += 10 * std::min(time, 1.0F) + 2 * time;
+      spent += static_cast<float>(calls_timed(time)) * time;
       if (plan.tuned && time >= best) continue;
       best = time;
       plan.algorithm = candidate.algo;

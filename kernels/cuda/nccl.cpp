@@ -6,6 +6,10 @@
 // communicator in their order, whatever their streams, so a rank receives from lower ranks in the order in
 // which it was told to, behind its own sends to higher ranks; pipelines, which send along one direction,
 // cannot wait in a circle. Tags mean nothing: a pair receives in the order of sending.
+#include "kernels/collectives.h"
+
+#ifdef EQUIPOISE_NCCL
+
 #include <nccl.h>
 
 #include <array>
@@ -13,9 +17,7 @@
 #include <cstdlib>
 #include <stdexcept>
 
-#include "kernels/collectives.h"
-#include "kernels/cuda/error.h"
-#include "kernels/cuda/module.h"
+#include "kernels/cuda/ops.h"
 
 namespace equipoise::kernels {
 namespace {
@@ -184,8 +186,8 @@ ncclUniqueId shared_id(Communicator& host) {
 
 }  // namespace
 
-std::unique_ptr<Communicator> cuda::open_nccl_world(Communicator& host_world, bool bf16,
-                                                    std::string& reason) {
+static std::unique_ptr<Communicator> open_nccl_world(Communicator& host_world, bool bf16,
+                                                     std::string& reason) {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) {
     reason = "no device";
@@ -204,8 +206,21 @@ std::unique_ptr<Communicator> cuda::open_nccl_world(Communicator& host_world, bo
 
 }  // namespace equipoise::kernels
 
+#else  // NCCL was missing when this was compiled
+
+namespace equipoise::kernels {
+
+static std::unique_ptr<Communicator> open_nccl_world(Communicator&, bool, std::string& reason) {
+  reason = "this program was built without NCCL";
+  return nullptr;
+}
+
+}  // namespace equipoise::kernels
+
+#endif
+
 extern "C" void equipoise_open_nccl_world(std::unique_ptr<equipoise::kernels::Communicator>* world,
                                           equipoise::kernels::Communicator* host, bool bf16,
                                           std::string* reason) {
-  *world = equipoise::kernels::cuda::open_nccl_world(*host, bf16, *reason);
+  *world = equipoise::kernels::open_nccl_world(*host, bf16, *reason);
 }

@@ -1,12 +1,11 @@
-// What our kernels share. Rows of `columns` elements are walked in packs of 8 (one 16-byte access) where the
+// What our kernels share. Rows of `columns` elements are read in packs of 8 (one 16-byte access) where the
 // width allows it, else one by one: `pack` is a template parameter and the launchers choose.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/cuda/elementwise.h"
-#include "kernels/cuda/error.h"
+#include "kernels/cuda/ops.h"
 
 namespace equipoise::kernels::cuda {
 

@@ -5,8 +5,7 @@
 #include <type_traits>
 
 #include "kernels/checker.h"
-#include "kernels/reference/row_checks.h"
-#include "kernels/reference/row_tensors.h"
+#include "kernels/row_ops.h"
 
 namespace equipoise::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "policies/skrull/gds.h"
-#include "policies/step_shape.h"
+#include "policies/packing/skrull.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 
@@ -17,7 +17,7 @@ CpGrid CpGrid::of(const PackOptions& options) {
   CpGrid grid;
   grid.gpus = static_cast<int>(gpus);
   const CpGridOptions& own = options.of<CpGridOptions>();
-  const std::int64_t bucket = options.of<SkrullOptions>().bucket_size;
+  const std::int64_t bucket = options.bucket_size;
   const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
   grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
@@ -50,8 +50,7 @@ std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options) {
 
 Room room_by_rank(const PackOptions& options, std::int64_t tokens) {
   const std::int64_t gpus = std::max<std::int64_t>(1, options.gpus);
-  const bool by_bucket =
-      options.of<CpGridOptions>().tokens_per_rank == 0 && options.of<SkrullOptions>().bucket_size > 0;
+  const bool by_bucket = options.of<CpGridOptions>().tokens_per_rank == 0 && options.bucket_size > 0;
   if (by_bucket) return room_by_bucket(options, tokens);
   return room_by<&CpGridOptions::tokens_per_rank>("tokens_per_rank", (tokens + gpus - 1) / gpus, options);
 }

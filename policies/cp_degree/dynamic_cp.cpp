@@ -25,7 +25,7 @@
 
 #include "policies/base/index.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/length_order.h"
+#include "policies/least_loaded.h"
 
 namespace equipoise {
 namespace {
@@ -106,8 +106,7 @@ class DynamicRound {
 };
 
 Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload) {
-  std::vector<std::int64_t> tokens;
-  for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
+  const std::vector<std::int64_t> tokens = lengths_of(batch.slices);
   Times times;
   for (int degree = 1; degree <= grid.max_degree; degree *= 2) {
     times.emplace_back(tokens.size());

@@ -1,23 +1,27 @@
 // FlexSP (arXiv 2412.01523): one layout of CP groups for the step, each document whole on one group, so that
 // the slowest group is as fast as can be. By a fast heuristic (flexsp_heuristic.cpp) or, with `exact`, by
-// branch and bound (flexsp_exact.cpp). A document's time on a group of d ranks is W / d unless the cost knows
+// branch and bound, below. A document's time on a group of d ranks is W / d unless the cost knows
 // the communication; it needs a group whose ranks hold it. A group runs its documents as micro-batches of at
 // most tokens-per-rank * degree tokens, longest documents first. Through a pipeline a lane takes sum +
 // (stages - 1) * largest over its micro-batches, so there none is made longer than the lane's longest
 // document: then the sum is all that packing can still help, and it does not. Departures: the paper first
 // cuts the batch into micro-batches that fit the memory and gives each its own layout; here one layout serves
 // the step and memory only limits what runs at once. Its MILP buckets lengths.
+#include "policies/cp_degree/flexsp.h"
+
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/cp_degree/flexsp_problem.h"
-#include "policies/cp_degree/group_loads.h"
-#include "policies/length_order.h"
+#include "policies/least_loaded.h"
 
 namespace equipoise {
 namespace {
@@ -27,8 +31,7 @@ constexpr std::int64_t kExactNodes = 20'000'000;
 // `order` receives the batch's index of each document of the problem.
 FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload,
                          std::vector<std::uint32_t>& order) {
-  std::vector<std::int64_t> lengths;
-  for (const Slice& slice : batch.slices) lengths.push_back(slice.tokens());
+  const std::vector<std::int64_t> lengths = lengths_of(batch.slices);
   order = longest_first(lengths);
   FlexspProblem problem;
   problem.grid = grid;
@@ -93,6 +96,189 @@ Plan plan_flexsp(const PackingProblem& packing) {
                          " steps are not proven optimal within " + std::to_string(kExactNodes) + " nodes");
   }
   return plan;
+}
+
+// FlexSP's problem exactly, for small steps: branch and bound. Layouts by rising bound; in each, documents
+// longest first to every group in turn. A branch is cut when a group is no faster than the best solution, or
+// when even an even spread of the least GPU time left would not be. Groups of equal degree and equal load are
+// interchangeable, so only the first of them is tried.
+// Cost: exponential in the documents; up to about 14 on 16 GPUs take well under a second.
+
+namespace {
+
+constexpr double kFaster = 1 - 1e-12;  // below this a gain is rounding
+
+class ExactSearch {
+ public:
+  ExactSearch(const FlexspProblem& problem, FlexspSolution start, std::int64_t node_limit)
+      : problem_(problem), best_(std::move(start)), nodes_left_(node_limit) {}
+
+  void run() {
+    std::vector<GroupLayout> layouts = group_layouts(problem_.grid);
+    LayoutBounds bounds(problem_);
+    std::vector<double> bound;
+    for (const GroupLayout& layout : layouts) bound.push_back(bounds.of(layout));
+    std::vector<std::size_t> order(layouts.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](std::size_t a, std::size_t b) { return bound[a] < bound[b]; });
+    for (const std::size_t i : order) {
+      if (bound[i] >= best_.slowest * kFaster) break;
+      search_layout(layouts[i]);
+      if (nodes_left_ <= 0) return;
+    }
+    best_.proven = true;
+  }
+
+  FlexspSolution take() { return std::move(best_); }
+
+ private:
+  void search_layout(const GroupLayout& layout) {
+    const LayoutView view(problem_, layout);
+    // Least GPU time of documents i and later in this layout.
+    area_left_.assign(problem_.documents() + 1, 0);
+    for (std::size_t i = problem_.documents(); i-- > 0;) {
+      double least = std::numeric_limits<double>::infinity();
+      for (std::size_t g = 0; g < layout.size(); ++g)
+        if (layout[g] >= problem_.least_degree[i]) least = std::min(least, view.time(g, i) * layout[g]);
+      area_left_[i] = area_left_[i + 1] + least;
+    }
+    group_of_.assign(problem_.documents(), 0);
+    std::vector<GroupLoad> load(layout.size());
+    branch(layout, view, load, 0, 0, 0);
+  }
+
+  void branch(const GroupLayout& layout, const LayoutView& view, std::vector<GroupLoad>& load, std::size_t i,
+              double area, double slowest) {
+    if (--nodes_left_ <= 0) return;
+    if (std::max(slowest, (area + area_left_[i]) / problem_.grid.gpus) >= best_.slowest * kFaster) return;
+    if (i == problem_.documents()) {
+      best_ = {layout, group_of_, slowest, false};
+      return;
+    }
+    for (std::size_t g = 0; g < layout.size() && layout[g] >= problem_.least_degree[i]; ++g) {
+      const auto same = [&](std::size_t other) {
+        return layout[other] == layout[g] && load[other] == load[g];
+      };
+      bool repeated = false;
+      for (std::size_t other = 0; other < g; ++other) repeated = repeated || same(other);
+      if (repeated) continue;
+      const double time = view.time(g, i);
+      const GroupLoad before = load[g];
+      load[g].add(time);
+      group_of_[i] = static_cast<std::uint16_t>(g);
+      branch(layout, view, load, i + 1, area + time * layout[g], std::max(slowest, view.time_of(load[g])));
+      load[g] = before;
+    }
+  }
+
+  const FlexspProblem& problem_;
+  FlexspSolution best_;
+  std::int64_t nodes_left_;
+  std::vector<double> area_left_;
+  std::vector<std::uint16_t> group_of_;
+};
+
+}  // namespace
+
+FlexspSolution flexsp_exact(const FlexspProblem& problem, std::int64_t node_limit) {
+  ExactSearch search(problem, flexsp_heuristic(problem), node_limit);
+  search.run();
+  return search.take();
+}
+
+namespace {
+
+std::size_t exponent_of(int degree) {
+  return static_cast<std::size_t>(std::countr_zero(static_cast<unsigned>(degree)));
+}
+
+// Adds every way to fill `left` GPUs with groups of at most `degree` to `layout`, smallest groups first.
+void fill(int left, int degree, int unit, GroupLayout& layout, std::vector<GroupLayout>& all) {
+  if (left == 0) {
+    all.push_back(layout);
+    return;
+  }
+  if (degree == 1) {
+    layout.insert(layout.end(), static_cast<std::size_t>(left), 1);
+    all.push_back(layout);
+    layout.resize(layout.size() - static_cast<std::size_t>(left));
+    return;
+  }
+  // Groups of this degree come in blocks of `unit` GPUs, so that a large grid has no more layouts than a
+  // small.
+  const int block = std::max(degree, unit);
+  const std::size_t before = layout.size();
+  for (int gpus = 0; gpus <= left; gpus += block) {
+    fill(left - gpus, degree / 2, unit, layout, all);
+    if (gpus + block > left) break;
+    layout.insert(layout.end(), static_cast<std::size_t>(block / degree), degree);
+  }
+  layout.resize(before);
+}
+
+// Number of layouts that fill() makes, up to `most`.
+std::size_t count_layouts(const CpGrid& grid, int unit, std::size_t most) {
+  std::vector<std::size_t> ways(static_cast<std::size_t>(grid.gpus) + 1,
+                                1);  // to fill g GPUs with single ones
+  for (int degree = 2; degree <= grid.max_degree; degree *= 2) {
+    const auto block = static_cast<std::size_t>(std::max(degree, unit));
+    for (std::size_t g = block; g < ways.size(); ++g) ways[g] = std::min(most, ways[g] + ways[g - block]);
+  }
+  return ways.back();
+}
+
+}  // namespace
+
+std::vector<GroupLayout> group_layouts(const CpGrid& grid) {
+  constexpr std::size_t kMostLayouts = 4096;
+  int unit = 1;
+  while (count_layouts(grid, unit, kMostLayouts) == kMostLayouts) unit *= 2;
+  std::vector<GroupLayout> all;
+  GroupLayout layout;
+  fill(grid.gpus, grid.max_degree, unit, layout, all);
+  std::stable_sort(all.begin(), all.end(),
+                   [](const GroupLayout& a, const GroupLayout& b) { return a.size() > b.size(); });
+  return all;
+}
+
+LayoutBounds::LayoutBounds(const FlexspProblem& problem)
+    : problem_(problem), areas_(std::size_t{1} << problem.times.size()) {}
+
+const LayoutBounds::Areas& LayoutBounds::areas_of(std::size_t degrees) {
+  Areas& areas = areas_[degrees];
+  if (!areas.from_level.empty()) return areas;
+  const std::size_t levels = problem_.times.size();
+  areas.from_level.assign(levels, 0);
+  for (std::size_t i = 0; i < problem_.documents(); ++i) {
+    const std::size_t needed = exponent_of(problem_.least_degree[i]);
+    double area = std::numeric_limits<double>::infinity();
+    double time = std::numeric_limits<double>::infinity();
+    for (std::size_t k = needed; k < levels; ++k) {
+      if ((degrees >> k & 1) == 0) continue;
+      time = std::min(time, problem_.times[k][i]);
+      area = std::min(area, problem_.times[k][i] * static_cast<double>(std::size_t{1} << k));
+    }
+    for (std::size_t k = 0; k <= std::min(needed, levels - 1); ++k) areas.from_level[k] += area;
+    areas.slowest_document = std::max(areas.slowest_document, time);
+  }
+  return areas;
+}
+
+double LayoutBounds::of(const GroupLayout& layout) {
+  std::size_t degrees = 0;
+  for (const int degree : layout) degrees |= std::size_t{1} << exponent_of(degree);
+  const Areas& areas = areas_of(degrees);
+  double bound = areas.slowest_document * problem_.grid.stages;
+  double gpus = 0;  // of the groups so far: layouts list the largest first
+  for (std::size_t g = 0; g < layout.size(); ++g) {
+    gpus += layout[g];
+    if (g + 1 < layout.size() && layout[g + 1] == layout[g]) continue;
+    // Documents that need more than the next smaller degree have only these groups.
+    const std::size_t level = g + 1 < layout.size() ? exponent_of(layout[g + 1]) + 1 : 0;
+    bound = std::max(bound, areas.from_level[level] / gpus);
+  }
+  return bound;
 }
 
 }  // namespace equipoise

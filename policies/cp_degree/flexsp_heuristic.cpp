@@ -17,8 +17,7 @@
 #include <limits>
 #include <numeric>
 
-#include "policies/cp_degree/flexsp_problem.h"
-#include "policies/cp_degree/group_loads.h"
+#include "policies/cp_degree/flexsp.h"
 
 namespace equipoise {
 namespace {

@@ -27,7 +27,7 @@
 #include <vector>
 
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/length_order.h"
+#include "policies/least_loaded.h"
 
 namespace equipoise {
 namespace {
@@ -187,9 +187,7 @@ Plan plan_hybrid_cp(const PackingProblem& problem) {
   const CpGrid grid = CpGrid::of(problem.options);
   Plan plan;
   for (const GlobalBatch& batch : problem.batches) {
-    std::vector<std::int64_t> tokens;
-    for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
-    std::vector<std::uint32_t> waiting = longest_first(tokens);
+    std::vector<std::uint32_t> waiting = longest_first(lengths_of(batch.slices));
     Step step;
     const auto one_each = [&](const CpGroup& group) {
       std::vector<MicroBatch> micro_batches(group.documents.size());

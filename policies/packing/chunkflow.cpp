@@ -9,7 +9,7 @@
 // follow by document. With several lanes, units (a standalone chunk or a whole group) go to lanes, largest
 // tokens first, to the least loaded lane; inside a lane the order above holds.
 //
-// The paper does not say how n starts or how chunks meet DP ranks; the rules above are ours.
+// The paper does not say how n starts or which DP rank gets a chunk; the rules above are ours.
 //
 // The first n that fits is found by doubling steps and bisection, which skips no answer: with a fixed order
 // of documents, what fits n bins fits n + 1. Let x be the sorted loads of n bins and y those of n + 1 after
@@ -18,8 +18,6 @@
 // x_1 is no more than any load of the n bins afterwards. So the fullest of n + 1 bins is never fuller than
 // that of n. (Graham's anomalies need documents that wait for each other.) O(s log s + (s + ChunkSize) log s)
 // for s short documents.
-#include "policies/packing/chunkflow.h"
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +27,8 @@
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
-#include "policies/length_order.h"
-#include "policies/step_shape.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -124,9 +122,7 @@ std::vector<std::uint32_t> pack_short(const std::vector<std::int64_t>& lengths, 
 }
 
 std::vector<Unit> standalone_units(const std::vector<Slice>& slices, std::int64_t chunk_size) {
-  std::vector<std::int64_t> lengths;
-  lengths.reserve(slices.size());
-  for (const Slice& slice : slices) lengths.push_back(slice.tokens());
+  const std::vector<std::int64_t> lengths = lengths_of(slices);
   std::size_t bins = 0;
   const std::vector<std::uint32_t> bin_of = pack_short(lengths, chunk_size, bins);
   // Bins renumbered by their lowest document; slices are in document order already.

@@ -11,8 +11,6 @@
 // O(n log(bins)) while the least loaded bin has room, which is nearly always; a document that finds it full
 // looks at the others, whole ranges of full or heavier ones at a time. The paper gives no rule for what fits
 // nowhere: ours is the specified one above.
-#include "policies/packing/fixed_greedy.h"
-
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -27,9 +25,8 @@
 
 #include "policies/base/error.h"
 #include "policies/least_loaded.h"
-#include "policies/length_order.h"
-#include "policies/packs.h"
-#include "policies/step_shape.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -121,10 +118,6 @@ class FixedGreedy {
   std::vector<Held> held_;
   Plan plan_;
 };
-
-}  // namespace
-
-namespace {
 
 // Loads and rooms of bins, to find the lightest one that still has room: a tree whose nodes know the least
 // load and the most room below them, so that whole ranges of full or heavier bins are passed over.

@@ -27,10 +27,9 @@
 #include <string>
 #include <utility>
 
-#include "policies/base/prefetch.h"
-#include "policies/packing/isf.h"
+#include "policies/least_loaded.h"
 #include "policies/packing/pack_length.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {

@@ -3,37 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "policies/parameter.h"
+#include "policies/plan.h"
 #include "policies/policy.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 
-// A pack length with the CP degree and the checkpointed layers it runs with.
-struct Group {
-  std::int64_t length = 0;
-  int context = 1;
-  int recompute_layers = -1;  // kStudyRecompute
-  friend constexpr bool operator==(const Group&, const Group&) = default;
-};
-
-// Algorithm 1's input: the best strategy of one candidate length under the memory model, with the predicted
-// time of the same global token count for every candidate.
-struct GroupCandidate {
-  std::int64_t length = 0;
-  int context = 1;                 // best degree
-  int recompute_layers = 0;        // at that degree
-  int recompute_layers_alone = 0;  // checkpointed layers at degree 1 for length / degree tokens
-  double seconds = 0;
-};
-
 struct HbpOptions {
-  std::vector<Group> groups;                    // given: no selection
-  std::vector<GroupCandidate> candidates;       // priced, for the selection
   std::vector<std::int64_t> candidate_lengths;  // the caller prices these; empty: 8K .. the window
   std::int64_t curriculum_steps = 0;
   bool balance_batching = true;  // false: packs in creation order ("+ hierarchical" of its table)
@@ -50,9 +32,9 @@ constexpr PackParameter groups_parameter() {
   groups.help = "length:degree pairs, e.g. 16K:1,128K:8";
   groups.kind = ParameterKind::text;
   groups.pattern = "^[0-9]+[KkMm]?:[0-9]+(,[0-9]+[KkMm]?:[0-9]+)*$";
-  groups.get = [](const PackOptions& o) { return ParameterValue(groups_text(o.of<HbpOptions>().groups)); };
+  groups.get = [](const PackOptions& o) { return ParameterValue(groups_text(o.groups)); };
   groups.set = [](PackOptions& o, const ParameterValue& value) {
-    o.of<HbpOptions>().groups = parse_groups(std::get<std::string>(value));
+    o.groups = parse_groups(std::get<std::string>(value));
   };
   return groups;
 }
@@ -75,10 +57,6 @@ Plan plan_hbp(const PackingProblem& problem);
 // Algorithm 1: from the fastest candidate (l_best) and the longest (l_max), shortest group first.
 std::vector<Group> select_groups(std::span<const GroupCandidate> candidates);
 
-// Algorithm 4: fewest layers to checkpoint so that a step fits, from two probes: free memory m1 with c_min
-// checkpointed layers, m2 with c_max. Any unit of memory; negative = over. Clipped to [0, layers].
-int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers);
-
 // The groups the options ask for, shortest first: `groups` as given, else selected from `candidates`, else
 // one of pack_length at the study's CP degree. Throws UserError for groups that cannot run.
 std::vector<Group> hbp_groups(const PackOptions& options);
@@ -87,5 +65,41 @@ std::int64_t hbp_hard_limit(const PackOptions& options);
 // The shortest of those given, 0 where none are.
 std::int64_t shortest_group(const PackOptions& options);
 Room room_by_groups(const PackOptions& options, std::int64_t tokens);
+
+// HBP's groups, chosen by the time that plans take (Algorithm 1).
+
+// What the choice must know of the machine; the caller prices it, by simulation or by a formula.
+struct GroupCosts {
+  // Fewest layers to checkpoint with which packs of `length` tokens on `degree` ranks fit; negative: they
+  // never do, or the layout has no groups of that degree.
+  std::function<int(std::int64_t length, int degree)> layers;
+  // Seconds of all steps of a plan; infinite where a step does not fit.
+  std::function<double(const Plan& plan)> seconds;
+};
+
+struct GroupSearch {
+  std::vector<Group> groups;               // the best found, shortest first; empty: no length fits
+  double seconds = 0;                      // of the plan with them
+  std::vector<GroupCandidate> candidates;  // the best strategy of each length that fits
+  std::vector<std::int64_t> unused;        // lengths that fit and that no document asks for
+  int plans_tried = 0;
+};
+
+// CP degrees that groups may have: powers of two up to the GPUs of the grid, and the study's own.
+std::vector<int> hbp_degrees(const PackOptions& options);
+
+// Groups from `lengths`: for each the fastest degree, by a few steps of naively packed documents of the
+// problem at equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of
+// the same rule with another length or degree in the place of the best and of the longest, as far as the
+// prices of the naive steps promise as much, and against one group of the longest length; the fastest whole
+// plan is returned, so none of those is faster.
+GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
+                              const GroupCosts& costs);
+
+// The search as a study runs it, among the candidate lengths of the options (OptionSearch).
+bool hbp_searches(const PackOptions& options);
+std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices);
+std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,
+                                         PackOptions& found);
 
 }  // namespace equipoise

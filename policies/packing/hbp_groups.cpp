@@ -1,4 +1,4 @@
-// HBP (arXiv 2503.07680), Algorithms 1 and 4.
+// HBP (arXiv 2503.07680), Algorithm 1.
 //
 // Algorithm 1 compares the best strategy of every candidate pack length at the same global token count. The
 // fastest length l_best and the longest l_max always make groups. Packs of l_best / degree_best and of
@@ -8,15 +8,18 @@
 // The printed listing leaves duplicates (a best length of degree 1 appears twice); they are removed, and a
 // group that two rules name keeps the measured strategy of its candidate.
 #include <algorithm>
-#include <cmath>
+#include <bit>
+#include <limits>
+#include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/sizes.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
 #include "policies/packing/hbp.h"
-#include "policies/packs.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -91,17 +94,9 @@ std::vector<Group> select_groups(std::span<const GroupCandidate> candidates) {
   return groups;
 }
 
-int checkpointed_layers(int c_min, double m1, int c_max, double m2, int layers) {
-  const double per_layer = (m2 - m1) / (c_max - c_min);
-  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // checkpointing frees nothing
-  const double needed = std::ceil(c_max - m2 / per_layer);
-  return static_cast<int>(std::clamp(needed, 0.0, static_cast<double>(layers)));
-}
-
 std::vector<Group> hbp_groups(const PackOptions& options) {
-  const HbpOptions& own = options.of<HbpOptions>();
-  std::vector<Group> groups = own.groups;
-  if (groups.empty()) groups = select_groups(own.candidates);
+  std::vector<Group> groups = options.groups;
+  if (groups.empty()) groups = select_groups(options.candidates);
   if (groups.empty()) groups.push_back({pack_length(options), options.context, kStudyRecompute});
   for (const Group& group : groups) check(group, grid_gpus(options));
   std::stable_sort(groups.begin(), groups.end(),
@@ -120,25 +115,270 @@ std::int64_t hbp_hard_limit(const PackOptions& options) {
 
 std::int64_t shortest_group(const PackOptions& options) {
   std::int64_t least = 0;
-  for (const Group& group : options.of<HbpOptions>().groups)
+  for (const Group& group : options.groups)
     if (least == 0 || group.length < least) least = group.length;
   return least;
 }
 
 Room room_by_groups(const PackOptions& options, std::int64_t tokens) {
   Room room{"groups", "a group of " + std::to_string(tokens) + " tokens", options};
-  HbpOptions& own = room.options.of<HbpOptions>();
-  if (!own.groups.empty()) {
+  std::vector<Group>& groups = room.options.groups;
+  if (!groups.empty()) {
     const auto shorter = [](const Group& a, const Group& b) { return a.length < b.length; };
-    Group& last = *std::max_element(own.groups.begin(), own.groups.end(), shorter);
+    Group& last = *std::max_element(groups.begin(), groups.end(), shorter);
     last.length = std::max(last.length, tokens);
     return room;
   }
-  if (own.candidate_lengths.empty()) return room_by_pack_length(options, tokens);
-  own.candidate_lengths.push_back(tokens);
+  std::vector<std::int64_t>& candidates = room.options.of<HbpOptions>().candidate_lengths;
+  if (candidates.empty()) return room_by_pack_length(options, tokens);
+  candidates.push_back(tokens);
   room.key = "candidates";
   room.text = "a candidate of " + std::to_string(tokens) + " tokens";
   return room;
+}
+
+// Strategies (a pack length at a CP degree) are priced once each, by naive steps; sets of groups are priced
+// by the share of tokens that each group would get, and the most promising ones by their whole plans.
+//
+// Why whole plans: the naive price knows neither the greedy fill nor short last iterations, and a length that
+// is fastest for its own documents may leave a slow rest. Every set is there at every memory size at which it
+// fits, and more memory only lowers prices, so more memory does not make the choice slower but for sets that
+// the naive prices misjudge.
+//
+// Cost: lengths x degrees x kNaiveSteps simulated steps, and at most kMostPlans plans made and simulated.
+
+namespace {
+
+constexpr std::size_t kNaiveSteps = 4;
+constexpr std::size_t kMostPlans = 64;
+constexpr double kWorthATry = 1.25;  // a promise that is worse than the best by more is not kept by a plan
+constexpr double kNeverFits = std::numeric_limits<double>::infinity();
+
+struct Strategy {
+  std::int64_t length = 0;
+  int context = 1;
+  int layers = -1;
+  double seconds = kNeverFits;  // of an iteration's tokens
+};
+
+struct GroupSet {
+  std::vector<Group> groups;
+  double promised = kNeverFits;
+};
+
+class GroupTrials {
+ public:
+  GroupTrials(const PackingProblem& problem, const GroupCosts& costs)
+      : problem_(problem), costs_(costs), set_(whole_set(problem)), sorted_(set_.lengths) {
+    std::sort(sorted_.begin(), sorted_.end());
+    for (const std::int64_t length : sorted_) up_to_.push_back(tokens_ += length);
+  }
+
+  // The price of a strategy; of the same one asked again the same.
+  const Strategy& strategy(std::int64_t length, int degree) {
+    const auto [entry, is_new] = known_.try_emplace({length, degree});
+    Strategy& s = entry->second;
+    if (!is_new) return s;
+    s.length = length;
+    s.context = degree;
+    s.layers = costs_.layers(length, degree);
+    if (s.layers >= 0) s.seconds = naive_seconds(s);
+    return s;
+  }
+
+  [[nodiscard]] std::vector<Strategy> strategies_of(std::int64_t length) {
+    std::vector<Strategy> found;
+    for (const int degree : hbp_degrees(problem_.options))
+      if (strategy(length, degree).layers >= 0) found.push_back(strategy(length, degree));
+    return found;
+  }
+
+  [[nodiscard]] GroupCandidate candidate(const Strategy& s) {
+    return {s.length, s.context, s.layers, strategy(s.length / s.context, 1).layers, s.seconds};
+  }
+
+  // What the prices of its strategies promise for a set of groups.
+  [[nodiscard]] GroupSet priced(std::vector<Group> groups) {
+    std::erase_if(groups, [](const Group& g) { return g.recompute_layers < 0 || g.length < 1; });
+    GroupSet set{std::move(groups), 0};
+    std::int64_t below = 0;
+    for (const Group& g : set.groups) {
+      const std::int64_t up_to = tokens_up_to(g.length);
+      if (up_to > below)
+        set.promised += strategy(g.length, g.context).seconds * static_cast<double>(up_to - below) /
+                        static_cast<double>(tokens_of_iteration(problem_.options));
+      below = std::max(below, up_to);
+    }
+    return set;
+  }
+
+  // Seconds of the whole plan.
+  [[nodiscard]] double plan_seconds(const std::vector<Group>& groups) {
+    PackOptions options = problem_.options;
+    options.groups = groups;
+    return costs_.seconds(make_plan(packing_policy("hbp"), {problem_.batches, options, problem_.workload}));
+  }
+
+ private:
+  [[nodiscard]] std::int64_t tokens_up_to(std::int64_t length) const {
+    const auto longer = std::upper_bound(sorted_.begin(), sorted_.end(), length);
+    return longer == sorted_.begin() ? 0 : up_to_[at(longer - sorted_.begin()) - 1];
+  }
+
+  // Next-fit in data order of the documents that the packs can hold, for a few iterations.
+  [[nodiscard]] double naive_seconds(const Strategy& s) const {
+    const auto packs_of_step = static_cast<std::size_t>(packs_of_iteration(problem_.options, s.length));
+    const std::size_t most = kNaiveSteps * packs_of_step;
+    Packs packs;
+    std::int64_t room = s.length, tokens = 0;
+    for (std::uint32_t d = 0; d < set_.lengths.size() && packs.size() < most; ++d) {
+      if (set_.lengths[d] > s.length) continue;
+      if (set_.lengths[d] > room) {
+        packs.close();
+        room = s.length;
+      }
+      if (packs.size() == most) break;
+      packs.item.push_back(d);
+      room -= set_.lengths[d];
+      tokens += set_.lengths[d];
+    }
+    if (packs.item.size() > packs.begin.back()) packs.close();
+    if (tokens == 0) return 0;  // no document asks for such packs
+    Plan plan;
+    const PackStep shape{static_cast<int>(grid_gpus(problem_.options) / s.context), s.context, s.layers,
+                         s.length};
+    for (std::uint32_t first = 0; first < packs.size(); first += static_cast<std::uint32_t>(packs_of_step)) {
+      std::vector<std::uint32_t> chosen;
+      for (std::size_t p = first; p < std::min(packs.size(), first + packs_of_step); ++p)
+        chosen.push_back(static_cast<std::uint32_t>(p));
+      plan.steps.push_back(step_of_packs(set_.slices, packs, chosen, shape));
+    }
+    return costs_.seconds(plan) * static_cast<double>(tokens_of_iteration(problem_.options)) /
+           static_cast<double>(tokens);
+  }
+
+  const PackingProblem& problem_;
+  const GroupCosts& costs_;
+  SliceList set_;
+  std::vector<std::int64_t> sorted_;  // lengths
+  std::vector<std::int64_t> up_to_;   // tokens of the documents up to each of them
+  std::int64_t tokens_ = 0;
+  std::map<std::pair<std::int64_t, int>, Strategy> known_;
+};
+
+const Strategy& fastest(const std::vector<Strategy>& strategies) {
+  return *std::min_element(strategies.begin(), strategies.end(),
+                           [](const Strategy& a, const Strategy& b) { return a.seconds < b.seconds; });
+}
+
+bool same_groups(const GroupSet& a, const GroupSet& b) {
+  return a.groups == b.groups;
+}
+
+}  // namespace
+
+std::vector<int> hbp_degrees(const PackOptions& options) {
+  std::vector<int> degrees;
+  for (int degree = 1; degree <= grid_gpus(options); degree *= 2) degrees.push_back(degree);
+  if (options.context > 0 && !std::has_single_bit(static_cast<unsigned>(options.context)))
+    degrees.push_back(options.context);
+  return degrees;
+}
+
+GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
+                              const GroupCosts& costs) {
+  GroupTrials search(problem, costs);
+  GroupSearch found;
+  std::vector<Strategy> all, longest;
+  for (const std::int64_t length : lengths) {
+    const std::vector<Strategy> own = search.strategies_of(length);
+    if (own.empty()) continue;
+    // A length that no document asks for costs nothing and would be Algorithm 1's fastest.
+    if (fastest(own).seconds > 0)
+      found.candidates.push_back(search.candidate(fastest(own)));
+    else
+      found.unused.push_back(length);
+    all.insert(all.end(), own.begin(), own.end());
+    if (longest.empty() || length > longest.front().length) longest = own;
+  }
+  if (all.empty()) return found;
+  if (found.candidates.empty()) found.candidates.push_back(search.candidate(fastest(longest)));
+
+  // Tried whatever they promise: Algorithm 1's own choice and one group of the longest length.
+  std::vector<GroupSet> sure{search.priced(select_groups(found.candidates))};
+  const Strategy& alone = fastest(longest);
+  sure.push_back(search.priced({{alone.length, alone.context, alone.layers}}));
+  std::vector<GroupSet> others;
+  for (const Strategy& end : longest) {
+    others.push_back(search.priced({{end.length, end.context, end.layers}}));
+    for (const Strategy& best : all) {
+      if (best.length == end.length && best.context != end.context) continue;
+      GroupCandidate first = search.candidate(best), last = search.candidate(end);
+      first.seconds = 0;  // the fastest, as Algorithm 1 sees it
+      last.seconds = 1;
+      const std::vector<GroupCandidate> pair =
+          best.length == end.length ? std::vector{first} : std::vector{first, last};
+      others.push_back(search.priced(select_groups(pair)));
+    }
+  }
+  std::stable_sort(others.begin(), others.end(),
+                   [](const GroupSet& a, const GroupSet& b) { return a.promised < b.promised; });
+  for (const GroupSet& set : others) {
+    if (sure.size() >= kMostPlans || set.promised > kWorthATry * others.front().promised) break;
+    const bool is_new =
+        std::none_of(sure.begin(), sure.end(), [&](const GroupSet& s) { return same_groups(s, set); });
+    if (is_new) sure.push_back(set);
+  }
+  for (const GroupSet& set : sure) {
+    const double seconds = search.plan_seconds(set.groups);
+    ++found.plans_tried;
+    if (found.plans_tried > 1 && !(seconds < found.seconds)) continue;
+    found.groups = set.groups;
+    found.seconds = seconds;
+  }
+  return found;
+}
+
+namespace {
+
+// The lengths that groups may have: as given, else 8K, 16K .. the window.
+std::vector<std::int64_t> candidate_lengths(const PackOptions& options) {
+  std::vector<std::int64_t> lengths = options.of<HbpOptions>().candidate_lengths;
+  if (!lengths.empty()) return lengths;
+  constexpr std::int64_t kShortest = 8192;
+  for (std::int64_t l = kShortest; l <= options.context_window; l *= 2) lengths.push_back(l);
+  if (lengths.empty()) lengths.push_back(options.context_window);
+  return lengths;
+}
+
+}  // namespace
+
+bool hbp_searches(const PackOptions& options) {
+  return options.groups.empty();
+}
+
+std::string no_hbp_group(const PackOptions& options, const PlanPrices& prices) {
+  for (const std::int64_t length : candidate_lengths(options))
+    for (const int degree : hbp_degrees(options))
+      if (prices.layers(length, degree) >= 0) return "";
+  return "no pack length fits at any CP degree";
+}
+
+std::vector<std::string> find_hbp_groups(const PackingProblem& problem, const PlanPrices& prices,
+                                         PackOptions& found) {
+  const std::vector<std::int64_t> lengths = candidate_lengths(problem.options);
+  GroupSearch search = search_hbp_groups(problem, lengths, {prices.layers, prices.seconds_that_fit});
+  std::vector<std::string> notes;
+  for (const std::int64_t length : lengths) {
+    bool fits = std::find(search.unused.begin(), search.unused.end(), length) != search.unused.end();
+    for (const GroupCandidate& c : search.candidates) fits = fits || c.length == length;
+    if (!fits)
+      notes.push_back("no CP degree of the layout fits packs of " + std::to_string(length) +
+                      " tokens into memory");
+  }
+  found.groups = std::move(search.groups);
+  found.candidates = std::move(search.candidates);
+  return notes;
 }
 
 }  // namespace equipoise

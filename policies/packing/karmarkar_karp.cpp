@@ -13,15 +13,13 @@
 // Only sets that hold something are stored. A state stays at the top of the heap until all k of its sets are
 // filled, and what joins it until then is lighter than all it has: one push_back. So n/k states of k sets are
 // made in O(n), and the remaining joins cost O(k log k) each: O(n log n + n log k) in all.
-#include "policies/packing/karmarkar_karp.h"
-
 #include <algorithm>
 #include <queue>
 #include <utility>
 
-#include "policies/length_order.h"
-#include "policies/packs.h"
-#include "policies/step_shape.h"
+#include "policies/least_loaded.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -99,7 +97,7 @@ class Differencing {
       join_apart(a, b);
       return;
     }
-    // Position i of a meets position k - 1 - i of b; some sets of either meet nothing.
+    // Position i of a joins position k - 1 - i of b; some sets of either join nothing.
     const std::size_t own = a.size();
     a.resize(k_);
     for (std::size_t i = 0; i < b.size(); ++i) {

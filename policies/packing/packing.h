@@ -1,24 +1,71 @@
-// The packing policies without options of their own, one function and one file each; registry.cpp gives them
-// their names. Those with options have their own header.
+// The packing policies, most of them in the file of their name, and the options of those with few;
+// registry.cpp gives them their names. wlb and hbp have their own headers, and the packers of one length
+// pack_length.h.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 
 namespace equipoise {
 
 Plan plan_plain(const PackingProblem& problem);
-Plan plan_random(const PackingProblem& problem);
 Plan plan_padded(const PackingProblem& problem);
 Plan plan_sorted(const PackingProblem& problem);
-Plan plan_longalign_packing(const PackingProblem& problem);
-Plan plan_ffd(const PackingProblem& problem);
-Plan plan_ffs(const PackingProblem& problem);
-Plan plan_bfs(const PackingProblem& problem);
-Plan plan_bfd(const PackingProblem& problem);
-Plan plan_spfhp(const PackingProblem& problem);
 Plan plan_lpt(const PackingProblem& problem);
-Plan plan_multipack(const PackingProblem& problem);
-Plan plan_dp_balanced(const PackingProblem& problem);
+
+// WLB-LLM 4.1: fixed-length packing, and its placement rule as a bare function; fixed-solver starts from it.
+
+// Of fixed-greedy and fixed-solver.
+struct FixedLengthOptions {
+  std::int64_t pack_window = 1;
+};
+inline constexpr PackParameter kPackWindow = parameter::integer<&FixedLengthOptions::pack_window>(
+    "pack_window", 1, 1 << 20, "global batches packed together");
+
+// A bin is micro_batch_size windows: the window that a document needs.
+Room room_by_window(const PackOptions& options, std::int64_t tokens);
+
+Plan plan_fixed_greedy(const PackingProblem& problem);
+
+inline constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+
+// Bin of each document, or kNowhere: each to the bin with the least sum of len^2 that has room, ties to the
+// lowest. `lengths` come longest first.
+std::vector<std::size_t> place_by_attention(std::span<const std::int64_t> lengths, std::size_t bins,
+                                            std::int64_t capacity);
+
+// ChunkFlow Algorithm 1: chunks of one size.
+
+struct ChunkflowOptions {
+  std::int64_t chunk_size = 8192;
+};
+inline constexpr PackParameter kChunkflow[] = {
+    parameter::integer<&ChunkflowOptions::chunk_size>("chunk_size", 1, kLongestSize, "tokens of a chunk"),
+    kKeep, kStrictKeep};
+
+std::int64_t chunk_tokens(const PackOptions& options);  // chunk_size
+
+Plan plan_chunkflow(const PackingProblem& problem);
+
+// Karmarkar and Karp's largest differencing method: as a policy, and as a bare function.
+
+struct KarmarkarKarpOptions {
+  bool equal_size = false;
+};
+inline constexpr PackParameter kKarmarkarKarp[] = {
+    parameter::flag<&KarmarkarKarpOptions::equal_size>("equal_size", "parts of equal size")};
+
+Plan plan_karmarkar_karp(const PackingProblem& problem);
+
+// Positions of `weights` in k parts of nearly equal sums, the part with the largest sum first, positions
+// rising inside a part. `equal_size`: parts differ by at most one in how many they hold.
+std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> weights, std::size_t k,
+                                                       bool equal_size);
 
 }  // namespace equipoise

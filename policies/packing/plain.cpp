@@ -12,7 +12,7 @@
 
 #include "policies/base/index.h"
 #include "policies/packing/packing.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {

@@ -15,7 +15,7 @@
 //
 // Departures from the printed text: it admits a document when tokens + length < L_max, with which one of
 // exactly L_max tokens would wait for ever; a carried document does not enter the queues again (it has waited
-// already); the paper does not say what ends the data or how bins meet DP ranks.
+// already); the paper does not say what ends the data or which DP rank gets a bin.
 //
 // Cost per step: O(n log n) for the sort (radix, so near O(n)) + O(log N) a document in two winner trees.
 #include "policies/packing/wlb.h"
@@ -23,15 +23,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/prefetch.h"
 #include "policies/least_loaded.h"
-#include "policies/length_order.h"
-#include "policies/step_shape.h"
+#include "policies/plan_metrics.h"
+#include "policies/steps.h"
 
 namespace equipoise {
 namespace {
@@ -41,11 +41,6 @@ constexpr std::uint32_t kCarried = UINT32_MAX;
 struct Document {
   Slice slice;
   double work = 0;  // W
-};
-
-struct Bin {
-  std::vector<Slice> slices;
-  double work = 0;
 };
 
 class Wlb {
@@ -120,7 +115,9 @@ class Wlb {
     for (const Document& d : documents) lengths_.push_back(d.slice.tokens());
     const std::vector<std::uint32_t> order = longest_first(lengths_);
     place(documents, order);
-    Step step = to_lanes(filled_bins(documents, order));
+    std::vector<double> weights(bins_);
+    for (std::size_t b = 0; b < bins_; ++b) weights[b] = bin_work_.load(b);
+    Step step = step_of_bins_by_weight(filled_bins(documents, order), weights, options_);
     std::size_t held = carried_.size();
     for (const std::deque<Document>& queue : queues_) held += queue.size();
     step.carried.reserve(held);
@@ -161,47 +158,19 @@ class Wlb {
     }
   }
 
-  std::vector<Bin> filled_bins(const std::vector<Document>& documents,
-                               std::span<const std::uint32_t> order) const {
+  std::vector<std::vector<Slice>> filled_bins(const std::vector<Document>& documents,
+                                              std::span<const std::uint32_t> order) const {
     std::vector<std::size_t> documents_of(bins_, 0);
     for (const std::uint32_t bin : bin_of_)
       if (bin != kCarried) ++documents_of[bin];
-    std::vector<Bin> bins(bins_);
-    for (std::size_t b = 0; b < bins_; ++b) {
-      bins[b].slices.reserve(documents_of[b]);
-      bins[b].work = bin_work_.load(b);
-    }
+    std::vector<std::vector<Slice>> bins(bins_);
+    for (std::size_t b = 0; b < bins_; ++b) bins[b].reserve(documents_of[b]);
     for (std::size_t k = 0; k < order.size(); ++k) {
       fetch_ahead(std::span(documents), order, k);
       const std::uint32_t i = order[k];
-      if (bin_of_[i] != kCarried) bins[bin_of_[i]].slices.push_back(documents[i].slice);
+      if (bin_of_[i] != kCarried) bins[bin_of_[i]].push_back(documents[i].slice);
     }
     return bins;
-  }
-
-  Step to_lanes(std::vector<Bin> bins) const {
-    Step step = empty_step(options_);
-    const std::size_t lanes = step.lanes.size();
-    std::vector<double> weights;
-    weights.reserve(bins.size());
-    for (const Bin& bin : bins) weights.push_back(bin.work);
-    std::vector<std::size_t> lane_of(bins.size());
-    std::vector<std::size_t> places(lanes);
-    LeastLoaded<double> load(lanes);
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      places[lane] = bins.size() / lanes + (lane < bins.size() % lanes ? 1 : 0);
-      step.lanes[lane].micro_batches.reserve(places[lane]);
-      if (places[lane] == 0) load.close(lane);
-    }
-    for (const std::uint32_t b : heaviest_first(weights)) {
-      const std::size_t lane = load.least();
-      lane_of[b] = lane;
-      load.add(lane, weights[b]);
-      if (--places[lane] == 0) load.close(lane);
-    }
-    for (std::size_t b = 0; b < bins.size(); ++b)
-      step.lanes[lane_of[b]].micro_batches.emplace_back().slices = std::move(bins[b].slices);
-    return step;
   }
 
   const PackOptions& options_;
@@ -241,7 +210,7 @@ std::vector<std::int64_t> wlb_thresholds(const PackOptions& options) {
 }
 
 std::int64_t given_max_tokens(const PackOptions& options) {
-  return options.of<WlbOptions>().max_tokens;
+  return options.max_tokens;
 }
 
 std::int64_t max_tokens(const PackOptions& options) {
@@ -250,7 +219,7 @@ std::int64_t max_tokens(const PackOptions& options) {
 }
 
 Room room_by_max_tokens(const PackOptions& options, std::int64_t tokens) {
-  return room_by<&WlbOptions::max_tokens>("max_tokens", tokens, options);
+  return room_by<&PackOptions::max_tokens>("max_tokens", tokens, options);
 }
 
 Plan plan_wlb(const PackingProblem& problem) {
@@ -262,6 +231,104 @@ Plan plan_wlb(const PackingProblem& problem) {
   }
   while (packer.holds_something()) plan.steps.push_back(packer.tail_step());
   return plan;
+}
+
+// Search of WLB-LLM's thresholds (the paper tunes them by hand, section 4.2): smallest predicted time under a
+// bound on the mean token delay. A coordinate descent over at most four thresholds, started from the best of
+// 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the window, with steps of window/8, /16 and
+// /32. Every plan tried is made and priced in full, a few dozen in all, so the cost is that many times a plan
+// and a prediction. Deterministic: candidates are tried in a fixed order and only a strictly better one
+// replaces the best.
+
+namespace {
+
+class ThresholdTrials {
+ public:
+  ThresholdTrials(const PackingProblem& problem, const std::function<double(const Plan&)>& predicted_seconds,
+                  double bound)
+      : problem_(problem), predicted_seconds_(predicted_seconds), bound_(bound) {}
+
+  // True if these thresholds are the best so far.
+  bool improve(std::vector<std::int64_t> thresholds, int queues) {
+    PackOptions options = problem_.options;
+    options.of<WlbOptions>().thresholds = std::move(thresholds);
+    options.of<WlbOptions>().queues = queues;
+    const PackingProblem tried{problem_.batches, options, problem_.workload};
+    const Plan plan = plan_wlb(tried);
+    ++best_.plans_tried;
+    const double delay = plan_metrics(problem_.batches, plan).token_delay_mean.value_or(0);
+    if (delay > bound_) return false;
+    const double seconds = predicted_seconds_(plan);
+    if (found_ && !(seconds < best_.seconds)) return false;
+    found_ = true;
+    best_.thresholds = wlb_thresholds(options);
+    best_.seconds = seconds;
+    best_.token_delay_mean = delay;
+    return true;
+  }
+
+  // Moves one threshold by `step` while that helps.
+  void descend(std::int64_t step) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t i = 0; i < best_.thresholds.size(); ++i) {
+        for (const std::int64_t change : {-step, step}) {
+          std::vector<std::int64_t> thresholds = best_.thresholds;
+          thresholds[i] += change;
+          const std::int64_t below = i == 0 ? 0 : thresholds[i - 1];
+          const std::int64_t above =
+              i + 1 == thresholds.size() ? problem_.options.context_window + 1 : thresholds[i + 1];
+          if (thresholds[i] <= below || thresholds[i] >= above) continue;
+          moved = improve(std::move(thresholds), 0) || moved;
+        }
+      }
+    }
+  }
+
+  [[nodiscard]] const ThresholdSearch& best() const { return best_; }
+
+ private:
+  const PackingProblem& problem_;
+  const std::function<double(const Plan&)>& predicted_seconds_;
+  double bound_;
+  bool found_ = false;
+  ThresholdSearch best_;
+};
+
+}  // namespace
+
+ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
+                                      const std::function<double(const Plan&)>& predicted_seconds,
+                                      double delay_bound) {
+  ThresholdTrials search(problem, predicted_seconds, delay_bound);
+  for (int queues = 0; queues <= 4; ++queues) search.improve({}, queues);
+  for (std::int64_t eighth = 2; eighth < 8; ++eighth) {
+    const std::int64_t threshold = problem.options.context_window * eighth / 8;
+    if (threshold > 0) search.improve({threshold}, 0);
+  }
+  for (const std::int64_t part : {8, 16, 32}) {
+    const std::int64_t step = problem.options.context_window / part;
+    if (step > 0) search.descend(step);
+  }
+  return search.best();
+}
+
+bool wlb_searches(const PackOptions& options) {
+  return options.of<WlbOptions>().search;
+}
+
+std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
+                                             PackOptions& found) {
+  const ThresholdSearch search =
+      search_wlb_thresholds(problem, prices.seconds, problem.options.of<WlbOptions>().delay_bound);
+  WlbOptions& own = found.of<WlbOptions>();
+  own.queues = 0;
+  own.thresholds = search.thresholds;
+  std::string list;
+  for (const std::int64_t t : search.thresholds)
+    list.append(list.empty() ? "" : ", ").append(std::to_string(t));
+  return {"thresholds found by search: " + (list.empty() ? "none" : list) + " (" +
+          std::to_string(search.plans_tried) + " plans tried)"};
 }
 
 }  // namespace equipoise

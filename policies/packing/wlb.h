@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "policies/parameter.h"
@@ -15,8 +16,7 @@ namespace equipoise {
 struct WlbOptions {
   int queues = 0;
   std::vector<std::int64_t> thresholds;  // empty: from `queues`
-  std::int64_t max_tokens = 0;           // L_max; 0: 2 x window
-  // The caller searches the thresholds first (search_wlb_thresholds), with this bound on the mean delay.
+  // The thresholds are searched first (search_wlb_thresholds), with this bound on the mean delay.
   bool search = false;
   double delay_bound = 0.5;  // iterations
 };
@@ -28,10 +28,7 @@ constexpr PackParameter thresholds_parameter() {
 }
 inline constexpr PackParameter kWlbQueues[] = {
     parameter::integer<&WlbOptions::queues>("queues", 0, 1000, "outlier queues; 0: no delay"),
-    thresholds_parameter(),
-    parameter::integer<&WlbOptions::max_tokens>(
-        "max_tokens", 1, kLongestSize,
-        "L_max, most tokens of a micro-batch; from the memory model by default")};
+    thresholds_parameter(), kMaxTokens};
 inline constexpr PackParameter kWlbSearch[] = {
     parameter::flag<&WlbOptions::search>("search", "search the thresholds"),
     parameter::number<&WlbOptions::delay_bound>(
@@ -63,5 +60,10 @@ struct ThresholdSearch {
 ThresholdSearch search_wlb_thresholds(const PackingProblem& problem,
                                       const std::function<double(const Plan&)>& predicted_seconds,
                                       double delay_bound = 0.5);
+
+// The search as a study runs it, where the options ask for it (OptionSearch).
+bool wlb_searches(const PackOptions& options);
+std::vector<std::string> find_wlb_thresholds(const PackingProblem& problem, const PlanPrices& prices,
+                                             PackOptions& found);
 
 }  // namespace equipoise

@@ -1,13 +1,16 @@
-// Contiguous: rank r takes the r-th run of the packed sequence. The placement before zig-zag, here for
-// comparison: with one document the last rank has almost twice the mean pairs. Where c does not divide the
-// length, the first ranks take one token more. Cost: O(documents + ranks).
+// The rules that cut the packed sequence without pairing chunks: into runs (contiguous), and token by token
+// (striped).
 #include <algorithm>
+#include <string>
 
+#include "policies/base/error.h"
 #include "policies/sharding/rules.h"
-#include "policies/sharding/segment_writer.h"
 
 namespace equipoise {
 
+// Contiguous: rank r takes the r-th run of the packed sequence. The placement before zig-zag, here for
+// comparison: with one document the last rank has almost twice the mean pairs. Where c does not divide the
+// length, the first ranks take one token more. Cost: O(documents + ranks).
 void shard_contiguous(const MicroBatch& micro_batch, int ranks, const ShardOptions&, const AttentionCost&,
                       Sharding& out) {
   const sharding::View view(micro_batch, ranks);
@@ -29,6 +32,43 @@ void shard_contiguous(const MicroBatch& micro_batch, int ranks, const ShardOptio
     }
   });
   out.chosen = "contiguous";
+}
+
+// Striped (striped attention): token t of the packed sequence goes to rank t mod c. Perfectly even pairs, but
+// no two tokens of a rank are neighbours, so a segment is one token: 32 bytes a token. Sequences of more than
+// 16 M tokens (512 MiB of segments) are refused rather than left to run a machine out of memory.
+// With one rank every token is its own neighbour's successor; then a document is one segment.
+// Cost: O(tokens).
+
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{16} << 20;
+
+}  // namespace
+
+void shard_striped(const MicroBatch& micro_batch, int ranks, const ShardOptions&, const AttentionCost&,
+                   Sharding& out) {
+  const sharding::View view(micro_batch, ranks);
+  const std::int64_t tokens = view.distributed_tokens();
+  if (ranks > 1 && tokens > kMostTokens)
+    throw UserError("striped sharding: a micro-batch of " + std::to_string(tokens) +
+                    " tokens; allowed: at most " + std::to_string(kMostTokens) +
+                    ", for every token is a segment of its own");
+
+  sharding::lay_out(view, 2, out, [&](const auto& emit) {
+    int rank = 0;
+    for (std::size_t i = 0; i < view.size(); ++i) {
+      if (!view.distributed(i)) continue;
+      const std::int64_t length = view.tokens(i);
+      const std::int64_t run = ranks == 1 ? length : 1;
+      for (std::int64_t at = 0; at < length; at += run) {
+        emit(rank, 1, view.segment(i, at, at + run));
+        rank = rank + 1 == ranks ? 0 : rank + 1;
+      }
+    }
+  });
+  out.strided = true;
+  out.chosen = "striped";
 }
 
 }  // namespace equipoise

@@ -1,18 +1,17 @@
-// DACP as a sharding rule (Skrull Algorithm 1, see policies/skrull/dacp.cpp): decides for every document of
-// the micro-batch, ascending by length, whether it stays whole on one rank or is distributed; the distributed
-// ones are then sharded per document. A micro-batch that comes with placements (skrull, round-robin) keeps
-// them. A dependent chunk is always distributed: the keys of the chunks before it lie on all ranks, and no
-// rank could attend for it before the exchange. Where no placement holds the budget, everything is
-// distributed, which is the least any rank can hold, and `fits` says false: the caller reports it as out of
-// memory. Cost: O(n log n + n * c) for n documents.
+// DACP as a sharding rule (Skrull Algorithm 1, see policies/packing/skrull.cpp): decides for every document
+// of the micro-batch, ascending by length, whether it stays whole on one rank or is distributed; the
+// distributed ones are then sharded per document. A micro-batch that comes with placements (skrull,
+// round-robin) keeps them. A dependent chunk is always distributed: the keys of the chunks before it lie on
+// all ranks, and no rank could attend for it before the exchange. Where no placement holds the budget,
+// everything is distributed, which is the least any rank can hold, and `fits` says false: the caller reports
+// it as out of memory. Cost: O(n log n + n * c) for n documents.
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/packing/skrull.h"
 #include "policies/sharding/rules.h"
-#include "policies/sharding/segment_writer.h"
-#include "policies/skrull/placement.h"
 #include "policies/workload.h"
 
 namespace equipoise {

@@ -1,3 +1,4 @@
+// The one table of sharding rules, in help order.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -5,6 +6,7 @@
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/sharding/rules.h"
+#include "policies/sharding/sharding.h"
 
 namespace equipoise {
 namespace {
@@ -22,13 +24,12 @@ constexpr ShardParameter kAdaptive[] = {
     kRemainder, integer<&ShardOptions::tile>("tile", 1, 1 << 20, "query tile of the attention kernel")};
 constexpr ShardParameter kSimulated[] = {kPad, kRemainder};
 constexpr ShardParameter kDacp[] = {
-    integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize,
-                                        "tokens of a CP rank; from the memory model by default"),
-    flag<&ShardOptions::rollback>("rollback", "false distributes the document at hand instead"), kRemainder};
+    integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp),
+    flag<&ShardOptions::rollback>("rollback", kRollbackHelp), kRemainder};
 constexpr ShardParameter kBlocks[] = {
     integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block")};
 
-constexpr ShardPolicy kPolicies[] = {
+constexpr ShardPolicy kRules[] = {
     {"per-sequence", "Megatron-LM, Llama 3", "2c equal chunks of the packed sequence, paired zig-zag",
      shard_per_sequence, kPerSequence},
     {"per-document", "WLB-LLM 5.2", "Every document cut into 2c chunks, paired zig-zag", shard_per_document,
@@ -55,11 +56,21 @@ constexpr ShardPolicy kPolicies[] = {
 }  // namespace
 
 std::span<const ShardPolicy> sharding_policies() {
-  return kPolicies;
+  return kRules;
 }
 
 const ShardPolicy& sharding_policy(std::string_view name) {
-  return find_named(kPolicies, name, "sharding");
+  return find_named(kRules, name, "sharding");
+}
+
+double TileAttentionCost::seconds(std::span<const Segment> segments) const {
+  double pairs = 0;
+  for (const Segment& s : segments) {
+    const auto padded = static_cast<double>((s.queries() + tile_ - 1) / tile_ * tile_);
+    const auto before = static_cast<double>(s.q_begin - s.kv_begin);
+    pairs += padded * before + padded * (padded + 1) / 2;
+  }
+  return pairs;
 }
 
 }  // namespace equipoise

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/solver/cbc_module.h"
+#include "policies/solver/assignment_program.h"
 
 namespace equipoise {
 namespace {

@@ -4,101 +4,129 @@
 #include <algorithm>
 #include <cmath>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 namespace {
 
-constexpr double kDifference = 1e-5;  // of a logarithm
-constexpr double kFlattest = 1e-10;   // relative gain below which a step is the last
-constexpr double kLongestStep = 1.5;  // of one logarithm in one iteration: a factor of 4.5
-constexpr double kStiffest = 1e12;
+using Eigen::Index;
+using Eigen::MatrixXd;
+using Eigen::VectorXd;
 
-struct Point {
-  Eigen::VectorXd theta;
-  Eigen::VectorXd residuals;
+constexpr double kStiffest = 1e12;  // damping beyond which no step is tried
+
+struct SearchPoint {
+  VectorXd theta;
+  VectorXd residuals;
   double cost = 0;
 };
 
-class Problem {
+class LeastSquares {
  public:
-  Problem(std::span<const FitParameter> parameters, std::size_t residuals, const ResidualsAt& at,
-          const FitOptions& options)
-      : parameters_(parameters), residuals_(residuals), at_(at), options_(options) {}
+  LeastSquares(std::span<const FitParameter> parameters, std::size_t residuals,
+               const ResidualsAt& residuals_at, const FitOptions& options)
+      : parameters_(parameters), residuals_(residuals), residuals_at_(residuals_at), options_(options) {}
 
-  [[nodiscard]] std::vector<double> values(const Eigen::VectorXd& theta) const {
+  [[nodiscard]] SearchPoint first() const {
+    VectorXd theta = VectorXd::Zero(count());
+    for (Index i = 0; i < count(); ++i)
+      if (const FitParameter& one = parameter(i); one.from > 0) theta[i] = std::log(one.from / one.start);
+    return point_at(theta);
+  }
+
+  [[nodiscard]] std::vector<double> values(const VectorXd& theta) const {
     std::vector<double> p(parameters_.size());
-    for (std::size_t i = 0; i < p.size(); ++i)
-      p[i] = parameters_[i].start * std::exp(theta[static_cast<Eigen::Index>(i)]);
+    for (Index i = 0; i < count(); ++i) p[at(i)] = parameter(i).start * std::exp(theta[i]);
     return p;
   }
 
-  [[nodiscard]] Eigen::VectorXd residuals(const Eigen::VectorXd& theta) const {
-    Eigen::VectorXd r(static_cast<Eigen::Index>(residuals_));
-    const std::vector<double> p = values(theta);
-    at_(p, std::span<double>(r.data(), residuals_));
-    for (double& value : r)
-      if (!std::isfinite(value)) value = 1e3;
-    return r;
-  }
-
-  [[nodiscard]] Point at(const Eigen::VectorXd& theta) const {
-    Point point{theta, residuals(theta), 0};
+  [[nodiscard]] SearchPoint point_at(const VectorXd& theta) const {
+    SearchPoint point{theta, residuals(theta), 0};
     const double s2 = options_.robust_scale * options_.robust_scale;
     for (const double r : point.residuals) point.cost += 2 * s2 * (std::sqrt(1 + r * r / s2) - 1);
-    for (std::size_t i = 0; i < parameters_.size(); ++i)
-      point.cost += std::pow(prior(i) * theta[static_cast<Eigen::Index>(i)], 2);
+    for (Index i = 0; i < count(); ++i) point.cost += std::pow(prior(i) * theta[i], 2);
     return point;
   }
 
-  [[nodiscard]] double prior(std::size_t i) const { return options_.prior_weight / parameters_[i].trust; }
-
   // Gauss-Newton system of the reweighted residuals and the prior: (J^T W J + P) step = -(J^T W r + P theta).
-  void linearize(const Point& point, Eigen::MatrixXd& hessian, Eigen::VectorXd& gradient) const {
-    const auto n = static_cast<Eigen::Index>(parameters_.size());
-    Eigen::MatrixXd jacobian(point.residuals.size(), n);
-    for (Eigen::Index i = 0; i < n; ++i) {
-      Eigen::VectorXd moved = point.theta;
-      moved[i] += kDifference;
-      jacobian.col(i) = (residuals(moved) - point.residuals) / kDifference;
+  void linearize(const SearchPoint& point, MatrixXd& hessian, VectorXd& gradient) const {
+    MatrixXd jacobian(point.residuals.size(), count());
+    for (Index i = 0; i < count(); ++i) {
+      VectorXd moved = point.theta;
+      const double by =
+          moved[i] + options_.difference > highest(i) ? -options_.difference : options_.difference;
+      moved[i] += by;
+      jacobian.col(i) = (residuals(moved) - point.residuals) / by;
     }
     const double s2 = options_.robust_scale * options_.robust_scale;
-    const Eigen::VectorXd weights =
+    const VectorXd weights =
         point.residuals.unaryExpr([s2](double r) { return 1 / std::sqrt(1 + r * r / s2); });
     hessian = jacobian.transpose() * weights.asDiagonal() * jacobian;
     gradient = jacobian.transpose() * weights.asDiagonal() * point.residuals;
-    for (Eigen::Index i = 0; i < n; ++i) {
-      const double pull = std::pow(prior(static_cast<std::size_t>(i)), 2);
+    for (Index i = 0; i < count(); ++i) {
+      const double pull = std::pow(prior(i), 2);
       hessian(i, i) += pull;
       gradient[i] += pull * point.theta[i];
     }
   }
 
+  // Where a damped step from `theta` leads, within the bounds.
+  [[nodiscard]] VectorXd stepped(const VectorXd& theta, MatrixXd hessian, VectorXd gradient,
+                                 double damping) const {
+    hessian.diagonal() *= 1 + damping;
+    for (Index i = 0; i < count(); ++i) {
+      if (!(theta[i] <= lowest(i) && gradient[i] > 0) && !(theta[i] >= highest(i) && gradient[i] < 0))
+        continue;
+      hessian.row(i).setZero();
+      hessian.col(i).setZero();
+      hessian(i, i) = 1;
+      gradient[i] = 0;
+    }
+    VectorXd step = -hessian.ldlt().solve(gradient);
+    const double longest = step.cwiseAbs().maxCoeff();
+    if (longest > options_.longest_step) step *= options_.longest_step / longest;
+    VectorXd next = theta + step;
+    for (Index i = 0; i < count(); ++i) next[i] = std::min(std::max(next[i], lowest(i)), highest(i));
+    return next;
+  }
+
  private:
+  [[nodiscard]] Index count() const { return static_cast<Index>(parameters_.size()); }
+  [[nodiscard]] const FitParameter& parameter(Index i) const { return parameters_[at(i)]; }
+  [[nodiscard]] double lowest(Index i) const { return std::log(parameter(i).least / parameter(i).start); }
+  [[nodiscard]] double highest(Index i) const { return std::log(parameter(i).most / parameter(i).start); }
+  [[nodiscard]] double prior(Index i) const { return options_.prior_weight / parameter(i).trust; }
+
+  [[nodiscard]] VectorXd residuals(const VectorXd& theta) const {
+    VectorXd r(static_cast<Index>(residuals_));
+    const std::vector<double> p = values(theta);
+    residuals_at_(p, std::span<double>(r.data(), residuals_));
+    for (double& value : r)
+      if (!std::isfinite(value)) value = 1e3;
+    return r;
+  }
+
   std::span<const FitParameter> parameters_;
   std::size_t residuals_;
-  const ResidualsAt& at_;
+  const ResidualsAt& residuals_at_;
   const FitOptions& options_;
 };
 
 }  // namespace
 
-std::vector<double> fit_parameters(std::span<const FitParameter> parameters, std::size_t residuals,
-                                   const ResidualsAt& residuals_at, const FitOptions& options) {
-  const Problem problem(parameters, residuals, residuals_at, options);
-  Point here = problem.at(Eigen::VectorXd::Zero(static_cast<Eigen::Index>(parameters.size())));
+FittedParameters fit_parameters(std::span<const FitParameter> parameters, std::size_t residuals,
+                                const ResidualsAt& residuals_at, const FitOptions& options) {
+  const LeastSquares problem(parameters, residuals, residuals_at, options);
+  SearchPoint here = problem.first();
   double damping = 1e-3;
-  Eigen::MatrixXd hessian;
-  Eigen::VectorXd gradient;
+  MatrixXd hessian;
+  VectorXd gradient;
   for (int iteration = 0; iteration < options.most_iterations; ++iteration) {
     problem.linearize(here, hessian, gradient);
     bool moved = false;
     double gain = 0;
     while (!moved && damping < kStiffest) {
-      Eigen::MatrixXd damped = hessian;
-      damped.diagonal() *= 1 + damping;
-      Eigen::VectorXd step = -damped.ldlt().solve(gradient);
-      const double longest = step.cwiseAbs().maxCoeff();
-      if (longest > kLongestStep) step *= kLongestStep / longest;
-      Point next = problem.at(here.theta + step);
+      SearchPoint next = problem.point_at(problem.stepped(here.theta, hessian, gradient, damping));
       moved = next.cost < here.cost;
       if (moved) {
         gain = (here.cost - next.cost) / here.cost;
@@ -108,9 +136,9 @@ std::vector<double> fit_parameters(std::span<const FitParameter> parameters, std
         damping *= 4;
       }
     }
-    if (!moved || gain < kFlattest) break;
+    if (!moved || gain < options.flattest) break;
   }
-  return problem.values(here.theta);
+  return {problem.values(here.theta), here.cost};
 }
 
 }  // namespace equipoise

@@ -1,43 +1,250 @@
-#include "profiler/fit/nccl_tests.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "policies/base/error.h"
-#include "profiler/fit/nccl_run.h"
+#include "policies/base/names.h"
+#include "profiler/fit/foreign_files.h"
+#include "profiler/fit/samples.h"
+#include "profiler/profile/collective.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
+
 namespace {
 
-using nccl::Rank;
-using nccl::Row;
-using nccl::Run;
-using nccl::Side;
-using nlohmann::json;
+// --- One run of a program of nccl-tests, whatever it was read from: its ranks, its rows, which collective it
+// was.
 
+struct NcclRank {
+  int rank = 0;
+  int group = 0;
+  std::string host;
+  std::string gpu;
+};
+
+// One side of a row, out of place or in place.
+struct NcclSide {
+  std::optional<double> us, algbw, busbw;
+  std::optional<double> wrong;  // elements; nothing where results were not checked
+};
+
+struct NcclRow {
+  std::string where;  // file:line
+  double bytes = 0;
+  std::string redop;  // "none", "sum", ...; "" where the file does not say
+  NcclSide out, in;
+};
+
+struct NcclRun {
+  std::string where;       // of its table, file:line
+  std::string program;     // "all_reduce_perf"; "" where nothing says it
+  std::string said_where;  // which line, or the file's name, says so
+  std::vector<NcclRank> ranks;
+  std::vector<NcclRow> rows;
+};
+
+struct NcclProgram {
+  std::string_view name;
+  std::string_view in_file_names;  // without _ and -
+  Collective kind;
+};
+constexpr NcclProgram kPrograms[] = {{"all_reduce_perf", "allreduce", Collective::all_reduce},
+                                     {"all_gather_perf", "allgather", Collective::all_gather},
+                                     {"reduce_scatter_perf", "reducescatter", Collective::reduce_scatter},
+                                     {"alltoall_perf", "alltoall", Collective::all_to_all},
+                                     {"sendrecv_perf", "sendrecv", Collective::send_recv}};
+constexpr std::string_view kSuffix = "_perf";
+constexpr double kNear = 0.03;        // of a bus factor, printed in few digits
+constexpr double kTellingGBps = 1.0;  // of algbw, below which two digits do not tell its factor
+
+std::string allowed_programs() {
+  std::vector<std::string> names;
+  for (const NcclProgram& program : kPrograms) names.emplace_back(program.name);
+  return joined(names);
+}
+
+const NcclProgram* program_named(const std::string& name) {
+  const auto* found = std::ranges::find(kPrograms, name, &NcclProgram::name);
+  return found == std::end(kPrograms) ? nullptr : found;
+}
+
+std::string program_of_file(const std::string& path) {
+  std::string plain;
+  for (const char c : path.substr(path.find_last_of('/') + 1))
+    if (c != '_' && c != '-') plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::string found;
+  for (const NcclProgram& program : kPrograms) {
+    if (plain.find(program.in_file_names) == std::string::npos) continue;
+    if (!found.empty()) return "";
+    found = program.name;
+  }
+  return found;
+}
+
+GroupShape group_of(const NcclRun& run) {
+  if (run.ranks.empty())
+    throw UserError(run.where +
+                    ": expected lines \"# Rank 0 ... on HOST device 0 [...] GPU\" above the table, which say "
+                    "how many ranks and nodes there are, found none");
+  std::map<std::string, int> on_host;
+  std::set<int> seen;
+  for (const NcclRank& rank : run.ranks) {
+    if (!seen.insert(rank.rank).second)
+      throw UserError(run.where + ": rank " + std::to_string(rank.rank) +
+                      " stands twice above the table; expected one line of each rank");
+    on_host[rank.host] += 1;
+  }
+  const GroupShape group{static_cast<int>(run.ranks.size()), on_host.begin()->second};
+  for (const auto& [host, count] : on_host)
+    if (count != group.ranks_per_node)
+      throw UserError(run.where + ": expected as many ranks on every node, found " +
+                      std::to_string(group.ranks_per_node) + " on " + on_host.begin()->first + " and " +
+                      std::to_string(count) + " on " + host);
+  return group;
+}
+
+// busbw / algbw of the fastest row that tells it.
+std::optional<double> measured_factor(const NcclRun& run) {
+  double fastest = kTellingGBps;
+  std::optional<double> factor;
+  for (const NcclRow& row : run.rows)
+    for (const NcclSide* side : {&row.out, &row.in})
+      if (side->algbw && side->busbw && *side->algbw >= fastest) {
+        fastest = *side->algbw;
+        factor = *side->busbw / fastest;
+      }
+  return factor;
+}
+
+// Nothing where results were not checked; else whether those in place were, too.
+std::optional<bool> checked_in_place(const NcclRun& run) {
+  for (const NcclRow& row : run.rows)
+    if (row.out.wrong && row.in.us) return row.in.wrong.has_value();
+  return std::nullopt;
+}
+
+// Whether the rows can be of a collective: by bus factor, reduction and what is checked.
+bool possible(const NcclRun& run, Collective kind, int ranks) {
+  if (const std::optional<double> factor = measured_factor(run))
+    if (std::abs(*factor / bus_factor(kind, ranks) - 1) > kNear) return false;
+  const bool reduces = kind == Collective::all_reduce || kind == Collective::reduce_scatter;
+  const std::string& redop = run.rows.front().redop;
+  if (reduces && (redop == "none")) return false;
+  if (!reduces && kind != Collective::send_recv && !redop.empty() && redop != "none") return false;
+  const std::optional<bool> checked = checked_in_place(run);
+  const bool never_in_place = kind == Collective::all_to_all || kind == Collective::send_recv;
+  return !checked || *checked != never_in_place;
+}
+
+// The program that ran, as the file says it or as its rows tell it.
+const NcclProgram& program_of(const NcclRun& run, const std::string& name, int ranks) {
+  std::vector<const NcclProgram*> by_rows;
+  for (const NcclProgram& program : kPrograms)
+    if (possible(run, program.kind, ranks)) by_rows.push_back(&program);
+  const NcclProgram* said = program_named(run.program);
+  std::string where = run.said_where;
+  if (said == nullptr) {
+    said = program_named(program_of_file(name));
+    where = "the file's name";
+  }
+  if (said != nullptr) {
+    const std::optional<double> factor = measured_factor(run);
+    const double expected = bus_factor(said->kind, ranks);
+    if (factor && std::abs(*factor / expected - 1) > kNear)
+      throw UserError(run.where + ": expected busbw / algbw of " + short_number(expected) + " from " +
+                      std::string(said->name) + " over " + std::to_string(ranks) + " ranks, as " + where +
+                      " says, found " + short_number(*factor));
+    return *said;
+  }
+  if (by_rows.size() == 1) return *by_rows.front();
+  std::vector<std::string> names;
+  for (const NcclProgram* program : by_rows) names.emplace_back(program->name);
+  throw UserError(run.where + ": " +
+                  (names.empty() ? "these rows are of none of " + allowed_programs()
+                                 : "these rows may be of " + joined(names)) +
+                  "; give the file the name of the program that ran, e.g. all_gather_perf.txt");
+}
+
+// The programs' name in a text, e.g. "all_reduce_perf"; "" where none or several are in it.
+std::string program_in(std::string_view text) {
+  std::string found;
+  for (std::size_t at = text.find(kSuffix); at != std::string_view::npos; at = text.find(kSuffix, at + 1)) {
+    std::size_t begin = at;
+    while (begin > 0 &&
+           (std::islower(static_cast<unsigned char>(text[begin - 1])) != 0 || text[begin - 1] == '_'))
+      --begin;
+    const std::string name(text.substr(begin, at + kSuffix.size() - begin));
+    if (!found.empty() && found != name) return "";
+    found = name;
+  }
+  return found;
+}
+
+// Adds the run's samples; `file` learns what they are of and what is left out. `name`: of the file.
+void add_run(const NcclRun& run, const std::string& name, const std::string& network, ForeignFile& file,
+             SampleSet& set) {
+  if (run.rows.empty()) return;
+  if (!run.program.empty() && program_named(run.program) == nullptr)
+    return file.leave_out("rows of " + run.program + " (used: " + allowed_programs() + ")", run.rows.size());
+  if (std::any_of(run.ranks.begin(), run.ranks.end(),
+                  [&](const NcclRank& rank) { return rank.group != run.ranks[0].group; }))
+    return file.leave_out("rows of several groups at a time, which share their links", run.rows.size());
+  const GroupShape all = group_of(run);
+  const std::string& gpu = run.ranks.front().gpu;
+  if (all.ranks < 2) return file.leave_out("rows of one rank, which sends nothing", run.rows.size());
+  const NcclProgram& program = program_of(run, name, all.ranks);
+  const bool nodes = all.ranks > all.ranks_per_node;
+  const bool pair = program.kind == Collective::send_recv;
+  const GroupShape group = pair ? GroupShape{2, nodes ? 1 : 2} : GroupShape{all.ranks, all.ranks_per_node};
+  file.gpu = gpu;
+  file.what.append(file.what.empty() ? "" : ", ").append(name_of(program.kind)).append(" over ");
+  file.what += std::to_string(all.ranks) + " GPUs of " + std::to_string(all.ranks / all.ranks_per_node) +
+               (nodes ? " nodes" : " node");
+  for (const NcclRow& row : run.rows) {
+    const double us = row.out.us.value_or(0) > 0 ? *row.out.us : row.in.us.value_or(0);
+    if (row.bytes == 0) {
+      file.leave_out("rows of no bytes");
+    } else if (!(us > 0)) {
+      file.leave_out("rows without a time");
+    } else if ((row.out.us.value_or(0) > 0 ? row.out : row.in).wrong.value_or(0) > 0) {
+      file.leave_out("rows with wrong results");
+    } else {
+      Labels labels{{"op", std::string(name_of(program.kind))},
+                    {"gpu", gpu},
+                    {"inter_node_network", nodes ? network : ""},
+                    {"software", "nccl-tests"},
+                    {"source", name}};
+      set.collective.push_back({std::move(labels), program.kind, row.bytes, group, us * 1e-6});
+      file.used += 1;
+    }
+  }
+}
+
+using nlohmann::json;
 using Words = std::vector<std::string_view>;
 
 Words words_of(std::string_view line) {
+  constexpr std::string_view kBlanks = " \t\r";
   Words words;
-  std::size_t at = 0;
-  const auto space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-  while (at < line.size()) {
-    while (at < line.size() && space(line[at])) ++at;
-    const std::size_t begin = at;
-    while (at < line.size() && !space(line[at])) ++at;
-    if (at > begin) words.push_back(line.substr(begin, at - begin));
+  for (std::size_t begin = line.find_first_not_of(kBlanks); begin != std::string_view::npos;) {
+    const std::size_t end = std::min(line.find_first_of(kBlanks, begin), line.size());
+    words.push_back(line.substr(begin, end - begin));
+    begin = line.find_first_not_of(kBlanks, end);
   }
   return words;
 }
 
 bool all_digits(std::string_view word) {
-  return !word.empty() &&
-         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
 // Without what mpirun ("[1,0]<stdout>:") or srun ("0: ") put before a line of output.
@@ -56,6 +263,17 @@ std::string_view without_prefix(std::string_view line) {
   }
   const std::size_t begin = line.find_first_not_of(" \t");
   return begin == std::string_view::npos ? std::string_view() : line.substr(begin);
+}
+
+// Calls body(line) for every line, without its prefix, until it says true; whether it did.
+template <class Body>
+bool any_line(std::string_view text, const Body& body) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (body(without_prefix(text.substr(0, end)))) return true;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return false;
 }
 
 std::optional<double> number_in(std::string_view word) {
@@ -96,18 +314,19 @@ Columns columns_in(const Words& words) {
   return columns;
 }
 
+// --- The text that a program prints.
+
 class TextReader {
  public:
   TextReader(const std::string& name, const std::string& network, ForeignFile& file, SampleSet& set)
       : name_(name), network_(network), file_(file), set_(set) {}
 
   void read(std::string_view text) {
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find('\n'), text.size());
+    any_line(text, [this](std::string_view line) {
       ++line_;
-      read_line(without_prefix(text.substr(0, end)));
-      text.remove_prefix(std::min(end + 1, text.size()));
-    }
+      read_line(line);
+      return false;
+    });
     conclude();
     if (tables_ == 0)
       throw UserError(name_ +
@@ -118,7 +337,7 @@ class TextReader {
   [[nodiscard]] std::string here() const { return name_ + ":" + std::to_string(line_); }
 
   void conclude() {
-    nccl::add_run(run_, name_, network_, file_, set_);
+    add_run(run_, name_, network_, file_, set_);
     run_.rows.clear();
   }
 
@@ -149,7 +368,7 @@ class TextReader {
 
   // A command line or "# Collective test starting: NAME": what it names runs next.
   void name_program(std::string_view line) {
-    const std::string program = nccl::program_in(line);
+    const std::string program = program_in(line);
     if (program.empty()) return;
     conclude();
     run_.program = program;
@@ -158,7 +377,7 @@ class TextReader {
 
   // "# Rank 0 [Group 0] [Pid 7] on HOST device 0 [0x10] NVIDIA H100"
   void add_rank(const Words& words, std::string_view line) {
-    Rank rank;
+    NcclRank rank;
     rank.rank = static_cast<int>(count(words[2], "a rank"));
     bool whole = false;
     for (std::size_t i = 3; i + 1 < words.size(); ++i) {
@@ -197,7 +416,7 @@ class TextReader {
   }
 
   void add_row(const Words& words) {
-    Row row;
+    NcclRow row;
     row.where = here();
     const std::optional<double> bytes = number_in(words[0]);
     constexpr double most_bytes = 1e15;
@@ -225,8 +444,8 @@ class TextReader {
     run_.rows.push_back(std::move(row));
   }
 
-  [[nodiscard]] Side side_of(const Words& words, std::size_t first) const {
-    Side side;
+  [[nodiscard]] NcclSide side_of(const Words& words, std::size_t first) const {
+    NcclSide side;
     for (std::size_t i = 0; i < columns_.side.size(); ++i) {
       const std::string& column = columns_.side[i];
       const std::string_view word = words[first + i];
@@ -252,8 +471,10 @@ class TextReader {
   std::size_t line_ = 0;
   std::size_t tables_ = 0;
   Columns columns_;
-  Run run_;
+  NcclRun run_;
 };
+
+// --- The file that -J writes.
 
 std::optional<double> optional_number(const json& node, const char* key, const std::string& where) {
   const auto it = node.find(key);
@@ -263,7 +484,7 @@ std::optional<double> optional_number(const json& node, const char* key, const s
   return it->get<double>();
 }
 
-Side side_in(const json& row, const char* key, const std::string& where) {
+NcclSide side_in(const json& row, const char* key, const std::string& where) {
   const auto it = row.find(key);
   if (it == row.end() || it->is_null()) return {};
   const std::string here = where + "." + key;
@@ -273,32 +494,12 @@ Side side_in(const json& row, const char* key, const std::string& where) {
           optional_number(*it, "bus_bw", here), optional_number(*it, "nwrong", here)};
 }
 
-const json& list_in(const json& node, const char* key, const std::string& where) {
-  const auto it = node.find(key);
-  if (it == node.end() || !it->is_array())
-    throw UserError(where + "." + key + ": expected a list, found " +
-                    (it == node.end() ? "nothing" : shown_json(*it)));
-  return *it;
-}
-
-int small_count(const json& node, const char* key, const std::string& where) {
-  const double value = non_negative_field(node, key, where);
-  if (value > kMostCount || value != std::floor(value))
-    throw UserError(where + "." + key + ": expected a whole number from 0 to 2^31 - 1, found " +
-                    short_number(value));
-  return static_cast<int>(value);
-}
-
 }  // namespace
 
 bool looks_like_nccl_tests(std::string_view text) {
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find('\n'), text.size());
-    const std::string_view line = without_prefix(text.substr(0, end));
-    if (line.starts_with('#') && columns_in(words_of(line)).known()) return true;
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return false;
+  return any_line(text, [](std::string_view line) {
+    return line.starts_with('#') && columns_in(words_of(line)).known();
+  });
 }
 
 bool looks_like_nccl_tests(const json& file) {
@@ -316,23 +517,24 @@ ForeignFile add_nccl_tests(const json& node, const std::string& name, const std:
                            SampleSet& set) {
   ForeignFile file{"nccl-tests", "", "", 0, {}};
   const std::string where = name + ": file";
-  Run run;
+  NcclRun run;
   run.where = name + ": results";
-  const json& devices = list_in(object_field(node, "config", where), "devices", where + ".config");
+  const json& devices = list_field(object_field(node, "config", where), "devices", where + ".config");
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const std::string here = where + ".config.devices[" + std::to_string(i) + "]";
-    run.ranks.push_back({small_count(devices[i], "rank", here), small_count(devices[i], "group", here),
+    run.ranks.push_back({static_cast<int>(count_field(devices[i], "rank", here, 0)),
+                         static_cast<int>(count_field(devices[i], "group", here, 0)),
                          text_field(devices[i], "hostname", here),
                          text_field(devices[i], "device_info", here)});
   }
   if (node.contains("args") && node["args"].is_array() && !node["args"].empty() &&
       node["args"][0].is_string()) {
-    run.program = nccl::program_in(node["args"][0].get_ref<const std::string&>());
+    run.program = program_in(node["args"][0].get_ref<const std::string&>());
     run.said_where = "args";
   }
-  const json& rows = list_in(node, "results", where);
+  const json& rows = list_field(node, "results", where);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    Row row;
+    NcclRow row;
     row.where = name + ": results[" + std::to_string(i) + "]";
     row.bytes = non_negative_field(rows[i], "size", row.where);
     if (rows[i].contains("redop") && rows[i]["redop"].is_string())
@@ -341,7 +543,7 @@ ForeignFile add_nccl_tests(const json& node, const std::string& name, const std:
     row.in = side_in(rows[i], "in_place", row.where);
     run.rows.push_back(std::move(row));
   }
-  nccl::add_run(run, name, network, file, set);
+  add_run(run, name, network, file, set);
   return file;
 }
 

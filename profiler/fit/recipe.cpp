@@ -8,9 +8,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "profiler/fit/hold_out.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/elementwise.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <string_view>
 
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
-#include "profiler/fit/exchange_rows.h"
-#include "profiler/profile/collective_form.h"
+#include "policies/base/random.h"
+#include "policies/base/files.h"
+#include "profiler/profile/collective.h"
 
 namespace equipoise {
+
 namespace {
 
 Labels labels_of(const CsvTable& table, std::size_t row) {
@@ -18,7 +21,7 @@ Labels labels_of(const CsvTable& table, std::size_t row) {
   return labels;
 }
 
-std::int64_t count(const CsvTable& table, std::size_t row, std::string_view column) {
+std::int64_t count_of(const CsvTable& table, std::size_t row, std::string_view column) {
   return static_cast<std::int64_t>(count_cell(table, row, column, 0));
 }
 
@@ -71,9 +74,9 @@ SampleTable table_kind(const CsvTable& table) {
 std::optional<GemmSample> gemm_row(const CsvTable& table, std::size_t row, std::string& reason) {
   GemmSample sample;
   sample.labels = labels_of(table, row);
-  sample.m = count(table, row, "M");
-  sample.n = count(table, row, "N");
-  sample.k = count(table, row, "K");
+  sample.m = count_of(table, row, "M");
+  sample.n = count_of(table, row, "N");
+  sample.k = count_of(table, row, "K");
   if (sample.m == 0 || sample.n == 0 || sample.k == 0) {
     reason = "no shape";
     return std::nullopt;
@@ -120,8 +123,8 @@ std::optional<CollectiveSample> collective_row(const CsvTable& table, std::size_
   }
   sample.kind = static_cast<Collective>(name - kCollectiveNames.begin());
   sample.bytes = table.number(row, "size_bytes").value_or(0);
-  sample.group.ranks = static_cast<int>(count(table, row, "n_gpus"));
-  const int nodes = static_cast<int>(std::max<std::int64_t>(1, count(table, row, "n_nodes")));
+  sample.group.ranks = static_cast<int>(count_of(table, row, "n_gpus"));
+  const int nodes = static_cast<int>(std::max<std::int64_t>(1, count_of(table, row, "n_nodes")));
   sample.group.ranks_per_node = static_cast<int>(
       count_cell(table, row, "gpus_per_node", static_cast<double>(sample.group.ranks) / nodes));
   if (!(sample.bytes > 0) || sample.group.ranks < 2 || sample.group.ranks_per_node < 1) {
@@ -139,31 +142,280 @@ std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, 
   std::size_t left_out = 0;
   std::string reason;
   const SampleTable kind = table_kind(table);
+  const auto keep = [&left_out](const auto& sample, auto& list, double seconds) {
+    if (seconds > 0)
+      list.push_back(*sample);
+    else
+      ++left_out;
+  };
   for (std::size_t row = 0; row < table.rows(); ++row) {
-    bool used = false;
     if (kind == SampleTable::attention) {
       const auto sample = attention_row(table, row, histogram, reason);
-      used = sample && sample->seconds[0] > 0;
-      if (used) set.attention.push_back(*sample);
+      keep(sample, set.attention, sample ? sample->seconds[0] : 0);
     } else if (kind == SampleTable::gemm) {
       const auto sample = gemm_row(table, row, reason);
-      used = sample && sample->seconds > 0;
-      if (used) set.gemm.push_back(*sample);
+      keep(sample, set.gemm, sample ? sample->seconds : 0);
     } else if (kind == SampleTable::elementwise) {
       const auto sample = elementwise_row(table, row, reason);
-      used = sample && sample->seconds > 0;
-      if (used) set.elementwise.push_back(*sample);
+      keep(sample, set.elementwise, sample ? sample->seconds : 0);
     } else if (const auto exchange = exchange_row(table, row, reason)) {
-      used = exchange->seconds > 0;
-      if (used) set.exchange.push_back(*exchange);
+      keep(exchange, set.exchange, exchange->seconds);
     } else {
       const auto sample = collective_row(table, row, reason);
-      used = sample && sample->seconds > 0;
-      if (used) set.collective.push_back(*sample);
+      keep(sample, set.collective, sample ? sample->seconds : 0);
     }
-    left_out += used ? 0 : 1;
   }
   return left_out;
+}
+
+// --- Attention: which documents, heads and mask a row means.
+
+namespace {
+
+constexpr double kChartTflops = 3;          // a rate measured in pixels on a bar chart is good to +-3 TFLOP/s
+constexpr double kMostDocuments = 1 << 20;  // of one call: more is a typing error, and would fill the memory
+constexpr std::uint64_t kDraws = 32;  // of the documents of one row, where only their distribution is known
+
+// Charts that print neither batch nor heads follow the FlashAttention papers' protocol (arXiv 2307.08691
+// section 4.1, 2407.08608 section 4.1): 16K tokens in all, hidden size 2,048.
+constexpr std::int64_t kChartTokens = 16384;
+constexpr std::int64_t kChartHidden = 2048;
+
+// The whole number after `name=` in a row's notes; 0 where there is none that could be meant.
+std::int64_t noted(std::string_view notes, std::string_view name) {
+  const std::size_t at = notes.find(std::string(name) + "=");
+  if (at == std::string_view::npos) return 0;
+  const std::int64_t number =
+      std::strtoll(std::string(notes.substr(at + name.size() + 1)).c_str(), nullptr, 10);
+  return number > 0 && static_cast<double>(number) <= kMostCount ? number : 0;
+}
+
+// Query-key pairs that the mask leaves, the field's count of attention work.
+double mask_pairs(AttentionMask mask, std::int64_t queries, std::int64_t keys) {
+  const auto q = static_cast<double>(queries);
+  const auto k = static_cast<double>(keys);
+  if (!mask.causal) return q * k;
+  if (mask.window > 0 && keys > mask.window) {
+    const auto w = static_cast<double>(mask.window);
+    return w * (w + 1) / 2 + (q - w) * w;
+  }
+  return q * (k - q) + q * (q + 1) / 2;
+}
+
+std::string pass_name(std::string_view column) {
+  if (column == "fwd") return "forward";
+  if (column == "bwd") return "backward";
+  if (column == "fwd+bwd") return "both";
+  return "";
+}
+
+// Matrix products over the pairs: 2 forward, 5 backward.
+double flops_per_pair(const std::string& pass, double head_dim) {
+  return head_dim * (pass == "forward" ? 4.0 : pass == "backward" ? 10.0 : 14.0);
+}
+
+AttentionHeads heads_of(const CsvTable& table, std::size_t row, std::string_view notes) {
+  AttentionHeads heads;
+  heads.head_dim = static_cast<int>(count_cell(table, row, "head_dim", 0));
+  // Different dims of keys and values: their mean has the same number of operations.
+  const std::int64_t keys = noted(notes, "head_dim_qk");
+  const std::int64_t values = noted(notes, "head_dim_vo");
+  if (keys > 0 && values > 0) heads.head_dim = static_cast<int>((keys + values) / 2);
+  const double by_protocol = heads.head_dim > 0 ? static_cast<double>(kChartHidden / heads.head_dim) : 0;
+  heads.query_heads = static_cast<int>(count_cell(table, row, "n_q_heads", by_protocol));
+  heads.kv_heads = static_cast<int>(count_cell(table, row, "n_kv_heads", heads.query_heads));
+  return heads;
+}
+
+}  // namespace
+
+DocumentHistogram read_document_histogram(const std::string& path) {
+  std::istringstream in(read_text_file(path));
+  DocumentHistogram histogram;
+  std::string text;
+  for (std::size_t line = 1; std::getline(in, text); ++line) {
+    if (text.empty() || text[0] == '#' || text.rfind("length_min", 0) == 0) continue;
+    DrawnLengths bucket;
+    long long low = 0;
+    long long high = 0;
+    if (std::sscanf(text.c_str(), "%lld,%lld,%lf", &low, &high, &bucket.documents) != 3 || low > high ||
+        high < 1 || static_cast<double>(high) > kMostCount ||
+        !(bucket.documents >= 0 && std::isfinite(bucket.documents)))
+      throw UserError(path + ":" + std::to_string(line) +
+                      ": expected length_min,length_max,n_docs (lengths from 1 to 2^31 - 1, the first not "
+                      "above the second, a count >= 0), found '" +
+                      text + "'");
+    bucket.shortest = std::max<long long>(low, 1);
+    bucket.longest = high;
+    histogram.push_back(bucket);
+  }
+  return histogram;
+}
+
+std::vector<std::int64_t> draw_documents(const DocumentHistogram& histogram, std::int64_t total_tokens,
+                                         std::uint64_t seed) {
+  const std::int64_t cap = std::max<std::int64_t>(total_tokens / 4, 1);
+  double all = 0;
+  for (const DrawnLengths& bucket : histogram) all += bucket.documents;
+  std::vector<std::int64_t> documents;
+  if (all <= 0) return documents;
+  SplitMix64 random(seed);
+  const auto uniform = [&random] { return static_cast<double>(random.next() >> 11) * 0x1.0p-53; };
+  for (std::int64_t left = total_tokens; left > 0;) {
+    double mark = uniform() * all;
+    const DrawnLengths* drawn = nullptr;
+    for (const DrawnLengths& bucket : histogram) {
+      drawn = &bucket;
+      if (mark < bucket.documents) break;
+      mark -= bucket.documents;
+    }
+    const auto width = static_cast<double>(drawn->longest - drawn->shortest + 1);
+    const std::int64_t length = drawn->shortest + static_cast<std::int64_t>(uniform() * width);
+    documents.push_back(std::min({length, cap, left}));
+    left -= documents.back();
+  }
+  return documents;
+}
+
+std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t row,
+                                             const DocumentHistogram& histogram, std::string& reason) {
+  AttentionSample sample;
+  const std::string_view notes = table.text(row, "notes");
+  const std::string_view layout = table.text(row, "layout");
+  sample.pass = pass_name(table.text(row, "pass"));
+  sample.heads = heads_of(table, row, notes);
+  const auto queries = static_cast<std::int64_t>(count_cell(table, row, "seq_q", 0));
+  const auto keys = static_cast<std::int64_t>(count_cell(table, row, "seq_kv", static_cast<double>(queries)));
+  if (sample.pass.empty() || queries < 1 || keys < 1 || sample.heads.head_dim < 1) {
+    reason = sample.pass.empty() ? "direction not stated" : "no shape";
+    return std::nullopt;
+  }
+  const std::string_view mask_name = table.text(row, "mask");
+  sample.mask = {mask_name.find("causal") != std::string_view::npos, noted(notes, "sliding_window")};
+  const auto documents = static_cast<std::int64_t>(count_cell(
+      table, row, "batch", static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
+  const bool drawn = layout.find("packed documents") != std::string_view::npos;
+  const std::string where = table.path() + ":" + std::to_string(table.line(row));
+  if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
+    throw UserError(where + ": batch: expected fewer than 2^31 tokens in all, found " +
+                    std::to_string(documents) + " documents of " + std::to_string(std::max(queries, keys)));
+  if (static_cast<double>(documents) > kMostDocuments)
+    throw UserError(where + ": batch: expected at most 2^20 documents, found " + std::to_string(documents));
+  if (drawn && static_cast<double>(queries) > kMostDocuments)
+    throw UserError(where + ": seq_q: expected at most 2^20 tokens of packed documents, found " +
+                    std::to_string(queries));
+  if (drawn && histogram.empty()) {
+    reason = "its documents are only named by a distribution; give it with --document-histogram";
+    return std::nullopt;
+  }
+  sample.labels = labels_of(table, row);
+  const double ms = table.number(row, "time_ms").value_or(0);
+  const double tflops = table.number(row, "tflops").value_or(0);
+  for (std::uint64_t draw = 0; draw < (drawn ? kDraws : 1); ++draw) {
+    std::vector<QueryKeys> packed;
+    if (drawn) {
+      for (const std::int64_t length : draw_documents(histogram, queries, draw))
+        packed.push_back({length, length});
+    } else {
+      packed.assign(static_cast<std::size_t>(documents), {queries, keys});
+    }
+    double pairs = 0;
+    for (const QueryKeys& one : packed) pairs += mask_pairs(sample.mask, one.queries, one.keys);
+    const double flops =
+        pairs * sample.heads.query_heads * flops_per_pair(sample.pass, sample.heads.head_dim);
+    sample.packings.push_back(std::move(packed));
+    sample.seconds.push_back(ms > 0 ? ms * 1e-3 : tflops > 0 ? flops * 1e-12 / tflops : 0);
+  }
+  if (tflops > 0 && table.text(row, "method").find("digitised") != std::string_view::npos)
+    sample.uncertainty = kChartTflops / tflops;
+  sample.least_queries = drawn ? 1 : queries;
+  sample.most_keys = drawn ? keys / 4 : keys;
+  sample.shape = {static_cast<double>(queries),
+                  static_cast<double>(keys),
+                  static_cast<double>(sample.heads.head_dim),
+                  static_cast<double>(sample.heads.query_heads),
+                  sample.mask.causal ? 1.0 : 0.0,
+                  static_cast<double>(sample.mask.window),
+                  drawn ? -1.0 : static_cast<double>(documents)};
+  return sample;
+}
+
+// --- Exchanges of tokens: what a row moved.
+
+namespace {
+
+// DeepEP's benchmark (samples.h).
+constexpr double kHidden = 7168;
+constexpr double kDispatchBytes = 1 + 4.0 / 128;  // of an element: FP8 and its share of a scale
+constexpr double kCombineBytes = 2;
+constexpr double kNormalTokens = 4096;
+constexpr double kLowLatencyTokens = 128;
+constexpr int kExperts = 256;
+constexpr int kActive = 8;
+constexpr int kNodesOfToken = 4;
+
+bool has_words(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+ExchangeSample message_stream(double bytes, double GBps) {
+  ExchangeSample sample;
+  sample.load = {0, bytes, 1};
+  sample.shape = {bytes};
+  sample.seconds = GBps > 0 ? bytes * 1e-9 / GBps : 0;
+  return sample;
+}
+
+ExchangeSample deepep_normal(GroupShape group, double element_bytes, double GBps) {
+  const double bytes = kNormalTokens * kHidden * element_bytes;
+  const RoutedToken token =
+      routed_token({kExperts, kActive, group, static_cast<int>(nodes_of(group)), kNodesOfToken});
+  ExchangeSample sample;
+  sample.load = forwarded_load(token, group, bytes);
+  const double counted = bytes * (group.ranks > group.ranks_per_node ? token.nodes : token.ranks);
+  sample.seconds = GBps > 0 ? counted * 1e-9 / GBps : 0;
+  return sample;
+}
+
+ExchangeSample deepep_low_latency(GroupShape group, double element_bytes, double seconds) {
+  ExchangeSample sample;
+  sample.load = direct_load(routed_token({kExperts, kActive, group}), group,
+                            kLowLatencyTokens * kHidden * element_bytes);
+  sample.seconds = seconds;
+  return sample;
+}
+
+}  // namespace
+
+std::optional<ExchangeSample> exchange_row(const CsvTable& table, std::size_t row, std::string& reason) {
+  const std::string_view op = table.text(row, "op");
+  const bool messages = has_words(op, "point-to-point RDMA");
+  const bool low_latency = has_words(op, "low latency");
+  if (!has_words(op, "alltoall") || !(messages || low_latency || has_words(op, "EP "))) return std::nullopt;
+  const bool dispatch = has_words(op, "dispatch");
+  if (!messages && !dispatch && !has_words(op, "combine")) {
+    reason = "neither dispatch nor combine: " + std::string(op);
+    return std::nullopt;
+  }
+  GroupShape group;
+  group.ranks = static_cast<int>(count_cell(table, row, "n_gpus", 0));
+  group.ranks_per_node = static_cast<int>(count_cell(table, row, "gpus_per_node", 0));
+  const double bytes = table.number(row, "size_bytes").value_or(0);
+  if (group.ranks < 2 || group.ranks_per_node < 1 || (messages && !(bytes > 0))) {
+    reason = "no size or no group";
+    return std::nullopt;
+  }
+  const double rate = table.number(row, "algbw_GBps").value_or(0);
+  const double element_bytes = dispatch ? kDispatchBytes : kCombineBytes;
+  ExchangeSample sample = messages      ? message_stream(bytes, rate)
+                          : low_latency ? deepep_low_latency(group, element_bytes,
+                                                             1e-6 * table.number(row, "time_us").value_or(0))
+                                        : deepep_normal(group, element_bytes, rate);
+  sample.group = group;
+  sample.streams = messages;
+  if (!messages) sample.shape = {static_cast<double>(group.ranks)};
+  sample.labels = labels_of(table, row);
+  return sample;
 }
 
 }  // namespace equipoise

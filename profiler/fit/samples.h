@@ -10,11 +10,11 @@
 #include <string>
 #include <vector>
 
-#include "profiler/fit/csv.h"
-#include "profiler/profile/attention_form.h"
+#include "policies/base/csv.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/expert_routing.h"
+#include "profiler/profile/exchange.h"
 
 namespace equipoise {
 
@@ -86,12 +86,12 @@ struct SampleSet {
 };
 
 // Numbers of documents by length: what a row's packed documents were drawn from.
-struct LengthBucket {
+struct DrawnLengths {
   std::int64_t shortest = 0;
   std::int64_t longest = 0;
   double documents = 0;
 };
-using DocumentHistogram = std::vector<LengthBucket>;
+using DocumentHistogram = std::vector<DrawnLengths>;
 DocumentHistogram read_document_histogram(
     const std::string& path);  // length_min,length_max,n_docs; # comments
 // Documents until the total is full, each cut to a quarter of it, the last to what is left. Same seed, same
@@ -123,5 +123,19 @@ std::size_t add_rows(const CsvTable& table, const DocumentHistogram& histogram, 
 
 // Adds the lists of a samples file (profiler/README.md).
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set);
+
+// Rows of public tables about exchanges of tokens: what each of them moved, and in what time.
+
+// The sample of a row, nothing where the row is about something else; `reason` says what a row lacks that is
+// about an exchange. A row without a time gives a sample with seconds 0.
+//
+// "alltoall point-to-point RDMA (…)": NICs that stream messages of size_bytes at algbw_GBps: the time of one.
+// "alltoall (EP dispatch)", "(EP combine)", by DeepEP's normal kernels: a bandwidth and no size. The
+// benchmark (github.com/deepseek-ai/DeepEP, docs/legacy.md and tests/test_internode.py, test_intranode.py)
+// says both: 4,096 tokens a rank, 7,168 wide, 8 of 256 experts on at most 4 nodes, FP8 with a scale of 4
+// bytes for each 128 elements there, bf16 back. Its bandwidth is logical: between nodes it counts every node
+// that a token goes to, inside a node every rank, the own ones included. "alltoall low latency (…)": 128
+// tokens a rank, and the time; every copy sent.
+std::optional<ExchangeSample> exchange_row(const CsvTable& table, std::size_t row, std::string& reason);
 
 }  // namespace equipoise

@@ -17,27 +17,19 @@ std::string optional_text(const nlohmann::json& node, const std::string& key) {
   return it != node.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-std::int64_t whole_field(const nlohmann::json& node, const std::string& key, const std::string& where) {
-  const double value = positive_field(node, key, where);
-  if (value > kMostCount || value != std::floor(value))
-    throw UserError(where + "." + key + ": expected a whole number from 1 to 2^31 - 1, found " +
-                    short_number(value));
-  return static_cast<std::int64_t>(value);
-}
-
 std::string pass_of(const nlohmann::json& node, const std::string& where) {
   return std::string(
       kernels::kPassNames[name_field(node, "pass", kernels::kPassNames, where, "forward or backward")]);
 }
 
-AttentionSample attention_of(const nlohmann::json& node, const std::string& where) {
+AttentionSample read_attention(const nlohmann::json& node, const std::string& where) {
   AttentionSample sample;
   sample.pass = pass_of(node, where);
   sample.labels = {{"kernel", text_field(node, "kernel", where)},
                    {"dtype", text_field(node, "dtype", where)}};
-  sample.heads = {static_cast<int>(whole_field(node, "head_dim", where)),
-                  static_cast<int>(whole_field(node, "query_heads", where)),
-                  static_cast<int>(whole_field(node, "kv_heads", where))};
+  sample.heads = {static_cast<int>(count_field(node, "head_dim", where, 1)),
+                  static_cast<int>(count_field(node, "query_heads", where, 1)),
+                  static_cast<int>(count_field(node, "kv_heads", where, 1))};
   const auto pieces = node.find("pieces");
   if (pieces == node.end() || !pieces->is_array() || pieces->empty())
     throw UserError(where + ".pieces: expected a list of [queries, keys]");
@@ -66,18 +58,18 @@ AttentionSample attention_of(const nlohmann::json& node, const std::string& wher
   return sample;
 }
 
-GemmSample gemm_of(const nlohmann::json& node, const std::string& where) {
+GemmSample read_gemm(const nlohmann::json& node, const std::string& where) {
   GemmSample sample;
   sample.labels = {{"dtype", text_field(node, "dtype", where)}};
   if (const std::string form = optional_text(node, "form"); !form.empty()) sample.labels["form"] = form;
-  sample.m = whole_field(node, "m", where);
-  sample.n = whole_field(node, "n", where);
-  sample.k = whole_field(node, "k", where);
+  sample.m = count_field(node, "m", where, 1);
+  sample.n = count_field(node, "n", where, 1);
+  sample.k = count_field(node, "k", where, 1);
   sample.seconds = positive_field(node, "seconds", where);
   return sample;
 }
 
-ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& where) {
+ElementwiseSample read_elementwise(const nlohmann::json& node, const std::string& where) {
   ElementwiseSample sample;
   const std::size_t op = name_field(node, "op", kernels::kElementwiseNames, where,
                                     "one of " + joined(kernels::kElementwiseNames));
@@ -88,15 +80,15 @@ ElementwiseSample elementwise_of(const nlohmann::json& node, const std::string& 
   return sample;
 }
 
-CollectiveSample collective_of(const nlohmann::json& node, const std::string& where) {
+CollectiveSample read_collective(const nlohmann::json& node, const std::string& where) {
   CollectiveSample sample;
   sample.kind = static_cast<Collective>(
       name_field(node, "kind", kCollectiveNames, where, "one of " + joined(kCollectiveNames)));
   sample.labels = {{"op", std::string(name_of(sample.kind))},
                    {"inter_node_network", optional_text(node, "network")}};
   sample.bytes = positive_field(node, "bytes", where);
-  sample.group = {static_cast<int>(whole_field(node, "ranks", where)),
-                  static_cast<int>(whole_field(node, "ranks_per_node", where))};
+  sample.group = {static_cast<int>(count_field(node, "ranks", where, 1)),
+                  static_cast<int>(count_field(node, "ranks_per_node", where, 1))};
   sample.seconds = positive_field(node, "seconds", where);
   return sample;
 }
@@ -116,10 +108,10 @@ void add_list(const nlohmann::json& lists, const std::string& name, const std::s
 void add_json(const nlohmann::json& file, const std::string& path, SampleSet& set) {
   const nlohmann::json& lists = object_field(file, "samples", path + ": file");
   refuse_unknown_keys(lists, {kTableNames.begin(), kTableNames.end()}, path + ": samples");
-  add_list(lists, "attention", path, attention_of, set.attention);
-  add_list(lists, "gemm", path, gemm_of, set.gemm);
-  add_list(lists, "elementwise", path, elementwise_of, set.elementwise);
-  add_list(lists, "collective", path, collective_of, set.collective);
+  add_list(lists, "attention", path, read_attention, set.attention);
+  add_list(lists, "gemm", path, read_gemm, set.gemm);
+  add_list(lists, "elementwise", path, read_elementwise, set.elementwise);
+  add_list(lists, "collective", path, read_collective, set.collective);
 }
 
 }  // namespace equipoise

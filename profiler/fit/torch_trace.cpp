@@ -1,5 +1,3 @@
-#include "profiler/fit/torch_trace.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -9,7 +7,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/attention_work.h"
+#include "profiler/fit/foreign_files.h"
+#include "profiler/profile/attention.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {
@@ -61,11 +60,6 @@ std::string_view text_in(const json& node, const char* key) {
   const auto it = node.find(key);
   return it != node.end() && it->is_string() ? std::string_view(it->get_ref<const std::string&>())
                                              : std::string_view();
-}
-
-const json* arguments_of(const json& event) {
-  const auto it = event.find("args");
-  return it != event.end() && it->is_object() ? &*it : nullptr;
 }
 
 // An id that ties events together; profilers before 2.0 write it in lower case at kernels.
@@ -123,9 +117,9 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-class TraceReader {
+class CallReader {
  public:
-  TraceReader(const std::string& name, ForeignFile& file) : name_(name), file_(file) {}
+  CallReader(const std::string& name, ForeignFile& file) : name_(name), file_(file) {}
 
   void read(const json& events) {
     for (const json& event : events) add_host_event(event);
@@ -165,44 +159,39 @@ class TraceReader {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  // Complete events only: others have no length.
-  static bool complete(const json& event) { return event.is_object() && text_in(event, "ph") == "X"; }
-
-  void add_host_event(const json& event) {
-    const json* arguments = complete(event) ? arguments_of(event) : nullptr;
-    if (arguments == nullptr) return;
-    const std::optional<std::int64_t> id = external_id(*arguments);
+  void add_host_event(const json& node) {
+    const std::optional<TorchEvent> event = torch_event(node);
+    if (!event || event->arguments == nullptr) return;
+    const json& arguments = *event->arguments;
+    const std::optional<std::int64_t> id = external_id(arguments);
     if (!id) return;
-    const std::string_view category = text_in(event, "cat");
-    if (category == "cpu_op" || category == "Operator") {
-      any_shapes_ = any_shapes_ || arguments->contains("Input Dims");
+    if (event->category == "cpu_op" || event->category == "Operator") {
+      any_shapes_ = any_shapes_ || arguments.contains("Input Dims");
       call_of_id_[*id] = calls_.size();
-      calls_.push_back({arguments, text_in(event, "name"), 0, false});
-    } else if (category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime") {
-      if (const auto correlation = id_in(*arguments, {"correlation"})) id_of_correlation_[*correlation] = *id;
+      calls_.push_back({&arguments, event->name, 0, false});
+    } else if (event->category == "cuda_runtime" || event->category == "cuda_driver" ||
+               event->category == "Runtime") {
+      if (const auto correlation = id_in(arguments, {"correlation"})) id_of_correlation_[*correlation] = *id;
     }
   }
 
-  void add_kernel(const json& event, std::size_t place) {
-    if (!complete(event)) return;
-    const std::string_view category = text_in(event, "cat");
-    if (category != "kernel" && category != "Kernel") return;
-    const auto length = event.find("dur");
-    if (length == event.end() || !length->is_number() || !(length->get<double>() >= 0))
+  void add_kernel(const json& node, std::size_t place) {
+    const std::optional<TorchEvent> event = torch_event(node);
+    if (!event || !event->kernel()) return;
+    if (!event->length || !(*event->length >= 0))
       throw UserError(name_ + ": traceEvents[" + std::to_string(place) +
                       "].dur: expected microseconds >= 0, found " +
-                      (length == event.end() ? "nothing" : shown_json(*length)));
+                      (node.contains("dur") ? shown_json(node["dur"]) : "nothing"));
     ++kernels_;
-    const json* arguments = arguments_of(event);
-    if (arguments == nullptr) return;
-    std::optional<std::int64_t> id = external_id(*arguments);
+    if (event->arguments == nullptr) return;
+    std::optional<std::int64_t> id = external_id(*event->arguments);
     if (!id)
-      if (const auto correlation = id_in(*arguments, {"correlation"}))
+      if (const auto correlation = id_in(*event->arguments, {"correlation"}))
         if (const auto it = id_of_correlation_.find(*correlation); it != id_of_correlation_.end())
           id = it->second;
     const auto call = id ? call_of_id_.find(*id) : call_of_id_.end();
     if (call == call_of_id_.end()) return;
-    calls_[call->second].us += length->get<double>();
+    calls_[call->second].us += *event->length;
     calls_[call->second].has_kernel = true;
   }
 
@@ -326,18 +315,32 @@ std::string gpu_of(const json& file) {
 
 }  // namespace
 
+std::optional<TorchEvent> torch_event(const json& node) {
+  if (!node.is_object() || text_in(node, "ph") != "X") return std::nullopt;
+  TorchEvent event{text_in(node, "name"), text_in(node, "cat"), {}, {}, nullptr};
+  for (const auto& [key, value] : {std::pair{"ts", &event.begin}, std::pair{"dur", &event.length}})
+    if (const auto it = node.find(key); it != node.end() && it->is_number()) *value = it->get<double>();
+  if (const auto it = node.find("args"); it != node.end() && it->is_object()) event.arguments = &*it;
+  return event;
+}
+
+const json& torch_events(const json& file, const std::string& name) {
+  const json* events = events_of(file);
+  if (events == nullptr)
+    throw UserError(name + ": traceEvents: expected the list of a torch.profiler trace, found nothing");
+  if (!events->is_array())
+    throw UserError(name + ": traceEvents: expected a list, found " + shown_json(*events));
+  return *events;
+}
+
 bool looks_like_torch_trace(const json& file) {
   return events_of(file) != nullptr;
 }
 
 ForeignFile add_torch_trace(const json& node, const std::string& name, SampleSet& set) {
   ForeignFile file{"torch.profiler", "", gpu_of(node), 0, {}};
-  const json* events = events_of(node);
-  if (events == nullptr || !events->is_array())
-    throw UserError(name + ": traceEvents: expected a list, found " +
-                    (events == nullptr ? "nothing" : shown_json(*events)));
-  TraceReader reader(name, file);
-  reader.read(*events);
+  CallReader reader(name, file);
+  reader.read(torch_events(node, name));
   reader.give(set);
   return file;
 }

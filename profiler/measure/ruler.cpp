@@ -6,9 +6,12 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/wall_clock.h"
+#include "kernels/backend.h"
+#include "policies/base/index.h"
+#include "profiler/measure/workload.h"
 
 namespace equipoise::measure {
+
 namespace {
 
 struct Batch {
@@ -153,6 +156,249 @@ RulerTest test_ruler(kernels::Backend& backend, double seconds, const RulerOptio
       },
       [&] { return backend.pace(); }, options);
   return {seconds, measured.seconds};
+}
+
+namespace {
+
+using kernels::Communicator;
+
+double mean_over_ranks(Communicator& host, double value) {
+  const auto mine = static_cast<float>(value);
+  float total = 0;
+  host.all_reduce(&mine, &total, 1);
+  return static_cast<double>(total) / host.size();
+}
+
+struct Call {
+  Communicator& data;
+  Collective kind;
+  const void* send;
+  void* receive;
+  std::int64_t elements;  // of the whole point
+
+  void operator()() const {
+    const std::int64_t share = elements / data.size();
+    switch (kind) {
+      case Collective::all_gather:
+        data.all_gather(send, receive, share);
+        return;
+      case Collective::reduce_scatter:
+        data.reduce_scatter(send, receive, share);
+        return;
+      case Collective::all_reduce:
+        data.all_reduce(send, receive, elements);
+        return;
+      case Collective::all_to_all:
+        data.all_to_all(send, receive, share);
+        return;
+      case Collective::send_recv: {
+        const int next = (data.rank() + 1) % data.size();
+        const int previous = (data.rank() + data.size() - 1) % data.size();
+        data.send_receive(send, next, receive, previous, elements);
+        return;
+      }
+    }
+  }
+};
+
+double time_calls(Communicator& host, kernels::Backend& backend, const Call& call, int calls) {
+  host.barrier();
+  const double start = kernels::wall_seconds();
+  for (int i = 0; i < calls; ++i) call();
+  backend.synchronize();
+  return mean_over_ranks(host, (kernels::wall_seconds() - start) / calls);
+}
+
+Measurement measure_batches(Communicator& host, kernels::Backend& backend, const Call& call,
+                            const RulerOptions& options) {
+  time_calls(host, backend, call, 2);  // connections are made at the first call
+  const double guess = time_calls(host, backend, call, 3);
+  // Every rank computes the same numbers from the same means, so all take the same decisions.
+  const int calls = static_cast<int>(std::clamp(std::ceil(4 * options.batch_seconds / guess), 1.0, 1000.0));
+  const double room = options.budget_seconds / (guess * calls);
+  const int batches = static_cast<int>(std::clamp(room, 5.0, static_cast<double>(options.most_batches)));
+  std::vector<double> times;
+  for (int i = 0; i < batches; ++i) times.push_back(time_calls(host, backend, call, calls));
+  std::sort(times.begin(), times.end());
+  Measurement result;
+  result.seconds = result.wall_seconds = times[times.size() / 2];
+  result.spread = (times[times.size() * 3 / 4] - times[times.size() / 4]) / result.seconds;
+  result.calls_per_batch = static_cast<std::size_t>(calls);
+  result.kept = batches;
+  return result;
+}
+
+struct BufferPair {
+  kernels::Buffer send;
+  kernels::Buffer receive;
+};
+
+// Calls one at a time over some pairs of buffers.
+class LoneCalls {
+ public:
+  LoneCalls(Communicator& host, Communicator& data, kernels::Backend& backend, RandomPool& pool,
+            const CollectivePoint& point, std::int64_t elements, double footprint)
+      : host_(host), data_(data), backend_(backend), point_(point), elements_(elements) {
+    constexpr double kMostPairs = 64;
+    const double pairs = footprint / (2.0 * static_cast<double>(point.bytes));
+    for (int i = 0; i < static_cast<int>(std::clamp(pairs, 1.0, kMostPairs)); ++i)
+      pairs_.push_back({pool.elements(elements), pool.elements(elements)});
+    made_ = pool.elements(elements);
+  }
+
+  Stay one() {
+    const BufferPair& pair = pairs_[next_++ % pairs_.size()];
+    const Call call{data_, point_.kind, pair.send.data(), pair.receive.data(), elements_};
+    backend_.copy(pair.send.data(), made_.data(), pair.send.bytes());
+    host_.barrier();
+    Stay stay;
+    const double cpu = kernels::thread_cpu_seconds();
+    stay.arrived = kernels::wall_seconds();
+    call();
+    stay.left = kernels::wall_seconds();
+    stay.cpu_seconds = kernels::thread_cpu_seconds() - cpu;
+    return stay;
+  }
+
+  // Wall time of a call with all that belongs to it, the fastest of some; the same number on every rank.
+  double guess() {
+    constexpr int kCalls = 5;
+    double best = 1e300;
+    for (int i = 0; i < kCalls; ++i) {
+      const double start = kernels::wall_seconds();
+      one();
+      best = std::min(best, kernels::wall_seconds() - start);
+    }
+    return mean_over_ranks(host_, best);
+  }
+
+ private:
+  Communicator& host_;
+  Communicator& data_;
+  kernels::Backend& backend_;
+  const CollectivePoint& point_;
+  std::int64_t elements_;
+  std::vector<BufferPair> pairs_;
+  kernels::Buffer made_;
+  std::size_t next_ = 0;
+};
+
+// All ranks' stays, by call. Gathering moves bits, so a Stay may travel as floats.
+std::vector<Stay> gathered(Communicator& host, const std::vector<Stay>& mine) {
+  const auto ranks = static_cast<std::size_t>(host.size());
+  std::vector<Stay> by_rank(mine.size() * ranks);
+  host.all_gather(mine.data(), by_rank.data(),
+                  static_cast<std::int64_t>(mine.size() * sizeof(Stay) / sizeof(float)));
+  std::vector<Stay> by_call(by_rank.size());
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (std::size_t i = 0; i < mine.size(); ++i) by_call[i * ranks + rank] = by_rank[rank * mine.size() + i];
+  return by_call;
+}
+
+// Off the processor for longer than clocks and chance explain?
+bool stolen(const Stay& stay, double most_stolen) {
+  constexpr double kClocks = 1e-6;  // seconds that reading them takes at most
+  const double wall = stay.left - stay.arrived;
+  return wall - stay.cpu_seconds > most_stolen * wall + kClocks;
+}
+
+bool clean(std::span<const Stay> call, const RulerOptions& options) {
+  return std::none_of(call.begin(), call.end(),
+                      [&](const Stay& stay) { return stolen(stay, options.most_stolen); });
+}
+
+// From the last arrival on, averaged over ranks.
+double seconds_of(std::span<const Stay> call) {
+  double last = call.front().arrived;
+  for (const Stay& stay : call) last = std::max(last, stay.arrived);
+  double seconds = 0;
+  for (const Stay& stay : call) seconds += (stay.left - last) / static_cast<double>(call.size());
+  return seconds;
+}
+
+double at_quantile(const std::vector<double>& sorted, double quantile) {
+  return sorted[static_cast<std::size_t>(quantile * as_double(sorted.size() - 1) + 0.5)];
+}
+
+// Seconds of a barrier, the fastest of some runs of them; the same number on every rank.
+double reach_of(Communicator& host) {
+  constexpr int kRuns = 5;
+  constexpr int kBarriers = 8;
+  double best = 1e300;
+  for (int run = 0; run < kRuns; ++run) {
+    const double start = kernels::wall_seconds();
+    for (int i = 0; i < kBarriers; ++i) host.barrier();
+    best = std::min(best, (kernels::wall_seconds() - start) / kBarriers);
+  }
+  return mean_over_ranks(host, best);
+}
+
+// Takes calls in stretches of some milliseconds, with a reading of the reach after each, until enough calls
+// are clean. Every decision follows from what all ranks know, so all take the same.
+Measurement measure_alone(Communicator& host, LoneCalls& calls, const RulerOptions& options) {
+  constexpr double kFewest = 7;
+  constexpr double kMost = 500;
+  constexpr double kStretchSeconds = 0.01;
+  const auto ranks = static_cast<std::size_t>(host.size());
+  calls.guess();  // connections are made at the first call
+  const double guess = calls.guess();
+  const auto enough =
+      static_cast<std::size_t>(std::clamp(2 * options.budget_seconds / guess, kFewest, kMost));
+  const auto stretch =
+      std::min(enough, static_cast<std::size_t>(std::clamp(kStretchSeconds / guess, 1.0, kMost)));
+  std::vector<Stay> stays;
+  std::vector<double> reaches{reach_of(host)};
+  for (std::size_t taken = 0, done = 0; taken < 3 * enough && done < enough; taken += stretch) {
+    std::vector<Stay> mine;
+    mine.reserve(stretch);
+    for (std::size_t i = 0; i < stretch; ++i) mine.push_back(calls.one());
+    reaches.push_back(reach_of(host));
+    const std::vector<Stay> all = gathered(host, mine);
+    for (std::size_t at = 0; at < all.size(); at += ranks)
+      done += clean({all.data() + at, ranks}, options) ? 1 : 0;
+    stays.insert(stays.end(), all.begin(), all.end());
+  }
+  Measurement result = answer_of(stays, ranks, options);
+  std::sort(reaches.begin(), reaches.end());
+  result.reach_seconds = at_quantile(reaches, 0.5);
+  return result;
+}
+
+}  // namespace
+
+Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, const RulerOptions& options) {
+  std::vector<double> undisturbed;
+  std::vector<double> all;
+  for (std::size_t at = 0; at + ranks <= stays.size(); at += ranks) {
+    const std::span<const Stay> call = stays.subspan(at, ranks);
+    all.push_back(seconds_of(call));
+    if (clean(call, options)) undisturbed.push_back(all.back());
+  }
+  Measurement result;
+  result.stolen = static_cast<int>(all.size() - undisturbed.size());
+  result.disturbed = undisturbed.size() < 3;
+  std::vector<double>& kept = result.disturbed ? all : undisturbed;
+  std::sort(kept.begin(), kept.end());
+  result.seconds = result.wall_seconds = at_quantile(kept, options.answer_quantile);
+  result.spread = (at_quantile(kept, 0.75) - at_quantile(kept, 0.25)) / result.seconds;
+  result.calls_per_batch = 1;
+  result.kept = static_cast<int>(kept.size());
+  return result;
+}
+
+Measurement measure_collective(Communicator& host, Communicator& data, kernels::Backend& backend,
+                               RandomPool& pool, const CollectivePoint& point, const RulerOptions& options,
+                               bool one_clock, double footprint) {
+  const std::int64_t elements =
+      point.bytes / static_cast<std::int64_t>(kernels::bytes_of(backend.element_type()));
+  if (!one_clock) {
+    const kernels::Buffer send = pool.elements(elements);
+    const kernels::Buffer receive = pool.elements(elements);
+    const Call call{data, point.kind, send.data(), receive.data(), elements};
+    return measure_batches(host, backend, call, options);
+  }
+  LoneCalls calls(host, data, backend, pool, point, elements, footprint);
+  return measure_alone(host, calls, options);
 }
 
 }  // namespace equipoise::measure

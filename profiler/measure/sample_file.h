@@ -2,13 +2,16 @@
 // per finished sample, written as soon as it exists, so that a stopped run loses nothing.
 #pragma once
 
+#include <cstdint>
 #include <fstream>
 #include <nlohmann/json_fwd.hpp>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
-#include "profiler/measure/point.h"
+#include "kernels/checks.h"
+#include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
 
 namespace equipoise::measure {
@@ -49,5 +52,42 @@ class Journal {
 // "launch", the launch sample. Of a point visited several times: the fastest undisturbed visit, with all
 // times beside it.
 nlohmann::json samples_of_journal(const std::string& path);
+
+// --- Points that could not be measured, so that a resumed run goes round them: <out>.failed has a line for
+// each, its key and the reason. A point that takes the whole program down (a wild access ends all work on a
+// GPU) writes no line itself; it is found in <out>.trying, which holds the key of the point under way.
+
+class Failures {
+ public:
+  // With `resume` the points that failed before are kept, else none. Throws UserError.
+  Failures(const std::string& out, bool resume);
+  [[nodiscard]] bool has(const std::string& key) const { return keys_.count(key) > 0; }
+  [[nodiscard]] std::size_t size() const { return keys_.size(); }
+  void add(const std::string& key, const std::string& reason);
+
+  void begin(const std::string& key) const;  // the point is under way
+  void end() const;                          // and has returned
+
+ private:
+  void keep_lines();
+  std::string path_;
+  std::string trying_;
+  std::set<std::string> keys_;
+};
+
+// --- The kernel checks of a run: those of its families, and what the samples file says of them.
+
+// Empty `families`: all. A check that throws has failed for its whole family, under whose name it is
+// reported.
+std::vector<kernels::CheckResult> checks_of(kernels::Backend& backend, const std::set<std::string>& families,
+                                            std::uint64_t seed);
+
+// The one nearest to its limit, or farthest beyond; null where there is none.
+const kernels::CheckResult* worst_of(const std::vector<kernels::CheckResult>& results);
+
+// {"all": every result, "summary": the worst of each op and tensor}. A run that is resumed may have checked
+// other kernels before: what `earlier`, its samples file, says of ops that are not among `results` is kept
+// ("": none).
+nlohmann::json checks_json(const std::vector<kernels::CheckResult>& results, const std::string& earlier);
 
 }  // namespace equipoise::measure

@@ -14,16 +14,12 @@
 #include <stdexcept>
 #include <thread>
 
+#include "kernels/backend.h"
 #include "kernels/checks.h"
-#include "kernels/wall_clock.h"
-#include "policies/base/atomic_file.h"
+#include "policies/base/files.h"
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/measure/check_report.h"
-#include "profiler/measure/collective_ruler.h"
-#include "profiler/measure/failures.h"
-#include "profiler/measure/pace_log.h"
-#include "profiler/measure/point_lists.h"
+#include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/measure/workload.h"
@@ -50,8 +46,8 @@ struct Family {
 // that nothing disturbed (of collectives another: sample_file.cpp).
 constexpr std::size_t kBlock = 48;
 constexpr std::size_t kRounds = 3;
-// Bytes of the buffer sets that a point's calls walk over: beyond every cache, as in a training step, where
-// all other layers pass between two uses of an activation.
+// Bytes of the buffer sets that a point's calls take in turn: beyond every cache, as in a training step,
+// where all other layers pass between two uses of an activation.
 constexpr double kFootprint = 256e6;
 // Of a collective's calls: not everything that happens to one makes it slower.
 constexpr double kCollectiveQuantile = 0.5;

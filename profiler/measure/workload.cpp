@@ -4,8 +4,6 @@
 #include <cmath>
 
 #include "kernels/random_inputs.h"
-#include "kernels/reference/row_tensors.h"
-#include "kernels/validate.h"
 
 namespace equipoise::measure {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "kernels/backend.h"
-#include "profiler/measure/point.h"
+#include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
 
 namespace equipoise::measure {
@@ -40,7 +40,7 @@ struct Workload {
 // 1024 of ops that only move memory).
 Workload make_workload(kernels::Backend& backend, RandomPool& pool, const Point& point, double footprint);
 
-// Times the workload's calls, walking over its sets.
+// Times the workload's calls, which take its sets in turn.
 TimeBatch time_batch_of(kernels::Backend& backend, const Workload& workload);
 
 }  // namespace equipoise::measure

@@ -9,14 +9,13 @@
 #include <string>
 #include <string_view>
 
-#include "kernels/collective_kinds.h"
-#include "kernels/precision.h"
+#include "kernels/ops.h"
 #include "kernels/row_ops.h"
 
 namespace equipoise {
 
-struct AttentionCall;  // profiler/profile/attention_call.h: the pieces of a call, counted
-struct ExchangeLoad;   // profiler/profile/expert_routing.h: what a GPU's links carry
+struct AttentionCall;  // profiler/profile/attention.h: the pieces of a call, counted
+struct ExchangeLoad;   // profiler/profile/exchange.h: what a GPU's links carry
 class Profile;         // profiler/profile/profile.h: the parsed file
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the
@@ -26,6 +25,11 @@ struct RangeUse {
   std::int64_t calls = 0;
   std::int64_t beyond_samples = 0;
   std::int64_t derived = 0;  // of those, to derived tables
+  void note(bool beyond, bool is_derived) {
+    calls += 1;
+    beyond_samples += beyond ? 1 : 0;
+    derived += is_derived ? 1 : 0;
+  }
   void operator+=(const RangeUse& other) {
     calls += other.calls;
     beyond_samples += other.beyond_samples;

@@ -1,7 +1,7 @@
 // Forms for a CPU core, where one thread does everything one thing after the other: times add up, there are
 // no waves and no launch to speak of.
 //
-// "blocked-loops", attention: tiles of 64 queries walk over the keys they see in blocks of 64, the last block
+// "blocked-loops", attention: tiles of 64 queries take the keys they see in blocks of 64, the last block
 // cut to whole vectors of 16. Per head, a computed query-key pair costs a part that grows with the head dim
 // (the products) and one that does not (the softmax), every row of every block a little (reductions), every
 // query and every key something per element (load, rescale, transpose; memory). "packed-panels", GEMM:
@@ -28,7 +28,7 @@ inline constexpr const char* kPackedPanels = "packed-panels";
 // Sums over the documents of one call, for one head.
 struct BlockedAttentionWork {
   std::int64_t pairs = 0;       // computed, masked ones included
-  std::int64_t row_blocks = 0;  // rows of all tiles times the blocks they walk over
+  std::int64_t row_blocks = 0;  // rows of all tiles times the blocks they take
   std::int64_t queries = 0;
   std::int64_t keys = 0;
 

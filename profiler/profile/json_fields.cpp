@@ -50,6 +50,23 @@ double non_negative_field(const nlohmann::json& node, const std::string& key, co
   return value;
 }
 
+std::int64_t count_field(const nlohmann::json& node, const std::string& key, const std::string& where,
+                         int least) {
+  constexpr double kMost = 2147483647;
+  const double value = least > 0 ? positive_field(node, key, where) : non_negative_field(node, key, where);
+  if (value > kMost || value != std::floor(value))
+    throw UserError(where + "." + key + ": expected a whole number from " + std::to_string(least) +
+                    " to 2^31 - 1, found " + short_number(value));
+  return static_cast<std::int64_t>(value);
+}
+
+const nlohmann::json& list_field(const nlohmann::json& node, const std::string& key,
+                                 const std::string& where) {
+  const auto it = node.find(key);
+  if (it == node.end() || !it->is_array()) refuse(node, key, where, "a list");
+  return *it;
+}
+
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where) {
   const auto it = node.find(key);
   if (it == node.end() || !it->is_string() || it->get<std::string>().empty())
@@ -65,6 +82,12 @@ std::size_t name_field(const nlohmann::json& node, const std::string& key,
   if (it == names.end())
     throw UserError(where + "." + key + ": expected " + expected + ", found '" + found + "'");
   return static_cast<std::size_t>(it - names.begin());
+}
+
+std::vector<std::string> keys_of(const nlohmann::json& node) {
+  std::vector<std::string> keys;
+  for (const auto& item : node.items()) keys.push_back(item.key());
+  return keys;
 }
 
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -19,12 +20,18 @@ const nlohmann::json& object_field(const nlohmann::json& node, const std::string
 double number_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double positive_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 double non_negative_field(const nlohmann::json& node, const std::string& key, const std::string& where);
+// A whole number from `least` to 2^31 - 1: of ranks, rows, tokens, which fit an int.
+std::int64_t count_field(const nlohmann::json& node, const std::string& key, const std::string& where,
+                         int least);
+const nlohmann::json& list_field(const nlohmann::json& node, const std::string& key,
+                                 const std::string& where);
 std::string text_field(const nlohmann::json& node, const std::string& key, const std::string& where);
 // The place among `names` of the text under a key, e.g. of an enum's value. Throws UserError that asks for
 // `expected`.
 std::size_t name_field(const nlohmann::json& node, const std::string& key,
                        std::span<const std::string_view> names, const std::string& where,
                        const std::string& expected);
+std::vector<std::string> keys_of(const nlohmann::json& node);
 void refuse_unknown_keys(const nlohmann::json& node, const std::vector<std::string_view>& known,
                          const std::string& where);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
@@ -10,6 +11,7 @@
 #include "profiler/profile/shipped_files.h"
 
 namespace equipoise {
+
 namespace {
 
 constexpr ShippedFiles kProfiles{"profile", "EQUIPOISE_PROFILES", "profiles", EQUIPOISE_PROFILE_DIR,
@@ -92,11 +94,7 @@ const nlohmann::json& Profile::table(std::string_view name) const {
   const auto it = tables.find(std::string(name));
   if (it == tables.end() || !it->is_object())
     throw UserError(data_->origin + ": this profile has no " + std::string(name) +
-                    " table, which is needed here; it has: " + [&] {
-                      std::vector<std::string> names;
-                      for (const auto& item : tables.items()) names.push_back(item.key());
-                      return joined(names);
-                    }());
+                    " table, which is needed here; it has: " + joined(keys_of(tables)));
   return *it;
 }
 
@@ -119,6 +117,40 @@ std::string unseen_fabric_errors(const nlohmann::json& network) {
 
 std::vector<std::string> shipped_profiles() {
   return kProfiles.names();
+}
+
+namespace {
+
+Interval interval_of(const nlohmann::json& range, const std::string& key, const std::string& where) {
+  const auto it = range.find(key);
+  const bool pair = it != range.end() && it->is_array() && it->size() == 2 && it->at(0).is_number() &&
+                    it->at(1).is_number() && it->at(0).get<double>() <= it->at(1).get<double>();
+  if (!pair)
+    throw UserError(where + "." + key + ": expected [low, high] with low <= high, found " +
+                    (it == range.end() ? "nothing" : shown_json(*it)));
+  return {it->at(0).get<double>(), it->at(1).get<double>()};
+}
+
+}  // namespace
+
+Validity validity_of(const nlohmann::json& table, const std::string& dimension, const std::string& where) {
+  const nlohmann::json& ranges = object_field(table, "ranges", where);
+  const std::string here = where + ".ranges." + dimension;
+  const nlohmann::json& range = object_field(ranges, dimension, where + ".ranges");
+  Validity validity{interval_of(range, "samples", here), interval_of(range, "allowed", here)};
+  const auto provenance = table.find("provenance");
+  validity.derived = provenance != table.end() && provenance->is_object() && provenance->contains("kind") &&
+                     provenance->at("kind") == "derived";
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (validity.derived) validity.samples = {kInfinity, -kInfinity};
+  return validity;
+}
+
+void refuse_out_of_range(const std::string& profile, const std::string& op, const std::string& dimension,
+                         double found, const Interval& allowed) {
+  throw UserError("profile " + profile + ": " + op + ": " + dimension + " = " + short_number(found) +
+                  " is outside the range it is valid for, " + short_number(allowed.low) + " to " +
+                  short_number(allowed.high));
 }
 
 }  // namespace equipoise

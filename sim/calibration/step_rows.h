@@ -11,9 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "profiler/fit/csv.h"
+#include "policies/base/csv.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study.h"
 
 namespace equipoise {
 

@@ -1,5 +1,4 @@
-#include "sim/cli/command_check.h"
-
+// `equipoise check`.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -7,19 +6,17 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <ostream>
-#include <thread>
 
-#include "policies/base/atomic_file.h"
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "sim/cli/commands.h"
+#include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/report/junit.h"
+#include "sim/report/expectation.h"
 #include "sim/report/text_table.h"
-#include "sim/study/expectation.h"
 #include "sim/study/planned_memory.h"
 #include "sim/study/run_study.h"
 #include "traces/json_text.h"
@@ -40,7 +37,7 @@ double share_of(const std::string& text) {
   return percent ? value / 100 : value;
 }
 
-// Nothing where there is no such file yet.
+// The expectation of the file; nothing where --update is to make the file.
 std::optional<Expectation> expected_of(const CheckOptions& options) {
   std::error_code ignored;
   if (!std::filesystem::exists(options.expect, ignored)) {
@@ -50,20 +47,19 @@ std::optional<Expectation> expected_of(const CheckOptions& options) {
   return read_expectation(read_json_file(options.expect), options.expect);
 }
 
-StudyResult run(const Study& study, const CheckOptions& options, const std::atomic<bool>& stop) {
+StudyResult run_checked(const Study& study, const CheckOptions& options, const std::atomic<bool>& stop) {
   RunStudyOptions run;
-  run.jobs =
-      options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  run.jobs = threads_of(options.jobs);
   run.stop = &stop;
   const StudyInputs inputs = load_inputs(study);
   check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
   return run_study(study, inputs, run);
 }
 
-std::string shown(const std::optional<double>& value) {
+std::string value_text(const std::optional<double>& value) {
   return value ? fixed(*value, 4) : "-";
 }
-std::string interval(const ExpectedPolicy* policy) {
+std::string interval_of_speedup(const ExpectedPolicy* policy) {
   if (policy == nullptr || !policy->speedup_low || !policy->speedup_high) return "-";
   return fixed(*policy->speedup_low, 3) + " .. " + fixed(*policy->speedup_high, 3);
 }
@@ -75,15 +71,15 @@ std::string changes_table(const std::vector<PolicyChange>& changes, const std::s
   TextTable table({"policy", "expected " + metric, "found", "change", "speed-up's interval", ""});
   table.align_left(5);
   for (const PolicyChange& c : changes)
-    table.add({c.label, shown(c.expected_value), shown(c.found_value),
-               c.change ? fixed(100 * *c.change, 3) + " %" : "-", interval(c.found), verdict(c)});
+    table.add({c.label, value_text(c.expected_value), value_text(c.found_value),
+               c.change ? fixed(100 * *c.change, 3) + " %" : "-", interval_of_speedup(c.found), verdict(c)});
   return table.text();
 }
 
-ordered_json number(const std::optional<double>& value) {
+ordered_json number_or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? ordered_json(*value) : ordered_json(nullptr);
 }
-ordered_json status(const ExpectedPolicy* policy) {
+ordered_json status_or_null(const ExpectedPolicy* policy) {
   return policy == nullptr ? ordered_json(nullptr) : ordered_json(name_of(policy->status));
 }
 
@@ -92,11 +88,11 @@ ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expect
   ordered_json policies = ordered_json::array();
   for (const PolicyChange& c : changes)
     policies.push_back({{"label", printable(c.label)},
-                        {"expected", number(c.expected_value)},
-                        {"found", number(c.found_value)},
-                        {"change", number(c.change)},
-                        {"expected_status", status(c.expected)},
-                        {"status", status(c.found)},
+                        {"expected", number_or_null(c.expected_value)},
+                        {"found", number_or_null(c.found_value)},
+                        {"change", number_or_null(c.change)},
+                        {"expected_status", status_or_null(c.expected)},
+                        {"status", status_or_null(c.found)},
                         {"moved", c.moved()},
                         {"problem", c.problem.empty() ? ordered_json(nullptr) : ordered_json(c.problem)}});
   return {{"schema", "equipoise.check/1"}, {"study", printable(found.study)}, {"metric", metric},
@@ -125,7 +121,6 @@ void write_junit(const std::string& path, const Expectation& found,
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   const std::size_t metric = choice_of(options.metric, "--metric", kGuardedMetrics);
   const double tolerance = share_of(options.tolerance);
   const std::optional<Expectation> before = expected_of(options);
@@ -133,10 +128,10 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (!study.impossible.empty()) throw UserError(study.impossible);
   Expectation found;
   try {
-    found = expectation_of(study, run(study, options, stop));
+    found = expectation_of(study, run_checked(study, options, stop));
   } catch (const Interrupted&) {
     log << "interrupted\n";
-    return 130;  // as shells say it: 128 + SIGINT
+    return kInterrupted;
   }
   const Expectation& expected = before ? *before : found;
   const std::vector<PolicyChange> changes = changes_between(expected, found, metric, tolerance);
@@ -147,13 +142,13 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (!options.junit.empty()) write_junit(options.junit, found, changes);
   if (options.update) write_file_atomically(options.expect, to_json(found).dump(1) + "\n");
   const bool passed = same || options.update;
-  if (format == Format::json)
+  if (options.format == Format::json)
     out << changes_json(changes, found, options.metric, tolerance, passed).dump(2) << '\n';
-  else if (format == Format::csv)
+  else if (options.format == Format::csv)
     out << changes_csv(changes);
   else
     out << changes_table(changes, options.metric);
-  if (format == Format::table) {
+  if (options.format == Format::table) {
     if (options.update)
       out << options.expect << (before ? ": updated\n" : ": made\n");
     else

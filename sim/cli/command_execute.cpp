@@ -1,29 +1,121 @@
-#include "sim/cli/command_execute.h"
+// `equipoise execute` and `equipoise validate`: plans that run for real. Where the study's profile is of
+// another device, `validate` first measures this one.
+#include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <thread>
+#include <sstream>
+#include <string>
 
-#include "policies/base/atomic_file.h"
+#include "kernels/backend.h"
+#include "kernels/row_ops.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/names.h"
-#include "policies/base/staged_folder.h"
-#include "sim/cli/commands.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/profile_commands.h"
+#include "sim/cli/report_pages.h"
+#include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
-#include "sim/validation/compose.h"
+#include "sim/study/row/details.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/validation/compare_real.h"
 #include "sim/validation/execution_report.h"
-#include "sim/validation/real_ranks.h"
+#include "sim/validation/figures.h"
+#include "sim/validation/real_run.h"
+#include "sim/validation/compare_log.h"
+#include "sim/validation/validation_report.h"
 
 namespace equipoise {
 namespace {
+
+// The kernels of the device; null where this machine has none.
+std::unique_ptr<kernels::Backend> backend_of(const std::string& device) {
+  for (const kernels::BackendKind& kind : kernels::kBackends) {
+    std::string reason;
+    if (kind.name == device)
+      if (auto backend = kind.make(reason)) return backend;
+  }
+  return nullptr;  // the ranks say why
+}
+
+// Names of the row ops that every simulation asks for and the profile has no table of.
+std::string missing_tables(const Profile& profile) {
+  const nlohmann::json none = nlohmann::json::object();
+  const nlohmann::json& tables = profile.has_table("elementwise") ? profile.table("elementwise") : none;
+  std::vector<std::string> missing;
+  for (const kernels::ElementwiseKind& kind : kernels::kElementwise)
+    if (kind.in_every_profile && !tables.contains(std::string(kind.name))) missing.emplace_back(kind.name);
+  return joined(missing);
+}
+
+std::string too_short(double minutes, const std::string& why) {
+  return "validate: --minutes " + short_number(minutes) +
+         " of profiling were too short on this machine: " + why + "; give more minutes";
+}
+
+// Whether the profile was measured on that device.
+
+bool covers(const Profile& profile, const kernels::Backend& backend) {
+  return profile.device().name == backend.describe().name;
+}
+
+// Measures this device, within the minutes allowed: kernels alone, then collectives between two ranks, as the
+// study has ranks to talk to each other. Returns the path of the fitted profile, in `folder`.
+std::string profile_here(const std::string& device, double minutes, int ranks,
+                         const std::filesystem::path& folder, std::ostream& log) {
+  log << "the study's profile was measured on another device: measuring this one" << std::endl;
+  const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
+  FitCommandOptions fit;
+  ProfileOptions profile;
+  profile.session.device = device;
+  profile.session.minutes = minutes * (talks ? 0.7 : 1.0);
+  profile.session.out = (folder / "kernels.json").string();
+  profile.session.quiet = true;
+  const std::atomic<bool> stop{false};
+  std::ostringstream report;
+  if (run_profile(profile, report, log, stop) != 0)
+    throw UserError("validate: a kernel of this device gives wrong results");
+  fit.samples = {profile.session.out};
+  if (talks) {
+    fit.samples.push_back((folder / "collectives.json").string());
+    std::ostringstream share;
+    share << minutes * 0.3;
+    if (execution::run_ranks(2, {"profile", "--device", device, "--minutes", share.str(), "--quiet", "--only",
+                                 "collective", "--out", fit.samples.back()}) != 0)
+      throw UserError("validate: collectives between two ranks could not be measured");
+  }
+  fit.out = (folder / "profile.json").string();
+  try {
+    fit_command(fit, report, report);
+  } catch (const UserError& e) {
+    throw UserError(too_short(minutes, e.what()));
+  }
+  if (const std::string missing = missing_tables(Profile::load(fit.out)); !missing.empty())
+    throw UserError(too_short(minutes, "no times of " + missing));
+  return fit.out;
+}
+
+// The study of a command that prints no CSV.
+Study study_of_ranks(const RankOptions& options, const std::string& command) {
+  if (options.format == Format::csv) throw UserError(command + ": --format csv; allowed: table, json");
+  Study study = read_study(options.file, options.set);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  return study;
+}
 
 execution::LossNormalizer parse_normalizer(const std::string& text) {
   return static_cast<execution::LossNormalizer>(
       choice_of(text, "--loss-normalizer", execution::kLossNormalizerNames));
 }
 
-ExecutionReport report_of(const Study& study, const ExecuteOptions& options, int ranks,
-                          const std::vector<RealRow>& rows, std::vector<RealResult> results) {
+ExecutionReport execution_of(const Study& study, const ExecuteOptions& options, int ranks,
+                             const std::vector<RealRow>& rows, std::vector<RealResult> results) {
   ExecutionReport report;
   report.study = study.name;
   report.device = options.device;
@@ -44,24 +136,21 @@ ExecutionReport report_of(const Study& study, const ExecuteOptions& options, int
   return report;
 }
 
-void print(const ExecutionReport& report, const ExecuteOptions& options, std::ostream& out) {
-  const std::string json = execution_json(report).dump(1) + "\n";
+void print_execution(const ExecutionReport& report, const ExecuteOptions& options, std::ostream& out) {
+  const std::string document = execution_json(report).dump(1) + "\n";
   if (!options.out.empty()) {
     StagedFolder folder(options.out, "--out");
-    write_file_atomically((folder.path() / "execution.json").string(), json);
+    write_file_atomically((folder.path() / "execution.json").string(), document);
     folder.commit();
   }
-  out << (parse_format(options.format) == Format::json ? json : execution_text(report));
+  out << (options.format == Format::json ? document : execution_text(report));
 }
 
 }  // namespace
 
 int run_execute_command(const ExecuteOptions& options, const std::vector<std::string>& arguments,
                         std::ostream& out, std::ostream& log) {
-  if (parse_format(options.format) == Format::csv)
-    throw UserError("execute: --format csv; allowed: table, json");
-  Study study = read_study(options.file, options.set);
-  if (!study.impossible.empty()) throw UserError(study.impossible);
+  Study study = study_of_ranks(options, "execute");
   use_own_ranks(study);
   const auto ranks = static_cast<int>(study.layout.gpus());
   execution::HealthLimits limits;
@@ -80,14 +169,168 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
     RealRunOptions run;
     run.repetitions = options.repetitions;
     run.seed = options.seed;
-    run.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    run.threads = threads_of(0);
     run.dump = options.dump;
     if (leads && !options.quiet) run.progress = [&](const std::string& what) { log << what << std::endl; };
     std::vector<RealResult> results = run_real(study, rows, rank, run);
     if (!leads) return;
-    const ExecutionReport report = report_of(study, options, ranks, rows, std::move(results));
-    print(report, options, out);
+    const ExecutionReport report = execution_of(study, options, ranks, rows, std::move(results));
+    print_execution(report, options, out);
     status = report.all_equivalent() ? 0 : 1;
+  });
+  return status;
+}
+
+namespace {
+
+// Prints the comparison and writes its files; `timelines` writes those that need the run itself.
+int conclude(const Validation& validation, const ValidateOptions& options, std::ostream& out,
+             const std::function<void(const std::filesystem::path&)>& timelines) {
+  const ValidationFigures figures = figures_of(validation);
+  const std::string document = validation_json(validation, figures).dump(1) + "\n";
+  const std::string text = validation_text(validation, figures);
+  if (!options.out.empty()) {
+    StagedFolder folder(options.out, "--out");
+    write_file_atomically((folder.path() / "validation.json").string(), document);
+    write_file_atomically((folder.path() / "validation.txt").string(), text);
+    write_file_atomically((folder.path() / "validation.svg").string(), validation_plot(validation, figures));
+    write_file_atomically((folder.path() / "report.html").string(), validation_html(validation, figures));
+    timelines(folder.path());
+    folder.commit();
+  }
+  out << (options.format == Format::json ? document : text);
+  return figures.passed() ? 0 : 1;
+}
+
+int validate_log(const Study& study, const ValidateOptions& options, std::ostream& out) {
+  const MeasuredLog log = read_measured_log(options.measured);
+  RunStudyOptions run;
+  run.jobs = threads_of(0);
+  const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());
+  Validation validation = compare_with_log(log, simulated.policies, kCudaLimits);
+  validation.study = study.name;
+  validation.profile = study.cluster.profile;
+  validation.notes.insert(validation.notes.end(), simulated.notes.begin(), simulated.notes.end());
+  return conclude(validation, options, out, [](const std::filesystem::path&) {});
+}
+
+// What the profile was not measured on is said, not hidden.
+std::string profile_note(const Profile& profile, const kernels::Backend& backend) {
+  if (covers(profile, backend)) return {};
+  return "the profile was measured on " + profile.device().name + ", the ranks run on " +
+         backend.describe().name + ": `equipoise profile --device " + std::string(backend.name()) +
+         "` and `equipoise fit` make one of this device";
+}
+
+// A folder for the profile that is measured here. It is removed with all that is in it.
+class ProfileFolder {
+ public:
+  ProfileFolder()
+      : path_(std::filesystem::temp_directory_path() / ("equipoise-profile-" + std::to_string(::getpid()))) {
+    std::filesystem::create_directories(path_);
+  }
+  ~ProfileFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ProfileFolder(const ProfileFolder&) = delete;
+  ProfileFolder& operator=(const ProfileFolder&) = delete;
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The same run with a profile of this device, which is kept beside its results.
+int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
+                              std::ostream& out, std::ostream& log) {
+  const ProfileFolder folder;
+  const std::string profile = profile_here(options.device, options.minutes, ranks, folder.path(), log);
+  ValidateOptions again = options;
+  again.minutes = 0;
+  again.set.push_back("cluster.profile=" + profile);
+  arguments.insert(arguments.end(), {"--minutes", "0", "--set", again.set.back()});
+  const int status = run_validate_command(again, arguments, out, log);
+  if (status <= 1 && !options.out.empty())  // else the ranks failed, or were interrupted
+    std::filesystem::copy_file(profile, std::filesystem::path(options.out) / "profile.json",
+                               std::filesystem::copy_options::overwrite_existing);
+  return status;
+}
+
+}  // namespace
+
+int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
+                         std::ostream& out, std::ostream& log) {
+  Study study = study_of_ranks(options, "validate");
+  if (!options.measured.empty()) return validate_log(study, options, out);
+  use_own_ranks(study);
+  const auto ranks = static_cast<int>(study.layout.gpus());
+  execution::HealthLimits limits;
+  limits.same_op_seconds = options.op_timeout_seconds;
+  if (options.minutes > 0 && !execution::under_launcher())
+    if (const auto backend = backend_of(options.device);
+        backend && !covers(Profile::load(study.cluster.profile), *backend))
+      return validate_with_own_profile(options, arguments, ranks, out, log);
+  if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
+
+  int status = 0;
+  const StudyInputs inputs = load_inputs(study);
+  on_ranks(ranks, options.device, options.replay, limits, [&](const RealRank& rank) {
+    const bool leads = rank.floats.rank() == 0;
+    const std::vector<RealRow> rows = real_rows(
+        study, inputs, {options.policy, options.steps, execution::LossNormalizer::token}, rank.floats);
+    CalibrationOptions calibrating;
+    calibrating.policy = options.policy;
+    calibrating.steps = options.calibration_steps;
+    calibrating.replay = options.replay;
+    calibrating.seed = options.seed;
+    if (leads && !options.quiet)
+      calibrating.progress = [&](const std::string& what) { log << what << std::endl; };
+    Calibration calibration(
+        [&](std::int64_t window) {
+          std::vector<std::string> set = options.set;
+          set.push_back(std::string("batch.context_window=").append(std::to_string(window)));
+          return read_study(options.file, set);
+        },
+        study.batch.context_window, inputs.trace, rank, calibrating);
+    RealRunOptions run;
+    run.check = false;
+    run.warm_up = true;
+    run.repetitions = 1;
+    run.seed = options.seed;
+    std::vector<RealResult> results;
+    // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
+    for (int round = 1; round <= options.repetitions; ++round) {
+      calibration.run_round();
+      append_rounds(results, run_real(study, rows, rank, run));
+      if (leads && !options.quiet) log << "round " << round << std::endl;
+    }
+    if (!leads) return;
+    Validation validation;
+    validation.study = study.name;
+    validation.device = options.device;
+    validation.profile = study.cluster.profile;
+    validation.limits = options.device == "cpu" ? kCpuLimits : kCudaLimits;
+    if (options.replay) {
+      for (std::size_t i = 0; i < rows.size(); ++i) compose_steps(rows[i], results[i]);
+      validation.notes.emplace_back(
+          "replay: ranks ran one after the other, a measured step is composed of their kernels by the "
+          "schedule; "
+          "collectives and transfers are the profile's");
+    }
+    if (const std::string note = profile_note(inputs.profile, rank.backend); !note.empty())
+      validation.notes.push_back(note);
+    const InStepTimes in_step = calibration.times();
+    const InStepTimes* times = in_step.empty() ? nullptr : &in_step;
+    for (const std::string& note : calibration.notes()) validation.notes.push_back(note);
+    compare_real(rows, results, times, validation);
+    if (options.replay) keep_kernels(validation);
+    status = conclude(validation, options, out, [&](const std::filesystem::path& folder) {
+      std::filesystem::create_directories(folder / "timeline");
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        write_real_timeline((folder / "timeline" / (file_name(rows[i].label) + ".pftrace")).string(), rows[i],
+                            results[i], times);
+    });
   });
   return status;
 }

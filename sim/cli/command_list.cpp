@@ -1,5 +1,4 @@
-#include "sim/cli/command_list.h"
-
+// `equipoise list`.
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -9,16 +8,16 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
-#include "policies/base/text_file.h"
-#include "policies/policy_keys.h"
+#include "policies/policy.h"
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
 #include "profiler/profile/shipped_files.h"
-#include "sim/framework/preset.h"
+#include "sim/cli/plan_commands.h"
+#include "sim/framework/framework.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/plan_file.h"
-#include "sim/study/policy_run.h"
-#include "sim/study/policy_schema.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/read/study_keys.h"
 #include "sim/workload/model.h"
 #include "traces/json_text.h"
 #include "traces/synth.h"
@@ -31,7 +30,8 @@ struct Row {
   nlohmann::ordered_json options = {};  // of a policy: its keys, as the JSON Schema has them, with defaults
 };
 
-// Null where a value outside of the range stands for what the help says: from the window, from memory.
+// The default of a key. It is null where a value outside of the range stands for what the help says: from the
+// window, from memory.
 template <class Options>
 nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& defaults) {
   const ParameterValue value = row.get(defaults);
@@ -162,8 +162,7 @@ std::vector<std::string> listed_names(const std::string& what) {
 
 void run_list_command(const std::string& what, Format format, std::ostream& out) {
   if (what == "schema") {
-    const std::filesystem::path path = shipped_path("study.schema.json", EQUIPOISE_STUDY_SCHEMA);
-    out << study_schema(nlohmann::ordered_json::parse(read_text_file(path.string()))).dump(2) << '\n';
+    out << study_schema().dump(2) << '\n';
     return;
   }
   const std::vector<Row> rows = rows_of(what);

@@ -1,15 +1,14 @@
-#include "sim/cli/command_merge.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/cli/command_study.h"
-#include "sim/cli/command_tune.h"
-#include "sim/cli/sweep_journal.h"
-#include "sim/study/share.h"
-#include "sim/tune/journal.h"
+#include "sim/cli/merge.h"
+#include "sim/cli/study_commands.h"
+#include "sim/cli/sweep.h"
+#include "sim/study/sharing.h"
+#include "sim/tune/search.h"
+#include "sim/tune/trial.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -21,7 +20,7 @@ bool has_journal(const fs::path& folder, const char* name) {
   return fs::is_regular_file(folder / name);
 }
 
-// Each folder itself, or the shards in it, in the order of their names.
+// The shards in each folder, in the order of their names; the folder itself where it is one.
 std::vector<std::string> shards_in(const std::vector<std::string>& folders) {
   std::vector<std::string> shards;
   const auto is_shard = [](const fs::path& folder) {

@@ -1,32 +1,89 @@
-#include "sim/cli/command_schedule.h"
-
+// `equipoise schedule`: timed by length, or by a profile. With a profile the stage engine runs the schedule
+// as the one lane of a step.
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <ostream>
+#include <span>
+#include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
-#include "sim/cli/schedule_profiled.h"
+#include "policies/sharding/sharding.h"
+#include "profiler/profile/profile.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/schedule/drawing.h"
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/validate.h"
+#include "sim/step/step_simulator.h"
 
 namespace equipoise {
+namespace {
+
+Layout layout_for(const ScheduleOptions& run, const Schedule& schedule) {
+  Layout layout;
+  layout.tensor = run.tensor;
+  layout.pipeline = schedule.stages;
+  layout.virtual_pipeline = schedule.virtual_stages;
+  layout.recompute = Recompute::none;
+  return layout;
+}
+
+TimedSchedule timed_of_ops(const std::vector<StageOp>& ops, const Schedule& schedule) {
+  const auto stages = static_cast<std::size_t>(schedule.stages);
+  TimedSchedule timed;
+  timed.stages.resize(stages);
+  timed.busy.assign(stages, 0);
+  timed.recompute.assign(stages, 0);
+  timed.peak_kept = peak_kept(schedule);
+  for (const StageOp& op : ops) {
+    const auto s = static_cast<std::size_t>(op.stage);
+    const bool ends_pair = !timed.stages[s].empty() && timed.stages[s].back().op.with_next;
+    timed.stages[s].push_back({op.op, to_seconds(op.start), to_seconds(op.end)});
+    const double duration = ends_pair ? 0 : to_seconds(op.end - op.start);
+    timed.busy[s] += duration;
+    if (op.op.kind == OpKind::R) timed.recompute[s] += duration;
+    timed.makespan = std::max(timed.makespan, to_seconds(op.end));
+  }
+  return timed;
+}
+
+}  // namespace
+
+TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedule,
+                              std::span<const MicroBatch> micro_batches) {
+  StepOptions options;
+  options.schedule = &one_way_schedule(run.schedule);
+  const ModelShape& model = builtin_model(run.model);
+  const Layout layout = layout_for(run, schedule);
+  check_layout(model, layout, "schedule");
+  const Profile profile = Profile::load(run.profile);
+  const RankGrid grid(layout.order, {.tensor = layout.tensor, .pipeline = layout.pipeline},
+                      profile.device().gpus_per_node);
+  const LayerCosts costs(model, layout, profile, grid, NetworkRates{}, FrameworkOptions{});
+  ShardRule rule;  // one CP rank: every rule gives it everything
+  rule.fixed = &sharding_policy("per-document");
+  options.keep = run.keep;
+  options.strict_keep = run.strict_keep;
+  options.pairs = run.pairs;
+  options.record_ops = true;
+
+  Step step;
+  step.lanes.emplace_back().micro_batches.assign(micro_batches.begin(), micro_batches.end());
+  return timed_of_ops(StepSimulator(costs, rule, options, nullptr).run(step).times.ops, schedule);
+}
+
 namespace {
 
 // What the pipeline runs, in order.
 using MicroBatches = std::vector<MicroBatch>;
 
-// Each length as a micro-batch of one document.
+// Micro-batches of one document each, one a length.
 MicroBatches standalone(const std::vector<std::int64_t>& lengths) {
   MicroBatches batches(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i)
@@ -41,9 +98,9 @@ MicroBatches chunked(const ScheduleOptions& options) {
     batches.front().slices.push_back({static_cast<std::int64_t>(i), 0, options.lengths[i]});
   PackOptions pack;
   pack.documents_per_step = static_cast<std::int64_t>(options.lengths.size());
-  pack.of<ChunkflowOptions>().chunk_size = options.chunk_size;
+  pack_parameter("chunk_size")->set(pack, options.chunk_size);
   const QuadraticWorkload workload;
-  const Plan plan = plan_chunkflow({batches, pack, workload});
+  const Plan plan = packing_policy("chunkflow").plan({batches, pack, workload});
   return plan.steps.at(0).lanes.at(0).micro_batches;
 }
 
@@ -95,20 +152,20 @@ TimedSchedule run_schedule(const Schedule& schedule, const MicroBatches& batches
 }
 
 // Shortest text that reads back as the same number: 52, 13.5.
-std::string number_text(double value) {
+std::string shortest_text(double value) {
   std::array<char, 32> text{};
   const std::to_chars_result end = std::to_chars(text.data(), text.data() + text.size(), value);
   return {text.data(), end.ptr};
 }
 
-nlohmann::ordered_json number(double value) {
+nlohmann::ordered_json number_json(double value) {
   if (value == std::floor(value) && std::abs(value) < 9e15) return static_cast<std::int64_t>(value);
   return value;
 }
 
-void print_json(const TimedSchedule& timed, std::ostream& out) {
+void print_schedule_json(const TimedSchedule& timed, std::ostream& out) {
   nlohmann::ordered_json document;
-  document["makespan"] = number(timed.makespan);
+  document["makespan"] = number_json(timed.makespan);
   document["bubble_ratio"] = bubble_ratio(timed);
   document["peak_kept"] = timed.peak_kept;
   document["stages"] = nlohmann::ordered_json::array();
@@ -118,8 +175,8 @@ void print_json(const TimedSchedule& timed, std::ostream& out) {
       ops.push_back({{"op", letter_of(op.op.kind)},
                      {"micro_batch", op.op.micro_batch},
                      {"virtual_stage", op.op.virtual_stage},
-                     {"start", number(op.start)},
-                     {"end", number(op.end)}});
+                     {"start", number_json(op.start)},
+                     {"end", number_json(op.end)}});
       if (op.op.with_next) ops.back()["with_next"] = true;
     }
     document["stages"].push_back(std::move(ops));
@@ -127,31 +184,25 @@ void print_json(const TimedSchedule& timed, std::ostream& out) {
   out << document.dump() << '\n';
 }
 
-void print_csv(const TimedSchedule& timed, std::ostream& out) {
+void print_schedule_csv(const TimedSchedule& timed, std::ostream& out) {
   out << "stage,op,micro_batch,virtual_stage,start,end\n";
   for (std::size_t s = 0; s < timed.stages.size(); ++s)
     for (const TimedOp& op : timed.stages[s])
       out << s << ',' << letter_of(op.op.kind) << ',' << op.op.micro_batch << ',' << op.op.virtual_stage
-          << ',' << number_text(op.start) << ',' << number_text(op.end) << '\n';
+          << ',' << shortest_text(op.start) << ',' << shortest_text(op.end) << '\n';
 }
 
-std::string right(const std::string& text, std::size_t width) {
+std::string padded_left(const std::string& text, std::size_t width) {
   return text.size() < width ? std::string(width - text.size(), ' ') + text : text;
 }
 
-std::string plural(int n, const std::string& noun) {
+std::string counted(int n, const std::string& noun) {
   return std::to_string(n) + ' ' + noun + (n == 1 ? "" : noun.back() == 'h' ? "es" : "s");
 }
 
-std::string decimals(double value, int places) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", places, value);
-  return text.data();
-}
-
-void print_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
-  out << options.schedule << ": " << plural(schedule.stages, "stage") << ", "
-      << plural(schedule.micro_batches, "micro-batch");
+void print_schedule_heading(const Schedule& schedule, const ScheduleOptions& options, std::ostream& out) {
+  out << options.schedule << ": " << counted(schedule.stages, "stage") << ", "
+      << counted(schedule.micro_batches, "micro-batch");
   if (schedule.bidirectional)
     out << ", from both ends";
   else if (schedule.virtual_stages > 1)
@@ -160,42 +211,43 @@ void print_heading(const Schedule& schedule, const ScheduleOptions& options, std
     out << "; " << printable(options.model) << ", tensor " << options.tensor << ", times in ms by profile "
         << printable(options.profile);
   } else {
-    out << "; time = length, backward = " << number_text(options.backward_ratio) << " x forward";
-    if (options.p2p > 0) out << ", a hop takes " << number_text(options.p2p);
+    out << "; time = length, backward = " << shortest_text(options.backward_ratio) << " x forward";
+    if (options.p2p > 0) out << ", a hop takes " << shortest_text(options.p2p);
   }
   out << "\n\n";
 }
 
-void print_table(const Schedule& schedule, const TimedSchedule& timed, const ScheduleOptions& options,
-                 std::ostream& out) {
+void print_schedule_table(const Schedule& schedule, const TimedSchedule& timed,
+                          const ScheduleOptions& options, std::ostream& out) {
   const auto time_text = [&](double time) {
-    return options.profile.empty() ? number_text(time) : decimals(1e3 * time, 3);
+    return options.profile.empty() ? shortest_text(time) : fixed(1e3 * time, 3);
   };
-  print_heading(schedule, options, out);
+  print_schedule_heading(schedule, options, out);
   out << draw_schedule(timed, schedule.virtual_stages, {options.columns, options.color}) << '\n'
-      << "makespan " << time_text(timed.makespan) << "   bubble ratio "
-      << decimals(100 * bubble_ratio(timed), 2) << "% (recompute is not useful time)\n\n";
+      << "makespan " << time_text(timed.makespan) << "   bubble ratio " << fixed(100 * bubble_ratio(timed), 2)
+      << "% (recompute is not useful time)\n\n";
 
   const std::array<std::string, 6> heads{"stage", "busy", "recompute", "idle", "peak kept", "at most"};
-  for (const std::string& head : heads) out << right(head, head == "stage" ? 5 : 12);
+  for (const std::string& head : heads) out << padded_left(head, head == "stage" ? 5 : 12);
   out << '\n';
   for (std::size_t s = 0; s < timed.stages.size(); ++s)
-    out << right(std::to_string(s), 5) << right(time_text(timed.busy[s]), 12)
-        << right(time_text(timed.recompute[s]), 12) << right(time_text(timed.makespan - timed.busy[s]), 12)
-        << right(std::to_string(timed.peak_kept[s]), 12) << right(std::to_string(schedule.kept_bound[s]), 12)
-        << '\n';
+    out << padded_left(std::to_string(s), 5) << padded_left(time_text(timed.busy[s]), 12)
+        << padded_left(time_text(timed.recompute[s]), 12)
+        << padded_left(time_text(timed.makespan - timed.busy[s]), 12)
+        << padded_left(std::to_string(timed.peak_kept[s]), 12)
+        << padded_left(std::to_string(schedule.kept_bound[s]), 12) << '\n';
 }
 
 constexpr double kMostRatio = 1e6;
 constexpr double kMostTime = 1e12;
 
-void check_options(const ScheduleOptions& options) {
+void check_schedule_options(const ScheduleOptions& options) {
   // Far above, sums of times would leave the range of numbers and the columns of the drawing.
   if (!(options.backward_ratio >= 0 && options.backward_ratio <= kMostRatio))
     throw UserError("--backward-ratio: expected a number from 0 to 1e6, found " +
-                    number_text(options.backward_ratio));
+                    shortest_text(options.backward_ratio));
   if (!(options.p2p >= 0 && options.p2p <= kMostTime))
-    throw UserError("--p2p: expected a number from 0 to 1e12, found " + number_text(options.p2p));
+    throw UserError("--p2p: expected a number from 0 to 1e12, found " + shortest_text(options.p2p));
   if (options.stages < 1)
     throw UserError("--stages: expected an integer >= 1, found " + std::to_string(options.stages));
   if (options.virtual_stages < 1)
@@ -209,7 +261,7 @@ void check_options(const ScheduleOptions& options) {
 }
 
 // Before anything is made: micro-batches, the schedule, its times, and what prints them.
-void check_memory(const ScheduleOptions& options) {
+void check_schedule_memory(const ScheduleOptions& options) {
   constexpr double kGrowth = 1.5;    // a growing vector's capacity over its size
   constexpr double kOpTree = 700;    // of an op in JSON, with its text
   constexpr double kCellBytes = 24;  // of a column of the drawing, with its colour
@@ -228,7 +280,7 @@ void check_memory(const ScheduleOptions& options) {
   if (options.format == Format::json) bytes += kOpTree * ops;
   if (options.format == Format::table) bytes += kCellBytes * stages * options.columns;
   require_memory(
-      "schedule: " + number_text(stages) + " stages of " + number_text(micro_batches) + " micro-batches",
+      "schedule: " + shortest_text(stages) + " stages of " + shortest_text(micro_batches) + " micro-batches",
       bytes, memory_limit(options.max_memory_GB), "fewer --stages or a larger --chunk-size");
 }
 
@@ -253,8 +305,8 @@ void note_idle_options(const ScheduleOptions& options, const ScheduleInput& inpu
 }  // namespace
 
 void schedule_command(const ScheduleOptions& options, std::ostream& out, std::ostream& notes) {
-  check_options(options);
-  check_memory(options);
+  check_schedule_options(options);
+  check_schedule_memory(options);
   const MicroBatches batches = options.chunk_size > 0 ? chunked(options) : standalone(options.lengths);
   const std::vector<std::int32_t> group_sizes = group_sizes_of(batches);
   const ScheduleInput input{options.stages, options.virtual_stages, group_sizes,
@@ -263,18 +315,15 @@ void schedule_command(const ScheduleOptions& options, std::ostream& out, std::os
   if (const std::vector<std::string> problems = schedule_problems(input, schedule); !problems.empty())
     throw std::logic_error("schedule " + options.schedule + ": " + problems.front());
   note_idle_options(options, input, notes);
-  const TimedSchedule timed = options.profile.empty()
-                                  ? run_schedule(schedule, batches, options)
-                                  : time_by_profile({options.profile, options.model, options.tensor,
-                                                     options.keep, options.strict_keep, options.pairs},
-                                                    options.schedule, schedule, batches);
+  const TimedSchedule timed = options.profile.empty() ? run_schedule(schedule, batches, options)
+                                                      : time_by_profile(options, schedule, batches);
   switch (options.format) {
     case Format::table:
-      return print_table(schedule, timed, options, out);
+      return print_schedule_table(schedule, timed, options, out);
     case Format::json:
-      return print_json(timed, out);
+      return print_schedule_json(timed, out);
     case Format::csv:
-      return print_csv(timed, out);
+      return print_schedule_csv(timed, out);
   }
 }
 

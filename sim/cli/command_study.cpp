@@ -1,5 +1,4 @@
-#include "sim/cli/command_study.h"
-
+// `equipoise study`: one study, or the cases of a sweep.
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -11,24 +10,21 @@
 #include <ostream>
 #include <set>
 #include <sstream>
-#include <thread>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
-#include "policies/base/staged_folder.h"
+#include "policies/base/files.h"
 #include "policies/base/utf8.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/command_merge.h"
-#include "sim/cli/progress_line.h"
-#include "sim/cli/sweep_journal.h"
-#include "sim/cli/sweep_printer.h"
-#include "sim/study/json_object.h"
-#include "sim/study/outputs.h"
+#include "sim/cli/commands.h"
+#include "sim/cli/merge.h"
+#include "sim/cli/study_commands.h"
+#include "sim/cli/sweep.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_html.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
-#include "sim/study/share.h"
-#include "sim/study/study_html.h"
-#include "sim/study/study_report.h"
+#include "sim/study/sharing.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -36,8 +32,6 @@ namespace equipoise {
 using nlohmann::json;
 
 namespace {
-
-constexpr int kInterrupted = 130;  // as shells say it: 128 + SIGINT
 
 struct Case {
   std::vector<std::string> assignments;
@@ -81,7 +75,7 @@ void check_options(const StudyOptions& options, const Study& study) {
   check_stragglers(settings, layout.gpus());
 }
 
-// Each profile once: a wrong name is wrong in every case that has it.
+// Loads each profile once: a wrong name is wrong in every case that has it.
 void check_profiles(const std::vector<Case>& cases) {
   std::set<std::string> known;
   for (const Case& c : cases) {
@@ -154,18 +148,11 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
   return cases;
 }
 
-std::string directory_name(const std::string& case_name) {
-  std::string name = case_name;
-  for (char& c : name)
-    if (c == '/' || c == ' ') c = '_';
-  return name;
-}
-
 // No case may write over another's files.
 void check_folders(const std::vector<Case>& cases) {
   std::map<std::string, std::string> case_of;
   for (const Case& c : cases) {
-    const auto [known, is_new] = case_of.emplace(directory_name(c.name), c.name);
+    const auto [known, is_new] = case_of.emplace(folder_of_case(c.name), c.name);
     if (!is_new && known->second != c.name)
       throw UserError("--sweep: " + known->second + " and " + c.name +
                       ": expected a folder of --out for each, found " + known->first + " for both");
@@ -197,16 +184,15 @@ StepSettings step_settings(const StudyOptions& options) {
   return settings;
 }
 
-RunStudyOptions run_options(const StudyOptions& options, Format format) {
+RunStudyOptions run_options(const StudyOptions& options) {
   RunStudyOptions run;
   run.steps = step_settings(options);
   if (options.chakra && (options.out.empty() || run.steps.fidelity == Fidelity::stage))
     throw UserError("--chakra needs --out DIR and --fidelity op");
-  run.jobs =
-      options.jobs > 0 ? options.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  run.jobs = threads_of(options.jobs);
   run.keep_plans = !options.out.empty();
   run.ignore_memory = options.ignore_memory;
-  run.record_gpus = !options.out.empty() || format == Format::json;
+  run.record_gpus = !options.out.empty() || options.format == Format::json;
   run.details.steps = options.timeline_steps;
   run.details.gzip = options.timeline_gzip;
   const auto selected = [&](const char* option, const std::string& text) {
@@ -250,7 +236,7 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
                      RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
   std::optional<StagedFolder> folder;
   if (!folder_of_all.empty()) {
-    folder.emplace(std::filesystem::path(folder_of_all) / directory_name(c.name), "--out");
+    folder.emplace(std::filesystem::path(folder_of_all) / folder_of_case(c.name), "--out");
     run.details.directory = folder->path().string();
   }
   StudyResult result = [&] {
@@ -283,10 +269,10 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   return result;
 }
 
-int run_one(const Case& c, const StudyOptions& options, Format format, RunStudyOptions& run,
-            const MemoryLimit& limit, std::ostream& out, std::ostream& log) {
+int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
+            std::ostream& out, std::ostream& log) {
   try {
-    print_study(format, c.study, run_case(c, options.out, options, run, limit, log), out);
+    print_study(options.format, c.study, run_case(c, options.out, options, run, limit, log), out);
     return 0;
   } catch (const Interrupted&) {
     log << "interrupted\n";
@@ -316,15 +302,14 @@ json asked_of(const std::vector<Case>& cases, const StudyOptions& options, const
   return asked;
 }
 
-void write_page(const std::string& folder, const SweepPage& page) {
-  write_file_atomically((std::filesystem::path(folder) / "report.html").string(), page.html());
-}
-
 // The cases of this process's share, each printed at the end and kept in the journal once it has finished.
 class Sweep {
  public:
-  Sweep(const std::vector<Case>& cases, const StudyOptions& options, Format format, std::ostream& out)
-      : cases_(cases), share_(chosen_share(options.shard)), folder_(options.out), printer_(format, out) {
+  Sweep(const std::vector<Case>& cases, const StudyOptions& options, std::ostream& out)
+      : cases_(cases),
+        share_(chosen_share(options.shard)),
+        folder_(options.out),
+        printer_(options.format, out) {
     if (!share_.is_all() && folder_.empty())
       throw UserError(
           "--shard, mpirun and srun need --out DIR, from which `equipoise merge` takes the shares");
@@ -352,7 +337,7 @@ class Sweep {
           << (journal_ ? "; --resume goes on from there" : "") << '\n';
     }
     if (share_.is_all()) {
-      if (!folder_.empty() && finished > 0) write_page(folder_, page_);
+      if (!folder_.empty() && finished > 0) write_sweep_page(folder_, page_);
       printer_.finish();
     }
     if (finished < mine) return kInterrupted;
@@ -370,7 +355,7 @@ class Sweep {
     const Case& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log);
     const CaseText text = case_text(c.name, c.study, result,
-                                    case_of_page(c.assignments, directory_name(c.name), c.study, result));
+                                    case_of_page(c.assignments, folder_of_case(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
     add(text);
   }
@@ -401,12 +386,11 @@ void check_resume(const StudyOptions& options) {
 
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   check_resume(options);
   const MemoryLimit limit = memory_limit(options.max_memory_GB);
   const std::vector<Case> cases = cases_of(options, limit);
   if (!options.sweep.empty() && !options.out.empty()) check_folders(cases);
-  RunStudyOptions run = run_options(options, format);
+  RunStudyOptions run = run_options(options);
   for (const Case& c : cases) {
     const auto check = [&] {
       check_planned_memory(c.study, foreseen_documents(c.study), run, limit);
@@ -415,46 +399,8 @@ int run_study_command(const StudyOptions& options, std::ostream& out, std::ostre
     (void)(c.name.empty() ? check() : naming(c.name, check));
   }
   run.stop = &stop;
-  if (options.sweep.empty()) return run_one(cases.front(), options, format, run, limit, out, log);
-  return Sweep(cases, options, format, out).run(options, run, limit, log);
-}
-
-int merge_sweep(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out) {
-  SweepPrinter printer(parse_format(options.format), out);
-  SweepPage page;
-  PartsFound parts(kSweepJournalKind);
-  std::map<std::size_t, CaseText> finished;
-  std::map<std::size_t, std::string> folder_of;
-  for (const std::string& folder : folders) {
-    const std::string path = (std::filesystem::path(folder) / kSweepJournal).string();
-    SweepJournalText text = read_sweep_journal(path);
-    parts.add(std::move(text.asked), path);
-    for (const auto& [number, one] : text.finished) folder_of[number] = folder;
-    finished.merge(text.finished);
-  }
-  const auto cases = refusing_other_types(
-      folders.front(), [&] { return parts.whole().at("cases").get<std::vector<std::string>>(); });
-  for (std::size_t i = 0; i < cases.size(); ++i)
-    if (!finished.contains(i))
-      throw UserError("merge: expected all " + std::to_string(cases.size()) + " cases, found " +
-                      std::to_string(finished.size()) + "; " + cases[i] +
-                      " is not finished: run its shard again with --resume");
-  for (const auto& [number, text] : finished) {
-    if (number >= cases.size() || text.table.name != cases[number] ||
-        cases[number].find('=') == std::string::npos)
-      throw UserError("merge: " + folder_of[number] + ": n " + std::to_string(number) + ": found " +
-                      text.table.name + ", which is no such case of this sweep");
-    const std::string name = directory_name(text.table.name);
-    StagedFolder folder(std::filesystem::path(options.out) / name, "merge");
-    std::filesystem::copy(std::filesystem::path(folder_of[number]) / name, folder.path(),
-                          std::filesystem::copy_options::recursive);
-    folder.commit();
-    printer.add(text);
-    page.add(text.page);
-  }
-  write_page(options.out, page);
-  printer.finish();
-  return 0;
+  if (options.sweep.empty()) return run_one(cases.front(), options, run, limit, out, log);
+  return Sweep(cases, options, out).run(options, run, limit, log);
 }
 
 }  // namespace equipoise

@@ -1,5 +1,4 @@
-#include "sim/cli/command_trace.h"
-
+// `equipoise trace`.
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +10,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/utf8.h"
+#include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "traces/stats.h"
 #include "traces/synth.h"
+#include "traces/trace.h"
 
 namespace equipoise {
 namespace {
@@ -123,10 +123,10 @@ void trace_synth_command(const TraceSynthOptions& options, std::ostream& out, st
   notes << about.name << ": synthetic, " << about.source << "; assumed: " << about.assumption << '\n';
 }
 
-void trace_record_command(const TraceRecordOptions& options) {
+void trace_record_command(const std::vector<std::string>& arguments) {
   const std::string program = python();
   std::vector<std::string> words = {program, EQUIPOISE_SOURCE "/traces/record.py"};
-  words.insert(words.end(), options.arguments.begin(), options.arguments.end());
+  words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -1,36 +1,31 @@
-#include "sim/cli/command_tune.h"
-
+// `equipoise tune`, and what `merge` does with the shards of a search.
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <ostream>
-#include <thread>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "profiler/profile/json_fields.h"
-#include "sim/cli/command_merge.h"
-#include "sim/cli/progress_line.h"
+#include "sim/cli/merge.h"
 #include "sim/cli/report_pages.h"
+#include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/hardware.h"
 #include "sim/study/planned_memory.h"
-#include "sim/tune/default_space.h"
-#include "sim/tune/journal.h"
-#include "sim/tune/study_json.h"
-#include "sim/tune/tune_report.h"
+#include "sim/study/models.h"
+#include "sim/tune/outcome.h"
+#include "sim/tune/space.h"
+#include "sim/tune/trial.h"
 
 namespace equipoise {
 
 using nlohmann::json;
 
 namespace {
-
-constexpr int kTuneInterrupted = 130;  // as shells say it: 128 + SIGINT
 
 void check_options(const TuneOptions& options) {
   if (options.budget < 1)
@@ -66,9 +61,9 @@ json asked_of(const TuneJob& job) {
 }
 
 // "1,234 of 10,000 candidates, best 5,012 tokens/s/GPU, 0:35 left"
-class Progress {
+class SearchProgress {
  public:
-  Progress(std::ostream& log, bool wanted, std::int64_t gpus)
+  SearchProgress(std::ostream& log, bool wanted, std::int64_t gpus)
       : line_(log, wanted), gpus_(static_cast<double>(gpus)), begin_(std::chrono::steady_clock::now()) {}
 
   void show(std::int64_t tried, std::int64_t most, double seconds_per_token) {
@@ -120,15 +115,11 @@ TuneJob job_of(json file, json names, std::int64_t gpus, SearchOptions search, d
           std::move(space), std::move(candidates), std::move(search), std::move(names)};
 }
 
-int threads(int jobs) {
-  return jobs > 0 ? jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-}
-
 TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   SearchOptions search;
   search.budget = options.budget;
   if (options.max_delay >= 0) search.most_delay = options.max_delay;
-  search.run.jobs = threads(options.jobs);
+  search.run.jobs = threads_of(options.jobs);
   const json names = {
       {"study", printable(options.file)},
       {"space", options.space.empty() ? std::string("the default space") : printable(options.space)}};
@@ -148,7 +139,7 @@ TuneJob job_of(const json& asked, const MergeOptions& options) {
   SearchOptions search;
   search.budget = asked.at("budget").get<std::int64_t>();
   if (!asked.at("max_delay").is_null()) search.most_delay = asked["max_delay"].get<double>();
-  search.run.jobs = threads(options.jobs);
+  search.run.jobs = threads_of(options.jobs);
   return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(), std::move(search),
                 options.max_memory_GB, [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {
                   return parse_space(asked.at("space"), asked.at("names").at("space"), file);
@@ -179,7 +170,7 @@ void print(const TuneReport& report, Format format, std::ostream& out) {
 }
 
 SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ostream& log) {
-  Progress progress(log, !quiet, job.gpus);
+  SearchProgress progress(log, !quiet, job.gpus);
   SearchOptions options = job.search;
   options.progress = [&](std::int64_t tried, std::int64_t most, double seconds) {
     progress.show(tried, most, seconds);
@@ -188,7 +179,7 @@ SearchResult searched(const TuneJob& job, Journal* journal, bool quiet, std::ost
 }
 
 // Runs the best in full, prints the ranking and, of a whole search, writes it to `folder` (empty: nowhere).
-// Of an interrupted one the best so far are printed; a second Ctrl-C ends that, too.
+// An interrupted search prints its best so far; a second Ctrl-C ends that, too.
 int report_search(const TuneJob& job, SearchResult found, const std::string& folder, Format format,
                   std::ostream& out) {
   SearchOptions options = job.search;
@@ -210,14 +201,13 @@ int report_search(const TuneJob& job, SearchResult found, const std::string& fol
     options.run.stop = nullptr;
     made();
   }
-  return found.interrupted ? kTuneInterrupted : 0;
+  return found.interrupted ? kInterrupted : 0;
 }
 
 }  // namespace
 
 int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream& log,
                      const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   check_options(options);
   const Share share = chosen_share(options.shard);
   if (!share.is_all() && options.out.empty())
@@ -237,8 +227,8 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
   if (found.interrupted)
     log << "interrupted after " << found.tried.size() << " candidates"
         << (options.out.empty() ? "" : "; --resume goes on from there") << '\n';
-  if (share.is_all()) return report_search(job, std::move(found), options.out, format, out);
-  if (found.interrupted) return kTuneInterrupted;
+  if (share.is_all()) return report_search(job, std::move(found), options.out, options.format, out);
+  if (found.interrupted) return kInterrupted;
   if (!options.quiet)
     log << "shard " << share.index << '/' << share.count << ": " << found.tried.size()
         << " candidates tried; `equipoise merge OUT " << options.out << "` ranks those of all shards\n";
@@ -247,7 +237,6 @@ int run_tune_command(const TuneOptions& options, std::ostream& out, std::ostream
 
 int merge_tune(const MergeOptions& options, const std::vector<std::string>& folders, std::ostream& out,
                std::ostream& log, const std::atomic<bool>& stop) {
-  const Format format = parse_format(options.format);
   KnownTrials known;
   PartsFound parts(kTuneJournalKind);
   for (const std::string& folder : folders) {
@@ -264,7 +253,7 @@ int merge_tune(const MergeOptions& options, const std::vector<std::string>& fold
     log << "note: " << grouped(static_cast<std::int64_t>(found.tried.size()) - found.ran) << " of "
         << grouped(static_cast<std::int64_t>(found.tried.size()))
         << " candidates are from the shards, the others were tried here\n";
-  return report_search(job, std::move(found), options.out, format, out);
+  return report_search(job, std::move(found), options.out, options.format, out);
 }
 
 }  // namespace equipoise

@@ -1,17 +1,31 @@
-// Helpers that every command's output shares.
 #include "sim/cli/commands.h"
 
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <csignal>
 #include <cstdlib>
+#include <ostream>
+#include <thread>
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "policies/base/sizes.h"
+#include "policies/base/number_text.h"
+#include "policies/base/utf8.h"
 
 namespace equipoise {
+namespace {
+
+std::atomic<bool> stop_wanted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "set from a signal handler");
+
+extern "C" void on_stop_signal(int signal_number) {
+  stop_wanted = true;
+  std::signal(signal_number, SIG_DFL);
+}
+
+}  // namespace
 
 Format parse_format(std::string_view text) {
   return static_cast<Format>(choice_of(text, "--format", kFormatNames));
@@ -38,6 +52,10 @@ std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view 
   return lengths;
 }
 
+int threads_of(int jobs) {
+  return jobs > 0 ? jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
 int terminal_columns() {
   constexpr int kDefault = 100;
   const char* const text = std::getenv("COLUMNS");
@@ -53,6 +71,36 @@ bool colors_wanted() {
   if (no_color != nullptr && *no_color != '\0') return false;
   const char* const terminal = std::getenv("TERM");
   return isatty(STDOUT_FILENO) == 1 && terminal != nullptr && std::string_view(terminal) != "dumb";
+}
+
+const std::atomic<bool>& stop_on_interrupt() {
+  std::signal(SIGINT, on_stop_signal);
+  std::signal(SIGTERM, on_stop_signal);
+  return stop_wanted;
+}
+
+ProgressLine::ProgressLine(std::ostream& log, bool wanted)
+    : log_(log), shown_(wanted && isatty(STDERR_FILENO) == 1) {}
+
+void ProgressLine::show(const std::string& text) const {
+  constexpr std::size_t kColumns = 79;  // a longer line would wrap and stay
+  if (shown_) log_ << "\r\033[K" << printable(text).substr(0, kColumns) << std::flush;
+}
+
+std::string time_left(double share, double seconds) {
+  const auto left = static_cast<std::int64_t>(seconds / share * (1 - share)) + 1;
+  std::string text = std::to_string(static_cast<int>(100 * share));
+  return text.append(" %, ").append(std::to_string(left)).append(" s left");
+}
+
+std::string TimeLeft::text(double share) {
+  using Seconds = std::chrono::duration<double>;
+  constexpr double kBetweenTexts = 0.25, kBeforeFirst = 1;
+  const auto now = std::chrono::steady_clock::now();
+  const double elapsed = Seconds(now - begin_).count();
+  if (!(share > 0) || elapsed < kBeforeFirst || Seconds(now - told_).count() < kBetweenTexts) return {};
+  told_ = now;
+  return time_left(share, elapsed);
 }
 
 }  // namespace equipoise

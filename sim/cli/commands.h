@@ -1,7 +1,10 @@
-// What all commands have in common.
+// What all commands have in common: formats and sizes as users type them, threads, the terminal and Ctrl-C.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +13,9 @@ namespace equipoise {
 
 enum class Format { table, json, csv };
 inline constexpr std::string_view kFormatNames[] = {"table", "json", "csv"};
+
+// The exit status of a command that Ctrl-C has ended, as shells have it: 128 + SIGINT.
+inline constexpr int kInterrupted = 130;
 
 // Throws UserError for anything but table, json and csv.
 Format parse_format(std::string_view text);
@@ -20,10 +26,45 @@ std::int64_t parse_length(std::string_view text, std::string_view option);
 // Sizes separated by commas: "1,1,2,4", "4K,128K".
 std::vector<std::int64_t> parse_lengths(std::string_view text, std::string_view option);
 
+// The threads that --jobs asks for: all cores where `jobs` is 0.
+int threads_of(int jobs);
+
 // Columns that a drawing on stdout may use: COLUMNS, else 100.
 int terminal_columns();
 
 // Colours only on a terminal that has them, and only where NO_COLOR is not set.
 bool colors_wanted();
+
+// From the first call on, SIGINT and SIGTERM set the flag, so that a long run ends cleanly and keeps what is
+// finished. A second signal ends the process at once.
+const std::atomic<bool>& stop_on_interrupt();
+
+// What a long run is doing, on the last line of a terminal. Nothing is left of the line in the end, and
+// nothing is shown where stderr is no terminal.
+class ProgressLine {
+ public:
+  ProgressLine(std::ostream& log, bool wanted);
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  ~ProgressLine() { show(""); }
+  void show(const std::string& text) const;
+
+ private:
+  std::ostream& log_;
+  bool shown_;
+};
+
+// What is left of work of which this share is done after so many seconds: "43 %, 12 s left".
+std::string time_left(double share, double seconds);
+
+// Says the same of work that begins when this is made: after a second, then now and then.
+class TimeLeft {
+ public:
+  // Empty while there is nothing new to say.
+  std::string text(double share);
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now(), told_{};
+};
 
 }  // namespace equipoise

@@ -1,145 +1,222 @@
-// The grammar of the commands about studies and plans: study, pack, list.
-#include <CLI/CLI.hpp>
+// The grammar of the commands that take a study: study, check, tune, merge, execute, validate.
 #include <algorithm>
 #include <iostream>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
-#include "policies/base/error.h"
 #include "policies/base/names.h"
-#include "sim/cli/command_list.h"
-#include "sim/cli/command_pack.h"
-#include "sim/cli/command_study.h"
-#include "sim/cli/grammar_parts.h"
-#include "sim/cli/interrupt.h"
+#include "sim/cli/command_line.h"
+#include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/outputs.h"
-#include "sim/study/pack_keys.h"
+#include "sim/report/expectation.h"
+#include "sim/report/result_files.h"
+#include "sim/study/pack_request.h"
 
 namespace equipoise {
+namespace {
 
-void add_study(CLI::App& app, int& status) {
-  CLI::App* command = app.add_subcommand("study", "Compare every policy of a study on the same documents");
-  command->footer(
-      "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results");
+constexpr double kMostThreads = 4096;
+constexpr double kMostSteps = 1 << 20;
+
+// --jobs, --max-memory-GB, --format and --quiet, of commands that simulate on all cores.
+void add_simulation_options(Command& command, SimulationOptions& options) {
+  command.add("--jobs", options.jobs, "Threads; all cores by default").range(0, kMostThreads);
+  add_memory_option(command, options.max_memory_GB);
+  add_format_option(command, options.format);
+  command.add("--quiet", options.quiet, "No notes on stderr");
+}
+
+// Holds such a command to its memory, then runs it.
+template <class Options>
+int run_bounded(int (*run)(const Options&, std::ostream&, std::ostream&, const std::atomic<bool>&),
+                const Options& options) {
+  constexpr int kRows = 2;  // at a time (simulate_plan.h), each of which may have helpers
+  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+  bound_memory(memory_limit(options.max_memory_GB), kRows * std::max(cores, options.jobs));
+  return run(options, std::cout, std::cerr, stop_on_interrupt());
+}
+
+// What commands take that run plans for real: the study, which of it is run, on what, and what is printed.
+void add_rank_options(Command& command, RankOptions& options) {
+  command.add("file", options.file, "Study file (JSON)").required();
+  command.add("--set", options.set, "Override a key: parallel.context=2, policies.0.queues=3");
+  command.add("--policy", options.policy, "Only the row of this label");
+  command.add("--steps", options.steps, "Steps of each plan that are run")
+      .range(1, kMostSteps)
+      .shows_default();
+  command.add("--device", options.device, "cpu or cuda").shows_default();
+  command.add("--replay", options.replay,
+              "All ranks on one device, one after the other; the step is composed by the schedule");
+  command
+      .add("--op-timeout", options.op_timeout_seconds,
+           "Seconds that a rank may compute one op while others wait; then it hangs, and the run ends")
+      .range(1, 1e9)
+      .shows_default();
+  command.add("--seed", options.seed, "Of weights and tokens").shows_default();
+  add_format_option(command, options.format, "table or json");
+  command.add("--quiet", options.quiet, "No progress on stderr");
+}
+
+}  // namespace
+
+Command grammar_of_study() {
   const auto options = std::make_shared<StudyOptions>();
-  command->add_option("file", options->file, "Study file (JSON)")->required();
-  command->add_option("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
-  command->add_option("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
+  Command command{
+      "study", "Compare every policy of a study on the same documents",
+      "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results"};
+  command.add("file", options->file, "Study file (JSON)").required();
+  command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
+  command.add("--sweep", options->sweep, "Run all values of a key: batch.context_window=64K,128K");
   std::vector<std::string_view> files;
   for (const StudyOutput& output : study_outputs()) files.push_back(output.file);
-  command->add_option("--out", options->out, "Folder for " + joined(files) + ", timelines");
-  command->add_option("--shard", options->shard,
-                      "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");
-  command->add_flag("--resume", options->resume, "Of a sweep: leave out the cases that --out has finished");
-  command->add_option("--jobs", options->jobs, "Threads; all cores by default")->check(CLI::Range(0, 4096));
-  command->add_option("--fidelity", options->fidelity, "stage or op")->capture_default_str();
-  command->add_flag("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
-  command->add_flag("--contention", options->contention, "op: flows that share links share their bandwidth");
-  command->add_option("--jitter", options->jitter, "op: relative standard deviation of every op")
-      ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--jitter-seed", options->jitter_seed, "op: seed of the jitter");
-  command->add_option("--stragglers", options->stragglers, "op: slow GPUs and their speed, 12:0.8,77:0.5");
+  command.add("--out", options->out, "Folder for " + joined(files) + ", timelines");
+  command.add("--shard", options->shard,
+              "i/n: only every n-th case of the sweep, from case i (0 is the first); see merge");
+  command.add("--resume", options->resume, "Of a sweep: leave out the cases that --out has finished");
+  command.add("--jobs", options->jobs, "Threads; all cores by default").range(0, kMostThreads);
+  command.add("--fidelity", options->fidelity, "stage or op").shows_default();
+  command.add("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
+  command.add("--contention", options->contention, "op: flows that share links share their bandwidth");
+  command.add("--jitter", options->jitter, "op: relative standard deviation of every op").range(0, 1);
+  command.add("--jitter-seed", options->jitter_seed, "op: seed of the jitter");
+  command.add("--stragglers", options->stragglers, "op: slow GPUs and their speed, 12:0.8,77:0.5");
+  command.add("--timeline-steps", options->timeline_steps, "With --out: steps of every policy's timeline")
+      .shows_default();
+  command.add("--timeline-lanes", options->timeline_lanes,
+              "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first");
+  command.add("--timeline-stages", options->timeline_stages,
+              "Stages in timelines, 0,3, or all; by default all, of op fidelity the first");
+  command.add("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines, 0,3, or all (default)");
+  command.add("--timeline-gzip", options->timeline_gzip, "Compress timelines (LABEL.pftrace.gz)");
   command
-      ->add_option("--timeline-steps", options->timeline_steps,
-                   "With --out: steps of every policy's timeline")
-      ->capture_default_str();
-  command->add_option("--timeline-lanes", options->timeline_lanes,
-                      "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first");
-  command->add_option("--timeline-stages", options->timeline_stages,
-                      "Stages in timelines, 0,3, or all; by default all, of op fidelity the first");
-  command->add_option("--timeline-ranks", options->timeline_ranks,
-                      "CP ranks in timelines, 0,3, or all (default)");
-  command->add_flag("--timeline-gzip", options->timeline_gzip, "Compress timelines (LABEL.pftrace.gz)");
-  command
-      ->add_option("--timeline-counters", options->timeline_counters,
-                   "Counters of each rank in timelines: memory, tokens, or none")
-      ->capture_default_str();
-  command->add_flag("--chakra", options->chakra,
-                    "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
-  command->add_flag("--ignore-memory", options->ignore_memory,
-                    "Times of policies that do not fit into memory, too; their rows stay marked oom");
-  command->add_option("--max-cases", options->max_cases, "Most cases of a sweep")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
-      ->capture_default_str();
-  add_memory_option(*command, options->max_memory_GB);
-  command->add_option("--max-output-GB", options->max_output_GB, "Most that --out may write for a case")
-      ->check(CLI::Range(0.0, 1e6))
-      ->capture_default_str();
-  command->add_option("--format", options->format, "table, json or csv")->capture_default_str();
-  command->add_flag("--quiet", options->quiet, "No notes on stderr");
-  command->callback([options, &status] {
-    bound_run(options->max_memory_GB, options->jobs);
-    status = run_study_command(*options, std::cout, std::cerr, stop_on_interrupt());
-  });
+      .add("--timeline-counters", options->timeline_counters,
+           "Counters of each rank in timelines: memory, tokens, or none")
+      .shows_default();
+  command.add("--chakra", options->chakra,
+              "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
+  command.add("--ignore-memory", options->ignore_memory,
+              "Times of policies that do not fit into memory, too; their rows stay marked oom");
+  command.add("--max-cases", options->max_cases, "Most cases of a sweep")
+      .range(1, static_cast<double>(std::int64_t{1} << 40))
+      .shows_default();
+  add_memory_option(command, options->max_memory_GB);
+  command.add("--max-output-GB", options->max_output_GB, "Most that --out may write for a case")
+      .range(0, 1e6)
+      .shows_default();
+  add_format_option(command, options->format);
+  command.add("--quiet", options->quiet, "No notes on stderr");
+  command.run = [options] { return run_bounded(run_study_command, *options); };
+  return command;
 }
 
-void add_list(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "list", "What there is: policies, schedules, models, profiles, frameworks, traces, schema");
-  command->footer("Example: equipoise list policies");
-  const auto what = std::make_shared<std::string>();
-  const auto format = std::make_shared<std::string>("table");
-  command->add_option("what", *what, "policies, schedules, models, profiles, frameworks, traces or schema")
-      ->required();
-  command->add_option("--format", *format, "table, json or csv")->capture_default_str();
-  command->callback([what, format] { run_list_command(*what, parse_format(*format), std::cout); });
+Command grammar_of_check() {
+  const auto options = std::make_shared<CheckOptions>();
+  Command command{"check",
+                  "Hold a study's policy speed-ups against what is expected: exit 1 where one has moved",
+                  "Example: equipoise check study.json --expect study.expected.json --update\n"
+                  "         equipoise check study.json --expect study.expected.json --junit check.xml"};
+  command.add("file", options->file, "Study file (JSON)").required();
+  command.add("--expect", options->expect, "Expectation file (JSON); --update makes it").required();
+  command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
+  command
+      .add("--metric", options->metric,
+           "What is guarded: " + joined(kGuardedMetrics) + "; a change of status always fails")
+      .shows_default();
+  command
+      .add("--tolerance", options->tolerance,
+           "Share of the expected value that it may move by, as 0.5% or 0.005")
+      .shows_default();
+  command.add("--update", options->update, "Write what is found into the expectation file");
+  command.add("--junit", options->junit, "JUnit XML file for CI systems");
+  add_simulation_options(command, *options);
+  command.run = [options] { return run_bounded(run_check_command, *options); };
+  return command;
 }
 
-void add_pack(CLI::App& app) {
-  struct Arguments {
-    PackCommandOptions options;
-    std::string policy, compare, format = "table";
-    std::vector<std::string> values = std::vector<std::string>(pack_keys().size());
-    std::vector<char> flags = std::vector<char>(pack_keys().size());
+Command grammar_of_tune() {
+  const auto options = std::make_shared<TuneOptions>();
+  Command command{"tune", "Search policy, options and layout for the best throughput of a study",
+                  "Example: equipoise tune traces/studies/7b-128k.json --max-delay 1 --out results"};
+  command.add("file", options->file, "Study file (JSON)").required();
+  command.add("--set", options->set, "Override a key of the study: batch.steps=20");
+  command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
+  command.add("--budget", options->budget, "Most candidates to try").shows_default();
+  command.add("--max-delay", options->max_delay, "Most mean delay of a token, in iterations").range(0, 1e9);
+  command.add("--gpus", options->gpus, "Exactly so many GPUs; the study's by default").range(1, 1 << 22);
+  command.add("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
+  command.add("--resume", options->resume, "Go on with the search whose journal is in --out");
+  command.add("--shard", options->shard, "i/n: only one of n shares of the search, i from 0; see merge");
+  add_simulation_options(command, *options);
+  command.run = [options] { return run_bounded(run_tune_command, *options); };
+  return command;
+}
+
+Command grammar_of_merge() {
+  const auto options = std::make_shared<MergeOptions>();
+  Command command{
+      "merge",
+      "Put together what the shards of `tune` or of `study --sweep` found, as one machine would have",
+      "Example: equipoise merge results parts\n"
+      "  after: equipoise tune study.json --shard 0/2 --out parts, and the same with 1/2, on another "
+      "machine"};
+  command.add("out", options->out, "Folder for the results of the whole").required();
+  command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
+  add_simulation_options(command, *options);
+  command.run = [options] { return run_bounded(run_merge_command, *options); };
+  return command;
+}
+
+Command grammar_of_execute(const std::vector<std::string>& arguments) {
+  const auto options = std::make_shared<ExecuteOptions>();
+  Command command{
+      "execute",
+      "Run a study's plans for real, on ranks of this machine, and check them against every slice alone",
+      "Example: equipoise execute traces/studies/execute-small.json --steps 3 --policy plain"};
+  add_rank_options(command, *options);
+  command.add("--repetitions", options->repetitions, "How often they are timed; 0: only checked")
+      .range(0, kMostSteps)
+      .shows_default();
+  command.add("--loss-normalizer", options->normalizer, "token, sample, sum or stable").shows_default();
+  command.add("--dump", options->dump, "Folder for the first step's weights, gradients and tokens (NumPy)");
+  command.add("--out", options->out, "Folder for execution.json");
+  command.run = [options, arguments] {
+    return run_execute_command(*options, arguments, std::cout, std::cerr);
   };
-  CLI::App* command = app.add_subcommand("pack", "Only the plan of a policy, with its metrics");
-  command->footer("Example: equipoise pack wlb-128k --policy wlb --queues 2 --steps 20 --format json");
-  const auto a = std::make_shared<Arguments>();
-  PackCommandOptions& options = a->options;
-  command->add_option("trace", options.trace, "Trace file, or the name of a published distribution")
-      ->required();
-  command->add_option("--policy", a->policy, "See `equipoise list policies`");
-  command->add_option("--compare", a->compare, "Policies side by side: A,B,C");
-  command->add_option("--lanes", options.lanes, "Data-parallel replicas")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--context", options.context, "CP degree")
-      ->check(CLI::Range(1, 1 << 16))
-      ->capture_default_str();
-  command->add_option("--seed", options.seed, "Of shuffles and of a drawn trace")->capture_default_str();
-  command->add_option("--cost", options.cost,
-                      "quadratic, flops (needs --model) or profiled (needs --model, --profile)");
-  command->add_option("--model", options.model, "Built-in name, or a Hugging Face config.json");
-  command->add_option("--profile", options.profile, "See `equipoise list profiles`");
-  command->add_option("--column", options.column, "CSV column or JSONL field of the trace");
-  add_memory_option(*command, options.max_memory_GB);
-  command->add_option("--format", a->format, "table, json or csv")->capture_default_str();
-  for (std::size_t i = 0; i < pack_keys().size(); ++i) {
-    const PackKey& option = pack_keys()[i];
-    if (option.kind == ParameterKind::flag)
-      command->add_flag_callback(
-          option.flag, [a, i] { a->flags[i] = 1; }, option.help);
-    else
-      command->add_option(option.flag, a->values[i], option.help);
-  }
-  command->callback([a] {
-    PackCommandOptions run = a->options;
-    run.format = parse_format(a->format);
-    if (a->policy.empty() == a->compare.empty())
-      throw UserError("pack: expected --policy NAME or --compare A,B,C");
-    run.compare = !a->compare.empty();
-    for (const auto& name : list_of_words(run.compare ? a->compare : a->policy)) run.policies.push_back(name);
-    for (std::size_t i = 0; i < pack_keys().size(); ++i) {
-      const PackKey& option = pack_keys()[i];
-      nlohmann::json& object = option.batch ? run.batch : run.policy;
-      if (a->flags[i] != 0) object[option.key] = option.value;
-      if (!a->values[i].empty()) object[option.key] = typed_value(option, a->values[i]);
-    }
-    bound_memory(memory_limit(run.max_memory_GB));
-    run_pack_command(run, std::cout, std::cerr);
-  });
+  return command;
+}
+
+Command grammar_of_validate(const std::vector<std::string>& arguments) {
+  const auto options = std::make_shared<ValidateOptions>();
+  Command command{
+      "validate",
+      "Run a study for real and simulated, and compare both op by op; or compare a log of your own run",
+      "Example: equipoise validate traces/studies/execute-small.json --steps 5 --out report\n"
+      "         equipoise validate study.json --measured train.log"};
+  add_rank_options(command, *options);
+  command.add("--repetitions", options->repetitions, "Rounds over all of them")
+      .range(1, kMostSteps)
+      .shows_default();
+  command
+      .add("--minutes", options->minutes,
+           "Most minutes of profiling where the profile is of another device; 0: take it as it is")
+      .range(0, 1e6)
+      .shows_default()
+      .takes_last = true;
+  command
+      .add("--calibration-steps", options->calibration_steps,
+           "Steps of each plan, on other documents in other windows, that show how long ops take inside a "
+           "step; 0: as long as the profile says")
+      .range(0, kMostSteps)
+      .shows_default();
+  command.add("--measured", options->measured,
+              "A log instead of a run: CSV (step,step_seconds), Megatron-LM's, a torch profiler trace");
+  command.add("--out", options->out, "Folder for validation.json, .txt, .svg and timelines");
+  command.run = [options, arguments] {
+    return run_validate_command(*options, arguments, std::cout, std::cerr);
+  };
+  return command;
 }
 
 }  // namespace equipoise

@@ -1,10 +1,103 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <filesystem>
 #include <iostream>
+#include <new>
+#include <string_view>
 
 #include "kernels/collectives.h"
-#include "sim/cli/grammar.h"
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
+#include "sim/cli/command_line.h"
 #include "sim/execution/launch.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kInputError = 2;
+constexpr int kInternalFault = 3;
+constexpr std::size_t kMostNameShown = 200;
+
+// One line on stderr, whatever the message holds: names from files may carry any bytes, and be of any length.
+void print_error(const std::string& message) {
+  constexpr std::size_t kMostShown = 4000;
+  std::string shown = printable(message);
+  if (shown.size() > kMostShown)
+    shown = shown.substr(0, kMostShown / 2) + " ... " + shown.substr(shown.size() - kMostShown / 2);
+  std::cerr << "error: " << shown << '\n';
+}
+
+// nlohmann's values allocate when they are destroyed: out of memory, a second std::bad_alloc leaves a
+// destructor and nothing can catch it.
+[[noreturn]] void end_without_memory() {
+  try {
+    if (std::current_exception()) std::rethrow_exception(std::current_exception());
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kText =
+        "error: what was asked needs more memory than is allowed: expected smaller sizes, or more by "
+        "--max-memory-GB\n";
+    const ssize_t written = ::write(STDERR_FILENO, kText.data(), kText.size());
+    ::_exit(written < 0 ? kInternalFault : kInputError);
+  } catch (...) {
+  }
+  std::abort();
+}
+
+Command whole_program(const std::vector<std::string>& arguments) {
+  Command program{"equipoise",
+                  "Compares packing and sharding policies of long-context training on a simulated cluster"};
+  program.add("--version", std::string_view(EQUIPOISE_VERSION),
+              "Display program version information and exit");
+  program.commands = {grammar_of_study(),
+                      grammar_of_check(),
+                      grammar_of_tune(),
+                      grammar_of_merge(),
+                      grammar_of_pack(),
+                      grammar_of_shard(),
+                      grammar_of_schedule(),
+                      grammar_of_profile(),
+                      grammar_of_fit(),
+                      grammar_of_profiles(),
+                      grammar_of_predict(),
+                      grammar_of_list(),
+                      grammar_of_trace(),
+                      grammar_of_execute(arguments),
+                      grammar_of_validate(arguments)};
+  return program;
+}
+
+// Returns the exit status: 0 success, 1 a check failed, 2 wrong input, 3 internal fault, 130 after Ctrl-C.
+int run_program(int argc, char** argv) {
+  std::set_terminate(end_without_memory);
+  try {
+    Command program = whole_program({argv + 1, argv + argc});
+    program.commands.push_back(grammar_of_completion(program));
+    program.commands.push_back(grammar_of_manual(program));
+    const int status = parse_and_run(program, argc, argv);
+    if (!std::cout.flush()) throw UserError("standard output: cannot be written");
+    return status;
+  } catch (const UserError& e) {
+    print_error(e.what());
+    return kInputError;
+  } catch (const std::bad_alloc&) {
+    print_error(
+        "what was asked needs more memory than is allowed: expected smaller sizes, or more by "
+        "--max-memory-GB (by default the least of 80% of the machine's, the cgroup's and RLIMIT_AS)");
+    return kInputError;
+  } catch (const std::filesystem::filesystem_error& e) {  // a name that no file system takes
+    print_error(e.path1().string().substr(0, kMostNameShown) + ": " + e.code().message());
+    return kInputError;
+  } catch (const std::exception& e) {
+    print_error(std::string("internal fault: ") + e.what());
+    return kInternalFault;
+  }
+}
+
+}  // namespace
+}  // namespace equipoise
 
 int main(int argc, char** argv) {
   const int status = equipoise::run_program(argc, argv);
@@ -17,7 +110,7 @@ int main(int argc, char** argv) {
   // A normal exit of a rank that failed alone would wait for the others.
   if (status != 0 && equipoise::execution::under_launcher()) std::_Exit(status);
 #endif
-#ifndef __SANITIZE_ADDRESS__           // its leak check runs at a normal exit
+#ifndef __SANITIZE_ADDRESS__  // its leak check runs at a normal exit
   // Threads of libraries are not waited for: with too little address space OpenBLAS's ask for memory forever.
   std::_Exit(status);
 #endif

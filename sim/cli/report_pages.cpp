@@ -6,9 +6,9 @@
 
 #include "policies/base/number_text.h"
 #include "sim/report/html_page.h"
-#include "sim/study/blame.h"
-#include "sim/study/study_report.h"
-#include "sim/tune/candidate.h"
+#include "sim/report/result_files.h"
+#include "sim/report/verdict.h"
+#include "sim/tune/space.h"
 
 namespace equipoise {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "sim/tune/tune_report.h"
+#include "sim/tune/outcome.h"
 #include "sim/validation/validation_report.h"
 
 namespace equipoise {

@@ -4,14 +4,38 @@
 #include <cmath>
 
 #include "policies/base/index.h"
+#include "profiler/profile/attention.h"
+#include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise {
-AttentionHeads attention_heads(const ModelShape& m, int tensor, int context) {
+namespace {
+
+constexpr double kFp32Bytes = 4;
+
+// Matrix FLOPs of causal attention forward: 2 (d_qk + d_v) per head and pair; backward counts 2.5 times that.
+double attention_flops(const ModelShape& m, int tensor, std::span<const QueryKeys> pieces,
+                       std::int64_t window) {
+  double pairs = 0;
+  for (const QueryKeys& p : pieces)
+    pairs += window > 0 ? causal_pairs(as_double(p.queries), as_double(p.keys - p.queries), as_double(window))
+                        : as_double(p.queries) * (as_double(p.keys) - 0.5 * as_double(p.queries - 1));
+  return 2.0 * (m.head_dim + m.value_dim()) * (m.heads / tensor) * pairs;
+}
+
+// Tokens of a rank that sends as many as arrive: one without any is priced along it, so that the calls are of
+// shapes that others make, too.
+std::int64_t tokens_like(const ExpertArrivals& arriving) {
+  return std::max<std::int64_t>(1, std::llround(arriving.tokens));
+}
+
+}  // namespace
+
+AttentionHeads attention_heads(const ModelShape& m, int tensor, int head_shares) {
   AttentionHeads heads;
   // MLA's Q and K are wider than its V: a kernel's work goes with the mean of the two.
   heads.head_dim = (m.head_dim + m.value_dim()) / 2;
-  heads.query_heads = m.heads / tensor / context;
-  heads.kv_heads = std::max(1, m.kv_heads / tensor / context);  // replicated beyond their number
+  heads.query_heads = m.heads / tensor / head_shares;
+  heads.kv_heads = std::max(1, m.kv_heads / tensor / head_shares);  // replicated beyond their number
   return heads;
 }
 
@@ -30,21 +54,17 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
       collectives_(profile, network),
       tp_group_(grid.shape(Axis::tensor)) {
   for (int k = 0; k < kLayerKinds; ++k)
-    if (slides(static_cast<LayerKind>(k)))
-      sliding_share_ += static_cast<double>(layer_counts_[at(k)]) / model.layers;
-  if (layout.context_comm == ContextComm::ulysses) {
-    const auto add = [&](int context) {
-      ulysses_attention_.try_emplace(context, profile, attention_heads(model, layout.tensor, context),
-                                     framework.attention_kernel);
-    };
-    add(layout.context);  // any divisor of the heads; policies choose among powers of two
-    for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add(c);
-  }
-  const std::int64_t kv_width =
-      model.mla ? model.kv_width() / layout.tensor
-                : 2 * std::int64_t{std::max(1, model.kv_heads / layout.tensor)} * model.head_dim;
+    if (slides(static_cast<LayerKind>(k))) sliding_share_ += as_double(layer_counts_[at(k)]) / model.layers;
+  const auto add_shared = [&](int context) {
+    const int shares = context_form(layout.context_comm).head_shares({context, context});
+    if (shares > 1)
+      shared_attention_.try_emplace(shares, profile, attention_heads(model, layout.tensor, shares),
+                                    framework.attention_kernel);
+  };
+  add_shared(layout.context);  // any divisor of the heads; policies choose among powers of two
+  for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
   element_bytes_ = profile.device().element_bytes;
-  kv_bytes_per_token_ = kv_width * static_cast<std::int64_t>(element_bytes_);
+  kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);
   launch_seconds_ = profile.device().launch_seconds;
   framework_per_op_ =
       to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
@@ -265,16 +285,6 @@ void LayerCosts::push_dense_ffn(std::int64_t n, std::int64_t width, bool backwar
   if (!backward) push_ffn_down(n, width, backward, ops, use);
 }
 
-namespace {
-
-// Tokens of a rank that sends as many as arrive: one without any is priced along it, so that the calls are of
-// shapes that others make, too.
-std::int64_t tokens_like(const ExpertArrivals& arriving) {
-  return std::max<std::int64_t>(1, std::llround(arriving.tokens));
-}
-
-}  // namespace
-
 void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrivals& arriving, OpList& before,
                              OpList& after, RangeUse& use) const {
   before.clear();
@@ -364,6 +374,113 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
 
 Picoseconds LayerCosts::host_stall(std::size_t launches, Picoseconds busy) const {
   return std::max<Picoseconds>(0, static_cast<Picoseconds>(launches) * framework_per_op_ - busy);
+}
+
+// ---- Attention, the ends of the model and pipeline hops ----
+
+Picoseconds LayerCosts::attention_forward_time(const AttentionCall& call, RangeUse& use) const {
+  return to_picoseconds(attention_.forward_seconds(call, use) * framework_.attention_slowdown);
+}
+
+Picoseconds LayerCosts::attention_forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
+                                               std::int64_t window) const {
+  return to_picoseconds(attention_.forward_seconds(pieces, use, window) * framework_.attention_slowdown);
+}
+
+LayerCosts::AttentionTimes LayerCosts::attention_times(const AttentionCall& call, RangeUse& use,
+                                                       int head_shares) const {
+  const AttentionModel& model = attention_of(head_shares);
+  return {to_picoseconds(model.forward_seconds(call, use) * framework_.attention_slowdown),
+          to_picoseconds(model.backward_seconds(call, use) * framework_.attention_slowdown)};
+}
+
+LayerCosts::AttentionTimes LayerCosts::attention_times(std::span<const QueryKeys> pieces, RangeUse& use,
+                                                       std::int64_t window, int head_shares) const {
+  if (prices_counts()) return attention_times(count_call(pieces, window), use, head_shares);
+  const AttentionModel& model = attention_of(head_shares);
+  return {to_picoseconds(model.forward_seconds(pieces, use, window) * framework_.attention_slowdown),
+          to_picoseconds(model.backward_seconds(pieces, use, window) * framework_.attention_slowdown)};
+}
+
+Op LayerCosts::attention_forward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                 std::int64_t window) const {
+  Op op{OpName::attention, Stream::compute};
+  op.duration = attention_forward_time(pieces, use, window);
+  op.flops = attention_flops(model_, layout_.tensor, pieces, window);
+  return op;
+}
+
+Op LayerCosts::attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
+                                  std::int64_t window) const {
+  Op op{OpName::attention, Stream::compute};
+  op.duration =
+      to_picoseconds(attention_.backward_seconds(pieces, use, window) * framework_.attention_slowdown);
+  op.flops = 2.5 * attention_flops(model_, layout_.tensor, pieces, window);
+  return op;
+}
+
+void LayerCosts::embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const {
+  ops.clear();
+  if (tokens == 0) return;
+  const double bytes = as_double(tokens) * as_double(model_.hidden) * element_bytes_;
+  // Vocabulary-parallel lookup, reduce-scattered into the sequence-parallel form; backward gathers and adds.
+  const bool own = framework_.own_kernels && elementwise_.has(Elementwise::embedding);
+  const Op lookup = own ? moves(OpName::embedding, Elementwise::embedding, (backward ? 3 : 2) * bytes, use,
+                                backward ? ElementwisePass::backward : ElementwisePass::forward)
+                        : moves(OpName::embedding, Elementwise::copy, 2 * bytes, use);
+  if (backward) {
+    if (layout_.tensor > 1) ops.push(tp_collective(OpName::tp_all_gather, tokens, model_.hidden, use));
+    ops.push(lookup);
+  } else {
+    ops.push(lookup);
+    if (layout_.tensor > 1) ops.push(tp_collective(OpName::tp_reduce_scatter, tokens, model_.hidden, use));
+  }
+}
+
+void LayerCosts::head_forward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
+  ops.clear();
+  if (tokens == 0) return;
+  const std::int64_t t = layout_.tensor;
+  const std::int64_t vocab = (model_.vocab + t - 1) / t;
+  ops.push(moves(OpName::rms_norm, Elementwise::rms_norm,
+                 2 * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_, use));
+  push_column(OpName::logits_gemm, tokens, vocab, model_.hidden, ops, use);
+  // Cast to fp32, maximum and sum of exponentials over the local vocabulary (two reads, one write).
+  ops.push(moves(
+      OpName::cross_entropy, Elementwise::cross_entropy,
+      as_double(tokens) * as_double(vocab) * row_elements(element_bytes_, element_bytes_ + 2 * kFp32Bytes),
+      use));
+  if (t > 1) {
+    Op reduce{OpName::tp_reduce_scatter, Stream::tp};  // maxima, sums and target logits: three floats a token
+    reduce.bytes = 3 * as_double(tokens) * kFp32Bytes;
+    reduce.duration =
+        to_picoseconds(collectives_.seconds(Collective::all_reduce, reduce.bytes, tp_group_, use));
+    ops.push(reduce);
+  }
+}
+
+void LayerCosts::head_backward_ops(std::int64_t tokens, OpList& ops, RangeUse& use) const {
+  ops.clear();
+  if (tokens == 0) return;
+  const std::int64_t t = layout_.tensor;
+  const std::int64_t vocab = (model_.vocab + t - 1) / t;
+  ops.push(moves(
+      OpName::cross_entropy, Elementwise::cross_entropy,
+      as_double(tokens) * as_double(vocab) * row_elements(2 * element_bytes_, kFp32Bytes + element_bytes_),
+      use, ElementwisePass::backward));
+  push_gradients(tokens, vocab, model_.hidden, true, ops, use);
+  ops.push(
+      moves(OpName::rms_norm, Elementwise::rms_norm,
+            row_elements(3, 4) * as_double((tokens + t - 1) / t) * as_double(model_.hidden) * element_bytes_,
+            use, ElementwisePass::backward));
+}
+
+Op LayerCosts::pipeline_send(std::int64_t tokens, int from_stage, int to_stage, RangeUse& use) const {
+  Op op{OpName::pp_send, Stream::pp};
+  op.bytes = as_double(tokens) * as_double(model_.hidden) / layout_.tensor * element_bytes_;
+  op.duration = to_picoseconds(
+      collectives_.seconds(Collective::send_recv, op.bytes, grid_.hop_shape(from_stage, to_stage), use));
+  return op;
 }
 
 }  // namespace equipoise

@@ -8,13 +8,14 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/plan.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"
-#include "sim/cost/expert_arrivals.h"
-#include "sim/framework/framework_options.h"
+#include "sim/cost/experts.h"
+#include "sim/framework/framework.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -22,14 +23,18 @@
 
 namespace equipoise {
 
-// Heads of one attention call where TP and Ulysses share them out.
-AttentionHeads attention_heads(const ModelShape& model, int tensor, int context);
+// Throws UserError with the reason if the layout cannot run the model: `where` names the study file. The
+// other functions of this room take layouts that pass.
+void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
+
+// Heads of one attention call where so many TP ranks, and CP ranks of each, share them out.
+AttentionHeads attention_heads(const ModelShape& model, int tensor, int head_shares);
 
 // What no plan can beat on one rank of the layout (least_costs.cpp): seconds of a token and of a visible pair
 // of a query and a key in one layer, and of a token in the head.
 struct LeastCosts {
   double forward_token = 0, forward_pair = 0, backward_token = 0, backward_pair = 0;
-  // Of a token that arrives at experts, wherever it comes from; 0 where they are the rank's own.
+  // A token that arrives at experts, whichever rank sent it; 0 where the experts are the rank's own.
   double forward_arrived = 0, backward_arrived = 0;
   double head_token = 0;  // forward and backward
 };
@@ -52,12 +57,13 @@ class LayerCosts {
   void backward_ops(LayerKind kind, std::int64_t tokens, OpList& before, OpList& after, RangeUse& use) const {
     backward_ops(kind, tokens, sent_to_experts(tokens), before, after, use);
   }
-  // What compute under an exchange of this length loses to the SMs that it holds.
+  // The time that compute under an exchange of this length loses to the SMs that the exchange holds.
   [[nodiscard]] Op taken_sms(Picoseconds exchange) const;
   // What a rank that holds so many tokens sends, as what would arrive if all of its group sent as many.
   [[nodiscard]] ExpertArrivals sent_to_experts(std::int64_t tokens) const;
-  // Load of the busiest rank: of micro-batches that meet, and of one that meets others like it.
-  [[nodiscard]] double expert_load(std::span<const MicroBatch* const> meeting) const;
+  // The load of the busiest expert rank over the mean: for the micro-batches of one exchange, and for a
+  // micro-batch whose partners in the exchange are like it.
+  [[nodiscard]] double expert_load(std::span<const MicroBatch* const> together) const;
   [[nodiscard]] double expert_load(const MicroBatch& micro_batch) const;
 
   // Attention of one layer over the pieces of one rank.
@@ -66,26 +72,26 @@ class LayerCosts {
                                      std::int64_t window = 0) const;
   [[nodiscard]] Op attention_backward(std::span<const QueryKeys> pieces, RangeUse& use,
                                       std::int64_t window = 0) const;
-  // The times alone of both passes of a call, counted once: for hot loops. `ulysses`: ranks that share the
-  // heads.
+  // The times alone of both passes of a call, counted once: for hot loops. `head_shares`: ranks that share
+  // the heads.
   struct AttentionTimes {
     Picoseconds forward = 0, backward = 0;
   };
   [[nodiscard]] AttentionTimes attention_times(std::span<const QueryKeys> pieces, RangeUse& use,
-                                               std::int64_t window = 0, int ulysses = 1) const;
+                                               std::int64_t window = 0, int head_shares = 1) const;
   [[nodiscard]] Picoseconds attention_forward_time(std::span<const QueryKeys> pieces, RangeUse& use,
                                                    std::int64_t window = 0) const;
   // The same of a call that is counted already, where times follow from counts alone.
   [[nodiscard]] bool prices_counts() const { return attention_.prices_counts(); }
   [[nodiscard]] AttentionTimes attention_times(const AttentionCall& call, RangeUse& use,
-                                               int ulysses = 1) const;
+                                               int head_shares = 1) const;
   [[nodiscard]] Picoseconds attention_forward_time(const AttentionCall& call, RangeUse& use) const;
   // Layers of the whole model by kind, and the window of those that are of a kind.
   [[nodiscard]] const LayerCounts& layer_counts() const { return layer_counts_; }
   [[nodiscard]] std::int64_t window_of(LayerKind kind) const {
     return slides(kind) ? model_.sliding_window : 0;
   }
-  // Of all layers, the share whose attention slides.
+  // The share of the layers whose attention slides.
   [[nodiscard]] double sliding_share() const { return sliding_share_; }
 
   // Matrix FLOPs of one layer's forward attention on one TP rank, over so many pairs of a query and a key.
@@ -93,16 +99,7 @@ class LayerCosts {
     return 2.0 * (model_.head_dim + model_.value_dim()) * (model_.heads / layout_.tensor) * pairs;
   }
 
-  // CP communication of one layer. gathered_tokens: all tokens whose K and V the group exchanges.
-  [[nodiscard]] Op kv_all_gather(std::int64_t gathered_tokens, int context, RangeUse& use) const;
-  [[nodiscard]] Op kv_reduce_scatter(std::int64_t gathered_tokens, int context, RangeUse& use) const;
-  [[nodiscard]] Op ring_step(std::int64_t tokens, int context, bool backward, RangeUse& use) const;
-  [[nodiscard]] Op ulysses_exchange(std::int64_t tokens, int context, bool output_only, RangeUse& use) const;
-
   [[nodiscard]] LeastCosts least() const;
-  // Of one layer's exposed CP communication, forward and backward, for each token of a micro-batch that is
-  // spread over `context` ranks.
-  [[nodiscard]] double least_exchange_seconds(int context) const;
 
   // First and last stage.
   void embedding_ops(std::int64_t tokens, bool backward, OpList& ops, RangeUse& use) const;
@@ -136,21 +133,22 @@ class LayerCosts {
   [[nodiscard]] const FrameworkOptions& framework() const { return framework_; }
   [[nodiscard]] const CollectiveModel& collectives() const { return collectives_; }
   [[nodiscard]] const ElementwiseModel& elementwise() const { return elementwise_; }
-  [[nodiscard]] std::int64_t kv_bytes_per_token() const {
-    return kv_bytes_per_token_;
-  }  // of one layer, one TP rank
+  // Bytes of K and V of one layer on one TP rank.
+  [[nodiscard]] std::int64_t kv_bytes_per_token() const { return kv_bytes_per_token_; }
+
+  // An elementwise kernel that moves so many bytes.
+  [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
+                         ElementwisePass pass = ElementwisePass::forward) const;
 
  private:
-  [[nodiscard]] const AttentionModel& attention_on(int ulysses) const {
-    return ulysses > 1 ? ulysses_attention_.at(ulysses) : attention_;
+  [[nodiscard]] const AttentionModel& attention_of(int head_shares) const {
+    return head_shares > 1 ? shared_attention_.at(head_shares) : attention_;
   }
   [[nodiscard]] Op gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const;
   // `groups` products of m x n x k in one launch. `output_bytes`: moved of an element of the result.
   [[nodiscard]] Op grouped_gemm(OpName name, GemmRole role, std::int64_t groups, std::int64_t m,
                                 std::int64_t n, std::int64_t k, RangeUse& use, double output_bytes = 2) const;
   [[nodiscard]] Op rotary(std::int64_t tokens, ElementwisePass pass, RangeUse& use) const;
-  [[nodiscard]] Op moves(OpName name, Elementwise op, double bytes, RangeUse& use,
-                         ElementwisePass pass = ElementwisePass::forward) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, RangeUse& use) const;
   [[nodiscard]] Op tp_collective(OpName name, std::int64_t tokens, std::int64_t width, GroupShape group,
                                  RangeUse& use) const;
@@ -160,7 +158,6 @@ class LayerCosts {
   [[nodiscard]] double row_elements(double own, double usual) const {
     return framework_.own_kernels ? own : usual;
   }
-  [[nodiscard]] Op with_copies(Op op, double bytes, RangeUse& use) const;
   void push_gradients(std::int64_t m, std::int64_t n, std::int64_t k, bool column, OpList& ops,
                       RangeUse& use) const;
   void push_gradients(const Op& input, const Op& weight, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -195,7 +192,7 @@ class LayerCosts {
   const Profile& profile_;
   const RankGrid& grid_;
   AttentionModel attention_;
-  std::map<int, AttentionModel> ulysses_attention_;  // by the CP degrees that lanes can have
+  std::map<int, AttentionModel> shared_attention_;  // by the ranks that share the heads
   GemmModel gemm_;
   GemmModel logits_gemm_;  // always bf16
   ElementwiseModel elementwise_;

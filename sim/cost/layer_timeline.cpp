@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 void LayerTimeline::reset(int rank_count) {
   summed_ = false;
   ranks = rank_count;
-  local.assign(static_cast<std::size_t>(rank_count), 0);
+  local.assign(at(rank_count), 0);
   overlap.clear();
   comm.clear();
   exchanges.clear();
@@ -16,8 +18,8 @@ void LayerTimeline::reset(int rank_count) {
 void LayerTimeline::add_sync(Picoseconds duration) {
   summed_ = false;
   comm.push_back(duration);
-  overlap.resize(overlap.size() + static_cast<std::size_t>(ranks), 0);
-  local.resize(local.size() + static_cast<std::size_t>(ranks), 0);
+  overlap.resize(overlap.size() + at(ranks), 0);
+  local.resize(local.size() + at(ranks), 0);
 }
 
 Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const {
@@ -29,7 +31,7 @@ Picoseconds LayerTimeline::left_behind(std::size_t run, std::size_t rank) const 
 
 void LayerTimeline::append(const LayerTimeline& next) {
   summed_ = false;
-  const auto c = static_cast<std::size_t>(ranks);
+  const auto c = at(ranks);
   const std::size_t joint = comm.size();  // this layer's last run, which goes on as the other's first
   for (std::size_t i = 0; i < next.exchanges.size(); ++i) {
     Exchange exchange = next.exchanges[i];
@@ -48,7 +50,7 @@ LayerTimeline::Sums LayerTimeline::make_sums() const {
   Sums made;
   made.overlaps = std::any_of(overlap.begin(), overlap.end(), [](Picoseconds t) { return t != 0; });
   if (made.overlaps) return made;
-  const auto c = static_cast<std::size_t>(ranks);
+  const auto c = at(ranks);
   for (std::size_t p = 0; p < syncs(); ++p) {
     const Picoseconds* const run = local.data() + (p + 1) * c;
     Picoseconds slowest = 0, with_next = 0;  // of the run; of it and the next layer's first, which it joins
@@ -71,7 +73,7 @@ void LayerTimeline::sum_up() {
 namespace {
 
 void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
-  const auto c = static_cast<std::size_t>(layer.ranks);
+  const auto c = at(layer.ranks);
   const Picoseconds* local = layer.local.data();
   const Picoseconds* overlap = layer.overlap.data();
   for (std::size_t r = 0; r < c; ++r) clock[r] += local[r];
@@ -86,7 +88,7 @@ void advance_once(const LayerTimeline& layer, std::span<Picoseconds> clock) {
 // Layers whose ranks compute under synchronisations. Moving all clocks by one time moves the result by it, so
 // a layer that takes all ranks equally long is followed by layers like it.
 void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
-  const auto c = static_cast<std::size_t>(layer.ranks);
+  const auto c = at(layer.ranks);
   thread_local std::vector<Picoseconds> before;
   advance_once(layer, clock);
   for (int i = 1; i < layers; ++i) {
@@ -104,7 +106,7 @@ void advance_each(const LayerTimeline& layer, int layers, std::span<Picoseconds>
 }  // namespace
 
 void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picoseconds> clock) {
-  const auto c = static_cast<std::size_t>(layer.ranks);
+  const auto c = at(layer.ranks);
   const bool to_end = part == layer.exchanges.size();
   std::size_t run = part == 0 ? 0 : layer.exchanges[part - 1].run;
   const std::size_t last = to_end ? layer.syncs() : layer.exchanges[part].run;
@@ -124,18 +126,18 @@ void advance_part(const LayerTimeline& layer, std::size_t part, std::span<Picose
 
 void advance(const LayerTimeline& layer, int layers, std::span<Picoseconds> clock) {
   if (layers == 0) return;
-  const auto c = static_cast<std::size_t>(layer.ranks);
+  const auto c = at(layer.ranks);
   if (layer.syncs() == 0) {
     for (std::size_t r = 0; r < c; ++r) clock[r] += layers * layer.local[r];
     return;
   }
   const LayerTimeline::Sums sums = layer.sums();
   if (sums.overlaps) return advance_each(layer, layers, clock);
-  Picoseconds met = 0;
-  for (std::size_t r = 0; r < c; ++r) met = std::max(met, clock[r] + layer.local[r]);
-  met += sums.between + (layers - 1) * sums.period;
+  Picoseconds together = 0;
+  for (std::size_t r = 0; r < c; ++r) together = std::max(together, clock[r] + layer.local[r]);
+  together += sums.between + (layers - 1) * sums.period;
   const Picoseconds* const last = layer.local.data() + layer.syncs() * c;
-  for (std::size_t r = 0; r < c; ++r) clock[r] = met + last[r];
+  for (std::size_t r = 0; r < c; ++r) clock[r] = together + last[r];
 }
 
 namespace {

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise {
@@ -22,14 +23,14 @@ struct LayerTimeline {
   std::vector<Picoseconds> overlap;  // syncs x ranks
   std::vector<Picoseconds> comm;     // syncs
 
-  // An expert-parallel exchange inside a run of local work. `local` holds its time as if nobody had to wait;
-  // who lets its members wait for each other, on other lanes too, moves the clocks part by part
-  // (advance_part).
+  // An expert-parallel exchange inside a run of local work. `local` holds its time as if no rank had to wait
+  // for others. An engine whose ranks wait for those of other lanes moves the clocks from exchange to
+  // exchange (advance_part).
   struct Exchange {
     std::size_t run = 0;  // the run of local work that it lies in
-    // By rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the rank
-    // computes meanwhile; it goes on when both have ended. `taken`: of `under`, what it loses to the SMs that
-    // the exchange holds (LayerCosts::taken_sms).
+    // Times by rank. `lead`: from the end of the exchange before it, or the run's begin. `under`: what the
+    // rank computes meanwhile; it goes on when both have ended. `taken`: the part of `under` that is lost to
+    // the SMs that the exchange holds (LayerCosts::taken_sms).
     std::vector<Picoseconds> lead, duration, under, taken;
     [[nodiscard]] Picoseconds alone(std::size_t rank) const { return std::max(duration[rank], under[rank]); }
     friend bool operator==(const Exchange&, const Exchange&) = default;
@@ -42,16 +43,16 @@ struct LayerTimeline {
   // Adds local work to the run after the last synchronisation.
   void add_local(int rank, Picoseconds duration) {
     summed_ = false;
-    local[comm.size() * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] += duration;
+    local[comm.size() * at(ranks) + at(rank)] += duration;
   }
   // Adds a synchronisation of all ranks; what follows is local again.
   void add_sync(Picoseconds duration);
   // Sets what `rank` computes while the latest synchronisation communicates.
   void overlap_last(int rank, Picoseconds duration) {
     summed_ = false;
-    overlap[(comm.size() - 1) * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(rank)] = duration;
+    overlap[(comm.size() - 1) * at(ranks) + at(rank)] = duration;
   }
-  // Of a run's local work, what lies before and in its exchanges.
+  // The part of a run's local work that lies before and in its exchanges.
   [[nodiscard]] Picoseconds left_behind(std::size_t run, std::size_t rank) const;
   // This layer's work followed by another's (recompute followed by backward).
   void append(const LayerTimeline& next);

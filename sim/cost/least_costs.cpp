@@ -11,9 +11,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/elementwise_form.h"
+#include "profiler/profile/elementwise.h"
 #include "sim/cost/layer_costs.h"
-#include "sim/cost/micro_batch_cost.h"
 
 namespace equipoise {
 namespace {
@@ -33,7 +32,7 @@ struct LeastRates {
     return op.flops > 0 ? op.flops * flop : op.bytes * byte;
   }
 
-  // Of a list that is for `tokens` tokens, per token.
+  // Seconds per token of a list that is for `tokens` tokens.
   [[nodiscard]] double of_token(const OpList& list, std::int64_t tokens) const {
     OpList least;
     for (Op op : list.ops()) {
@@ -46,8 +45,8 @@ struct LeastRates {
 
 }  // namespace
 
-// Of the copies that arrive at a rank's experts, no more than this share is added by rounding up: it holds
-// experts / EP of them, and tokens x active x expert TP / TP copies arrive (push_moe).
+// The share of the copies at a rank's experts that rounding up adds, at most: the rank holds experts / EP of
+// them, and tokens x active x expert TP / TP copies arrive (push_moe).
 double LayerCosts::most_rounding(std::int64_t tokens) const {
   const double spread =
       as_double(layout_.tensor) / (as_double(layout_.expert) * layout_.expert_tensor_size());
@@ -74,7 +73,7 @@ LeastCosts LayerCosts::least() const {
   RangeUse unused;
   OpList before, after;
   const std::int64_t tokens = std::int64_t{model_.moe ? 4096 : 64} * layout_.tensor;
-  // Of the least kind of layer; `own`: without what arrives at experts from other ranks.
+  // Seconds of the kind of layer that takes least; `own`: without what arrives at experts from other ranks.
   double forward = std::numeric_limits<double>::infinity(), backward = forward;
   double own_forward = forward, own_backward = forward;
   try {
@@ -115,28 +114,6 @@ LeastCosts LayerCosts::least() const {
   least.backward_token = own_backward + slow * attention_backward.per_query;
   least.backward_pair = slow * attention_backward.per_pair;
   return least;
-}
-
-double LayerCosts::least_exchange_seconds(int context) const {
-  if (context <= 1) return 0;
-  const GroupShape group = grid_.context_shape(context);
-  const auto rate = [&](Collective kind) { return collectives_.least_seconds_per_byte(kind, group); };
-  if (layout_.context_comm == ContextComm::all_gather)  // K and V once more in the backward, their gradients
-    return as_double(kv_bytes_per_token_) *
-           (2 * rate(Collective::all_gather) + rate(Collective::reduce_scatter));
-  if (layout_.context_comm == ContextComm::ring) {
-    double blocks = context - 1;
-    for (const int sent : ring_backward_sends(context)) blocks += sent;
-    const GroupShape hop{2, group.ranks_per_node == group.ranks ? 2 : 1};
-    return blocks / context * as_double(kv_bytes_per_token_) *
-           collectives_.least_seconds_per_byte(Collective::send_recv, hop);
-  }
-  RangeUse use;
-  constexpr std::int64_t kTokens = 1 << 10;  // bytes are proportional to them
-  const double bytes = ulysses_exchange(kTokens, context, false, use).bytes +
-                       ulysses_exchange(kTokens, context, true, use).bytes;
-  // There and back, forward and backward; the fullest rank has at least its share of the tokens.
-  return 2 * bytes / kTokens / context * rate(Collective::all_to_all);
 }
 
 }  // namespace equipoise

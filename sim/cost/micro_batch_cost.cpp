@@ -2,39 +2,25 @@
 
 #include <algorithm>
 #include <cassert>
-#include <functional>
-#include <numeric>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/sharding/kernel_pieces.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {
 
 constexpr std::size_t kMemoSlots = 128;
 
-void to_pieces(std::span<const Segment> segments, bool strided, std::vector<QueryKeys>& pieces) {
-  pieces.clear();
-  for_each_kernel_piece(segments, strided, [&pieces](std::int64_t queries, std::int64_t keys) {
-    pieces.push_back({queries, keys});
-  });
-}
-
-AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
-  return count_call(window, [&](const auto& add) { for_each_kernel_piece(segments, strided, add); });
-}
-
-bool same_piece(const QueryKeys& a, const QueryKeys& b) {
-  return a.queries == b.queries && a.keys == b.keys;
-}
-
-// The packer's placements, or those that the sharding rule decided (dacp).
-const std::vector<int>& placement_of(const MicroBatch& micro_batch, const Sharding& sharding) {
-  return sharding.placement.empty() ? micro_batch.placement : sharding.placement;
+// The study's own degree is checked with its layout; policies form groups of other degrees.
+void check_heads(const LayerCosts& costs, int context) {
+  const int heads = costs.model().heads / costs.layout().tensor;
+  if (heads_suit(context_form(costs), heads, context)) return;
+  throw UserError("parallel.context_comm: " + std::string(name_of(costs.layout().context_comm)) +
+                  " with a CP group of " + std::to_string(context) + " ranks; allowed: divisors of the " +
+                  std::to_string(heads) + " query heads of a TP rank");
 }
 
 }  // namespace
@@ -48,66 +34,11 @@ bool costs_alike(const MicroBatch& a, const MicroBatch& b) {
   return true;
 }
 
-std::span<const int> ring_backward_sends(int context) {
-  thread_local std::vector<int> sends;
-  sends.clear();
-  for (int step = 0; step < context; ++step)
-    if (const int blocks = (step + 1 < context ? 1 : 0) + (step >= 2 ? 1 : 0); blocks > 0)
-      sends.push_back(blocks);
-  sends.push_back(1);
-  return sends;
-}
-
-double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
-  RangeUse use;  // a decision, not a prediction of the run
-  const auto layer = [&](std::int64_t window) {
-    if (costs_.prices_counts()) {
-      counted_.push_back({segments, window, count_segments(segments, false, window)});
-      return to_seconds(costs_.attention_forward_time(counted_.back().call, use));
-    }
-    thread_local std::vector<QueryKeys> pieces;
-    to_pieces(segments, false, pieces);
-    return to_seconds(costs_.attention_forward_time(pieces, use, window));
-  };
-  const double sliding = costs_.sliding_share();
-  double seconds = 0;
-  if (sliding < 1) seconds += (1 - sliding) * layer(0);
-  if (sliding > 0) seconds += sliding * layer(costs_.model().sliding_window);
-  return seconds;
-}
-
-const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
-                                                  std::int64_t window) const {
-  for (const CountedAttention& counted : counted_)
-    if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
-        counted.window == window)
-      return &counted.call;
-  return nullptr;
-}
-
-AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const {
-  AttentionCounts counts;
-  const Segment* const begin = sharding.segments.data();
-  constexpr std::less<> before{};
-  for (const CountedAttention& counted : counted_)
-    if (!before(counted.segments.data(), begin) &&
-        before(counted.segments.data(), begin + sharding.segments.size()))
-      counts.push_back(counted);
-  return counts;
-}
-
 MicroBatchCoster::MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule)
     : costs_(costs), rule_(rule), attention_(costs) {
   for (std::size_t k = 0; k < kLayerKinds; ++k)
     if (costs.layer_counts()[k] > 0) memo_[k].resize(kMemoSlots);
   end_memo_.resize(kMemoSlots);
-}
-
-void MicroBatchCoster::ContextPart::reset(int ranks, std::size_t syncs) {
-  run.assign((syncs + 1) * at(ranks), 0);
-  under.assign(syncs * at(ranks), 0);
-  comm.assign(syncs, 0);
-  busy.assign(at(ranks), 0);
 }
 
 void MicroBatchCost::begin(int context, const LayerCounts& layers) {
@@ -152,20 +83,6 @@ Picoseconds MicroBatchCoster::model_time(const MicroBatch& micro_batch, const Mi
   add(cost.embed_backward);
   return *std::max_element(clock.begin(), clock.end());
 }
-
-namespace {
-
-// The study's own degree is checked with its layout; policies form groups of other degrees.
-void check_heads(const LayerCosts& costs, int context) {
-  if (costs.layout().context_comm != ContextComm::ulysses) return;
-  const int heads = costs.model().heads / costs.layout().tensor;
-  if (heads % context != 0)
-    throw UserError("parallel.context_comm: ulysses with a CP group of " + std::to_string(context) +
-                    " ranks; allowed: divisors of the " + std::to_string(heads) +
-                    " query heads of a TP rank");
-}
-
-}  // namespace
 
 void MicroBatchCoster::cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
   shard(micro_batch, context, out);
@@ -224,10 +141,7 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
     for (int k = 0; k < kLayerKinds; ++k) {
       const auto kind = static_cast<LayerKind>(k);
       if (mask_of(kind) != mask || layers[at(k)] == 0) continue;
-      if (!attended && context > 1 && costs_.layout().context_comm == ContextComm::ring)
-        cost_ring_attention(micro_batch, context, out);
-      else if (!attended)
-        cost_attention(micro_batch, context, costs_.window_of(kind), out);
+      if (!attended) cost_attention(micro_batch, context, costs_.window_of(kind), out);
       attended = true;
       build_layer(kind, out);
     }
@@ -235,219 +149,279 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
   build_ends(out);
 }
 
-LayerCosts::AttentionTimes MicroBatchCoster::attend(std::span<const Segment> segments, bool strided,
-                                                    std::int64_t window, int ulysses, RangeUse& use) {
-  if (costs_.prices_counts()) {
-    const AttentionCall* const known = strided ? nullptr : attention_.known(segments, window);
-    return costs_.attention_times(known ? *known : count_segments(segments, strided, window), use, ulysses);
-  }
-  to_pieces(segments, strided, pieces_);
-  return costs_.attention_times(pieces_, use, window, ulysses);
-}
-
-// All-gather and Ulysses, and a lone rank. Slices placed on one rank (Skrull) are computed while the K and V
-// of the distributed ones are gathered.
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
                                       MicroBatchCost& out) {
+  const ContextForm& form = context_form(costs_);
+  const ContextCase of{
+      costs_,  attention_, micro_batch, out.sharding, exchanged_tokens(micro_batch, out.sharding, window),
+      context, window};
+  exchanges_.forward.clear();
+  exchanges_.backward.clear();
+  if (context > 1) form.exchange(costs_, of.tokens, context, exchanges_, out.use);
+  const bool alone = exchanges_.forward.empty();
+  (alone ? attend_alone : form.attend)(of, passes_, out.use);
+  assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&
+         passes_.backward.under.size() == exchanges_.backward.size() * at(context));
   const std::size_t mask = window > 0 ? 1 : 0;
-  const Sharding& sharding = out.sharding;
-  const std::int64_t all =
-      std::accumulate(sharding.rank_tokens.begin(), sharding.rank_tokens.end(), std::int64_t{0});
-  const std::int64_t local =
-      std::accumulate(sharding.rank_local_tokens.begin(), sharding.rank_local_tokens.end(), std::int64_t{0});
-  // Dependent chunks also attend to the K and V of the chunks before them, which the group holds in shards.
-  const std::int64_t gathered = all - local + earlier_tokens(micro_batch, window);
-  const bool exchanges = context > 1 && gathered > 0;
-  const bool ulysses = exchanges && costs_.layout().context_comm == ContextComm::ulysses;
-  forward_.reset(context, ulysses ? 2 : exchanges ? 1 : 0);
-  backward_.reset(context, exchanges ? 2 : 0);
-  recompute_.assign(at(context), 0);
-  const auto c = at(context);
-
-  const std::vector<int>& placement = placement_of(micro_batch, sharding);
-  const auto placed = [&](const Segment& s) {
-    return !placement.empty() && placement[at(s.slice)] != kDistributed;
-  };
-  LayerCosts::AttentionTimes of_all;
-  if (ulysses)  // every rank sees all queries of its share of the heads
-    of_all = attend(sharding.segments, sharding.strided, window, context, out.use);
-  for (std::size_t r = 0; r < c; ++r) {
-    const auto segments = sharding.of_rank(static_cast<int>(r));
-    LayerCosts::AttentionTimes under, run = of_all;
-    if (!ulysses && local > 0) {
-      const auto priced = [&](bool are_placed) {
-        pieces_.clear();
-        for (const Segment& s : segments)
-          if (placed(s) == are_placed) pieces_.push_back({s.queries(), s.keys()});
-        return costs_.attention_times(pieces_, out.use, window);
-      };
-      under = priced(true);
-      run = priced(false);
-    } else if (!ulysses) {
-      run = attend(segments, sharding.strided, window, 1, out.use);
-    }
-    out.attention_forward[mask][r] = forward_.busy[r] = run.forward + under.forward;
-    recompute_[r] = costs_.layout().repeats(RecomputeModule::core_attn) ? run.forward + under.forward : 0;
-    out.attention_backward[mask][r] = backward_.busy[r] = run.backward + under.backward + recompute_[r];
-    if (!exchanges) {
-      forward_.run[r] = run.forward + under.forward;
-      backward_.run[r] = backward_.busy[r];
-    } else {
-      forward_.under[r] = under.forward;
-      forward_.run[c + r] = run.forward;
-      const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
-      backward_.under[r] = under.backward + (selective ? under.forward : 0);
-      backward_.run[c + r] = run.backward + (selective ? run.forward : 0);
-    }
-  }
-  if (!exchanges) return;
-  if (ulysses) {
-    const std::int64_t most = *std::max_element(sharding.rank_tokens.begin(), sharding.rank_tokens.end());
-    forward_.comm = {costs_.ulysses_exchange(most, context, false, out.use).duration,
-                     costs_.ulysses_exchange(most, context, true, out.use).duration};
-    backward_.comm = {forward_.comm[1], forward_.comm[0]};
-  } else {
-    forward_.comm[0] = costs_.kv_all_gather(gathered, context, out.use).duration;
-    backward_.comm = {forward_.comm[0], costs_.kv_reduce_scatter(gathered, context, out.use).duration};
-  }
-  count_kv(micro_batch, context, window, out);
-}
-
-// Segments of each rank by slice and place, so that two ranks' lists can be walked side by side.
-void MicroBatchCoster::sort_ring(const Sharding& sharding, int context) {
-  ring_.resize(sharding.segments.size());
-  for (int r = 0; r < context; ++r) {
-    const auto segments = sharding.of_rank(r);
-    const auto begin = ring_.begin() + (segments.data() - sharding.segments.data());
-    const auto end = begin + static_cast<std::ptrdiff_t>(segments.size());
-    for (std::size_t i = 0; i < segments.size(); ++i)
-      begin[static_cast<std::ptrdiff_t>(i)] = {segments[i].slice, static_cast<std::uint32_t>(i),
-                                               segments[i].q_begin, segments[i].q_end};
-    std::sort(begin, end, [](const RingSegment& a, const RingSegment& b) {
-      return std::tie(a.slice, a.begin) < std::tie(b.slice, b.begin);
-    });
-  }
-}
-
-// The pieces of rank `rank`'s call on the block that rank `from` began with. What a run of queries sees of a
-// block is one piece: the keys of its slice lie together there. O(segments of both).
-void MicroBatchCoster::ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier) {
-  const auto sorted = [&](int r) {
-    const auto segments = sharding.of_rank(r);
-    return std::span(ring_).subspan(static_cast<std::size_t>(segments.data() - sharding.segments.data()),
-                                    segments.size());
-  };
-  const auto queries = sharding.of_rank(rank);
-  const std::span<const RingSegment> block = sorted(from);
-  ring_keys_.resize(queries.size());
-  std::int32_t slice = -1;
-  std::int64_t seen = 0;
-  auto key = block.begin();
-  for (const RingSegment& q : sorted(rank)) {
-    if (q.slice != slice) {
-      slice = q.slice;
-      seen = 0;
-      while (key != block.end() && key->slice < slice) ++key;
-    }
-    for (; key != block.end() && key->slice == slice && key->begin < q.end; ++key)
-      seen += key->end - key->begin;
-    ring_keys_[q.place] = seen;
-  }
-  pieces_.clear();
-  for (std::size_t i = 0; i < queries.size(); ++i) {
-    std::int64_t keys = earlier + ring_keys_[i];
-    if (keys == 0) continue;
-    // Of another rank's block every query sees all: priced as the causal call that has as many pairs.
-    const std::int64_t count = queries[i].queries();
-    if (from != rank) keys = std::max(keys + (count - 1) / 2, count);
-    pieces_.push_back({count, keys});
-  }
-}
-
-// Ring: in step k a rank attends to the K and V that started on rank r - k, while the next ones arrive.
-// O(ranks x segments), and a price for each of the ranks' steps that is unlike the one before.
-void MicroBatchCoster::cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out) {
-  const Sharding& sharding = out.sharding;
-  const auto c = at(context);
-  const std::span<const int> backward_sends = ring_backward_sends(context);
-  forward_.reset(context, c - 1);
-  backward_.reset(context, backward_sends.size());
-  recompute_.assign(c, 0);
-  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
-  // Of the chunks before a dependent one every rank holds its share.
-  const std::int64_t earlier = (earlier_tokens(micro_batch, 0) + context - 1) / context;
-  std::int64_t most = 0;
-  Picoseconds f = 0, b = 0;
-  RangeUse of_pieces;
-  sort_ring(sharding, context);
-  ring_priced_.clear();
-  for (std::size_t r = 0; r < c; ++r) {
-    most = std::max(most, sharding.rank_tokens[r] + earlier);
-    for (std::size_t step = 0; step < c; ++step) {
-      ring_pieces(sharding, static_cast<int>(r), static_cast<int>((r + c - step) % c), earlier);
-      // Even slices give a rank the same pieces on most blocks.
-      if (ring_priced_.empty() || !std::ranges::equal(pieces_, ring_priced_, same_piece)) {
-        of_pieces = {};
-        const LayerCosts::AttentionTimes times = costs_.attention_times(pieces_, of_pieces);
-        f = times.forward;
-        b = times.backward + (selective ? f : 0);
-        ring_priced_ = pieces_;
-      }
-      out.use += of_pieces;
-      out.attention_forward[0][r] += f;
-      forward_.busy[r] += f;
-      backward_.busy[r] += b;
-      out.attention_backward[0][r] += b;
-      if (selective) recompute_[r] += f;
-      (step + 1 < c ? forward_.under[step * c + r] : forward_.run[(c - 1) * c + r]) = f;
-      // Two ranks send nothing beside the second step.
-      (context > 2 || step == 0 ? backward_.under[step * c + r] : backward_.run[c + r]) = b;
-    }
-  }
-  for (Picoseconds& comm : forward_.comm) comm = costs_.ring_step(most, context, false, out.use).duration;
-  for (std::size_t i = 0; i < backward_sends.size(); ++i)
-    backward_.comm[i] = costs_.ring_step(most, context, backward_sends[i] == 2, out.use).duration;
-  count_kv(micro_batch, context, 0, out);
-}
-
-// K and V rows that cross ranks, and those that some query of the receiver attends to. A dependent chunk's
-// group also exchanges the rows of the chunks before it, of which every rank holds its share.
-void MicroBatchCoster::count_kv(const MicroBatch& micro_batch, int context, std::int64_t window,
-                                MicroBatchCost& out) {
-  const Sharding& sharding = out.sharding;
-  const std::vector<int>& placement = placement_of(micro_batch, sharding);
+  out.attention_forward[mask] = passes_.forward.busy;
+  out.attention_backward[mask] = passes_.backward.busy;
+  if (alone) return;
+  const ReceivedTokens received = received_tokens(of);
   const double layers = window > 0 ? costs_.sliding_share() : 1 - costs_.sliding_share();
-  std::int64_t all = 0;
-  for (std::size_t r = 0; r < at(context); ++r)
-    all += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
-  // Rows of earlier chunks that a rank does not hold.
-  const double before = static_cast<double>(earlier_tokens(micro_batch, window)) * (context - 1) / context;
-  double sent = 0, useful = 0;
-  seen_keys_.assign(micro_batch.slices.size(), {});
-  for (int r = 0; r < context; ++r) {
-    const std::int64_t own = sharding.rank_tokens[at(r)] - sharding.rank_local_tokens[at(r)];
-    sent += static_cast<double>(all - own) + before;
-    // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
-    // it the ones that no earlier piece has seen.
-    std::int64_t others = 0;
-    bool any = false;
-    for (const Segment& s : sharding.of_rank(r)) {
-      if (!placement.empty() && placement[at(s.slice)] != kDistributed) continue;
-      const std::int64_t first = window > 0 ? std::max(s.kv_begin, s.q_begin - window + 1) : s.kv_begin;
-      SeenKeys& seen = seen_keys_[at(s.slice)];
-      const std::int64_t from = seen.rank == r ? std::max(first, seen.end) : first;
-      assert(from <= s.q_begin);
-      others += s.q_begin - from;
-      seen = {r, s.q_end};
-      any = true;
+  out.kv_sent_tokens += layers * received.sent;
+  out.kv_useful_tokens += layers * received.useful;
+}
+
+// ---- The layer timelines, from local op lists and the attention between exchanges ----
+
+namespace {
+
+constexpr auto kCompute = at(Stream::compute);
+constexpr auto kContext = at(Stream::cp);
+
+// The list without its weight-gradient GEMMs: what they hid is exposed. Adds their time to `weight`.
+Picoseconds without_weight_gradients(std::span<const Op> ops, Picoseconds& weight) {
+  Picoseconds total = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i].name == OpName::weight_gradient) {
+      weight += ops[i].duration;
+    } else if (ops[i].over > 0) {
+      const Picoseconds under = without_weight_gradients(ops.subspan(i + 1, ops[i].over), weight);
+      total += std::max(ops[i].duration, under);
+      i += ops[i].over;
+    } else if (ops[i].with_next && ops[i + 1].name != OpName::weight_gradient) {
+      total += std::max(ops[i].duration, ops[i + 1].duration);
+      ++i;
+    } else {
+      total += ops[i].duration;
     }
-    useful += static_cast<double>(others);
-    if (any && before > 0) useful -= before / (context - 1);  // its own share of them
   }
-  // Ulysses: a rank has all queries of its heads, each key is seen at least by its own.
-  if (costs_.layout().context_comm == ContextComm::ulysses) useful = sent;
-  out.kv_sent_tokens += layers * sent;
-  out.kv_useful_tokens += layers * useful;
+  return total;
+}
+
+// Time of the ops that repeat a forward's, without what runs beside the op before.
+Picoseconds repeated(std::span<const Op> ops) {
+  Picoseconds total = 0;
+  for (std::size_t i = 0; i < ops.size(); ++i) {
+    if (!ops[i].again) continue;
+    std::size_t count = 1;
+    while (i + count < ops.size() && ops[i + count].again) ++count;
+    total += run_time(ops.subspan(i, count)).total;
+    i += count;
+  }
+  return total;
+}
+
+template <class TimeOf>
+ExchangeSplit split_at_exchanges(std::span<const Op> ops, const TimeOf& time_of) {
+  ExchangeSplit split;
+  std::size_t found = 0, begin = 0;
+  for (std::size_t i = 0; i < ops.size() && found < kMostExchanges; ++i) {
+    if (ops[i].name != OpName::ep_all_to_all) continue;
+    split.lead[found] = time_of(ops.subspan(begin, i - begin));
+    const std::span<const Op> under = ops.subspan(i + 1, ops[i].over);
+    split.under[found] = time_of(under);
+    if (!under.empty() && under.front().name == OpName::taken_sms)
+      split.taken[found] = under.front().duration;
+    split.duration[found++] = ops[i].duration;
+    begin = i + 1 + ops[i].over;
+  }
+  return split;
+}
+
+// `lead`: local work of the run that comes before the list.
+void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
+                   std::span<const ExchangeSplit> of_ranks, std::span<const Picoseconds> lead) {
+  for (std::size_t e = 0; e < count; ++e) {
+    LayerTimeline::Exchange& exchange = timeline.exchanges.emplace_back();
+    exchange.run = run;
+    for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+      exchange.lead.push_back(of_ranks[r].lead[e] + (e == 0 && !lead.empty() ? lead[r] : 0));
+      exchange.duration.push_back(of_ranks[r].duration[e]);
+      exchange.under.push_back(of_ranks[r].under[e]);
+      exchange.taken.push_back(of_ranks[r].taken[e]);
+    }
+  }
+}
+
+}  // namespace
+
+const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens,
+                                              const ExpertArrivals& of_rank) {
+  const ExpertArrivals arriving = is_moe(kind) ? of_rank : ExpertArrivals{};
+  const std::size_t slots = memo_[at(kind)].size();
+  LocalWork& slot = memo_[at(kind)][is_moe(kind) ? memo_slot(tokens, arriving, slots)
+                                                 : static_cast<std::size_t>(tokens) % slots];
+  if (slot.tokens == tokens && slot.arriving == arriving) return slot;
+  slot = LocalWork{};  // of no number of tokens until all of it is there: prices may throw
+  costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use);
+  slot.forward_before = run_time(before_.ops());
+  slot.forward_after = run_time(after_.ops());
+  slot.forward_launches = before_.launches() + after_.launches();
+  const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
+  slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
+  costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use);
+  slot.backward_before = run_time(before_.ops());
+  slot.backward_after = run_time(after_.ops());
+  slot.backward_launches = before_.launches() + after_.launches();
+  for (const OpList* list : {&before_, &after_}) slot.recomputed += repeated(list->ops());
+  slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
+  slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
+    Picoseconds weight = 0;
+    return without_weight_gradients(ops, weight);
+  });
+  slot.input_before = without_weight_gradients(before_.ops(), slot.weight);
+  slot.input_after = without_weight_gradients(after_.ops(), slot.weight);
+  slot.tokens = tokens;
+  slot.arriving = arriving;
+  return slot;
+}
+
+void MicroBatchCoster::build_layer(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
+  const int ranks = out.ranks;
+  const auto c = at(ranks);
+  const bool selective = costs_.layout().repeats(RecomputeModule::core_attn);
+  LayerTimeline& forward = out.forward[k];
+  LayerTimeline& backward = out.backward[k];
+  LayerTimeline& input = out.input_gradient[k];
+  out.recomputed[k] = 0;
+
+  const auto add_run = [&](const ContextPass& pass, LayerTimeline& timeline, std::size_t run) {
+    for (std::size_t r = 0; r < c; ++r) timeline.add_local(static_cast<int>(r), pass.run[run * c + r]);
+  };
+  // An exchange, with the run behind it.
+  const auto add_exchanged = [&](std::span<const Op> exchanges, const ContextPass& pass,
+                                 LayerTimeline& timeline) {
+    for (std::size_t e = 0; e < exchanges.size(); ++e) {
+      timeline.add_sync(exchanges[e].duration);
+      for (std::size_t r = 0; r < c; ++r) timeline.overlap_last(static_cast<int>(r), pass.under[e * c + r]);
+      add_run(pass, timeline, e + 1);
+    }
+  };
+  for (int r = 0; r < ranks; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
+    forward.add_local(r, work.forward_before.total);
+    backward.add_local(r, work.backward_before.total);
+    input.add_local(r, work.input_before);
+    out.use += work.use;
+    out.recomputed[k] =
+        std::max(out.recomputed[k], work.recomputed + (selective ? passes_.forward.busy[at(r)] : 0));
+  }
+  add_run(passes_.forward, forward, 0);
+  add_exchanged(exchanges_.forward, passes_.forward, forward);
+  for (LayerTimeline* timeline : {&backward, &input}) {
+    add_run(passes_.backward, *timeline, 0);
+    add_exchanged(exchanges_.backward, passes_.backward, *timeline);
+  }
+  if (is_moe(kind) && costs_.layout().expert > 1) add_layer_exchanges(kind, out);
+  finish_layer(kind, out);
+  out.full[k] = forward;
+  out.full[k].append(backward);
+  for (LayerTimeline* timeline : {&forward, &backward, &input, &out.full[k]}) timeline->sum_up();
+}
+
+// Forward exchanges lie behind the attention, backward ones come first. Called before what follows the last
+// synchronisation is added, which the forward's leads count from.
+void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
+  const auto c = at(out.ranks);
+  LayerTimeline& forward = out.forward[k];
+  std::vector<ExchangeSplit> in_forward, in_backward, in_input;
+  for (int r = 0; r < out.ranks; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[at(r)], out.arriving[at(r)]);
+    in_forward.push_back(work.forward_exchanges);
+    in_backward.push_back(work.backward_exchanges);
+    in_input.push_back(work.input_exchanges);
+  }
+  const std::span<const Picoseconds> last_run(forward.local.data() + forward.syncs() * c, c);
+  add_exchanges(forward, forward.syncs(), costs_.exchanges(false), in_forward, last_run);
+  add_exchanges(out.backward[k], 0, costs_.exchanges(true), in_backward, {});
+  add_exchanges(out.input_gradient[k], 0, costs_.exchanges(true), in_input, {});
+}
+
+// Adds what follows the last synchronisation on each rank, the host's stalls with it, and counts what each
+// rank computes and waits for.
+void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
+  const std::size_t k = at(kind);
+  const auto c = at(out.ranks);
+  const std::size_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
+  for (std::size_t r = 0; r < c; ++r) {
+    const LocalWork& work = local_work(kind, out.sharding.rank_tokens[r], out.arriving[r]);
+    // Counts a pass, and returns how long the host stalls it.
+    const auto finish = [&](const RunTime& before, const RunTime& after, std::size_t launches,
+                            const ContextPass& pass, std::span<const Op> exchanges,
+                            std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
+      Picoseconds busy = before.total + after.total + pass.busy[r];
+      compute[r] = before.busy[kCompute] + after.busy[kCompute] + pass.busy[r];
+      for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += before.exposed[s] + after.exposed[s];
+      for (std::size_t e = 0; e < exchanges.size(); ++e) {
+        busy += exchanges[e].duration;
+        exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
+      }
+      return work.tokens == 0 ? 0 : costs_.host_stall(launches + exchanges.size(), busy);
+    };
+    const Picoseconds forward_stall =
+        finish(work.forward_before, work.forward_after, work.forward_launches + 1, passes_.forward,
+               exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
+    const Picoseconds backward_stall =
+        finish(work.backward_before, work.backward_after, work.backward_launches + calls, passes_.backward,
+               exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
+    const int rank = static_cast<int>(r);
+    out.forward[k].add_local(rank, work.forward_after.total + forward_stall);
+    out.backward[k].add_local(rank, work.backward_after.total + backward_stall);
+    out.input_gradient[k].add_local(rank, work.input_after + backward_stall);
+    out.weight_gradient[k][r] = work.weight;
+  }
+  for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})
+    for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
+}
+
+const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {
+  EndWork& slot = end_memo_[at(tokens) % end_memo_.size()];
+  if (slot.tokens == tokens) return slot;
+  slot = EndWork{};  // of no number of tokens until all of it is there: prices may throw
+  costs_.embedding_ops(tokens, false, before_, slot.use);
+  slot.times[0] = run_time(before_.ops());
+  costs_.embedding_ops(tokens, true, before_, slot.use);
+  slot.times[1] = run_time(before_.ops());
+  costs_.head_forward_ops(tokens, before_, slot.use);
+  slot.times[2] = run_time(before_.ops());
+  costs_.head_backward_ops(tokens, before_, slot.use);
+  slot.times[3] = run_time(before_.ops());
+  if (const int stages = costs_.layout().pipeline; stages > 1 && tokens > 0) {
+    slot.hop = costs_.pipeline_send(tokens, 0, 1, slot.use).duration;
+    slot.wrap = costs_.pipeline_send(tokens, stages - 1, 0, slot.use).duration;
+  }
+  slot.tokens = tokens;
+  return slot;
+}
+
+void MicroBatchCoster::build_ends(MicroBatchCost& out) {
+  const auto c = at(out.ranks);
+  const std::array<EndCost*, 4> ends = {&out.embed_forward, &out.embed_backward, &out.head_forward,
+                                        &out.head_backward};
+  for (EndCost* end : ends) {
+    end->total.assign(c, 0);
+    end->compute.assign(c, 0);
+    end->exposed.fill(0);
+  }
+  for (auto* send : {&out.send_next, &out.send_previous, &out.send_wrap}) send->assign(c, 0);
+  for (std::size_t r = 0; r < c; ++r) {
+    const std::int64_t tokens = out.sharding.rank_tokens[r];
+    const EndWork& work = end_work(tokens);
+    // Ranks mostly hold the same number: predicted once.
+    if (r == 0 || tokens != out.sharding.rank_tokens[r - 1]) out.use += work.use;
+    for (std::size_t e = 0; e < ends.size(); ++e) {
+      ends[e]->total[r] = work.times[e].total;
+      ends[e]->compute[r] = work.times[e].busy[kCompute];
+      for (std::size_t s = 0; s < kStreams; ++s) ends[e]->exposed[s] += work.times[e].exposed[s];
+    }
+    out.send_next[r] = out.send_previous[r] = work.hop;
+    out.send_wrap[r] = work.wrap;
+  }
+  for (EndCost* end : ends)
+    for (Picoseconds& exposed : end->exposed) exposed /= out.ranks;
 }
 
 }  // namespace equipoise

@@ -9,7 +9,7 @@
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "profiler/profile/attention_call.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/cost/layer_timeline.h"
 
@@ -104,54 +104,18 @@ struct EndWork {
   RangeUse use;
 };
 
-// What each exchange of a ring's backward moves, in blocks of K and V of a rank. Beside attention step k the
-// next block comes (not beside the last step), and from step 2 on the gradients that were found for a block
-// go on with it, one step behind; at the end they come home. A rank's part for its own block stays. Valid
-// until the next call of the thread.
-std::span<const int> ring_backward_sends(int context);
-
-// An attention call over segments of a Sharding, counted: what choosing a sharding rule leaves to who prices
-// it.
-struct CountedAttention {
-  std::span<const Segment> segments;
-  std::int64_t window = 0;
-  AttentionCall call;
-};
-using AttentionCounts = std::vector<CountedAttention>;
-
-// Attention seconds of segments by the profile's model, mean of the model's layers, for the sharding rules
-// that choose by cost. What it counts it remembers, for whoever prices the rule that was chosen.
-class ProfiledAttentionCost final : public AttentionCost {
- public:
-  explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
-  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
-
-  // The call over exactly these segments, where it is known; else null. They may have moved to another
-  // Sharding with the memory that they lie in.
-  [[nodiscard]] const AttentionCall* known(std::span<const Segment> segments, std::int64_t window) const;
-  // The segments that were counted so far are gone.
-  void forget() { counted_.clear(); }
-  // Of what is known, the calls over segments of the sharding; and those alone known again.
-  [[nodiscard]] AttentionCounts counts_of(const Sharding& sharding) const;
-  void remember(const AttentionCounts& counts) { counted_ = counts; }
-
- private:
-  const LayerCosts& costs_;
-  mutable AttentionCounts counted_;  // since forget()
-};
-
 // Reusable costing of micro-batches: one per thread; keeps its buffers.
 class MicroBatchCoster {
  public:
   MicroBatchCoster(const LayerCosts& costs, const ShardRule& rule);
 
   // Fills `out` for the micro-batch on `context` CP ranks, at whose experts as much arrives as they send.
-  // Throws UserError where the sharding rule refuses it, or where Ulysses cannot deal the heads out to so
-  // many ranks.
+  // Throws UserError where the sharding rule refuses it, or where so many ranks cannot share the heads
+  // (Ulysses).
   void cost(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  // The same in two steps, for ranks that meet others at the experts: fills out.sharding, and then, where
-  // that is filled, all else. `arriving`: by CP rank. `counts`: of that sharding, which may have moved, or
-  // none.
+  // The same in two steps, for ranks whose experts also work for other lanes: the first fills out.sharding,
+  // the second all else. `arriving`: by CP rank. `counts`: the attention calls counted for that sharding,
+  // which may have moved, or none.
   void shard(const MicroBatch& micro_batch, int context, MicroBatchCost& out, AttentionCounts& counts);
   void cost_sharded(const MicroBatch& micro_batch, int context, std::span<const ExpertArrivals> arriving,
                     const AttentionCounts& counts, MicroBatchCost& out);
@@ -162,12 +126,6 @@ class MicroBatchCoster {
                     MicroBatchCost& out);
   void cost_sharded(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
   void cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
-  // The attention of one call over segments, with heads shared by so many ranks.
-  LayerCosts::AttentionTimes attend(std::span<const Segment> segments, bool strided, std::int64_t window,
-                                    int ulysses, RangeUse& use);
-  void cost_ring_attention(const MicroBatch& micro_batch, int context, MicroBatchCost& out);
-  void sort_ring(const Sharding& sharding, int context);
-  void ring_pieces(const Sharding& sharding, int rank, int from, std::int64_t earlier);
   const LocalWork& local_work(LayerKind kind, std::int64_t tokens, const ExpertArrivals& arriving);
   const EndWork& end_work(std::int64_t tokens);
   void build_layer(LayerKind kind, MicroBatchCost& out);
@@ -176,36 +134,13 @@ class MicroBatchCoster {
   void build_ends(MicroBatchCost& out);
   // Forward and backward of the whole model, all ranks starting together: what `optimal` compares.
   [[nodiscard]] Picoseconds model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;
-  void count_kv(const MicroBatch& micro_batch, int context, std::int64_t window, MicroBatchCost& out);
 
   const LayerCosts& costs_;
   const ShardRule& rule_;
   ProfiledAttentionCost attention_;
   // Scratch.
-  // The context-parallel part of a layer: runs of attention between communications, the same for all layers
-  // of a mask. Forward run p is rank work [p x ranks + r]; communication p comes before run p + 1; `under` is
-  // what runs while it communicates.
-  struct ContextPart {
-    std::vector<Picoseconds> run, under, comm;
-    std::vector<Picoseconds> busy;  // per rank, compute
-    void reset(int ranks, std::size_t syncs);
-  };
-  ContextPart forward_, backward_;
-  std::vector<Picoseconds> recompute_;  // per rank: the attention forward that selective recompute repeats
-  std::vector<QueryKeys> pieces_;
-  struct RingSegment {
-    std::int32_t slice;
-    std::uint32_t place;  // among its rank's segments
-    std::int64_t begin, end;
-  };
-  std::vector<RingSegment> ring_;  // as Sharding::segments, each rank's by slice and place
-  std::vector<std::int64_t> ring_keys_;
-  std::vector<QueryKeys> ring_priced_;
-  struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
-    int rank = -1;
-    std::int64_t end = 0;
-  };
-  std::vector<SeenKeys> seen_keys_;  // by slice, for count_kv
+  ContextExchanges exchanges_;  // of a layer, the same for all layers of a mask, and what lies between them
+  ContextPasses passes_;
   OpList before_, after_;
   std::vector<ExpertArrivals> own_;
   // Direct-mapped by tokens and what arrives; of the kinds that the model has.
@@ -213,12 +148,5 @@ class MicroBatchCoster {
   std::vector<EndWork> end_memo_;
   MicroBatchCost other_;  // the second candidate of `optimal`
 };
-
-// Rows of earlier chunks that a dependent chunk's attention reaches back to.
-inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t window) {
-  if (micro_batch.chunk.count <= 1 || micro_batch.slices.empty()) return 0;
-  const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
-  return window > 0 ? std::min(all, window - 1) : all;
-}
 
 }  // namespace equipoise

@@ -1,8 +1,88 @@
 #include "sim/execution/context_attention.h"
 
-#include "sim/execution/attention_forms.h"
+#include <algorithm>
+#include <tuple>
+
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
+
+namespace {
+
+MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
+                       std::span<const int> placement) {
+  MicroBatchRows out;
+  out.ranks.resize(static_cast<std::size_t>(sharding.ranks()));
+  out.slice_key.assign(micro_batch.slices.size(), 0);
+  out.slice_keys.assign(micro_batch.slices.size(), 0);
+  const auto is_local = [&](const Segment& s) {
+    return !placement.empty() && placement[at(s.slice)] != kDistributed;
+  };
+  for (const Segment& s : sharding.segments) {
+    if (is_local(s)) continue;
+    std::int64_t& keys = out.slice_keys[at(s.slice)];
+    keys = std::max(keys, s.keys());
+  }
+  for (std::size_t i = 0; i < out.slice_keys.size(); ++i) {
+    out.slice_key[i] = out.keys;
+    out.keys += out.slice_keys[i];
+  }
+  if (micro_batch.chunk.count > 1 && !micro_batch.slices.empty())
+    out.earlier = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+
+  for (std::size_t r = 0; r < out.ranks.size(); ++r) {
+    RankRows& rank = out.ranks[r];
+    for (const Segment& s : sharding.of_rank(static_cast<int>(r)))
+      (is_local(s) ? rank.local : rank.shared).push_back({s, 0, 0});
+    for (std::vector<RowRun>* runs : {&rank.local, &rank.shared}) {
+      std::sort(runs->begin(), runs->end(), [](const RowRun& a, const RowRun& b) {
+        return std::tie(a.segment.slice, a.segment.q_begin) < std::tie(b.segment.slice, b.segment.q_begin);
+      });
+      for (RowRun& run : *runs) {
+        run.row = rank.rows;
+        run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin - run.segment.kv_begin;
+        rank.rows += run.count();
+      }
+      if (runs == &rank.local) rank.local_rows = rank.rows;
+    }
+    out.any_local = out.any_local || rank.local_rows > 0;
+    out.shared_tokens += rank.shared_rows();
+    out.most_rows = std::max(out.most_rows, rank.rows);
+  }
+  return out;
+}
+
+}  // namespace
+
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding) {
+  return lay_out(micro_batch, sharding,
+                 sharding.placement.empty() ? micro_batch.placement : sharding.placement);
+}
+
+MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& sharding) {
+  return lay_out(micro_batch, sharding, {});
+}
+
+std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
+                                             std::int64_t first_row) {
+  std::vector<kernels::Piece> pieces;
+  for (const RowRun& run : runs)
+    pieces.push_back(
+        {run.row - first_row, run.count(), rows.slice_key[at(run.segment.slice)], run.segment.keys()});
+  return pieces;
+}
+
+std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row) {
+  std::vector<kernels::Piece> pieces;
+  std::size_t first_of_slice = 0;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].segment.slice != runs[first_of_slice].segment.slice) first_of_slice = i;
+    const std::int64_t first_key = runs[first_of_slice].row;
+    pieces.push_back({runs[i].row - first_row, runs[i].count(), first_key - first_row,
+                      runs[i].row - first_key + runs[i].count()});
+  }
+  return pieces;
+}
 
 std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank, const AttentionRows& rows,
                                                          const MicroBatchRows& all, int index,

@@ -1,18 +1,70 @@
-// Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts it: at
-// the exchanges of K and V. One class a form: all-gather, ring, Ulysses. Where a lane has one rank, or
-// nothing to exchange, there is nothing but attention.
+// Attention over the context-parallel (CP) ranks of a lane: which token lies in which row of which rank,
+// where its keys lie in the buffer that attention reads, and what every form of the exchange has.
+//
+// A rank's rows are its segments: first those of slices that it holds whole (placed there), then those of
+// slices that the group shares, each by slice and position. A gathered key buffer holds the keys of the
+// shared slices, slice after slice, each from the first token that the slice attends to; a dependent chunk's
+// keys begin with those of the chunks before it.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
+#include "kernels/ops.h"
 #include "policies/base/index.h"
 #include "policies/plan.h"
+#include "policies/sharding/sharding.h"
 #include "sim/execution/rank_context.h"
-#include "sim/execution/rows.h"
 
 namespace equipoise::execution {
+
+// `count` rows of a rank that hold consecutive tokens of a slice.
+struct RowRun {
+  Segment segment;
+  std::int64_t row = 0;  // the first
+  std::int64_t key = 0;  // its place in the gathered key buffer; of shared slices
+
+  [[nodiscard]] std::int64_t count() const { return segment.queries(); }
+};
+
+struct RankRows {
+  std::vector<RowRun> local, shared;
+  std::int64_t rows = 0;
+  std::int64_t local_rows = 0;
+
+  [[nodiscard]] std::int64_t shared_rows() const { return rows - local_rows; }
+};
+
+struct MicroBatchRows {
+  std::vector<RankRows> ranks;
+  std::vector<std::int64_t> slice_key;   // by slice: its first key in the gathered buffer
+  std::vector<std::int64_t> slice_keys;  // by slice: how many
+  std::int64_t keys = 0;                 // of the gathered buffer
+  std::int64_t earlier = 0;              // of those, tokens of the chunks before this one
+  std::int64_t most_rows = 0;            // of any rank
+  std::int64_t shared_tokens = 0;        // of all ranks
+  bool any_local = false;                // a rank holds a slice whole
+  // Whether the ranks exchange K and V: the simulator's rule.
+  [[nodiscard]] bool exchanges() const { return ranks.size() > 1 && shared_tokens + earlier > 0; }
+};
+
+// The rows of every rank. `sharding` is that of the micro-batch.
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding);
+
+// The same where every rank comes to see all tokens (Ulysses): all slices are shared ones.
+MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& sharding);
+
+// Attention of the runs over keys that lie as in the gathered buffer. Query rows count from `first_row`.
+std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
+                                             std::int64_t first_row);
+// Attention of runs whose keys are these rows themselves.
+std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
+
+// --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
+// it: at the exchanges of K and V. One class a form: all-gather, ring, Ulysses. Where a lane has one rank, or
+// nothing to exchange, there is nothing but attention.
 
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
@@ -88,5 +140,103 @@ class ContextAttention {
 std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank, const AttentionRows& rows,
                                                          const MicroBatchRows& all, int index,
                                                          ChunkStates& chunks);
+
+// --- The forms of context-parallel attention, and the kernel calls that they share.
+
+// A packed attention call over fixed pieces, its plans made when first used. No pieces: nothing is run.
+class AttentionCall {
+ public:
+  AttentionCall(kernels::Backend& backend, const kernels::AttentionShape& shape,
+                std::vector<kernels::Piece> pieces)
+      : backend_(backend), shape_(shape), pieces_(std::move(pieces)) {}
+
+  [[nodiscard]] std::int64_t key_rows() const { return pieces_.empty() ? 0 : kernels::key_rows_of(pieces_); }
+  [[nodiscard]] std::int64_t query_rows() const {
+    return pieces_.empty() ? 0 : kernels::query_rows_of(pieces_);
+  }
+  [[nodiscard]] bool empty() const { return pieces_.empty(); }
+
+  void forward(const void* query, const void* key, const void* value, void* out, float* log_sum) {
+    if (pieces_.empty()) return;
+    if (!forward_) forward_ = backend_.plan_attention(shape_, pieces_, kernels::Pass::forward);
+    backend_.attention_forward(*forward_, query, key, value, out, log_sum);
+  }
+  // Rows of the gradients below query_rows() and key_rows() are written, no others.
+  void backward(const void* query, const void* key, const void* value, const void* out, const float* log_sum,
+                const void* out_gradient, const kernels::AttentionGradients& gradients) {
+    if (pieces_.empty()) return;
+    if (!backward_) backward_ = backend_.plan_attention(shape_, pieces_, kernels::Pass::backward);
+    backend_.attention_backward(*backward_, query, key, value, out, log_sum, out_gradient, gradients);
+  }
+
+ private:
+  kernels::Backend& backend_;
+  kernels::AttentionShape shape_;
+  std::vector<kernels::Piece> pieces_;
+  std::unique_ptr<kernels::AttentionPlan> forward_, backward_;
+};
+
+// What every form has: the rank, the micro-batch's rows, the chunks of its group up to this one, and what it
+// works on between begin and end.
+class AttentionForm : public ContextAttention {
+ protected:
+  AttentionForm(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks,
+                const kernels::AttentionShape& shape)
+      : rank_(rank),
+        rows_(rows),
+        index_(index),
+        chunks_(chunks),
+        shape_(shape),
+        query_width_(std::int64_t{shape.query_heads} * shape.head_dim),
+        key_width_(std::int64_t{shape.kv_heads} * shape.head_dim) {
+    for (const int chunk : rows.earlier) chain_.push_back(&chunks.rows(chunk));
+    chain_.push_back(&rows);
+  }
+
+  // Rows of a buffer with K first, then V from row `capacity` on.
+  void* key_row(const Memory& keys, std::int64_t row) const { return rank_.at(keys, row * key_width_); }
+  void* value_row(const Memory& keys, std::int64_t row, std::int64_t capacity) const {
+    return rank_.at(keys, (capacity + row) * key_width_);
+  }
+  [[nodiscard]] Memory zeroed_keys(std::int64_t capacity) const {
+    Memory keys = rank_.elements(2 * capacity * key_width_);
+    rank_.zero(keys.data(), 2 * capacity * key_width_);
+    return keys;
+  }
+  // K and V that this rank holds of a chunk of the chain.
+  [[nodiscard]] const Memory& keys_of(std::size_t chunk) const {
+    return chunk + 1 == chain_.size() ? run_->keys : chunks_.state(rows_.earlier[chunk], layer_).keys;
+  }
+  // Later chunks of the group will attend to these keys.
+  void keep_keys() {
+    if (rows_.in_group) chunks_.state(index_, layer_).keys = run_->keys;
+  }
+  // What later chunks found for this one's keys.
+  void add_later_chunks() {
+    ChunkState& state = chunks_.state(index_, layer_);
+    if (!state.gradients) return;
+    rank_.add(gradient_->keys.data(), state.gradients.data(), 2 * rows_.capacity * key_width_);
+    state.gradients.reset();
+  }
+
+  const RankContext& rank_;
+  const AttentionRows& rows_;
+  int index_;
+  ChunkStates& chunks_;
+  kernels::AttentionShape shape_;  // heads that this rank attends with
+  std::int64_t query_width_, key_width_;
+  std::vector<const AttentionRows*> chain_;  // the chunks of the group up to this one
+  AttentionRun* run_ = nullptr;
+  AttentionGradient* gradient_ = nullptr;
+  int layer_ = 0;
+  bool again_ = false;
+};
+
+std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, const AttentionRows&, int index,
+                                                          ChunkStates&);
+std::unique_ptr<ContextAttention> make_ring_attention(const RankContext&, const AttentionRows&, int index,
+                                                      ChunkStates&);
+std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext&, const AttentionRows&,
+                                                         const MicroBatchRows& all, int index, ChunkStates&);
 
 }  // namespace equipoise::execution

@@ -5,10 +5,10 @@
 #include <system_error>
 #include <vector>
 
-#include "policies/base/atomic_file.h"
 #include "policies/base/error.h"
-#include "sim/execution/npy.h"
-#include "sim/execution/tokens.h"
+#include "policies/base/files.h"
+#include "policies/base/npy.h"
+#include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
 

@@ -1,11 +1,10 @@
-#include "sim/execution/end_ops.h"
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
 namespace {

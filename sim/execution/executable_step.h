@@ -1,12 +1,17 @@
 // A step of a plan made ready to run: the simulator's own op program for it, where every token goes, and what
-// its loss counts. Every rank has the same.
+// its loss counts. Every rank has the same. And what a rank records while it runs it.
 #pragma once
 
+#include <time.h>
+
+#include <cstdint>
 #include <vector>
 
 #include "policies/plan.h"
 #include "policies/sharding/sharding.h"
-#include "sim/engine/op/op_program.h"
+#include "sim/step/expansion.h"
+#include "sim/step/op_program.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise::execution {
 
@@ -46,5 +51,57 @@ inline constexpr std::string_view kLossNormalizerNames[] = {"token", "sample", "
 // Weights of ExecutableStep. A document cut into slices or chunks counts as that many samples, a group of
 // dependent chunks as one.
 std::vector<std::vector<std::vector<double>>> loss_weights(const Step& step, LossNormalizer normalizer);
+
+// The step with the simulator's op program for it. `fold_tp` as in StepExpander: ranks run either form, op by
+// op the same. Throws UserError where the sharding rule or the schedule refuses the step, or where the layout
+// has what no rank can run (check_layout_runs).
+ExecutableStep make_step(const LayerCosts& costs, const ShardRule& rule, const StepOptions& options,
+                         const Step& step, const DocumentLengths& documents, LossNormalizer normalizer,
+                         bool fold_tp = true);
+
+// Throws UserError for what real execution does not do: experts, ZeRO-2 and ZeRO-3, more TP ranks than tokens
+// of the vocabulary.
+void check_layout_runs(const ModelShape& model, const Layout& layout);
+
+// The longest slice or group of dependent chunks, padding included: positions go so far.
+std::int64_t longest_attended(const ExecutableStep& step);
+
+// --- When a rank ran what, op by op, in the terms of the op program.
+
+// The clock that all processes of a host share, in nanoseconds.
+inline std::int64_t now_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+inline std::int64_t thread_cpu_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// Where a rank stands in the op program.
+struct RankPlace {
+  int stage = 0;
+  int replica = 0;  // among the data x context ranks of its stage
+  int tensor = 0;
+};
+RankPlace place_of(const RankGrid& grid, int rank);
+
+struct RecordedOp {
+  std::int64_t begin_ns = 0, end_ns = 0;  // begin: the rank has come to it; others may not have
+  std::int32_t lane = -1;                 // -1: the end of the step
+  std::int32_t scheduled = -1;            // of the rank's stage
+  std::int32_t run = -1;                  // of the scheduled op; -1: its input arrives
+  std::int32_t repetition = 0;
+  std::int32_t step = 0;  // of the block, or of the step's end
+  std::int32_t name = 0;  // OpName
+};
+
+struct StepRecord {
+  std::int64_t begin_ns = 0, end_ns = 0;  // of this rank
+  std::int64_t cpu_ns = 0;                // of its thread meanwhile
+  std::vector<RecordedOp> ops;
+};
 
 }  // namespace equipoise::execution

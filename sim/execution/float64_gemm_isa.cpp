@@ -2,7 +2,7 @@
 // inline function compiled for AVX-512 here could be the copy that the linker keeps for all.
 //
 // Goto's scheme: a block of B is packed in panels of kColumnsHeld columns, a block of A in panels of
-// kRowsHeld rows, both filled up with zeros; the inner kernel keeps a tile of C in registers and walks down
+// kRowsHeld rows, both filled up with zeros; the inner kernel keeps a tile of C in registers and goes down
 // one panel of each. Panels are contiguous, so strides and transposes matter to the packing only.
 #include "sim/execution/float64_gemm.h"
 

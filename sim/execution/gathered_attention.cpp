@@ -4,23 +4,17 @@
 #include <algorithm>
 #include <cassert>
 
-#include "sim/execution/attention_forms.h"
+#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
 
 using kernels::Pass;
 
-class GatheredAttention final : public ContextAttention {
+class GatheredAttention final : public AttentionForm {
  public:
   GatheredAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : rank_(rank),
-        rows_(rows),
-        index_(index),
-        chunks_(chunks),
-        shape_{rank.model.head_dim, rank.heads.query, rank.heads.kv},
-        query_width_(std::int64_t{rank.heads.query} * rank.model.head_dim),
-        key_width_(std::int64_t{rank.heads.kv} * rank.model.head_dim),
+      : AttentionForm(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
         exchanges_(rows.rows.exchanges()),
         assembles_(exchanges_ || !rows.earlier.empty()),
         local_(rank.backend, shape_, pieces_among(rows.own().local, 0)),
@@ -35,7 +29,7 @@ class GatheredAttention final : public ContextAttention {
     run.out = rank_.elements(rows_.padded_rows * query_width_);
     run.log_sum = rank_.floats(rows_.padded_rows * shape_.query_heads);
     zero_rest(run.out);
-    keep_keys(rows_, run, chunks_.state(index_, layer));
+    keep_keys();
   }
   void forward_sync(int) override { assemble_keys(); }
   void forward_attend(int call) override {
@@ -83,16 +77,9 @@ class GatheredAttention final : public ContextAttention {
     if (!exchanges_ && assembles_) assemble_keys();
   }
   [[nodiscard]] std::int64_t shared_begin() const { return rows_.own().local_rows; }
-  void* key_row(const Memory& keys, std::int64_t row) const { return rank_.at(keys, row * key_width_); }
-  // Of the assembled keys: K first, then V.
-  void* value_row(const Memory& keys, std::int64_t row, std::int64_t capacity) const {
-    return rank_.at(keys, (capacity + row) * key_width_);
-  }
 
   // Rows of the chunks before this one and of this one, as a rank's contribution to the gather.
   void set_blocks() {
-    for (const int chunk : rows_.earlier) chain_.push_back(&chunks_.rows(chunk));
-    chain_.push_back(&rows_);
     if (!exchanges_) return;
     block_ = 0;
     for (std::size_t r = 0; r < rows_.rows.ranks.size(); ++r) {
@@ -104,10 +91,6 @@ class GatheredAttention final : public ContextAttention {
     if (whole_) block_ = rows_.capacity;
   }
 
-  // K and V that this rank holds of a chunk of the chain.
-  const Memory& keys_of(std::size_t chunk) const {
-    return chunk + 1 == chain_.size() ? run_->keys : chunks_.state(rows_.earlier[chunk], layer_).keys;
-  }
   template <class Visit>  // (rank, chunk, run, row of the rank's block)
   void for_shared_runs(std::size_t rank, const Visit& visit) const {
     std::int64_t before = 0;
@@ -253,18 +236,9 @@ class GatheredAttention final : public ContextAttention {
     }
     ChunkState& state = chunks_.state(rows_.earlier[chunk], layer_);
     const std::int64_t capacity = chain_[chunk]->capacity;
-    if (!state.gradients) {
-      state.gradients = rank_.elements(2 * capacity * key_width_);
-      rank_.zero(state.gradients.data(), 2 * capacity * key_width_);
-    }
+    if (!state.gradients) state.gradients = zeroed_keys(capacity);
     rank_.add(key_row(state.gradients, run.row), key, count);
     rank_.add(value_row(state.gradients, run.row, capacity), value, count);
-  }
-  void add_later_chunks() {
-    ChunkState& state = chunks_.state(index_, layer_);
-    if (!state.gradients) return;
-    rank_.add(gradient_->keys.data(), state.gradients.data(), 2 * rows_.capacity * key_width_);
-    state.gradients.reset();
   }
 
   // Rows that no token fills must not hold what is no number.
@@ -278,22 +252,11 @@ class GatheredAttention final : public ContextAttention {
     rank_.zero(value_row(keys, rows_.own().rows, rows_.capacity), rest);
   }
 
-  const RankContext& rank_;
-  const AttentionRows& rows_;
-  int index_;
-  ChunkStates& chunks_;
-  kernels::AttentionShape shape_;
-  std::int64_t query_width_, key_width_;
   bool exchanges_;
   bool assembles_;  // keys are brought together in a buffer of their own
   AttentionCall local_, shared_;
-  std::vector<const AttentionRows*> chain_;  // the chunks of the group up to this one
-  std::int64_t block_ = 0;                   // K rows that each rank gives to the gather
-  bool whole_ = false;                       // it gives its K and V as they lie
-  AttentionRun* run_ = nullptr;
-  AttentionGradient* gradient_ = nullptr;
-  int layer_ = 0;
-  bool again_ = false;
+  std::int64_t block_ = 0;       // K rows that each rank gives to the gather
+  bool whole_ = false;           // it gives its K and V as they lie
   Memory keys_, key_gradients_;  // of all shared slices: K, then V
 };
 

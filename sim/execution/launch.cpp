@@ -1,122 +1,260 @@
 #include "sim/execution/launch.h"
 
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
-#include <initializer_list>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <sstream>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
 #include "policies/base/error.h"
-#include "sim/execution/launch_command.h"
-#include "sim/execution/supervisor.h"
 #include "sim/execution/watchdog.h"
 
 namespace equipoise::execution {
 namespace {
 
-// What Open MPI takes, about twice: its book-keeping, and what ranks hand each other messages through.
-constexpr std::uintmax_t kFileBytes = 16 << 20;
-constexpr std::uintmax_t kSharedBytesOfRank = 8 << 20;
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
 
-// In which mpirun ends all ranks when its parent, the supervisor, is gone.
+// What Open MPI takes, about twice: its book-keeping, and what ranks hand each other messages through.
+constexpr std::uintmax_t kFolderBytes = 16 << 20;
+constexpr std::uintmax_t kFolderBytesOfRank = 8 << 20;
+
+constexpr timespec kLook{0, 200'000'000};
+// The ranks see what is wrong themselves; the supervisor is for what they cannot see, a little later.
+constexpr double kPatienceSeconds = 5;
+// In which mpirun ends all ranks after one has said what is wrong, or its parent, the supervisor, has died.
+constexpr double kFaultSeconds = 5;
 constexpr std::chrono::seconds kOrphansEnd{3};
 
-// A folder of the job's files, removed with all that is in it.
-class JobFolder {
- public:
-  // In the first of these folders that has so much space.
-  JobFolder(std::initializer_list<const char*> bases, std::uintmax_t bytes) {
-    std::string tried;
-    for (const char* base : bases) {
-      if (base == nullptr || *base == '\0') continue;
-      tried += (tried.empty() ? "" : ", ") + std::string(base);
-      std::error_code error;
-      const auto space = std::filesystem::space(base, error);
-      if (error || space.available < bytes) continue;
-      path_ = std::string(base) + "/equipoise." + std::to_string(getpid()) + ".XXXXXX";
-      if (mkdtemp(path_.data()) != nullptr) return;
-    }
-    throw UserError("execute: files of the ranks need " + std::to_string(bytes >> 20) +
-                    " MiB in one of these, found less, or no right to write: " + tried);
-  }
-  ~JobFolder() { remove(); }
-  void remove() const {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  JobFolder(const JobFolder&) = delete;
-  JobFolder& operator=(const JobFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// What nohup, or a shell for a job in the background, has had ignored.
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+// --- The machine
+std::string all_of(const fs::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Signals are taken one by one with sigwait while it lives, other than those that are ignored.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigemptyset(&set_);
-    std::signal(SIGCHLD, SIG_DFL);  // or nobody could be waited for
-    for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP})
-      if (!is_ignored(signal)) sigaddset(&set_, signal);
-    sigprocmask(SIG_BLOCK, &set_, &before_);
+// Debian lets another MPI have the plain name, so the full one is tried first.
+std::string find_launcher() {
+  const char* path = std::getenv("PATH");
+  const std::string folders = path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin";
+  for (const char* name : {"mpirun.openmpi", "mpirun"}) {
+    std::istringstream split(folders);
+    for (std::string folder; std::getline(split, folder, ':');) {
+      const std::string program = (folder.empty() ? "." : folder) + "/" + name;
+      if (access(program.c_str(), X_OK) == 0) return program;
+    }
   }
-  ~BlockedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-  [[nodiscard]] const sigset_t& set() const { return set_; }
-  [[nodiscard]] const sigset_t& before() const { return before_; }
-
- private:
-  sigset_t set_{}, before_{};
-};
-
-std::string own_program() {
-  char path[PATH_MAX + 1] = {};
-  const ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
-  if (length <= 0) throw UserError("execute: /proc/self/exe cannot be read, so no ranks can be started");
-  return path;
+  throw UserError(
+      "execute: mpirun, which starts the ranks, is not on PATH: install it (Debian: openmpi-bin), or run the "
+      "ranks one after another with --replay");
 }
 
-// The supervisor is a process of its own, so that it alone has the ranks as descendants, and so that one is
-// left to clean up if the other is killed.
-int wait_for(pid_t supervisor, const sigset_t& signals) {
-  int interrupted = 0;
-  for (;;) {
-    int status = 0;
-    const pid_t ended = waitpid(supervisor, &status, WNOHANG);
-    if (ended == supervisor) {
-      if (interrupted != 0) return 128 + interrupted;
-      if (WIFEXITED(status)) return WEXITSTATUS(status);
-      std::this_thread::sleep_for(kOrphansEnd);
-      std::fprintf(stderr, "error: the supervisor of the ranks died: %s\n", strsignal(WTERMSIG(status)));
-      return kRankFailed;
-    }
-    int signal = 0;
-    sigwait(&signals, &signal);
-    if (signal == SIGCHLD) continue;
-    interrupted = signal;
-    kill(supervisor, SIGTERM);
+// Threads of a core count once. A container's quota "200000 100000" is two cores' worth, "max 100000" is
+// none.
+int count_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    const std::string number = std::to_string(cpu);
+    const std::string siblings =
+        all_of("/sys/devices/system/cpu/cpu" + number + "/topology/thread_siblings_list");
+    cores.insert(siblings.empty() ? number : siblings);
   }
+  double count = static_cast<double>(cores.size());
+  double quota = 0;
+  double period = 0;
+  if (std::istringstream(all_of("/sys/fs/cgroup/cpu.max")) >> quota >> period && quota > 0 && period > 0)
+    count = std::min(count, quota / period);
+  return std::max(1, static_cast<int>(count));
+}
+
+// Where a container forbids it, it forbids reading the own memory this way, too.
+bool can_read_processes() {
+  int from = 1;
+  int to = 0;
+  const iovec local{&to, sizeof to};
+  const iovec remote{&from, sizeof from};
+  return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == static_cast<ssize_t>(sizeof to);
+}
+
+// In the first of these that has so much space. What lies on a disk would be written to it again and again.
+std::string make_job_folder(int ranks) {
+  const std::uintmax_t bytes =
+      kFolderBytes + static_cast<std::uintmax_t>(std::max(ranks, 1)) * kFolderBytesOfRank;
+  std::string tried;
+  const char* temporary = std::getenv("TMPDIR");
+  for (const char* base : {"/dev/shm", temporary, "/tmp"}) {
+    if (base == nullptr || *base == '\0') continue;
+    tried += (tried.empty() ? "" : ", ") + std::string(base);
+    std::error_code error;
+    const fs::space_info space = fs::space(base, error);
+    std::string folder = std::string(base) + "/equipoise." + std::to_string(getpid()) + ".XXXXXX";
+    if (!error && space.available >= bytes && mkdtemp(folder.data()) != nullptr) return folder;
+  }
+  throw UserError("execute: files of the ranks need " + std::to_string(bytes >> 20) +
+                  " MiB in one of these, found less, or no right to write: " + tried);
+}
+
+// What lies in that folder.
+fs::path ranks_stderr(const std::string& folder) {
+  return fs::path(folder) / "stderr";
+}
+fs::path launcher_stderr(const std::string& folder) {
+  return fs::path(folder) / "mpirun.stderr";
+}
+fs::path fault_file(const std::string& folder) {
+  return fs::path(folder) / "fault";
+}
+
+// --- Processes
+std::vector<int> children_of(int pid) {
+  std::vector<int> children;
+  std::error_code error;
+  auto task = fs::directory_iterator("/proc/" + std::to_string(pid) + "/task", error);
+  for (; !error && task != fs::directory_iterator(); task.increment(error)) {
+    std::ifstream file(task->path() / "children");
+    for (int child = 0; file >> child;) children.push_back(child);
+  }
+  return children;
+}
+
+// Kills and reaps all children of this process and those they leave behind. The kernel may not let go of one:
+// then it returns after a few seconds.
+void kill_children() {
+  for (int tries = 0; tries < 300; ++tries) {
+    pid_t reaped = 0;
+    do reaped = waitpid(-1, nullptr, WNOHANG);
+    while (reaped > 0);
+    if (reaped < 0 && errno == ECHILD) return;
+    for (const int child : children_of(getpid())) kill(child, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// mpirun or a rank that is stopped; empty if none is.
+std::string stopped_process(pid_t launcher) {
+  if (process_state(launcher) == ProcessState::stopped)
+    return "mpirun (pid " + std::to_string(launcher) + ")";
+  for (const int child : children_of(launcher)) {
+    if (process_state(child) != ProcessState::stopped) continue;
+    constexpr std::string_view kRank = "OMPI_COMM_WORLD_RANK=";
+    std::ifstream environment("/proc/" + std::to_string(child) + "/environ");
+    std::string rank = "?";
+    for (std::string variable; std::getline(environment, variable, '\0');)
+      if (variable.rfind(kRank, 0) == 0) rank = variable.substr(kRank.size());
+    return "rank " + rank + " (pid " + std::to_string(child) + ")";
+  }
+  return "";
+}
+
+// --- The supervisor
+struct Supervision {
+  const LaunchCommand& command;
+  std::string folder;
+  HealthLimits limits;
+  pid_t caller;      // the parent: when it dies, the ranks end
+  sigset_t signals;  // blocked: SIGCHLD and those that end the ranks
+  sigset_t before;   // the ranks' mask
+};
+
+pid_t start_launcher(const Supervision& job) {
+  std::vector<char*> words;
+  for (const std::string& word : job.command.words) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  const pid_t self = getpid();
+  const pid_t launcher = fork();
+  if (launcher != 0) return launcher;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != self) _exit(kRankFailed);
+  for (const auto& [name, value] : job.command.variables) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : job.command.defaults) setenv(name.c_str(), value.c_str(), 0);
+  dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+  dup2(open(launcher_stderr(job.folder).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600),
+       STDERR_FILENO);
+  sigprocmask(SIG_SETMASK, &job.before, nullptr);
+  execv(words[0], words.data());
+  std::fprintf(stderr, "error: %s cannot be started: %s\n", words[0], std::strerror(errno));
+  _exit(kRankFailed);
+}
+
+void pass_on(int from) {
+  std::array<char, 4096> buffer{};
+  for (ssize_t bytes = 0; (bytes = read(from, buffer.data(), buffer.size())) > 0;)
+    std::fwrite(buffer.data(), 1, static_cast<std::size_t>(bytes), stderr);
+}
+
+// In a process of its own, which has no other children. Returns the exit status of the run.
+int supervise(const Supervision& job) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // ranks whose mpirun is gone become our children
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  setsid();  // a terminal's signals reach the caller only
+  mkfifo(ranks_stderr(job.folder).c_str(), 0600);
+  const int errors = open(ranks_stderr(job.folder).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  const pid_t launcher = start_launcher(job);
+  std::string fault = errors < 0 || launcher < 0 ? "no process or no pipe for the ranks" : "";
+  double stopped_seconds = 0;
+  double fault_seconds = 0;
+  bool interrupted = false;
+  int status = 0;
+  for (auto last = Clock::now(); fault.empty() && waitpid(launcher, &status, WNOHANG) == 0;) {
+    const int signal = sigtimedwait(&job.signals, nullptr, &kLook);
+    pass_on(errors);
+    interrupted = (signal > 0 && signal != SIGCHLD) || getppid() != job.caller;
+    if (interrupted || fault_seconds > kFaultSeconds) break;
+    const auto now = Clock::now();
+    const double elapsed = std::min(std::chrono::duration<double>(now - last).count(), 1.0);
+    last = now;
+    if (fs::exists(fault_file(job.folder))) fault_seconds += elapsed;
+    const std::string who = stopped_process(launcher);
+    stopped_seconds = who.empty() ? 0 : stopped_seconds + elapsed;
+    if (stopped_seconds < job.limits.silence_seconds + kPatienceSeconds) continue;
+    fault = who + " was stopped";
+  }
+  kill_children();
+  pass_on(errors);
+  if (interrupted) return 128 + SIGTERM;
+  if (const std::string told = all_of(fault_file(job.folder)); !told.empty()) fault = told;
+  const std::string words = last_words(status, fault, all_of(launcher_stderr(job.folder)));
+  std::fputs(words.c_str(), stderr);
+  return words.empty() ? WEXITSTATUS(status) : kRankFailed;
+}
+
+// --- The end
+std::string text_of_signal(int signal) {
+  const char* name = strsignal(signal);
+  const std::string text =
+      "signal " + std::to_string(signal) + " (" + (name != nullptr ? name : "unknown") + ")";
+  return signal == SIGKILL ? text + ": out of memory?" : text;
+}
+
+// mpirun says so of a rank that has ended with a status of its own, and has itself told the user why.
+bool tells_of_a_status(const std::string& words) {
+  for (const char* sign :
+       {"non-zero status", "a non-zero exit code", "MPI_ABORT was invoked", "exiting improperly"})
+    if (words.find(sign) != std::string::npos) return true;
+  return words.empty();
 }
 
 }  // namespace
@@ -127,34 +265,98 @@ bool under_launcher() {
   return false;
 }
 
+LaunchHost this_host() {
+  return {find_launcher(), count_cores(), geteuid() == 0, can_read_processes()};
+}
+
+LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, int ranks,
+                             const std::string& program, const std::vector<std::string>& arguments) {
+  const bool crowded = ranks > host.cores;
+  LaunchCommand command;
+  auto& words = command.words;
+  words = {host.launcher, "-np", std::to_string(ranks), "--host", "localhost:" + std::to_string(ranks)};
+  if (host.root) words.push_back("--allow-run-as-root");
+  if (crowded) words.push_back("--oversubscribe");
+  words.insert(words.end(), {"--bind-to", crowded ? "none" : "core", "--stdin", "none"});
+  words.insert(words.end(), {"/bin/sh", "-c", "exec \"$@\" 2>\"$0\"", ranks_stderr(folder), program});
+  words.insert(words.end(), arguments.begin(), arguments.end());
+
+  // One host: no network, no remote shell, no batch system.
+  command.variables = {{"OMPI_MCA_plm", "isolated"},
+                       {"OMPI_MCA_btl", "vader,self"},
+                       {"OMPI_MCA_orte_tmpdir_base", folder},
+                       {"OMPI_MCA_btl_vader_backing_directory", folder},
+                       {kFaultFileVariable, fault_file(folder)}};
+  if (crowded) command.variables.emplace_back("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (!host.reads_processes)
+    command.variables.emplace_back("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
+  // A rank computes on one core, as a GPU would on itself.
+  command.defaults = {{"OMP_NUM_THREADS", "1"}};
+  return command;
+}
+
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun) {
+  if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
+      (WEXITSTATUS(status) == 0 || tells_of_a_status(words_of_mpirun)))
+    return "";
+  int rank = 0;
+  int signal = 0;
+  const char* sign = std::strstr(words_of_mpirun.c_str(), "process rank ");
+  const bool killed =
+      sign != nullptr &&
+      std::sscanf(sign, "process rank %d with PID %*d on node %*s exited on signal %d", &rank, &signal) == 2;
+  const std::string name = "rank " + std::to_string(rank) + " ";
+  if (killed && fault.empty()) fault = name + "died";
+  if (killed && fault.rfind(name, 0) == 0 && fault.find(" died") != std::string::npos)
+    fault += ": " + text_of_signal(signal);
+  if (!fault.empty()) return "error: " + fault + "\n";
+  if (WIFSIGNALED(status)) return "error: mpirun died: " + text_of_signal(WTERMSIG(status)) + "\n";
+  return words_of_mpirun + "error: the ranks could not be run: mpirun ended with status " +
+         std::to_string(WEXITSTATUS(status)) + "\n";
+}
+
 int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits) {
-  LaunchHost host = this_host();
-  const std::string program = own_program();
-  const BlockedSignals signals;
-  const char* temporary = std::getenv("TMPDIR");
-  const JobFolder files({temporary, "/tmp", "/dev/shm"}, kFileBytes);
-  // What lies on a disk would be written to it again and again.
-  const JobFolder memory({"/dev/shm", temporary, "/tmp"},
-                         static_cast<std::uintmax_t>(std::max(ranks, 1)) * kSharedBytesOfRank);
-  host.file_folder = files.path();
-  host.memory_folder = memory.path();
-  const LaunchCommand command = launch_command(host, ranks, program, arguments);
+  const LaunchHost host = this_host();
+  const std::string program = fs::read_symlink("/proc/self/exe");
+  const std::string folder = make_job_folder(ranks);
+  const LaunchCommand command = launch_command(host, folder, ranks, program, arguments);
+
+  // From here on signals are taken one by one, other than those that nohup or a shell has had ignored.
+  sigset_t signals;
+  sigset_t before;
+  sigemptyset(&signals);
+  std::signal(SIGCHLD, SIG_DFL);  // or nobody could be waited for
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&signals, signal);
+  }
+  sigprocmask(SIG_BLOCK, &signals, &before);
 
   std::fflush(nullptr);
   const pid_t caller = getpid();
+  // The supervisor is a process of its own, so that it alone has the ranks as descendants, and so that one of
+  // the two is left to clean up if the other is killed.
   const pid_t supervisor = fork();
-  if (supervisor < 0)
-    throw UserError(std::string("execute: no process for the ranks: ") + std::strerror(errno));
-  if (supervisor > 0) return wait_for(supervisor, signals.set());
-  int status = kRankFailed;
-  try {
-    status = supervise({command, ranks, limits, caller, signals.set(), signals.before()});
-  } catch (const std::exception& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+  int interrupted = 0;
+  int status = supervisor == 0 ? supervise({command, folder, limits, caller, signals, before}) : 0;
+  while (supervisor > 0 && waitpid(supervisor, &status, WNOHANG) == 0) {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    if (signal == SIGCHLD) continue;
+    interrupted = signal;
+    kill(supervisor, SIGTERM);
   }
-  files.remove();  // the caller may be gone
-  memory.remove();
-  _exit(status);
+  if (supervisor > 0 && WIFSIGNALED(status)) std::this_thread::sleep_for(kOrphansEnd);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
+  if (supervisor == 0) _exit(status);
+
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (supervisor < 0) throw UserError("execute: no process for the ranks");
+  if (interrupted != 0) return 128 + interrupted;
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  std::fprintf(stderr, "error: the supervisor of the ranks died: %s\n", strsignal(WTERMSIG(status)));
+  return kRankFailed;
 }
 
 }  // namespace equipoise::execution

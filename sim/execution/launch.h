@@ -1,7 +1,16 @@
 // Starts the ranks of a run on this host, as processes under Open MPI's mpirun, and sees them to their end.
+//
+// mpirun ends all ranks when one dies, and the ranks look after each other (watchdog.h). What is left for the
+// supervisor, a process between the caller and mpirun, is what neither can do: see that mpirun or all ranks
+// are stopped, end everything when the caller or mpirun is gone, put together one line that says why, and
+// leave no process and no file behind. Words are kept apart: stderr of mpirun goes to a file of the job,
+// which a user sees only if mpirun itself failed, and stderr of the ranks through a pipe to the supervisor's
+// own.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/execution/rank_health.h"
@@ -11,14 +20,38 @@ namespace equipoise::execution {
 // Whether mpirun, srun or the like started this process as a rank.
 bool under_launcher();
 
-// Runs this program with these arguments on so many ranks, and returns their exit status. Their stdout is
-// ours; of stderr, mpirun's own words are left out. Every rank makes a Watchdog as early as it can. mpirun
-// ends all ranks when one ends with a status other than 0, so only rank 0, who prints results, ends with 1
-// or 2.
+// Runs this program with these arguments on so many ranks, and returns their exit status. Their stdout and
+// stderr are ours. Every rank makes a Watchdog as early as it can. mpirun ends all ranks when one ends with a
+// status other than 0, so only rank 0, who prints results, ends with 1 or 2.
 //
 // A rank that dies, is stopped, hangs or runs out of memory ends all: the last line on stderr names it, and
-// the status is kRankFailed (3). SIGINT, SIGTERM and SIGHUP end all ranks, too; a second one at once. However
-// it ends, no process and no file of the job stays. Throws UserError where there is no mpirun.
+// the status is kRankFailed (3). SIGINT, SIGTERM and SIGHUP end all ranks, too. However it ends, no process
+// and no file of the job stays. Throws UserError where there is no mpirun.
 int run_ranks(int ranks, const std::vector<std::string>& arguments, const HealthLimits& limits = {});
+
+// --- Its parts, for tests.
+
+// What of the machine the command depends on.
+struct LaunchHost {
+  std::string launcher;  // path of mpirun
+  int cores = 1;         // that this process may use: not threads of a core, and not more than its quota
+  bool root = false;
+  bool reads_processes = true;  // memory of other processes: containers often forbid it
+};
+// Throws UserError where mpirun is missing.
+LaunchHost this_host();
+
+struct LaunchCommand {
+  std::vector<std::string> words;
+  // To set; the second of each is kept where the user has set it.
+  std::vector<std::pair<std::string, std::string>> variables, defaults;
+};
+// `folder`: of all files of the job, and of the memory that its ranks share.
+LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, int ranks,
+                             const std::string& program, const std::vector<std::string>& arguments);
+
+// What the user is to be told after the end: lines for stderr, or nothing where a rank's exit status says
+// all. `status`: of mpirun, as wait() gives it. `fault`: what a rank or the supervisor found, if anything.
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun);
 
 }  // namespace equipoise::execution

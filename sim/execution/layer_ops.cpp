@@ -1,9 +1,69 @@
-#include "sim/execution/layer_ops.h"
-
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "sim/execution/rank_ops.h"
 
 namespace equipoise::execution {
+
+namespace {
+
+const TensorShard& shard_of(const Part& part, std::size_t shard) {
+  return part.tensors[shard];
+}
+
+std::int64_t outputs_of(const Part& part, std::size_t shard, bool pair) {
+  return shard_of(part, shard).rows + (pair ? shard_of(part, shard + 1).rows : 0);
+}
+
+}  // namespace
+
+void linear_forward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
+                    const void* input, void* out, bool pair) {
+  if (rows == 0) return;
+  const TensorShard& tensor = shard_of(part, shard);
+  rank.backend.gemm({rows, outputs_of(part, shard, pair), tensor.columns, false, true, false}, input,
+                    rank.at(part.weights, tensor.offset), out);
+}
+
+void linear_backward(const RankContext& rank, const Part& part, std::size_t shard, std::int64_t rows,
+                     const void* out_gradient, void* input_gradient, bool add, bool pair) {
+  if (rows == 0) return;
+  const TensorShard& tensor = shard_of(part, shard);
+  rank.backend.gemm({rows, tensor.columns, outputs_of(part, shard, pair), false, false, add}, out_gradient,
+                    rank.at(part.weights, tensor.offset), input_gradient);
+}
+
+void add_weight_gradient(const RankContext& rank, Part& part, const WeightProduct& product) {
+  const bool add = part.touched[product.shard] != 0;
+  if (product.rows == 0) return;
+  rank.backend.gemm({product.outputs, product.inputs, product.rows, true, false, add},
+                    rank.at(product.out_gradient, product.out_offset), product.input.data(),
+                    rank.at(part.gradients, shard_of(part, product.shard).offset));
+  part.touched[product.shard] = 1;
+  // A product over gate and up sets both.
+  if (product.outputs > shard_of(part, product.shard).rows) part.touched[product.shard + 1] = 1;
+}
+
+void* gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard) {
+  const TensorShard& tensor = shard_of(part, shard);
+  void* gradient = rank.at(part.gradients, tensor.offset);
+  if (part.touched[shard] == 0) rank.zero(gradient, tensor.elements());
+  part.touched[shard] = 1;
+  return gradient;
+}
+
+float* norm_gradient_to_add_to(const RankContext& rank, Part& part, std::size_t shard) {
+  if (rank.backend.element_type() == kernels::ElementType::f32)
+    return static_cast<float*>(gradient_to_add_to(rank, part, shard));
+  const TensorShard& tensor = shard_of(part, shard);
+  float* gradient = part.norm_gradients.floats() + tensor.offset - part.first_norm;
+  if (part.touched[shard] == 0) {
+    const std::vector<float> zeros(static_cast<std::size_t>(tensor.elements()), 0.0F);
+    rank.backend.to_device(gradient, zeros.data(), zeros.size() * sizeof(float));
+  }
+  part.touched[shard] = 1;
+  return gradient;
+}
+
 namespace {
 
 using Shards = LayerShards;
@@ -194,7 +254,7 @@ void LayerOps::forward(OpName op) {
     }
     case OpName::gate_up_gemm:
       l.gate_up = rank_.elements(rows * 2 * rank_.ffn);
-      return linear_forward_pair(rank_, *part_, Shards::gate, rows, all_.data(), l.gate_up.data());
+      return linear_forward(rank_, *part_, Shards::gate, rows, all_.data(), l.gate_up.data(), true);
     case OpName::activation:
       l.activated = rank_.elements(rows * rank_.ffn);
       return rank_.backend.run(kernels::Swiglu{{rows, rank_.ffn}, l.gate_up.data(), l.activated.data()});

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "policies/base/error.h"
-#include "sim/execution/counter_hash.h"
 
 namespace equipoise::execution {
 namespace {

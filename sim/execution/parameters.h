@@ -1,7 +1,7 @@
 // The parameters of a LLaMA-like model: their names as a Hugging Face state dict has them, their shapes, and
 // their initial values. An element's value depends on seed, tensor name and place in the whole tensor and on
 // nothing else. So every rank makes its own shard (rows, or a piece of every row), and all layouts start from
-// the same model.
+// the same model. And the text that it trains on.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/random.h"
 #include "sim/workload/model.h"
 
 namespace equipoise::execution {
@@ -49,5 +50,33 @@ void fill_initial(std::uint64_t seed, const Tensor& tensor, std::int64_t first, 
 
 // The nearest bf16 value, ties to even.
 float rounded_to_bf16(float value);
+
+// --- Random numbers without a state: value `counter` of stream `key`, in any order, on any rank. It is
+// SplitMix64's output function, applied to key and counter one after the other.
+
+inline std::uint64_t counter_hash(std::uint64_t key, std::uint64_t counter) {
+  return SplitMix64(SplitMix64(key).next() + counter * 0x9e3779b97f4a7c15ULL).next();
+}
+
+// --- The synthetic text that real execution trains on. A trace has lengths only, so a token is a hash of
+// seed, document and position: any rank can make any token. Ids are 1 .. vocab - 1; 0 ends a document and is
+// only ever a target, so every token has a target and a document of n tokens has n losses.
+
+inline constexpr std::int64_t kEndOfDocument = 0;
+
+inline std::int64_t token_at(std::uint64_t seed, std::int64_t document, std::int64_t position,
+                             std::int64_t vocab) {
+  constexpr std::uint64_t kStream = 0x746f6b656e73ULL;  // apart from the streams of the weights
+  const std::uint64_t key = counter_hash(seed ^ kStream, static_cast<std::uint64_t>(document));
+  const std::uint64_t value = counter_hash(key, static_cast<std::uint64_t>(position));
+  return 1 + static_cast<std::int64_t>(value % static_cast<std::uint64_t>(vocab - 1));
+}
+
+// The token after it, also where a slice ends inside the document.
+inline std::int64_t target_at(std::uint64_t seed, std::int64_t document, std::int64_t position,
+                              std::int64_t document_tokens, std::int64_t vocab) {
+  if (position + 1 >= document_tokens) return kEndOfDocument;
+  return token_at(seed, document, position + 1, vocab);
+}
 
 }  // namespace equipoise::execution

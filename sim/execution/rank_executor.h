@@ -11,13 +11,10 @@
 
 #include "kernels/backend.h"
 #include "kernels/collectives.h"
-#include "sim/execution/end_ops.h"
 #include "sim/execution/executable_step.h"
-#include "sim/execution/layer_ops.h"
-#include "sim/execution/micro_batch_run.h"
-#include "sim/execution/progress.h"
-#include "sim/execution/recorder.h"
-#include "sim/execution/stage_parameters.h"
+#include "sim/execution/rank_context.h"
+#include "sim/execution/rank_health.h"
+#include "sim/execution/rank_ops.h"
 #include "sim/topology/rank_grid.h"
 
 namespace equipoise::execution {
@@ -68,13 +65,12 @@ class RankExecutor final : private ChunkStates {
 
   void join_groups();
   void make_parameters();
-  // rank_prepare.cpp
   void prepare(const ExecutableStep& step);
   kernels::Communicator& context_group(const OpProgram& program, int barrier_group);
   void prepare_lane(const ExecutableStep& step, int lane, Group context);
   void prepare_micro_batch(const Sharding& sharding, const std::vector<double>& slice_weights,
                            const DocumentLengths& documents, MicroBatchRun& run);
-  // rank_executor.cpp
+  // The lanes
   void run_lane(const ExecutableStep& step, int lane, StepRecord& record);
   void run_scheduled(const OpLane& lane, std::size_t number, StepRecord& record);
   void run_block(const OpBlock& block, int layer, const ScheduledOp& scheduled, Memory& hidden,
@@ -117,7 +113,7 @@ class RankExecutor final : private ChunkStates {
   EndOps end_ops_;
   std::map<std::vector<std::pair<int, int>>, std::unique_ptr<kernels::Communicator>> context_groups_;
   int steps_done_ = 0;
-  // Of the step at hand.
+  // Of the step that runs.
   int lane_ = -1;
   std::vector<std::vector<MicroBatchRun>> runs_;  // by lane: those of the lanes that this rank runs
   std::vector<std::vector<bool>> recomputes_;     // [micro-batch][layer]: its backward runs the forward again

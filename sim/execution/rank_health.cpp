@@ -1,6 +1,9 @@
 #include "sim/execution/rank_health.h"
 
-#include <sys/types.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +11,9 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <utility>
 
+#include "policies/base/error.h"
 #include "policies/base/index.h"
 
 namespace equipoise::execution {
@@ -18,51 +23,112 @@ namespace {
 constexpr double kSuspiciousSeconds = 1.2;
 constexpr double kLongestLookSeconds = 1;
 
-bool is_here(const RankSlot& slot) {
-  return slot.pid != 0 && slot.left == 0;
+// Zeroed memory is a table: every member is an atomic that works between processes.
+static_assert(std::atomic<std::int32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<char>::is_always_lock_free);
+
+std::size_t table_bytes(int slots) {
+  return sizeof(RankFault) + at(slots) * sizeof(RankSlot);
 }
 
-std::string seconds(double value) {
+std::string whole_seconds(double value) {
   return std::to_string(static_cast<int>(value)) + " s";
 }
 
 }  // namespace
 
+RankTable::RankTable(int file, std::size_t bytes) : file_(file), bytes_(bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED)
+    throw UserError(std::string("execute: no memory that ranks can share: ") + std::strerror(errno));
+  memory_ = std::shared_ptr<void>(memory, [file, bytes](void* mapped) {
+    munmap(mapped, bytes);
+    close(file);
+  });
+}
+
+RankTable::RankTable(int slots)
+    : RankTable(memfd_create("equipoise-ranks", MFD_CLOEXEC), table_bytes(slots)) {
+  if (ftruncate(file_, static_cast<off_t>(bytes_)) != 0)
+    throw UserError(std::string("execute: no memory that ranks can share: ") + std::strerror(errno));
+}
+
+std::optional<RankTable> RankTable::open(int pid, int file) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(file);
+  const int opened = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  struct stat status {};
+  if (opened < 0) return std::nullopt;
+  if (fstat(opened, &status) == 0 && static_cast<std::size_t>(status.st_size) >= table_bytes(1))
+    return RankTable(opened, static_cast<std::size_t>(status.st_size));
+  close(opened);
+  return std::nullopt;
+}
+
+RankSlot& RankTable::slot(int index) const {
+  return reinterpret_cast<RankSlot*>(static_cast<char*>(memory_.get()) + sizeof(RankFault))[index];
+}
+
+void join(RankSlot& slot, int rank) {
+  slot.rank = rank;
+  slot.step = -1;
+  slot.progress.name = Progress::kNoOp;
+  slot.pid = static_cast<std::int32_t>(getpid());  // last: whoever sees it sees the rest
+}
+
+bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid) {
+  std::int32_t nobody = 0;
+  if (!fault.claimed.compare_exchange_strong(nobody, 1)) return false;
+  fault.culprit = culprit_pid;
+  fault.teller = teller_pid;
+  fault.text.set(text);
+  fault.told = 1;
+  return true;
+}
+
+std::string name_of(const RankSlot& slot) {
+  return "rank " + std::to_string(slot.rank.load()) + " (pid " + std::to_string(slot.pid.load()) + ")";
+}
+
+std::string doing_of(const RankSlot& slot) {
+  const std::int32_t op = slot.progress.name;
+  const std::int32_t step = slot.step;
+  if (step < 0) return ", before its first step";
+  std::string text = ", in ";
+  if (op >= 0 && op < static_cast<std::int32_t>(kOpNames))
+    text += std::string(equipoise::name_of(static_cast<OpName>(op))) + " of ";
+  text += "step " + std::to_string(step);
+  const std::string label = slot.label.get();
+  return label.empty() ? text : text + " of " + label;
+}
+
 ProcessState process_state(int pid) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return ProcessState::gone;
-  char name[64];
-  std::snprintf(name, sizeof name, "/proc/%d/stat", pid);
-  std::FILE* file = std::fopen(name, "re");
-  if (file == nullptr) return ProcessState::alive;  // a /proc that hides: only silence tells
-  char line[512] = {};
-  const std::size_t length = std::fread(line, 1, sizeof line - 1, file);
-  std::fclose(file);
-  line[length] = '\0';
-  const char* name_end = std::strrchr(line, ')');  // the name may hold anything
+  char text[512] = {};
+  std::snprintf(text, sizeof text, "/proc/%d/stat", pid);
+  const int file = open(text, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return ProcessState::alive;  // a /proc that hides: only silence tells
+  const ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  text[std::max<ssize_t>(length, 0)] = '\0';
+  const char* name_end = std::strrchr(text, ')');  // the name may hold anything
   if (name_end == nullptr || name_end[1] == '\0') return ProcessState::alive;
   const char state = name_end[2];
   if (state == 'Z' || state == 'X') return ProcessState::gone;
   return state == 'T' || state == 't' ? ProcessState::stopped : ProcessState::alive;
 }
 
-RankHealth::RankHealth(const RankTable& table, HealthLimits limits, bool all_here,
-                       ProcessState (*state_of)(int))
-    : table_(table),
+RankHealth::RankHealth(RankTable table, HealthLimits limits, bool all_here, ProcessState (*state_of)(int))
+    : table_(std::move(table)),
       limits_(limits),
       all_here_(all_here),
       state_of_(state_of),
-      seen_(static_cast<std::size_t>(table.slots())) {}
+      seen_(at(table_.slots())) {}
 
 std::optional<Finding> RankHealth::look(int own, double elapsed_seconds) {
-  update(std::min(elapsed_seconds, kLongestLookSeconds));
-  if (auto found = silent(own)) return found;
-  return stuck();
-}
-
-void RankHealth::update(double elapsed_seconds) {
-  for (std::size_t i = 0; i < seen_.size(); ++i) {
-    const RankSlot& slot = table_.slot(static_cast<int>(i));
-    Seen& seen = seen_[i];
+  elapsed_seconds = std::min(elapsed_seconds, kLongestLookSeconds);
+  for (int i = 0; i < table_.slots(); ++i) {
+    const RankSlot& slot = table_.slot(i);
+    Seen& seen = seen_[at(i)];
     const std::uint64_t beats = slot.beats;
     const std::uint64_t ops = slot.progress.ops;
     seen.silent_seconds = beats == seen.beats ? seen.silent_seconds + elapsed_seconds : 0;
@@ -70,34 +136,27 @@ void RankHealth::update(double elapsed_seconds) {
     seen.beats = beats;
     seen.ops = ops;
   }
+  if (auto found = missing(own, kSuspiciousSeconds)) return found;
+  return stuck();
 }
 
-std::optional<Finding> RankHealth::gone(int own) const {
-  for (int i = 0; i < table_.slots(); ++i) {
-    const RankSlot& slot = table_.slot(i);
-    if (i == own || !is_here(slot) || state_of_(slot.pid) != ProcessState::gone) continue;
-    if (slot.left == 0) return Finding{name_of(slot) + " died" + doing_of(slot), slot.pid};
-  }
-  return std::nullopt;
-}
-
-std::optional<Finding> RankHealth::silent(int own) const {
+std::optional<Finding> RankHealth::missing(int own, double least_silence) const {
   for (int i = 0; i < table_.slots(); ++i) {
     const RankSlot& slot = table_.slot(i);
     const double silence = seen_[at(i)].silent_seconds;
-    if (i == own || !is_here(slot) || silence < kSuspiciousSeconds) continue;
+    if (i == own || slot.pid == 0 || slot.left != 0 || silence < least_silence) continue;
     const ProcessState state = state_of_(slot.pid);
-    if (slot.left != 0) continue;
+    if (slot.left != 0) continue;  // it left before it ended
     if (state == ProcessState::gone) return Finding{name_of(slot) + " died" + doing_of(slot), slot.pid};
     if (silence < limits_.silence_seconds) continue;
     const char* what = state == ProcessState::stopped ? " was stopped" : " hangs";
-    return Finding{name_of(slot) + what + ": no sign of life for " + seconds(silence) + doing_of(slot),
+    return Finding{name_of(slot) + what + ": no sign of life for " + whole_seconds(silence) + doing_of(slot),
                    slot.pid};
   }
   return std::nullopt;
 }
 
-// Somebody computes the same op for too long and all others wait, or all wait.
+// One rank computes the same op for too long and all others wait, or all wait.
 std::optional<Finding> RankHealth::stuck() const {
   const RankSlot* culprit = nullptr;
   const RankSlot* waiting = nullptr;
@@ -109,23 +168,24 @@ std::optional<Finding> RankHealth::stuck() const {
     if (slot.left != 0 || slot.progress.waiting != 0) {
       // It may only just have begun to wait, or be stopped, too.
       if (seen.same_op_seconds < kSuspiciousSeconds) return std::nullopt;
-      if (slot.left == 0 && seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;
-      if (waiting == nullptr && slot.left == 0) waiting = &slot;
-      if (slot.left == 0) shortest_wait = std::min(shortest_wait, seen.same_op_seconds);
+      if (slot.left != 0) continue;
+      if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;
+      if (waiting == nullptr) waiting = &slot;
+      shortest_wait = std::min(shortest_wait, seen.same_op_seconds);
       continue;
     }
     if (seen.same_op_seconds < limits_.same_op_seconds) return std::nullopt;
-    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // it does not compute: see silent()
+    if (seen.silent_seconds > kSuspiciousSeconds) return std::nullopt;  // it does not compute: see missing()
     if (culprit == nullptr) culprit = &slot;
   }
   if (waiting == nullptr) return std::nullopt;
   if (culprit != nullptr)
     return Finding{name_of(*culprit) + " hangs: the others wait, and it has not gone on for " +
-                       seconds(limits_.same_op_seconds) + doing_of(*culprit),
+                       whole_seconds(limits_.same_op_seconds) + doing_of(*culprit),
                    culprit->pid};
   if (!all_here_ || shortest_wait < limits_.same_op_seconds) return std::nullopt;
-  return Finding{"all ranks wait for each other for " + seconds(shortest_wait) + ": " + name_of(*waiting) +
-                     doing_of(*waiting),
+  return Finding{"all ranks wait for each other for " + whole_seconds(shortest_wait) + ": " +
+                     name_of(*waiting) + doing_of(*waiting),
                  0};
 }
 

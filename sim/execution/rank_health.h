@@ -1,17 +1,108 @@
-// Finds ranks that died, were stopped or hang, from what all ranks of a host write into their table.
+// Finds ranks that died, were stopped or hang, from what the ranks of a host write about themselves into a
+// table in memory that they share.
 //
-// Who looks counts for how long it has itself seen no change, a second a look at most. So a machine that
+// The table has no name in any file system (memfd): it is gone with the last process that has it, however
+// that ends. A rank writes its op at every op, and a thread of it (watchdog.h) counts a beat twice a second.
+// An observer counts for how long it has itself seen no change, a second a look at most: so a machine that
 // sleeps, or a job that is stopped and continued as a whole, makes no rank look dead.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "sim/execution/rank_table.h"
+#include "sim/workload/ops.h"
 
 namespace equipoise::execution {
+
+// Where a rank is: written by the rank, read by other threads and processes.
+struct Progress {
+  static constexpr std::int32_t kNoOp = -1;
+  std::atomic<std::uint64_t> ops{0};      // begun so far; one writer
+  std::atomic<std::int32_t> name{kNoOp};  // OpName of the last
+  std::atomic<std::int32_t> waiting{0};   // calls under way that wait for other ranks
+};
+
+// A nanosecond or two: plain stores, as only the rank itself writes.
+inline void begin_op(Progress* progress, OpName name) {
+  if (progress == nullptr) return;
+  progress->name.store(static_cast<std::int32_t>(name), std::memory_order_relaxed);
+  progress->ops.store(progress->ops.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// Text that is written rarely and read by other processes at any time. A reader may see half of the old and
+// half of the new, which is good enough for a message.
+template <std::size_t kBytes>
+class SharedText {
+ public:
+  void set(std::string_view text) {
+    for (std::size_t i = 0; i < kBytes; ++i) bytes_[i] = i < text.size() ? text[i] : '\0';
+  }
+  [[nodiscard]] std::string get() const {
+    std::string text;
+    for (std::size_t i = 0; i < kBytes && bytes_[i] != '\0'; ++i) text += bytes_[i];
+    return text;
+  }
+
+ private:
+  std::array<std::atomic<char>, kBytes> bytes_;
+};
+
+// One rank. All zero until it joins.
+struct alignas(128) RankSlot {
+  std::atomic<std::int32_t> pid;   // 0: has not joined
+  std::atomic<std::int32_t> rank;  // of the world
+  std::atomic<std::int32_t> left;  // ended in order, or was told to end: not to be missed
+  std::atomic<std::int32_t> step;
+  std::atomic<std::uint64_t> beats;  // grow while the process lives and runs
+  Progress progress;
+  SharedText<64> label;  // of the policy
+};
+
+// Why the ranks end before their time. The first to claim it has the word.
+struct alignas(128) RankFault {
+  std::atomic<std::int32_t> claimed;
+  std::atomic<std::int32_t> told;     // the text is complete
+  std::atomic<std::int32_t> culprit;  // pid, or 0
+  std::atomic<std::int32_t> teller;   // pid of the rank that claimed it, or 0
+  SharedText<512> text;
+};
+
+// Copies share the memory.
+class RankTable {
+ public:
+  // Throws UserError where the system has no such memory.
+  explicit RankTable(int slots);
+  // The table that process `pid` has under this file number, if it can be reached.
+  static std::optional<RankTable> open(int pid, int file);
+
+  [[nodiscard]] int file() const { return file_; }
+  [[nodiscard]] int slots() const {
+    return static_cast<int>((bytes_ - sizeof(RankFault)) / sizeof(RankSlot));
+  }
+  [[nodiscard]] RankSlot& slot(int index) const;
+  [[nodiscard]] RankFault& fault() const { return *static_cast<RankFault*>(memory_.get()); }
+
+ private:
+  RankTable(int file, std::size_t bytes);
+  int file_;
+  std::size_t bytes_;
+  std::shared_ptr<void> memory_;
+};
+
+void join(RankSlot& slot, int rank);
+// False where another was first.
+bool claim(RankFault& fault, std::string_view text, int culprit_pid, int teller_pid);
+// "rank 3 (pid 4711)".
+std::string name_of(const RankSlot& slot);
+// ", in attention of step 2 of wlb", as far as it is known.
+std::string doing_of(const RankSlot& slot);
 
 enum class ProcessState { alive, stopped, gone };
 // From /proc. A process that has ended and waits for its parent to ask counts as gone.
@@ -32,24 +123,23 @@ struct Finding {
 class RankHealth {
  public:
   // `all_here`: the world has no ranks on other hosts, so that all waiting for each other is a fault, too.
-  RankHealth(const RankTable& table, HealthLimits limits, bool all_here,
+  RankHealth(RankTable table, HealthLimits limits, bool all_here,
              ProcessState (*state_of)(int) = process_state);
 
   // Of all slots but `own`. `elapsed_seconds` since the last look.
   std::optional<Finding> look(int own, double elapsed_seconds);
   // At once, without waiting for silence: somebody ended us, maybe because another rank died.
-  [[nodiscard]] std::optional<Finding> gone(int own) const;
+  [[nodiscard]] std::optional<Finding> gone(int own) const { return missing(own, 0); }
 
  private:
   struct Seen {
     std::uint64_t beats = 0, ops = 0;
     double silent_seconds = 0, same_op_seconds = 0;
   };
-  void update(double elapsed_seconds);
-  [[nodiscard]] std::optional<Finding> silent(int own) const;
+  [[nodiscard]] std::optional<Finding> missing(int own, double least_silence) const;
   [[nodiscard]] std::optional<Finding> stuck() const;
 
-  const RankTable& table_;
+  RankTable table_;
   HealthLimits limits_;
   bool all_here_;
   ProcessState (*state_of_)(int);

@@ -4,7 +4,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/execution/element_conversion.h"
+#include "sim/execution/rank_context.h"
 #include "sim/execution/rank_executor.h"
 
 namespace equipoise::execution {

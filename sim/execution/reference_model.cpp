@@ -5,8 +5,8 @@
 #include <numeric>
 
 #include "policies/base/parallel.h"
+#include "sim/execution/parameters.h"
 #include "sim/execution/reference_ops.h"
-#include "sim/execution/tokens.h"
 
 namespace equipoise::execution {
 namespace {

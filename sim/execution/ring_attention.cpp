@@ -10,24 +10,16 @@
 #include <limits>
 
 #include "policies/base/index.h"
-#include "sim/execution/attention_forms.h"
+#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
 
-class RingAttention final : public ContextAttention {
+class RingAttention final : public AttentionForm {
  public:
   RingAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
-      : rank_(rank),
-        rows_(rows),
-        index_(index),
-        chunks_(chunks),
-        shape_{rank.model.head_dim, rank.heads.query, rank.heads.kv},
-        query_width_(std::int64_t{rank.heads.query} * rank.model.head_dim),
-        key_width_(std::int64_t{rank.heads.kv} * rank.model.head_dim),
+      : AttentionForm(rank, rows, index, chunks, {rank.model.head_dim, rank.heads.query, rank.heads.kv}),
         ranks_(static_cast<int>(rows.rows.ranks.size())) {
-    for (const int chunk : rows.earlier) chain_.push_back(&chunks.rows(chunk));
-    chain_.push_back(&rows);
     for (int r = 0; r < ranks_; ++r) block_rows_ = std::max(block_rows_, rows_in_block(r));
     for (int step = 0; step < ranks_; ++step) {
       calls_.emplace_back(rank.backend, shape_, pieces_of(rows.rank, step));
@@ -40,7 +32,7 @@ class RingAttention final : public ContextAttention {
   void begin_forward(AttentionRun& run, int layer) override {
     begin(run, layer);
     begin_output(run.out, run.log_sum);
-    keep_keys(rows_, run, chunks_.state(index_, layer));
+    keep_keys();
   }
   void forward_sync(int) override { send_keys(); }
   void forward_attend(int) override {
@@ -55,8 +47,7 @@ class RingAttention final : public ContextAttention {
     again_ = again;
     gradient.query = rank_.elements(rows_.padded_rows * query_width_);
     rank_.zero(gradient.query.data(), rows_.padded_rows * query_width_);
-    gradient.keys = rank_.elements(2 * rows_.capacity * key_width_);
-    rank_.zero(gradient.keys.data(), 2 * rows_.capacity * key_width_);
+    gradient.keys = zeroed_keys(rows_.capacity);
     if (again) begin_output(again_out_, again_log_sum_);
   }
   void backward_sync(int sync) override {
@@ -143,8 +134,7 @@ class RingAttention final : public ContextAttention {
     next_.reset();
     block_ = rank_.elements(2 * block_rows_ * key_width_);
     const auto fill = [&](std::size_t j, const RowRun& part, std::int64_t row) {
-      const bool last = j + 1 == chain_.size();
-      const Memory& from = last ? run.keys : chunks_.state(rows_.earlier[j], layer).keys;
+      const Memory& from = keys_of(j);
       rank_.copy(key_row(block_, row), key_row(from, part.row), part.count() * key_width_);
       rank_.copy(value_row(block_, row, block_rows_), value_row(from, part.row, chain_[j]->capacity),
                  part.count() * key_width_);
@@ -152,13 +142,17 @@ class RingAttention final : public ContextAttention {
     for_runs(rows_.rank, fill);
   }
   void begin_output(Memory& out, Memory& log_sum) const {
-    const std::int64_t statistics = rows_.padded_rows * shape_.query_heads;
     out = rank_.elements(rows_.padded_rows * query_width_);
-    log_sum = rank_.floats(statistics);
+    log_sum = empty_log_sums();
     rank_.zero(out.data(), rows_.padded_rows * query_width_);
-    const std::vector<float> none(static_cast<std::size_t>(statistics),
-                                  -std::numeric_limits<float>::infinity());
-    rank_.backend.to_device(log_sum.data(), none.data(), none.size() * sizeof(float));
+  }
+  // Log-sums of rows that have attended to nothing yet.
+  [[nodiscard]] Memory empty_log_sums() const {
+    const std::int64_t count = rows_.padded_rows * shape_.query_heads;
+    Memory log_sums = rank_.floats(count);
+    const std::vector<float> none(at(count), -std::numeric_limits<float>::infinity());
+    rank_.backend.to_device(log_sums.data(), none.data(), none.size() * sizeof(float));
+    return log_sums;
   }
 
   // Steps in which no rank has anything to attend to are in no program: their gradients only pass through.
@@ -191,12 +185,8 @@ class RingAttention final : public ContextAttention {
   void attend(const Memory& out, const Memory& log_sum) const {
     AttentionCall& call = calls_[at(step_)];
     if (call.empty()) return;
-    const std::int64_t statistics = rows_.padded_rows * shape_.query_heads;
     const Memory part = rank_.elements(rows_.padded_rows * query_width_);
-    const Memory part_log_sum = rank_.floats(statistics);
-    const std::vector<float> none(static_cast<std::size_t>(statistics),
-                                  -std::numeric_limits<float>::infinity());
-    rank_.backend.to_device(part_log_sum.data(), none.data(), none.size() * sizeof(float));
+    const Memory part_log_sum = empty_log_sums();
     call.forward(run_->query.data(), block_.data(), value_row(block_, 0, block_rows_), part.data(),
                  part_log_sum.floats());
     rank_.backend.run(kernels::AttentionMerge{rows_.padded_rows, shape_.query_heads, shape_.head_dim,
@@ -205,9 +195,7 @@ class RingAttention final : public ContextAttention {
   }
   void differentiate() {
     AttentionCall& call = calls_[at(step_)];
-    const std::int64_t block = 2 * block_rows_ * key_width_;
-    const Memory keys = rank_.elements(block);
-    rank_.zero(keys.data(), block);
+    const Memory keys = zeroed_keys(block_rows_);
     if (!call.empty()) {
       const Memory query = rank_.elements(rows_.padded_rows * query_width_);
       call.backward(run_->query.data(), block_.data(), value_row(block_, 0, block_rows_), run_->out.data(),
@@ -219,7 +207,7 @@ class RingAttention final : public ContextAttention {
       at_home_ = keys;
       return;
     }
-    if (arriving_) rank_.add(keys.data(), arriving_.data(), block);
+    if (arriving_) rank_.add(keys.data(), arriving_.data(), 2 * block_rows_ * key_width_);
     arriving_.reset();
     travelling_ = keys;
   }
@@ -227,10 +215,7 @@ class RingAttention final : public ContextAttention {
   // What this rank has added to goes to the next one; what the one before has added to comes.
   void pass_gradients_on() {
     const std::int64_t count = 2 * block_rows_ * key_width_;
-    if (!travelling_) {
-      travelling_ = rank_.elements(count);
-      rank_.zero(travelling_.data(), count);
-    }
+    if (!travelling_) travelling_ = zeroed_keys(block_rows_);
     arriving_ = rank_.elements(count);
     rows_.group.elements->send_receive(travelling_.data(), (rows_.rank + 1) % ranks_, arriving_.data(),
                                        (rows_.rank + ranks_ - 1) % ranks_, count);
@@ -243,48 +228,22 @@ class RingAttention final : public ContextAttention {
       const bool own = j + 1 == chain_.size();
       Memory& to = own ? gradient_->keys : chunks_.state(rows_.earlier[j], layer_).gradients;
       const std::int64_t capacity = chain_[j]->capacity;
-      if (!to) {
-        to = rank_.elements(2 * capacity * key_width_);
-        rank_.zero(to.data(), 2 * capacity * key_width_);
-      }
+      if (!to) to = zeroed_keys(capacity);
       rank_.add(key_row(to, run.row), key_row(found, row), run.count() * key_width_);
       rank_.add(value_row(to, run.row, capacity), value_row(found, row, block_rows_),
                 run.count() * key_width_);
     });
   }
-  void add_later_chunks() {
-    ChunkState& state = chunks_.state(index_, layer_);
-    if (!state.gradients) return;
-    rank_.add(gradient_->keys.data(), state.gradients.data(), 2 * rows_.capacity * key_width_);
-    state.gradients.reset();
-  }
-
-  void* key_row(const Memory& keys, std::int64_t row) const { return rank_.at(keys, row * key_width_); }
-  void* value_row(const Memory& keys, std::int64_t row, std::int64_t capacity) const {
-    return rank_.at(keys, (capacity + row) * key_width_);
-  }
-
-  const RankContext& rank_;
-  const AttentionRows& rows_;
-  int index_;
-  ChunkStates& chunks_;
-  kernels::AttentionShape shape_;
-  std::int64_t query_width_, key_width_;
   int ranks_;
-  std::vector<const AttentionRows*> chain_;
   std::int64_t block_rows_ = 0;               // of the fullest rank
   mutable std::vector<AttentionCall> calls_;  // by step
   std::vector<bool> attends_;                 // by step: whether any rank has something to attend to
-  AttentionRun* run_ = nullptr;
-  AttentionGradient* gradient_ = nullptr;
-  int layer_ = 0;
-  bool again_ = false;
-  int step_ = 0;       // of the next attention
-  int held_step_ = 0;  // whose block is at hand
+  int step_ = 0;                              // of the next attention
+  int held_step_ = 0;                         // whose block the rank has
   Memory block_, next_;
   Memory at_home_;     // gradients that this rank found for its own block
   Memory travelling_;  // those it has added to, to be passed on
-  Memory arriving_;    // those of the block at hand, or its own at the end
+  Memory arriving_;    // those of the block that the rank has, or its own at the end
   Memory again_out_, again_log_sum_;
 };
 

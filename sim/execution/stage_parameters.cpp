@@ -1,9 +1,8 @@
-#include "sim/execution/stage_parameters.h"
-
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/execution/element_conversion.h"
+#include "sim/execution/rank_context.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise::execution {
 namespace {

@@ -4,27 +4,20 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/execution/attention_forms.h"
+#include "sim/execution/context_attention.h"
 
 namespace equipoise::execution {
 namespace {
 
-class UlyssesAttention final : public ContextAttention {
+class UlyssesAttention final : public AttentionForm {
  public:
   UlyssesAttention(const RankContext& rank, const AttentionRows& rows, const MicroBatchRows& all, int index,
                    ChunkStates& chunks)
-      : rank_(rank),
-        rows_(rows),
-        index_(index),
-        chunks_(chunks),
+      : AttentionForm(rank, rows, index, chunks, local_shape(rank, static_cast<int>(rows.rows.ranks.size()))),
         ranks_(static_cast<int>(rows.rows.ranks.size())),
-        query_heads_(rank.heads.query / ranks_),
-        kv_heads_(std::max(1, rank.heads.kv / ranks_)),
-        query_width_(std::int64_t{query_heads_} * rank.model.head_dim),
-        key_width_(std::int64_t{kv_heads_} * rank.model.head_dim),
         earlier_(all.earlier),
         tokens_(all.keys - all.earlier),
-        call_(rank.backend, {rank.model.head_dim, query_heads_, kv_heads_}, pieces_of(all)) {
+        call_(rank.backend, shape_, pieces_of(all)) {
     for (std::size_t r = 0; r < all.ranks.size(); ++r) {
       places_.emplace_back();
       // Runs of `all` are those of the rank's rows in another order: each finds its row by what it holds.
@@ -53,7 +46,7 @@ class UlyssesAttention final : public ContextAttention {
   }
   void forward_attend(int) override {
     run_->all_out = rank_.elements(tokens_ * query_width_);
-    run_->all_log_sum = rank_.floats(tokens_ * query_heads_);
+    run_->all_log_sum = rank_.floats(tokens_ * shape_.query_heads);
     attend();
   }
 
@@ -76,8 +69,7 @@ class UlyssesAttention final : public ContextAttention {
     const std::int64_t keys = earlier_ + tokens_;
     const Memory assembled = assembled_keys();
     found_query_ = rank_.elements(tokens_ * query_width_);
-    found_keys_ = rank_.elements(2 * keys * key_width_);
-    rank_.zero(found_keys_.data(), 2 * keys * key_width_);
+    found_keys_ = zeroed_keys(keys);
     call_.backward(run_->all_query.data(), assembled.data(), rank_.at(assembled, keys * key_width_),
                    run_->all_out.data(), run_->all_log_sum.floats(), all_out_gradient_.data(),
                    {found_query_.data(), found_keys_.data(), rank_.at(found_keys_, keys * key_width_)});
@@ -92,6 +84,9 @@ class UlyssesAttention final : public ContextAttention {
     std::int64_t row = 0, token = 0, count = 0;
   };
 
+  static kernels::AttentionShape local_shape(const RankContext& rank, int ranks) {
+    return {rank.model.head_dim, rank.heads.query / ranks, std::max(1, rank.heads.kv / ranks)};
+  }
   // Whole slices, their keys with those of the chunks before.
   static std::vector<kernels::Piece> pieces_of(const MicroBatchRows& all) {
     std::vector<kernels::Piece> pieces;
@@ -102,9 +97,9 @@ class UlyssesAttention final : public ContextAttention {
     return pieces;
   }
 
-  [[nodiscard]] int first_query_head(int rank) const { return rank * query_heads_; }
+  [[nodiscard]] int first_query_head(int rank) const { return rank * shape_.query_heads; }
   [[nodiscard]] int first_kv_head(int rank) const {
-    return rank_.heads.kv >= ranks_ ? rank * kv_heads_ : rank * rank_.heads.kv / ranks_;
+    return rank_.heads.kv >= ranks_ ? rank * shape_.kv_heads : rank * rank_.heads.kv / ranks_;
   }
   [[nodiscard]] std::int64_t most_rows() const { return rows_.rows.most_rows; }
 
@@ -123,60 +118,57 @@ class UlyssesAttention final : public ContextAttention {
     return std::int64_t{field.kv ? first_kv_head(rank) : first_query_head(rank)} * rank_.model.head_dim;
   }
 
+  // A message holds the fields one after the other, `most_rows` rows each, and messages lie by rank. Calls
+  // visit(rank, field, where its part begins); returns the elements of a message.
+  template <class Visit>
+  std::int64_t for_parts(std::span<const Field> fields, const Visit& visit) const {
+    std::int64_t begin = 0;
+    for (int r = 0; r < ranks_; ++r)
+      for (const Field& field : fields) {
+        visit(r, field, begin);
+        begin += most_rows() * field.width;
+      }
+    return begin / ranks_;
+  }
+  [[nodiscard]] std::int64_t message_elements(std::span<const Field> fields) const {
+    return for_parts(fields, [](int, const Field&, std::int64_t) {});
+  }
+
   // Every rank's rows, cut by heads, arrive as all rows of this rank's heads.
   void exchange_to_heads(std::span<const Field> fields) const {
-    std::int64_t width = 0;
-    for (const Field& field : fields) width += field.width;
-    const std::int64_t part = most_rows() * width;
+    const std::int64_t part = message_elements(fields);
     const Memory send = rank_.elements(ranks_ * part), receive = rank_.elements(ranks_ * part);
-    for (int r = 0; r < ranks_; ++r) {
-      std::int64_t begin = r * part;
-      for (const Field& field : fields) {
-        const std::int64_t row_width = field.heads * rank_.model.head_dim;
-        copy_rows(rank_.at(send, begin), field.width, rank_.at(field.memory, offset_of(field, r)), row_width,
-                  field.width, rows_.own().rows);
-        begin += most_rows() * field.width;
-      }
-    }
+    for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
+      copy_rows(rank_.at(send, begin), field.width, rank_.at(field.memory, offset_of(field, r)),
+                row_width(field), field.width, rows_.own().rows);
+    });
     rows_.group.elements->all_to_all(send.data(), receive.data(), part);
-    for (int r = 0; r < ranks_; ++r) {
-      std::int64_t begin = r * part;
-      for (const Field& field : fields) {
-        for (const Place& place : places_[at(r)])
-          rank_.copy(rank_.at(field.all, place.token * field.width),
-                     rank_.at(receive, begin + place.row * field.width), place.count * field.width);
-        begin += most_rows() * field.width;
-      }
-    }
+    for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
+      for (const Place& place : places_[at(r)])
+        rank_.copy(rank_.at(field.all, place.token * field.width),
+                   rank_.at(receive, begin + place.row * field.width), place.count * field.width);
+    });
   }
   // The way back: rows of all heads, put together from what every rank has of them.
   void exchange_to_rows(std::span<const Field> fields) const {
-    std::int64_t width = 0;
-    for (const Field& field : fields) width += field.width;
-    const std::int64_t part = most_rows() * width;
+    const std::int64_t part = message_elements(fields);
     const Memory send = rank_.elements(ranks_ * part), receive = rank_.elements(ranks_ * part);
-    for (int r = 0; r < ranks_; ++r) {
-      std::int64_t begin = r * part;
-      for (const Field& field : fields) {
-        for (const Place& place : places_[at(r)])
-          rank_.copy(rank_.at(send, begin + place.row * field.width),
-                     rank_.at(field.all, place.token * field.width), place.count * field.width);
-        begin += most_rows() * field.width;
-      }
-    }
+    for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
+      for (const Place& place : places_[at(r)])
+        rank_.copy(rank_.at(send, begin + place.row * field.width),
+                   rank_.at(field.all, place.token * field.width), place.count * field.width);
+    });
     rows_.group.elements->all_to_all(send.data(), receive.data(), part);
-    for (int r = 0; r < ranks_; ++r) {
-      std::int64_t begin = r * part;
-      for (const Field& field : fields) {
-        const std::int64_t row_width = field.heads * rank_.model.head_dim;
-        void* to = rank_.at(field.memory, offset_of(field, r));
-        if (field.add && r > 0 && first_kv_head(r) == first_kv_head(r - 1))
-          add_rows(to, row_width, rank_.at(receive, begin), field.width);
-        else
-          copy_rows(to, row_width, rank_.at(receive, begin), field.width, field.width, rows_.own().rows);
-        begin += most_rows() * field.width;
-      }
-    }
+    for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
+      void* to = rank_.at(field.memory, offset_of(field, r));
+      if (field.add && r > 0 && first_kv_head(r) == first_kv_head(r - 1))
+        add_rows(to, row_width(field), rank_.at(receive, begin), field.width);
+      else
+        copy_rows(to, row_width(field), rank_.at(receive, begin), field.width, field.width, rows_.own().rows);
+    });
+  }
+  [[nodiscard]] std::int64_t row_width(const Field& field) const {
+    return field.heads * rank_.model.head_dim;
   }
   void copy_rows(void* target, std::int64_t target_width, const void* source, std::int64_t source_width,
                  std::int64_t width, std::int64_t rows) const {
@@ -268,30 +260,17 @@ class UlyssesAttention final : public ContextAttention {
     for (const int chunk : rows_.earlier) {
       ChunkState& state = chunks_.state(chunk, layer_);
       const std::int64_t count = state.capacity * key_width_;
-      if (!state.gradients) {
-        state.gradients = rank_.elements(2 * count);
-        rank_.zero(state.gradients.data(), 2 * count);
-      }
+      if (!state.gradients) state.gradients = zeroed_keys(state.capacity);
       rank_.add(state.gradients.data(), rank_.at(found_keys_, at * key_width_), count);
       rank_.add(rank_.at(state.gradients, count), rank_.at(found_keys_, (keys + at) * key_width_), count);
       at += state.capacity;
     }
   }
 
-  const RankContext& rank_;
-  const AttentionRows& rows_;
-  int index_;
-  ChunkStates& chunks_;
   int ranks_;
-  int query_heads_, kv_heads_;  // that this rank attends with
-  std::int64_t query_width_, key_width_;
   std::int64_t earlier_, tokens_;  // of the chunks before; of all ranks
   mutable AttentionCall call_;
   std::vector<std::vector<Place>> places_;  // by rank
-  AttentionRun* run_ = nullptr;
-  AttentionGradient* gradient_ = nullptr;
-  int layer_ = 0;
-  bool again_ = false;
   Memory all_out_gradient_, found_query_, found_keys_;
 };
 

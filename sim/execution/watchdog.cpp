@@ -1,7 +1,7 @@
 #include "sim/execution/watchdog.h"
 
-#include <poll.h>
-#include <sys/eventfd.h>
+#include <fcntl.h>
+#include <semaphore.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -12,143 +12,111 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
-#include <utility>
+#include <ctime>
+#include <functional>
+#include <string>
+
+#include "policies/base/index.h"
 
 namespace equipoise::execution {
 namespace {
 
-constexpr int kBeatMilliseconds = 500;
+using kernels::Communicator;
+
+constexpr long kBeatNanoseconds = 500'000'000;
 constexpr double kFollowSeconds = 2;
-constexpr int kTerminated = 128 + SIGTERM;
 constexpr std::size_t kReserveBytes = 1 << 20;
 
 // --- SIGTERM: launchers send it to all ranks as soon as one has died. It wakes the thread, which says who.
-// Lock-free atomics: a handler may use them, and another thread may read.
-std::atomic<int> wake_file{-1};
+sem_t wake_up;  // sem_post is one of the few calls that a handler may make
 std::atomic<bool> terminate_asked{false};
-struct sigaction before {};
-
-void wake() {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = write(wake_file, &one, sizeof one);
-}
 
 void on_terminate(int) {
   const int error = errno;
   terminate_asked = true;
-  wake();
+  sem_post(&wake_up);
   errno = error;
 }
 
-void take_terminate() {
-  wake_file = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  terminate_asked = false;
-  struct sigaction action {};
-  action.sa_handler = on_terminate;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGTERM, &action, &before);
-}
-
-void give_terminate_back() {
-  sigaction(SIGTERM, &before, nullptr);
-  close(wake_file);
-  wake_file = -1;
-}
-
 void wait_for_beat() {
-  pollfd poll_file{wake_file, POLLIN, 0};
-  if (poll(&poll_file, 1, kBeatMilliseconds) <= 0) return;
-  std::uint64_t count = 0;
-  [[maybe_unused]] const ssize_t taken = read(wake_file, &count, sizeof count);
+  timespec until{};
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += kBeatNanoseconds;
+  until.tv_sec += until.tv_nsec / 1'000'000'000;
+  until.tv_nsec %= 1'000'000'000;
+  sem_clockwait(&wake_up, CLOCK_MONOTONIC, &until);
 }
 
-// --- Short texts through a communicator, which moves f32: a character an element.
-constexpr std::size_t kTextBytes = 160;
-
-std::vector<std::string> share_text(kernels::Communicator& world, const std::string& text) {
-  const auto ranks = static_cast<std::size_t>(world.size());
-  std::vector<float> mine(kTextBytes, 0.0F);
-  std::vector<float> all(ranks * kTextBytes);
-  for (std::size_t i = 0; i < std::min(text.size(), kTextBytes - 1); ++i)
-    mine[i] = static_cast<float>(static_cast<unsigned char>(text[i]));
-  world.all_gather(mine.data(), all.data(), static_cast<std::int64_t>(kTextBytes));
-  std::vector<std::string> texts(ranks);
-  for (std::size_t r = 0; r < ranks; ++r)
-    for (std::size_t i = 0; i < kTextBytes && all[r * kTextBytes + i] != 0; ++i)
-      texts[r] += static_cast<char>(static_cast<unsigned char>(all[r * kTextBytes + i]));
-  return texts;
+// --- Two whole numbers below 2^24 of every rank, through a communicator, which moves f32.
+using Pair = std::array<float, 2>;
+std::vector<Pair> share_pair(Communicator& world, std::size_t first, std::size_t second) {
+  const Pair mine = {static_cast<float>(first), static_cast<float>(second)};
+  std::vector<Pair> all(at(world.size()));
+  world.all_gather(mine.data(), all.data(), 2);
+  return all;
 }
 
 // Processes see each other by pid where host and PID namespace are the same.
-std::string host_key() {
+std::size_t host_key() {
   std::array<char, 65> host{};
   gethostname(host.data(), host.size() - 1);
   std::array<char, 64> space{};
   [[maybe_unused]] const ssize_t length = readlink("/proc/self/ns/pid", space.data(), space.size() - 1);
-  return std::string(host.data()) + " " + space.data();
-}
-
-// The supervisor's where it has one that fits: in its environment, but made for as many ranks as are here.
-std::unique_ptr<RankTable> supervisors_table(int ranks) {
-  const char* path = std::getenv(kRankTableVariable);
-  if (path == nullptr) return nullptr;
-  auto table = std::make_unique<RankTable>(RankTable::open(path));
-  return table->valid() && table->slots() == ranks ? std::move(table) : nullptr;
+  return std::hash<std::string>()(std::string(host.data()) + " " + space.data());
 }
 
 }  // namespace
 
-Watchdog::Watchdog(kernels::Communicator& world, const WatchdogOptions& options)
-    : options_(options), launcher_pid_(getppid()), reserve_(kReserveBytes, '\1') {
-  meet(world);
-  health_ = std::make_unique<RankHealth>(*table_, options_.limits, all_here_);
-  join(own(), world.rank());
+// Where a rank writes about itself.
+struct Watchdog::Place {
+  RankTable table;
+  int slot = 0;
+  bool all_here = true;
+};
+
+// In the table of the host's lowest rank. A rank that cannot reach it looks after itself only, and nobody
+// misses it.
+Watchdog::Place Watchdog::find_place(Communicator& world) {
+  constexpr std::size_t k24Bits = 0xFFFFFF;
+  const std::size_t key = host_key();
+  const std::vector<Pair> hosts = share_pair(world, key & k24Bits, key >> 24 & k24Bits);
+  const auto mine = hosts.begin() + world.rank();
+  const auto here = static_cast<int>(std::count(hosts.begin(), hosts.end(), *mine));
+  const auto leader = std::find(hosts.begin(), hosts.end(), *mine);
+  Place place{RankTable(here), static_cast<int>(std::count(leader, mine, *mine)), here == world.size()};
+  const auto tables = share_pair(world, at(getpid()), at(place.table.file()));
+  const auto [pid, file] = tables[at(leader - hosts.begin())];
+  if (leader != mine)
+    if (const auto led = RankTable::open(static_cast<int>(pid), static_cast<int>(file))) place.table = *led;
+  world.barrier();  // the leader may go when all have its table
+  return place;
+}
+
+Watchdog::Watchdog(Communicator& world, const HealthLimits& limits)
+    : Watchdog(find_place(world), world.rank(), limits) {}
+
+Watchdog::Watchdog(const Place& place, int rank, const HealthLimits& limits)
+    : table_(place.table),
+      own_(place.slot),
+      fault_file_(std::getenv(kFaultFileVariable)),
+      launcher_pid_(getppid()),
+      health_(table_, limits, place.all_here),
+      reserve_(kReserveBytes, '\1') {
+  join(own(), rank);
   // A rank that is stopped cannot see that its launcher died.
-  if (supervised_) prctl(PR_SET_PDEATHSIG, SIGKILL);
-  take_terminate();
+  if (fault_file_ != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
+  sem_init(&wake_up, 0, 0);
+  terminate_asked = false;
+  std::signal(SIGTERM, on_terminate);
   thread_ = std::thread([this] { watch(); });
 }
 
 Watchdog::~Watchdog() {
   own().left = 1;
   stop_ = true;
-  wake();
+  sem_post(&wake_up);
   thread_.join();
-  give_terminate_back();
-}
-
-// The lowest rank of a host makes the table, and the others of the host are told where it is.
-void Watchdog::meet(kernels::Communicator& world) {
-  const std::vector<std::string> hosts = share_text(world, host_key());
-  const auto rank = static_cast<std::size_t>(world.rank());
-  const std::string& here = hosts[rank];
-  const auto count = static_cast<int>(std::count(hosts.begin(), hosts.end(), here));
-  const auto leader = static_cast<std::size_t>(std::find(hosts.begin(), hosts.end(), here) - hosts.begin());
-  own_ = static_cast<int>(std::count(hosts.begin(), hosts.begin() + world.rank(), here));
-  all_here_ = count == world.size();
-  std::string path;
-  if (leader == rank) {
-    table_ = supervisors_table(count);
-    supervised_ = table_ != nullptr;
-    path = supervised_ ? std::getenv(kRankTableVariable) : "";
-    if (!supervised_) {
-      table_ = std::make_unique<RankTable>(count);
-      path = table_->path();
-    }
-  }
-  const std::string told = share_text(world, path)[leader];
-  if (leader != rank) {
-    table_ = std::make_unique<RankTable>(RankTable::open(told));
-    const char* supervisors = std::getenv(kRankTableVariable);
-    supervised_ = supervisors != nullptr && told == supervisors;
-    if (!table_->valid()) {  // not let in: this rank looks after itself only, and nobody misses it
-      table_ = std::make_unique<RankTable>(RankTable::alone());
-      own_ = 0;
-    }
-  }
-  world.barrier();  // the leader may go when all have it
+  std::signal(SIGTERM, SIG_DFL);
 }
 
 void Watchdog::doing(std::string_view label, int step) {
@@ -158,8 +126,7 @@ void Watchdog::doing(std::string_view label, int step) {
 
 void Watchdog::watch() {
   using Clock = std::chrono::steady_clock;
-  auto last = Clock::now();
-  while (!stop_) {
+  for (auto last = Clock::now();;) {
     wait_for_beat();
     if (stop_) return;
     own().beats.fetch_add(1);
@@ -171,31 +138,34 @@ void Watchdog::watch() {
 }
 
 void Watchdog::look(double elapsed_seconds) {
-  if (table_->fault().told != 0) return follow(elapsed_seconds);
+  if (table_.fault().told != 0) return follow(elapsed_seconds);
   if (getppid() != launcher_pid_) end("the launcher (pid " + std::to_string(launcher_pid_) + ") died", 0);
-  if (const auto found = health_->look(own_, elapsed_seconds)) end(found->text, found->culprit_pid);
+  if (const auto found = health_.look(own_, elapsed_seconds)) end(found->text, found->culprit_pid);
 }
 
 // Another rank ends the run. Its launcher should be quicker than this.
 void Watchdog::follow(double elapsed_seconds) {
   told_seconds_ += elapsed_seconds;
   if (told_seconds_ < kFollowSeconds) return;
-  const RankFault& fault = table_->fault();
+  const RankFault& fault = table_.fault();
   for (const std::int32_t pid : {fault.culprit.load(), fault.teller.load()})
     if (pid > 0 && pid != getpid() && process_state(pid) != ProcessState::gone) kill(pid, SIGKILL);
   _exit(kRankFailed);
 }
 
 void Watchdog::terminated() {
-  if (const auto found = health_->gone(own_); found && table_->fault().claimed == 0)
+  if (const auto found = health_.gone(own_); found && table_.fault().claimed == 0)
     end(found->text, found->culprit_pid);
   own().left = 1;
-  _exit(kTerminated);
+  _exit(128 + SIGTERM);
 }
 
 void Watchdog::end(std::string_view text, int culprit_pid) {
-  if (claim(table_->fault(), text, culprit_pid, getpid()) && !supervised_)
-    std::fprintf(stderr, "error: %.*s\n", static_cast<int>(text.size()), text.data());
+  if (claim(table_.fault(), text, culprit_pid, getpid())) {
+    const int file = fault_file_ == nullptr ? -1 : open(fault_file_, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    if (file < 0 || write(file, text.data(), text.size()) < 0)
+      std::fprintf(stderr, "error: %.*s\n", static_cast<int>(text.size()), text.data());
+  }
   std::fflush(stderr);
   kernels::end_mpi_job(kRankFailed);
   _exit(kRankFailed);

@@ -1,10 +1,11 @@
 #include "sim/memory/derived_sizes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
-#include "policies/packing/hbp.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 namespace {
@@ -31,7 +32,7 @@ Schedule lane_schedule(const SchedulePolicy& policy, const Layout& layout, std::
   const std::int64_t least = layout.bidirectional ? std::int64_t{2} * layout.pipeline : 1;
   const std::int64_t wanted = (std::max(least, micro_batches) + round - 1) / round * round;
   const auto of = [&](std::int64_t count) {
-    const std::vector<std::int32_t> groups(static_cast<std::size_t>(count), 1);
+    const std::vector<std::int32_t> groups(at(count), 1);
     ScheduleInput input{layout.pipeline, layout.virtual_pipeline, groups};
     input.pairs = pairs;
     return policy.make(input);
@@ -56,7 +57,7 @@ double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::in
                     int context, int recompute_layers) {
   MicroBatch like;
   like.recompute_layers = recompute_layers;
-  const auto count = static_cast<std::size_t>(schedule.micro_batches);
+  const auto count = at(schedule.micro_batches);
   const std::vector<MicroBatch> micro_batches(count, like);
   const std::vector<std::int64_t> tokens(count, rank_tokens);
   const std::vector<std::int64_t> gathered(count, memory.gathered_tokens(rank_tokens, rank_tokens * context));
@@ -77,6 +78,13 @@ std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule,
   });
 }
 
+int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers) {
+  const double per_layer = (m2 - m1) / (c_max - c_min);
+  if (!(per_layer > 0)) return m1 >= 0 ? 0 : layers;  // checkpointing frees nothing
+  const double needed = std::ceil(c_max - m2 / per_layer);
+  return static_cast<int>(std::clamp(needed, 0.0, static_cast<double>(layers)));
+}
+
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context) {
   const auto free_bytes = [&](int layers) {
@@ -88,7 +96,7 @@ int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, st
   const double m1 = free_bytes(c_min), m2 = free_bytes(c_max);
   if (m2 < 0) return -1;
   if (m1 >= 0) return c_min;
-  int needed = std::max(c_min, checkpointed_layers(c_min, m1, c_max, m2, c_max));
+  int needed = std::max(c_min, layers_between_probes(c_min, m1, c_max, m2, c_max));
   while (free_bytes(needed) < 0) ++needed;
   while (free_bytes(needed - 1) >= 0) --needed;
   return needed;

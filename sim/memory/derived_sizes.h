@@ -35,9 +35,13 @@ std::int64_t largest_micro_batch(const MemoryModel& memory, const Schedule& sche
 // Skrull's BucketSize: most tokens of a micro-batch that one of `context` ranks can hold.
 std::int64_t largest_bucket(const MemoryModel& memory, const Schedule& schedule, int context);
 
-// HBP Algorithm 4: layers of the model to checkpoint so that micro-batches of `rank_tokens` tokens a rank
-// fit; -1 if none suffices. Two probes of the memory and the straight line between them
-// (policies/packing/hbp.h), then fewer or more where stages get their next layer early or late.
+// HBP Algorithm 4: fewest layers to checkpoint so that a step fits, from two probes: free memory m1 with
+// c_min checkpointed layers, m2 with c_max. Any unit of memory; negative = over. Clipped to [0, layers].
+int layers_between_probes(int c_min, double m1, int c_max, double m2, int layers);
+
+// The same by the memory model: layers of the model to checkpoint so that micro-batches of `rank_tokens`
+// tokens a rank fit; -1 if none suffices. From what the two probes say it goes to fewer or more layers where
+// stages get their next layer early or late.
 int layers_to_checkpoint(const MemoryModel& memory, const Schedule& schedule, std::int64_t rank_tokens,
                          int context);
 

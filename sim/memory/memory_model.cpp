@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/base/index.h"
-#include "sim/memory/stage_memory.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/schedule/timing.h"
 
 namespace equipoise {
@@ -20,27 +20,24 @@ constexpr double kSoftmaxBytes = kFp32;
 double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
   const int tensor = layout.tensor;
   const double t = tensor;
-  const double h = static_cast<double>(m.hidden);
-  double queries_and_keys = static_cast<double>(m.query_width()) / t;
-  queries_and_keys +=
-      m.mla ? static_cast<double>(m.kv_width()) / t : 2.0 * std::max(1, m.kv_heads / tensor) * m.head_dim;
+  const double h = as_double(m.hidden);
+  double queries_and_keys = as_double(m.query_width()) / t + as_double(m.kv_width_of_rank(tensor));
   if (layout.repeats(RecomputeModule::mla_up_proj))
-    queries_and_keys = static_cast<double>((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora +
-                                           m.mla->rope_dim) /
-                       t;
-  const double out_local = static_cast<double>(m.heads) * m.value_dim() / t;
+    queries_and_keys =
+        as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
+  const double out_local = as_double(m.heads) * m.value_dim() / t;
   const double norms = layout.repeats(RecomputeModule::layernorm) ? 2 * h / t : 4 * h / t;
   const double tensors = m.gated_ffn ? 3 : 2;  // of an FFN: its activation's inputs and output
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
     // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
     const double kept = layout.repeats(RecomputeModule::moe_act) ? tensors - 1 : tensors;
-    ffn = kept * static_cast<double>(m.moe->expert_ffn * m.moe->active) / t +
+    ffn = kept * as_double(m.moe->expert_ffn * m.moe->active) / t +
           h * m.moe->active * layout.expert_tensor_size() / t;
     if (!layout.repeats(RecomputeModule::shared_experts))
-      ffn += tensors * static_cast<double>(m.moe->shared_width()) / t;
+      ffn += tensors * as_double(m.moe->shared_width()) / t;
   } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
-    ffn = tensors * static_cast<double>(m.ffn) / t;
+    ffn = tensors * as_double(m.ffn) / t;
   }
   return kBf16 * (norms + queries_and_keys + out_local + ffn) + kFp32 * m.heads / t;
 }
@@ -66,14 +63,12 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
-      input_per_token_(kBf16 * static_cast<double>(model.hidden) / layout.tensor),
+      input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
       parts_(backward_parts(model, layout)),
       part_sizes_(part_sizes(model, layout)),
       recomputed_(model, layout) {
-  const double kv_width = model.mla ? static_cast<double>(model.kv_width()) / layout.tensor
-                                    : 2.0 * std::max(1, model.kv_heads / layout.tensor) * model.head_dim;
-  kv_bytes_per_token_ = kBf16 * kv_width;
+  kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
   kept_per_token_ = mean_kept_bytes(model, layout);
   Layout keeps_all = layout;
   keeps_all.recompute = Recompute::none;
@@ -85,13 +80,13 @@ MemoryParts MemoryModel::fixed(int stage) const {
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
     for (const ModelPart part : parts_[at(v)]) {
       const PartParameters& size = part_sizes_[at(part)];
-      dense += static_cast<double>(size.dense);
-      experts += static_cast<double>(size.routed);
+      dense += as_double(size.dense);
+      experts += as_double(size.routed);
     }
   const double held = dense / layout_.tensor + experts / layout_.expert_tensor_size() / layout_.expert;
   // All that hold the same: two stages, where each block of layers has a copy.
-  const double replicas = static_cast<double>(layout_.data) * layout_.context * layout_.copies();
-  const double expert_replicas = static_cast<double>(layout_.expert_replicas()) * layout_.copies();
+  const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
+  const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
   const double shard = dense / layout_.tensor / replicas +
                        experts / layout_.expert_tensor_size() / layout_.expert / expert_replicas;
   MemoryParts parts;
@@ -109,8 +104,8 @@ double MemoryModel::most_gathered() const {
   double most = 0, before = 0;
   const auto gather = [&](ModelPart part) {
     const PartParameters& size = part_sizes_[at(part)];
-    const double held = static_cast<double>(size.dense) / layout_.tensor +
-                        static_cast<double>(size.routed) / layout_.expert_tensor_size() / layout_.expert;
+    const double held = as_double(size.dense) / layout_.tensor +
+                        as_double(size.routed) / layout_.expert_tensor_size() / layout_.expert;
     most = std::max(most, before + held);
     before = held;
   };
@@ -121,7 +116,7 @@ double MemoryModel::most_gathered() const {
 }
 
 double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomputed) const {
-  const double n = static_cast<double>(rank_tokens);
+  const double n = as_double(rank_tokens);
   double bytes = n * ((layers_[at(v)] - recomputed) * kept_per_token_ + recomputed * input_per_token_);
   if (layout_.stage_order().is_first(v)) bytes += n * input_per_token_;
   return bytes;
@@ -131,10 +126,10 @@ double MemoryModel::activation_bytes(int v, std::int64_t rank_tokens, int recomp
 // recomputed, what arrives and what is sent. The allocator holds all of it for as long as the op runs.
 Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                  bool recomputes) const {
-  const double n = static_cast<double>(rank_tokens);
+  const double n = as_double(rank_tokens);
   Footprint out;
-  out.gathered_kv = 2 * static_cast<double>(gathered) * kv_bytes_per_token_;
-  if (makes_logits) out.logits = n * static_cast<double>(model_.vocab) / layout_.tensor * logit_bytes_;
+  out.gathered_kv = 2 * as_double(gathered) * kv_bytes_per_token_;
+  if (makes_logits) out.logits = n * as_double(model_.vocab) / layout_.tensor * logit_bytes_;
   out.buffers = 2 * n * input_per_token_;
   // The layer at work is whole: all of it, or what its named parts repeat.
   out.buffers += n * (recomputes ? whole_per_token_ : whole_per_token_ - kept_per_token_);
@@ -142,7 +137,7 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
 }
 
 std::int64_t MemoryModel::gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const {
-  return layout_.context_comm == ContextComm::all_gather ? group_tokens : 2 * rank_tokens;
+  return context_form(layout_.context_comm).held_tokens(rank_tokens, group_tokens);
 }
 
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
@@ -153,8 +148,7 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
   out.activations = activation_bytes(v, tokens, recomputed);
-  if (micro_batch.chunk.count > 1)
-    out.kv = static_cast<double>(tokens) * kv_bytes_per_token_ * layers_[at(v)];
+  if (micro_batch.chunk.count > 1) out.kv = as_double(tokens) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
   return out;
 }
@@ -193,6 +187,88 @@ MemoryPeak MemoryModel::lane_peak(const Schedule& schedule, const LaneLoad& load
     if (peak.op_index < 0 || of_stage.parts.total() > peak.parts.total()) peak = of_stage;
   }
   return peak;
+}
+
+StageMemory::StageMemory(const MemoryModel& model, const LaneLoad& load, int stage, bool splits_backward)
+    : model_(model),
+      load_(load),
+      stage_(stage),
+      splits_(splits_backward),
+      ahead_(load.recompute_ahead && model.stages() == 1) {
+  op_.after = model.fixed(stage);
+}
+
+// K and V (each chunk's gradients are as large) of the chunks before this one in its group.
+double StageMemory::earlier_kv(const ScheduleOp& op, int virtual_stage) const {
+  const auto j = at(op.micro_batch);
+  double bytes = 0;
+  for (std::size_t i = 1; i <= at(load_.micro_batches[j].chunk.index); ++i)
+    bytes += model_.footprint(virtual_stage, load_, j - i).kv;
+  return bytes;
+}
+
+// The k-th backward of a group finds the k-th R issued. Backwards and Rs go through a group in descending
+// order, so k is the number of chunks from this one to the group's end.
+void StageMemory::recompute_ahead(const ScheduleOp& op, int virtual_stage) {
+  const Chunk& chunk = load_.micro_batches[at(op.micro_batch)].chunk;
+  const int k = chunk.count - chunk.index;
+  if (k > dropped_) return;
+  const auto j = at(op.micro_batch - chunk.index + dropped_ - k);
+  const Footprint next = model_.footprint(virtual_stage, load_, j);
+  op_.after.activations += next.activations;
+  op_.after.logits += next.softmax;
+}
+
+const OpMemory& StageMemory::next(const ScheduleOp& op) {
+  const int v = op.virtual_stage * model_.stages() + stage_;
+  const auto j = at(op.micro_batch);
+  const Chunk& chunk = load_.micro_batches[j].chunk;
+  const Footprint own = model_.footprint(v, load_, j);
+  const bool grouped = chunk.count > 1;
+  if (grouped && ahead_) {
+    if (op.kind == OpKind::D) dropped_ = chunk.index + 1;
+    if (op.kind == OpKind::F && chunk.index == 0) dropped_ = 0;
+    if (op.kind == OpKind::B) recompute_ahead(op, v);
+  }
+
+  // What changes over the op, then what is there only while it runs.
+  double grows = 0, shrinks = 0, kv_grows = 0, kv_shrinks = 0, gradients_grow = 0, gradients_shrink = 0;
+  const bool keeps = op.kind == OpKind::F || (op.kind == OpKind::R && !(ahead_ && grouped));
+  if (keeps) grows = own.activations;
+  if (releases(op, splits_)) shrinks = own.activations;
+  if (op.kind == OpKind::F || op.kind == OpKind::D) kv_grows = own.kv;
+  if (op.kind == OpKind::B && grouped) {
+    kv_shrinks = own.kv;
+    if (chunk.index + 1 < chunk.count)
+      gradients_shrink = own.kv;
+    else
+      gradients_grow = earlier_kv(op, v);
+  }
+  MemoryParts before = op_.after;
+  if (op.kind == OpKind::B) before.logits -= own.softmax;
+  if (op.kind == OpKind::R && !keeps) before.logits -= own.softmax;  // it is in own.logits while the R runs
+
+  op_.layers = model_.layers(v) > 0 ? model_.layers(v) : 1;
+  const auto during = [&](int done) {  // layers that are through
+    const double through = as_double(done) / op_.layers;
+    const double begun = as_double(done + 1) / op_.layers;
+    MemoryParts parts = before;
+    parts.activations += grows * begun - shrinks * through;
+    parts.kv_state += kv_grows * begun - kv_shrinks * through;
+    parts.kv_gradients += gradients_grow * begun - gradients_shrink * through;
+    parts.gathered_kv += own.gathered_kv;
+    parts.logits += own.logits;
+    parts.buffers += own.buffers;
+    return parts;
+  };
+  op_.first = during(0);
+  op_.last = during(op_.layers - 1);
+  op_.after = before;
+  op_.after.activations += grows - shrinks;
+  op_.after.kv_state += kv_grows - kv_shrinks;
+  op_.after.kv_gradients += gradients_grow - gradients_shrink;
+  if (op.kind == OpKind::F || op.kind == OpKind::R) op_.after.logits += own.softmax;
+  return op_;
 }
 
 }  // namespace equipoise

@@ -54,15 +54,7 @@ Metric latency_imbalance(const Step& step, const StepTimes& times) {
 
 Metrics metrics_of(const MetricInputs& in) {
   Metrics m;
-  const PlanMetrics plan = plan_metrics(in.batches, in.plan, in.threads);
-  m.attention_imbalance = plan.attention_imbalance;
-  m.abr = plan.abr;
-  m.dbr = plan.dbr;
-  m.cr = plan.cr;
-  m.ave_t = plan.ave_t;
-  m.carried_tokens = plan.carried_tokens;
-  m.token_delay_mean = plan.token_delay_mean;
-  m.token_delay_max = plan.token_delay_max;
+  static_cast<PlanMetrics&>(m) = plan_metrics(in.batches, in.plan, in.threads);
 
   const bool any_full =
       std::any_of(in.plan.steps.begin(), in.plan.steps.end(), [](const Step& s) { return !s.tail; });
@@ -112,7 +104,7 @@ Metrics metrics_of(const MetricInputs& in) {
   m.losses = {waiting.value(), lanes_wait.value(), recompute_alone.value()};
   m.cr = cr.value();  // from what ran: dacp decides placements while sharding
   // Packs count padding to their pack length (the plan's own figure), other runs what was computed.
-  m.pr = plan.pr ? plan.pr : padding.value();
+  if (!m.pr) m.pr = padding.value();
   for (std::size_t s = 1; s < kStreams; ++s) m.exposed_comm_ratio[s] = exposed[s].value();
   if (m.seconds > 0) {
     const double gpus = static_cast<double>(in.layout.gpus());

@@ -10,7 +10,7 @@
 #include "policies/options.h"
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
 
@@ -18,10 +18,9 @@ namespace equipoise {
 
 using Metric = std::optional<double>;
 
-struct Metrics {
-  Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree,
-      attention_imbalance, abr, dbr, pr, cr, ave_t, cp_imbalance, kv_useful_ratio, token_delay_mean,
-      token_delay_max, carried_tokens, peak_memory_bytes;
+struct Metrics : PlanMetrics {
+  Metric step_seconds, speedup, tokens_per_second_per_gpu, mfu, bubble_ratio, imbalance_degree, cp_imbalance,
+      kv_useful_ratio, peak_memory_bytes;
   // Over all GPUs: slowest / mean, and slowest / fastest (null where the fastest has nothing to do).
   Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
       gpu_attention_slowest_over_fastest;

@@ -4,9 +4,6 @@
 #include <cassert>
 #include <nlohmann/json.hpp>
 
-#include "sim/report/html_assets.h"
-#include "sim/report/markup.h"
-
 namespace equipoise {
 namespace {
 
@@ -39,6 +36,33 @@ std::string scripts() {
 }
 
 }  // namespace
+
+std::string markup_escaped(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
 
 std::string escaped(std::string_view text) {
   // json's writer knows how to replace what is no UTF-8.

@@ -6,7 +6,9 @@
 // for text, and the data block cannot end its script element, whatever a name holds.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,7 +24,19 @@ std::string html_page(const HtmlPage& page, const nlohmann::json& data);
 // Text as it stands between tags or in a quoted attribute; invalid UTF-8 is replaced.
 std::string escaped(std::string_view text);
 
+// In HTML and XML: `text` (UTF-8) with what ends a text or a quoted attribute as character references.
+std::string markup_escaped(std::string_view text);
+
 // Whether the program was built with the chart library; without it the page shows its tables.
 bool has_charts();
+
+// The files of html/ and the chart library, inside the program (html/embed.cmake).
+struct HtmlAsset {
+  std::string_view name;
+  const unsigned char* bytes;
+  std::size_t size;  // 0: not found when the program was built
+};
+
+std::span<const HtmlAsset> html_assets();
 
 }  // namespace equipoise

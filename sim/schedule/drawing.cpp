@@ -1,11 +1,10 @@
-#include "sim/schedule/drawing.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
 
 #include "policies/base/index.h"
+#include "sim/schedule/timing.h"
 
 namespace equipoise {
 namespace {
@@ -88,7 +87,7 @@ double border(const TimedOp& first, const TimedOp& second) {
 
 std::string draw_stage(const std::vector<TimedOp>& ops, int virtual_stages, const Scale& scale,
                        std::size_t width, bool color) {
-  std::string row;
+  std::string line;
   std::size_t drawn = 0;  // columns, without escape codes
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const TimedOp& timed = ops[i];
@@ -98,18 +97,18 @@ std::string draw_stage(const std::vector<TimedOp>& ops, int virtual_stages, cons
     const std::size_t end = scale.column(first ? border(timed, ops[i + 1]) : timed.end);
     if (end == begin) continue;
     const Look& look = look_of(timed.op.kind);
-    std::string cell = label_of(timed.op, virtual_stages);
-    if (second && cell.size() < end - begin) cell.insert(0, 1, '&');
-    cell.resize(cell.size() > end - begin ? 1 : cell.size());
-    cell.resize(end - begin, color ? ' ' : look.fill);
-    row.append(begin - drawn, color ? ' ' : '.');
-    if (color) row += look.color;
-    row += cell;
-    if (color) row += kPlain;
+    std::string label = label_of(timed.op, virtual_stages);
+    if (second && label.size() < end - begin) label.insert(0, 1, '&');
+    label.resize(label.size() > end - begin ? 1 : label.size());
+    label.resize(end - begin, color ? ' ' : look.fill);
+    line.append(begin - drawn, color ? ' ' : '.');
+    if (color) line += look.color;
+    line += label;
+    if (color) line += kPlain;
     drawn = end;
   }
-  row.append(width - drawn, color ? ' ' : '.');
-  return row;
+  line.append(width - drawn, color ? ' ' : '.');
+  return line;
 }
 
 std::string legend(const TimedSchedule& timed, int virtual_stages, bool color) {

@@ -27,7 +27,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/schedule/generators.h"
+#include "sim/schedule/schedule.h"
 
 namespace equipoise {
 namespace {
@@ -130,7 +130,7 @@ void make_dualpipe(const ScheduleInput& input, Schedule& out) {
   out.virtual_stages = 2;
   for (int s = 0; s < input.stages; ++s) {
     std::vector<ScheduleOp>& ops = out.ops[at(s)];
-    ops.reserve(3 * static_cast<std::size_t>(count));
+    ops.reserve(3 * at(count));
     if (count > 0) issue(input.stages, s, count / 2, ops);
     out.kept_bound[at(s)] = input.stages + 1;
   }

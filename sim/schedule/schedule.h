@@ -1,5 +1,5 @@
 // Pipeline schedules as data: for every stage, the ordered list of ops it runs. A schedule says only the
-// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/engine for studies).
+// order; times come from whoever executes it (sim/schedule/timing.h for `schedule`, sim/step for studies).
 // An op starts when its stage is free and its input has arrived: F, D and R from the previous stage, B from
 // the next, the last stage's B from its own F or R, W from its own B.
 #pragma once
@@ -10,13 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/index.h"
+
 namespace equipoise {
 
 // F forward, B backward (full), D forward whose activations are dropped (only KV is kept), R recomputing
 // forward, W weight-gradient half where a schedule splits B (then B is the input-gradient half).
 enum class OpKind : std::uint8_t { F, B, D, R, W };
 constexpr std::string_view letter_of(OpKind kind) {
-  return std::string_view("FBDRW").substr(static_cast<std::size_t>(kind), 1);
+  return std::string_view("FBDRW").substr(at(kind), 1);
 }
 
 struct ScheduleOp {
@@ -52,12 +54,13 @@ struct Schedule {
   bool bidirectional = false;
   int micro_batches = 0;
   std::vector<std::vector<ScheduleOp>> ops;  // by stage, in issue order
-  // By stage: most activations it promises to hold at once. An F or R holds one, that of one micro-batch on
-  // one virtual stage, until its B has ended (its W where the schedule splits B); a D holds none.
+  // The most activations that each stage promises to hold at once. An F or R holds one, that of one
+  // micro-batch on one virtual stage, until its B has ended (its W where the schedule splits B); a D holds
+  // none.
   std::vector<int> kept_bound;
 };
 
-// Which way a micro-batch of a bidirectional schedule goes: its virtual stage.
+// The virtual stage, 0 or 1, through which a micro-batch of a bidirectional schedule goes on every rank.
 constexpr int direction_of(std::int32_t micro_batch) {
   return micro_batch % 2;
 }
@@ -80,7 +83,21 @@ struct SchedulePolicy {
 
 std::span<const SchedulePolicy> schedule_policies();
 const SchedulePolicy& schedule_policy(std::string_view name);  // throws UserError with the nearest name
-// The same, of those for ranks that hold one copy of each layer: throws UserError for the others.
+// The same for ranks that hold one copy of each layer: throws UserError for bidirectional schedules.
 const SchedulePolicy& one_way_schedule(std::string_view name);
+
+// ---- For those who make schedules ----
+// A maker writes `out` whole, reusing its buffers, and throws UserError where the input does not suit it:
+// O(ops) time, no memory beyond the ops.
+
+// What a schedule can take besides a plain list of micro-batches.
+struct Takes {
+  bool virtual_stages = false;
+  bool groups = false;  // of dependent chunks
+};
+
+// Checks the input against what schedule `name` takes, shapes `out` with no ops yet, returns the number of
+// micro-batches.
+int begin_schedule(const ScheduleInput&, std::string_view name, Takes, Schedule& out);
 
 }  // namespace equipoise

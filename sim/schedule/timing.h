@@ -52,7 +52,8 @@ TimedSchedule time_schedule(const Schedule&, const OpDurations&, Hops = {});
 // "F of micro-batch 3" (from 0), with its virtual stage where there are several.
 std::string describe_op(const ScheduleOp&, int virtual_stages);
 
-// By stage: the most activations its order holds at once, whatever the times (see Schedule::kept_bound).
+// The most activations that the order of each stage holds at once, whatever the times (see
+// Schedule::kept_bound).
 std::vector<int> peak_kept(const Schedule&);
 
 // Whether the schedule splits backwards: then an activation is held until its W, not its B (but for whole
@@ -62,5 +63,36 @@ bool splits_backward(const Schedule&);
 constexpr bool releases(const ScheduleOp& op, bool splits) {
   return op.kind == (splits ? OpKind::W : OpKind::B) || op.whole;
 }
+
+// What is wrong with a schedule of this input; empty means it is right. Checked on every stage:
+//   bidirectional: each micro-batch runs on the virtual stage of its direction only;
+//   complete: each micro-batch, on each virtual stage, has one F, or one D and one R; one B; one W where the
+//     schedule splits backwards and the B is not whole; nothing else;
+//   ordered: R after D, B after F or R, W after B; inside a group of dependent chunks the first forwards
+//     ascending (a chunk reads the KV of earlier ones), the backwards descending (it needs the KV gradients
+//     of later ones);
+//   pairs: an F and, next on its stage, the B of another micro-batch; they do not wait for each other, not
+//     even over other stages (no deadlock, below);
+//   memory: activations held never exceed kept_bound: an F or R holds one until its B (its W, where the
+//     schedule splits backwards), a D holds none;
+//   no deadlock: run with all stages in this order, every op runs; else what each stuck stage waits for.
+// At most 20 problems are listed. O(ops).
+std::vector<std::string> schedule_problems(const ScheduleInput&, const Schedule&);
+
+// ---- A timed schedule as text (drawing.cpp): one line a stage, time from left to right ----
+
+struct DrawingStyle {
+  int columns = 100;  // of the terminal; at least 40 are used
+  bool color = false;
+};
+
+// Example (two stages, 1f1b, lengths 1,1): a letter and a number from 1 name op and micro-batch, with a
+// letter for the virtual stage where there are several; the fill shows how long it runs, dots are idle.
+//   stage 0  F1--F2--........B1======....B2======
+//   stage 1  ....F1--B1======F2--B2======........
+// The two ops of a pair share its time, by their lengths where those are known, with & between them:
+//   stage 1  ....F1--F2--&B1=====
+// Where an op is too short for its name only its letter is drawn; what is shorter than a column is left out.
+std::string draw_schedule(const TimedSchedule&, int virtual_stages, DrawingStyle);
 
 }  // namespace equipoise

@@ -3,29 +3,25 @@
 #include <algorithm>
 #include <memory>
 #include <sstream>
+#include <variant>
 
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "policies/base/number_text.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/json_object.h"
-#include "sim/study/key_notes.h"
-#include "sim/study/planner.h"
-#include "sim/study/policy_run.h"
-#include "sim/study/simulate_plan.h"
+#include "policies/policy.h"
+#include "sim/study/read/json_object.h"
+#include "sim/study/read/key_notes.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/read/study_keys.h"
+#include "sim/study/row/plan_row.h"
+#include "sim/study/row/simulate.h"
+#include "traces/json_text.h"
 
 namespace equipoise {
 
 using nlohmann::json;
 
 namespace {
-
-// Prices, and what derives from them, for as long as the command runs.
-struct Pricing {
-  std::unique_ptr<Profile> profile;
-  std::unique_ptr<RunModels> models;
-  std::unique_ptr<Workload> workload;
-};
 
 // What the command line says of the cost; a policy's own where it says nothing, as far as there is a model
 // and a profile for it.
@@ -35,24 +31,23 @@ CostKind cost_for(const PackRequest& request, const Policy& policy) {
   return !request.model.empty() && !request.profile.empty() ? CostKind::profiled : CostKind::quadratic;
 }
 
-Pricing price(const PackRequest& request, const Study& study, const PolicyRun& run) {
-  Pricing pricing;
-  if (!request.model.empty() && !request.profile.empty()) {
-    pricing.profile = std::make_unique<Profile>(Profile::load(request.profile));
-    check_layout(study.model, study.layout, "pack");
-    pricing.models = std::make_unique<RunModels>(study, study.layout, *pricing.profile);
-  }
-  if (run.cost == CostKind::flops && request.model.empty())
-    throw UserError("--model: " + run.name + " with --cost flops needs a model, found none");
-  if (run.cost == CostKind::profiled && !pricing.models)
+// The row with what prices its documents; without models where no model and no profile are named.
+StudyRow priced_row(const PackRequest& request, const Study& study, const DocumentSet& documents,
+                    const Profile* profile, PolicyRun run) {
+  if (profile != nullptr) check_layout(study.model, study.layout, "pack");
+  StudyRow row(study, documents, profile, std::move(run));
+  const PolicyRun& own = row.run;
+  if (own.cost == CostKind::flops && request.model.empty())
+    throw UserError("--model: " + own.name + " with --cost flops needs a model, found none");
+  if (own.cost == CostKind::profiled && row.models == nullptr)
     throw UserError("--cost profiled: needs --model and --profile");
-  if (run.cost == CostKind::quadratic)
-    pricing.workload = std::make_unique<QuadraticWorkload>();
-  else if (run.cost == CostKind::flops)
-    pricing.workload = std::make_unique<FlopsWorkload>(flops_workload(study.model));
+  if (own.cost == CostKind::quadratic)
+    row.workload = std::make_shared<const QuadraticWorkload>();
+  else if (own.cost == CostKind::flops)
+    row.workload = std::make_shared<const FlopsWorkload>(flops_workload(study.model));
   else
-    pricing.workload = workload_of(study, *pricing.models, run);
-  return pricing;
+    row.workload = workload_of(row);
+  return row;
 }
 
 // What `--search` minimises here: over steps, the work of the busiest micro-batch (all lanes wait for it).
@@ -70,11 +65,11 @@ double step_work(const Plan& plan, const Workload& workload) {
 }
 
 // HBP's groups and BucketSize follow from memory. L_max does not: pack knows no TP or PP to hold the model.
-void derive(const Study& study, const RunModels& models, PolicyRun& run, std::vector<std::string>& notes) {
-  const Derives derives = run.policy().derives;
+void derive_for_pack(StudyRow& row) {
+  const Derives derives = row.run.policy().derives;
   if (derives != Derives::groups && derives != Derives::bucket_size) return;
-  if (const std::string none = derive_options(study, models, run, notes); !none.empty())
-    throw UserError(run.label + ": " + none);
+  derive_sizes(row, false);
+  if (!row.no_room.empty()) throw UserError(row.run.label + ": " + row.no_room);
 }
 
 std::string solver_note(const std::string& label, const SolverReport& r) {
@@ -85,7 +80,72 @@ std::string solver_note(const std::string& label, const SolverReport& r) {
   return note.str();
 }
 
+std::vector<PackKey> pack_batch_keys() {
+  constexpr auto kSize = ParameterKind::integer;
+  return {
+      {"--context-window", "context_window", kSize, true, true, "Tokens of a window (128K)"},
+      {"--sequences-per-step", "sequences_per_step", kSize, true, true, "Global batch in windows (4)"},
+      {"--documents-per-step", "documents_per_step", kSize, true, true, "Global batch in whole documents"},
+      {"--steps", "steps", kSize, true, true, "Global batches; the whole trace by default"},
+      {"--loader", "loader", ParameterKind::choice, true, true,
+       "carry or drop the rest of a document cut at a window border"},
+      {"--micro-batch-size", "micro_batch_size", kSize, true, true, "Sequences of a micro-batch (1)"}};
+}
+
+PackKey key_of(const PackParameter& row) {
+  PackKey key;
+  key.key = row.key;
+  key.kind = row.kind;
+  key.help = help_of_key(row.key, row.help);
+  if (row.kind == ParameterKind::flag) key.value = !std::get<bool>(row.get({}));
+  if (const std::size_t no = key.help.find("false "); !key.value && no != std::string::npos)
+    key.help.erase(no, std::string_view("false ").size());  // what --no-KEY does
+  if (row.kind == ParameterKind::choice) key.help += " (" + joined(row.choices) + ")";
+  key.flag = row.flag;
+  if (!key.flag.empty()) return key;
+  key.flag = (key.value ? "--" : "--no-") + key.key;
+  std::replace(key.flag.begin(), key.flag.end(), '_', '-');
+  return key;
+}
+
 }  // namespace
+
+std::span<const PackKey> pack_keys() {
+  static const std::vector<PackKey> kAll = [] {
+    std::vector<PackKey> all = pack_batch_keys();
+    for (const PackParameter& row : pack_parameters())
+      if (row.key != "seed") all.push_back(key_of(row));
+    return all;
+  }();
+  return kAll;
+}
+
+const PackKey* pack_key(std::string_view name) {
+  std::string flag = "--" + std::string(name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  for (const PackKey& key : pack_keys())
+    if (key.flag == flag || key.key == name) return &key;
+  return nullptr;
+}
+
+nlohmann::json typed_value(const PackKey& key, const std::string& text) {
+  if (key.kind == ParameterKind::number) return json_or_word(text, key.flag);
+  return key.kind == ParameterKind::integers ? list_of_words(text) : nlohmann::json(text);
+}
+
+nlohmann::json list_of_words(const std::string& text) {
+  nlohmann::json list = nlohmann::json::array();
+  std::string item;
+  for (std::size_t at = 0; at <= text.size(); ++at) {
+    if (at == text.size() || text[at] == ',') {
+      list.push_back(item);
+      item.clear();
+    } else {
+      item += text[at];
+    }
+  }
+  return list;
+}
 
 Study study_of_request(const PackRequest& request) {
   Study study;
@@ -94,14 +154,10 @@ Study study_of_request(const PackRequest& request) {
   study.layout.context = request.context;
   study.framework = framework_of(kDefaultFramework);
   JsonObject batch(request.batch, "pack");
-  PackOptions& b = study.batch;
-  b.context_window = batch.integer("context_window", b.context_window, 1, std::int64_t{1} << 31);
-  b.micro_batch_size = batch.integer("micro_batch_size", 1, 1, 1 << 20);
-  b.sequences_per_step = batch.integer("sequences_per_step", b.sequences_per_step, 1, 1 << 24);
-  b.documents_per_step = batch.integer("documents_per_step", 0, 1, 1 << 30);
-  study.steps = batch.integer("steps", 0, 1, 10'000'000);
-  study.loader = static_cast<LoaderTail>(batch.choice("loader", 0, kLoaderTailNames));
+  study.steps = 0;
+  read_keys(batch, batch_keys(), study);
   batch.finish();
+  PackOptions& b = study.batch;
   b.lanes = request.lanes;
   b.context = request.context;
   b.gpus = std::int64_t{request.lanes} * request.context;
@@ -130,39 +186,35 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
     if (!std::all_of(runs.begin(), runs.end(), idle)) continue;  // of several, one may be meant for one
     for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
   }
-  for (const std::string& note : idle_batch_notes(request.batch, study)) notes.push_back(note);
+  note_keys(batch_keys(), &request.batch, study, notes);
   return notes;
 }
 
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run) {
-  const Pricing pricing = price(request, study, run);
-  Packed packed;
+  std::optional<Profile> profile;
+  if (!request.model.empty() && !request.profile.empty()) profile = Profile::load(request.profile);
+  StudyRow row = priced_row(request, study, documents, profile ? &*profile : nullptr, std::move(run));
+  if (row.models != nullptr) derive_for_pack(row);
   PlanPrices prices;
-  prices.thresholds = [&](const Plan& plan) { return step_work(plan, *pricing.workload); };
-  const RunStudyOptions trial;
-  std::optional<Run> simulated;
-  if (pricing.models) {
-    derive(study, *pricing.models, run, packed.notes);
-    simulated.emplace(Run{study, *pricing.models, documents, run, *pricing.workload, trial});
-    prices.groups = [&](const Plan& plan) { return trial_seconds_that_fit(*simulated, plan); };
+  prices.seconds = [&](const Plan& plan) { return step_work(plan, *row.workload); };
+  if (row.models != nullptr) {
+    prices.seconds_that_fit = [&](const Plan& plan) {
+      return trial_seconds_that_fit(row, plan, RunStudyOptions());
+    };
+    prices.layers = layers_of_groups(row);
   }
-  PlannedRow planned = plan_with(study, pricing.models.get(), documents, *pricing.workload, prices, run);
+  PlannedRow planned = pack_row(row, prices);
+  Packed packed;
+  packed.notes = std::move(row.notes);
   packed.notes.insert(packed.notes.end(), planned.notes.begin(), planned.notes.end());
-  packed.label = run.label;
+  packed.label = row.run.label;
   packed.pack_ms = planned.pack_ms;
   packed.plan = std::move(planned.plan);
   packed.metrics = plan_metrics(documents.batches, packed.plan);
-  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *pricing.workload));
+  packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *row.workload));
   for (const SolverReport& report : packed.plan.solver)
     packed.notes.push_back(solver_note(packed.label, report));
   return packed;
-}
-
-json packed_json(const Packed& packed) {
-  json metrics = metrics_json(packed.metrics, packed.imbalance);
-  json node = plan_json(packed.plan, metrics, nullptr);
-  node["measured"] = {{"pack_ms", packed.pack_ms}};
-  return node;
 }
 
 }  // namespace equipoise

@@ -1,18 +1,47 @@
 // Only a plan, with its metrics: what `equipoise pack` and the Python module's `pack` do with lengths.
+//
+// Their options are keys of a study: those of `batch` that shape a step, and every key of a packing policy.
+// The command line and the Python module read this one list (pack_keys).
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/loader.h"
+#include "policies/parameter.h"
 #include "policies/plan.h"
 #include "policies/plan_metrics.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise {
+
+// What is typed is passed on to the reader of studies, which checks it.
+struct PackKey {
+  std::string flag;  // --max-tokens for max_tokens; --no-rollback for a flag that is on by default
+  std::string key;   // of the study
+  ParameterKind kind = ParameterKind::integer;
+  bool value = true;   // of a flag that is given
+  bool batch = false;  // of the study's `batch`, else of the policy's entry
+  std::string help;
+};
+
+// Those of `batch`, then every key of a packing policy but `seed`, which is of the trace, too.
+std::span<const PackKey> pack_keys();
+
+// The key of a name as Python spells it: the flag with underscores ("no_rollback"), or the study's key
+// ("rollback"). Null if there is none.
+const PackKey* pack_key(std::string_view name);
+
+// The value of a key from its text: numbers and lists as such, words and sizes as they are.
+nlohmann::json typed_value(const PackKey& key, const std::string& text);
+
+// "a,b,c" as a list of strings.
+nlohmann::json list_of_words(const std::string& text);
 
 struct PackRequest {
   nlohmann::json batch = nlohmann::json::object();   // keys of a study's `batch`
@@ -47,8 +76,5 @@ struct Packed {
 // The study's own planner; thresholds are searched by the work of micro-batches, groups by simulated steps.
 // Throws UserError, and UnplaceableDocument.
 Packed pack(const PackRequest& request, const Study& study, const DocumentSet& documents, PolicyRun run);
-
-// equipoise.plan/1.
-nlohmann::json packed_json(const Packed& packed);
 
 }  // namespace equipoise

@@ -12,7 +12,7 @@
 #pragma once
 
 #include "sim/limits/memory_limit.h"
-#include "sim/study/derive.h"
+#include "sim/study/models.h"
 #include "sim/study/run_options.h"
 #include "sim/study/study_inputs.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "sim/report/timeline.h"
-#include "sim/study/cores.h"
+#include "sim/study/sharing.h"
+#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 
@@ -41,6 +41,9 @@ struct StepSettings {
 // Throws UserError for stragglers that are not among the GPUs.
 void check_stragglers(const StepSettings& settings, std::int64_t gpus);
 
+// Ops that timelines of one report.html may hold, all rows together.
+inline constexpr std::size_t kOpsOfPage = 40000;
+
 // What is written of the first steps of every policy.
 struct DetailOptions {
   std::string directory;  // timeline/LABEL.pftrace and critical_path/LABEL.json go there; empty: nothing
@@ -48,6 +51,8 @@ struct DetailOptions {
   bool gzip = false;  // timeline/LABEL.pftrace.gz
   TimelineSelection selection;
   bool chakra = false;  // op fidelity: chakra/LABEL/step.GPU.et of the first step
+  std::size_t most_ops =
+      kOpsOfPage;  // of a row's steps that report.html draws; a micro-batch counts as a few
 };
 
 struct RunStudyOptions {
@@ -55,11 +60,12 @@ struct RunStudyOptions {
   Cores::Row* row = nullptr;  // whose threads they are, where rows share them
   bool record_gpus = false;   // keep the compute seconds of every GPU
   bool keep_plans = false;
+  bool beside_others = false;  // another row may run meanwhile
   bool rows_in_turn = false;   // never two at a time: memory holds one
   StepSettings steps;          // fidelity
   DetailOptions details;       // timelines and critical paths
   bool ignore_memory = false;  // what does not fit is simulated all the same; its status stays oom
-  bool find_fits = true;       // search what would make a row run that does not (fit_search.h)
+  bool find_fits = true;       // search what would make a row run that does not (row/fit.h)
   std::function<void(const std::string& label)> progress;  // called before each policy, never at once
   std::function<void(double share)> progress_of_row;       // with contention: of its steps, now and then
   const std::atomic<bool>* stop = nullptr;                 // set: the run ends with Interrupted

@@ -1,5 +1,5 @@
-// A study from its file's contents to its rows, top to bottom: documents, plan, steps, table. Each line of
-// run_row is a file of this folder.
+// A study from its inputs to its results, top to bottom: what is wrong with it as a whole, what stands above
+// its table, its rows (each goes the way of row/pipeline.h), their speed-ups.
 #include "sim/study/run_study.h"
 
 #include <algorithm>
@@ -10,18 +10,12 @@
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
-#include "policies/unplaceable.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
-#include "sim/study/hardware.h"
-#include "sim/study/json_object.h"
-#include "sim/study/policy_run.h"
-#include "sim/study/ready_row.h"
-#include "sim/study/row_result.h"
-#include "sim/study/row_trial.h"
-#include "sim/study/simulate_plan.h"
-#include "sim/study/study_html.h"
-#include "sim/study/write_details.h"
+#include "sim/study/provenance.h"
+#include "sim/study/row/details.h"
+#include "sim/study/row/judge.h"
+#include "sim/study/row/pipeline.h"
 
 namespace equipoise {
 namespace {
@@ -43,7 +37,7 @@ void check_before(const Study& study, const StudyInputs& inputs, const RunStudyO
   check_stragglers(options.steps, study.layout.gpus());
   if (!options.details.directory.empty()) check_file_names(study);
   if (options.steps.op.contention)
-    naming(study.file, [&] { return check_links(study, study.layout, inputs.profile); });
+    check_links(study.cluster, study.layout.gpus(), inputs.profile, study.file);
 }
 
 std::size_t baseline_of(const Study& study) {
@@ -71,7 +65,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && study.layout.expert > 1)
     result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
-  if (std::string note = borrowed_network(study, study.layout, inputs.profile); !note.empty())
+  if (std::string note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile); !note.empty())
     result.notes.push_back(std::move(note));
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;
@@ -81,68 +75,26 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   return result;
 }
 
-PolicyResult after(std::vector<std::string> notes, PolicyResult row) {
-  notes.insert(notes.end(), row.notes.begin(), row.notes.end());
-  row.notes = std::move(notes);
-  return row;
-}
-
-// A row from its entry in the file to its result. What the row's own options do not allow is its reason; a
-// file that cannot be written is an error of the whole study.
-PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                     const RunStudyOptions& options) {
-  ReadyRow ready = row_with_models(study, inputs, entry, options);
-  const auto run = [&] { return ready.run(study, inputs, options); };
-  SimulatedPlan simulated;
-  try {
-    plan_ready_row(study, inputs, options, ready);
-    if (!ready.no_room.empty())
-      return after(ready.notes, without_room(*ready.models, std::move(ready.row), ready.no_room));
-    simulated = simulate_plan(run(), ready.planned.plan, Until::all_steps);
-  } catch (const UnplaceableDocument& e) {
-    return not_run(std::move(ready.row), RowStatus::unplaceable, e.what());
-  } catch (const UserError& e) {
-    return not_run(std::move(ready.row), RowStatus::refused, e.what());
-  }
-  const std::string shard = simulated.shard;
-  WrittenDetails written = write_details(run(), ready.planned.plan, run().rule(shard));
-  PolicyResult result = describe_row(run(), std::move(ready.planned), std::move(simulated));
-  if (!options.details.directory.empty()) {
-    result.details =
-        look_closer(run(), result, run().rule(shard), written.recorded, kOpsOfPage / study.policies.size());
-    result.details.critical_path = std::move(written.critical_path);
-  }
-  if (!options.keep_plans) result.plan = {};
-  return after(ready.notes, std::move(result));
-}
-
-// The same, and what would make it run where it does not.
-PolicyResult explained_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
-                           const RunStudyOptions& options) {
-  PolicyResult row = run_row(study, inputs, entry, options);
-  if (row.status == RowStatus::ok || !options.find_fits) return row;
-  if (const std::string change = what_would_run(study, inputs, entry, row.status, options); !change.empty())
-    row.reason += "; " + change;
-  return row;
-}
-
 // All rows, the next beside one that has not ended (rows_at_a_time).
 std::vector<PolicyResult> run_rows(const Study& study, const StudyInputs& inputs,
                                    const RunStudyOptions& options) {
   std::vector<PolicyResult> rows(study.policies.size());
+  const int at_a_time = rows_at_a_time(study, options);
   Cores cores(std::max(1, options.jobs));
   std::mutex progress;
-  parallel_for(rows_at_a_time(study, options), rows.size(), [&](int, std::size_t i) {
+  parallel_for(at_a_time, rows.size(), [&](int, std::size_t i) {
     Cores::Row row(cores, i);
     RunStudyOptions of_row = options;
     of_row.row = &row;
+    of_row.beside_others = at_a_time > 1;
+    of_row.details.most_ops = kOpsOfPage / rows.size();
     try {
       end_if_stopped(of_row);
       if (options.progress) {
         const std::lock_guard lock(progress);
         options.progress(study.policies[i].label);
       }
-      rows[i] = explained_row(study, inputs, study.policies[i], of_row);
+      rows[i] = run_row(study, inputs, study.policies[i], of_row);
     } catch (...) {
       row.fail();
       throw;
@@ -159,6 +111,14 @@ void compare_with_baseline(const DocumentSet& documents, StudyResult& result) {
 }
 
 }  // namespace
+
+int rows_at_a_time(const Study& study, const RunStudyOptions& options) {
+  const bool op = options.steps.fidelity == Fidelity::op;
+  const bool threads_in_steps =
+      options.steps.op.contention ||
+      (op && threads_of_step(options.jobs, static_cast<std::size_t>(study.steps)) > 1);
+  return options.jobs > 1 && study.policies.size() > 1 && !threads_in_steps && !options.rows_in_turn ? 2 : 1;
+}
 
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options) {
   check_before(study, inputs, options);

@@ -15,6 +15,10 @@ namespace equipoise {
 StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunStudyOptions& options);
 StudyResult run_study(const Study& study, const RunStudyOptions& options);
 
+// Two rows run at a time where there are several threads, so that none waits where one of them ends. Where
+// steps have threads of their own, rows take turns: with contention, and at op fidelity with few steps.
+int rows_at_a_time(const Study& study, const RunStudyOptions& options);
+
 // Every row refused for the same reason: a case of a sweep that cannot run at all.
 StudyResult refused_study(const Study& study, const std::string& reason);
 

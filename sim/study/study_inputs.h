@@ -3,8 +3,8 @@
 
 #include "policies/loader.h"
 #include "profiler/profile/profile.h"
-#include "sim/study/plan_file.h"
-#include "sim/study/study.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/read/study.h"
 #include "traces/trace.h"
 
 namespace equipoise {
@@ -22,5 +22,9 @@ StudyInputs load_inputs(const Study& study);
 
 // The trace as the study's global batches. Throws UserError where it is too short.
 DocumentSet documents_of(const Study& study, const Trace& trace);
+
+// The documents of a study: a recorded file, a published distribution, a mixture, or one length for all.
+// Throws UserError. `documents` is how many a source without an end must give.
+Trace load_trace(const Study& study);
 
 }  // namespace equipoise

@@ -1,22 +1,73 @@
 // What comes out of a study: a row a policy, and what all rows share.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "policies/base/index.h"
 #include "policies/plan.h"
-#include "sim/engine/stage/step_result.h"
+#include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
-#include "sim/study/length_bins.h"
-#include "sim/study/memory_report.h"
-#include "sim/study/provenance.h"
-#include "sim/study/row_details.h"
-#include "sim/study/row_status.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
+#include "sim/study/run_options.h"
 
 namespace equipoise {
+
+// How a policy of a study ended. What cannot run here is a row with its reason, never the end of the study.
+enum class RowStatus : std::uint8_t {
+  ok,
+  oom,          // the plan, or what stands beside any plan, does not fit into memory
+  unplaceable,  // the policy cannot place a document
+  refused,      // the policy, the sharding or the schedule refuses what it is given
+};
+
+constexpr const char* name_of(RowStatus status) {
+  constexpr const char* kNames[] = {"ok", "oom", "unplaceable", "refused"};
+  return kNames[at(status)];
+}
+
+// When the op that sets the peak ran, in its step.
+struct PeakMoment {
+  int step = -1;  // -1: no step ran
+  std::optional<TimeSpan> op;
+};
+
+// A closer look at a row, for report.html.
+struct DrawnMicroBatch {
+  std::int64_t tokens = 0;
+  std::int64_t slices = 0;
+  std::int64_t longest = 0;  // tokens of its longest slice
+  std::string documents;     // the first of their ids
+  Picoseconds forward = 0;   // through all stages, alone
+};
+
+struct DrawnLane {
+  int lane = 0;
+  int context = 1;
+  std::vector<DrawnMicroBatch> micro_batches;
+  std::vector<StageOp> ops;  // by stage, in time order
+};
+
+struct DrawnStep {
+  int step = 0;
+  std::string why;  // "median time", "slowest, most memory", ...
+  Picoseconds makespan = 0, pipeline = 0;
+  int lanes_of_step = 0;
+  std::vector<DrawnLane> lanes;  // the last to end first; fewer than lanes_of_step where there is no room
+};
+
+struct RowDetails {
+  int typical_step = -1;  // of median time among full steps; -1: no step ran
+  std::vector<DrawnStep> steps;
+  int memory_step = -1;
+  std::vector<MemoryPeak> stage_peaks;        // by stage, in memory_step
+  std::vector<std::int64_t> tokens_by_delay;  // plan_metrics.h
+  std::string critical_path;                  // the JSON of critical_path/LABEL.json; empty at stage fidelity
+};
 
 // Out of memory is a result: which GPU, when, how much it needed.
 struct OutOfMemory {
@@ -58,6 +109,23 @@ struct PolicyResult {
 
   // Whether there are times and what follows from them.
   [[nodiscard]] bool simulated() const { return status == RowStatus::ok || memory_ignored; }
+};
+
+// Where an input of a study comes from, and of which kind it is.
+struct InputSource {
+  std::string what;   // "documents", "GEMM times"
+  std::string value;  // what it is here
+  std::string kind;   // measured, published, derived, simulated, stated (by the study), assumed; or several
+  std::string from;   // sources as plain text; may be empty
+};
+
+// Document lengths of a study beside the work that they cause: attention is quadratic in a document, so few
+// long ones make most of it.
+struct LengthBin {
+  std::int64_t begin = 1, end = 2;  // tokens: begin <= length < end, powers of two
+  std::int64_t documents = 0;
+  std::int64_t tokens = 0;
+  double causal_pairs = 0;
 };
 
 struct StudyResult {

@@ -1,9 +1,11 @@
 #include "sim/topology/fabric.h"
 
 #include <algorithm>
+#include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <cassert>
 #include <limits>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "policies/base/error.h"
@@ -19,7 +21,14 @@ void require(bool holds, const std::string& key, const std::string& expected, do
     throw UserError("cluster.network." + key + ": expected " + expected + ", found " + std::to_string(found));
 }
 
+using RatedGraph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, double,
+                                                      boost::no_property, std::uint32_t, std::uint32_t>;
+
 }  // namespace
+
+struct Fabric::Graph {
+  RatedGraph links;  // an edge's property: bytes a second
+};
 
 Fabric::Fabric(const FabricOptions& options) : options_(options) {
   require(options.gpus >= 1, "gpus", "at least 1", options.gpus);
@@ -38,13 +47,13 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
     leaves_ = (nodes_ + options.nodes_per_pod - 1) / options.nodes_per_pod * per_node;
 
   std::vector<std::pair<Vertex, Vertex>> edges;
-  std::vector<Link> rates;
+  std::vector<double> rates;
   const auto cable = [&](Vertex a, Vertex b, double bytes_per_second) {
     edges.emplace_back(a, b);
     edges.emplace_back(b, a);
-    rates.insert(rates.end(), 2, Link{bytes_per_second});
+    rates.insert(rates.end(), 2, bytes_per_second);
   };
-  std::vector<int> nics_of_leaf(static_cast<std::size_t>(leaves_), 0);
+  std::vector<int> nics_of_leaf(at(leaves_), 0);
   for (int g = 0; g < options.gpus; ++g) {
     cable(gpu(g), nvswitch(g), options.nvlink_GBps * kBytesPerGB);
     cable(gpu(g), nic(g), options.nic_GBps * kBytesPerGB);
@@ -56,8 +65,9 @@ Fabric::Fabric(const FabricOptions& options) : options_(options) {
       cable(leaf(l), spine(s),
             std::max(1, nics_of_leaf[at(l)]) * options.nic_GBps * kBytesPerGB / options.oversubscription /
                 options.spines);
-  graph_ = Graph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
-                 spine(options.spines));
+  graph_ = std::make_shared<const Graph>(
+      Graph{RatedGraph(boost::edges_are_unsorted_multi_pass, edges.begin(), edges.end(), rates.begin(),
+                       spine(options.spines))});
 }
 
 // Vertices: GPUs, NICs, NVSwitches, leaves, spines.
@@ -81,18 +91,26 @@ int Fabric::leaf_number(int gpu) const {
   return gpu / std::max(1, options_.nodes_per_pod);  // as many NICs as a rail's leaf has
 }
 
-LinkId Fabric::link(Vertex from, Vertex to) const {
-  for (auto [e, last] = boost::out_edges(from, graph_); e != last; ++e)
-    if (boost::target(*e, graph_) == to)
-      return static_cast<LinkId>(boost::get(boost::edge_index, graph_, *e));
-  assert(false);
+std::size_t Fabric::links() const {
+  return boost::num_edges(graph_->links);
+}
+
+Fabric::Link Fabric::link(LinkId id) const {
+  const auto edge = boost::edge_from_index(id, graph_->links);
+  return {boost::source(edge, graph_->links), boost::target(edge, graph_->links), graph_->links[edge]};
+}
+
+LinkId Fabric::link_between(Vertex from, Vertex to) const {
+  const RatedGraph& graph = graph_->links;
+  for (auto [edge, end] = boost::out_edges(from, graph); edge != end; ++edge)
+    if (boost::target(*edge, graph) == to) return boost::get(boost::edge_index, graph, *edge);
+  assert(false && "neighbours have a link");
   return 0;
 }
 
 std::vector<double> Fabric::capacities() const {
-  std::vector<double> rates(links());
-  for (auto [e, last] = boost::edges(graph_); e != last; ++e)
-    rates[boost::get(boost::edge_index, graph_, *e)] = graph_[*e].bytes_per_second;
+  std::vector<double> rates;
+  for (LinkId id = 0; id < links(); ++id) rates.push_back(link(id).bytes_per_second);
   return rates;
 }
 
@@ -118,7 +136,7 @@ std::vector<LinkId> Fabric::route(int from, int to) const {
     path.insert(path.end(), {nic(to), gpu(to)});
   }
   std::vector<LinkId> route;
-  for (std::size_t i = 0; i + 1 < path.size(); ++i) route.push_back(link(path[i], path[i + 1]));
+  for (std::size_t i = 0; i + 1 < path.size(); ++i) route.push_back(link_between(path[i], path[i + 1]));
   return route;
 }
 
@@ -140,10 +158,53 @@ std::vector<LinkUse> Fabric::ring(const std::vector<int>& gpus) const {
 }
 
 double Fabric::alone(const std::vector<LinkUse>& uses) const {
-  const std::vector<double> rates = capacities();
   double rate = std::numeric_limits<double>::infinity();
-  for (const LinkUse& use : uses) rate = std::min(rate, rates[use.link] / use.times);
+  for (const LinkUse& use : uses) rate = std::min(rate, link(use.link).bytes_per_second / use.times);
   return rate;
+}
+
+void FairShare::share(std::span<Flow* const> flows) {
+  used_.clear();
+  for (const Flow* flow : flows)
+    for (const LinkUse& use : flow->links) claims_[use.link] = 0;
+  for (const Flow* flow : flows)
+    for (const LinkUse& use : flow->links) {
+      if (claims_[use.link] == 0) {
+        used_.push_back(use.link);
+        left_[use.link] = capacity_[use.link];
+      }
+      claims_[use.link] += use.times;
+    }
+  stopped_.assign(flows.size(), 0);
+
+  std::size_t growing = flows.size();
+  while (growing > 0) {
+    // The level at which the next links fill or the next flows reach their cap.
+    double level = std::numeric_limits<double>::infinity();
+    for (const LinkId link : used_)
+      if (claims_[link] > 0) level = std::min(level, left_[link] / as_double(claims_[link]));
+    for (std::size_t f = 0; f < flows.size(); ++f)
+      if (stopped_[f] == 0) level = std::min(level, flows[f]->cap);
+    for (const LinkId link : used_)
+      tight_[link] = claims_[link] > 0 && left_[link] / as_double(claims_[link]) == level;
+    // Flows stop at the level; what they use together is taken from each link at once.
+    for (std::size_t f = 0; f < flows.size(); ++f) {
+      const auto is_tight = [&](const LinkUse& use) { return tight_[use.link] != 0; };
+      if (stopped_[f] != 0 ||
+          (flows[f]->cap > level && std::none_of(flows[f]->links.begin(), flows[f]->links.end(), is_tight)))
+        continue;
+      flows[f]->rate = level;
+      stopped_[f] = 1;
+      --growing;
+      for (const LinkUse& use : flows[f]->links) given_[use.link] += use.times;
+    }
+    for (const LinkId link : used_) {
+      if (given_[link] == 0) continue;
+      left_[link] = std::max(0.0, left_[link] - level * as_double(given_[link]));
+      claims_[link] -= given_[link];
+      given_[link] = 0;
+    }
+  }
 }
 
 }  // namespace equipoise

@@ -1,4 +1,6 @@
-// The cluster's network as a graph: GPUs, an NVSwitch per node, a NIC per GPU, leaf and spine switches.
+// The cluster's network as a graph, and what each of the flows that share it gets.
+//
+// Vertices are GPUs, an NVSwitch per node, a NIC per GPU, leaf and spine switches.
 //
 //   GPU -- NVSwitch (all GPUs of the node)          nvlink_GBps each way
 //   GPU -- NIC -- leaf                              nic_GBps each way
@@ -12,16 +14,25 @@
 // their numbers. Every cable is two links, one for each direction.
 #pragma once
 
-#include <boost/graph/compressed_sparse_row_graph.hpp>
 #include <cstdint>
-#include <string>
+#include <memory>
+#include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "sim/topology/fair_share.h"
-#include "sim/topology/wiring.h"
-
 namespace equipoise {
+
+using LinkId = std::uint32_t;
+
+struct LinkUse {
+  LinkId link = 0;
+  std::int32_t times = 1;  // hops of the flow over this link
+};
+
+// How nodes are wired to leaf switches.
+enum class Wiring { rail, fat_tree };
+inline constexpr std::string_view kWiringNames[] = {"rail", "fat-tree"};  // as a study writes them
 
 struct FabricOptions {
   int gpus = 1;
@@ -39,19 +50,18 @@ class Fabric {
  public:
   using Vertex = std::uint32_t;
   struct Link {
+    Vertex from = 0, to = 0;
     double bytes_per_second = 0;
   };
-  using Graph = boost::compressed_sparse_row_graph<boost::directedS, boost::no_property, Link,
-                                                   boost::no_property, std::uint32_t, std::uint32_t>;
 
   // Throws UserError for counts or rates that make no network.
   explicit Fabric(const FabricOptions& options);
 
   [[nodiscard]] const FabricOptions& options() const { return options_; }
-  [[nodiscard]] const Graph& graph() const { return graph_; }
   [[nodiscard]] Vertex gpu(int number) const { return static_cast<Vertex>(number); }
-  [[nodiscard]] std::size_t links() const { return boost::num_edges(graph_); }
-  [[nodiscard]] std::vector<double> capacities() const;  // by LinkId = edge index
+  [[nodiscard]] std::size_t links() const;
+  [[nodiscard]] Link link(LinkId id) const;
+  [[nodiscard]] std::vector<double> capacities() const;  // by LinkId
 
   // The links from one GPU to another, in order.
   [[nodiscard]] std::vector<LinkId> route(int from_gpu, int to_gpu) const;
@@ -67,12 +77,56 @@ class Fabric {
   [[nodiscard]] int leaf_number(int gpu) const;
   [[nodiscard]] Vertex leaf(int number) const;
   [[nodiscard]] Vertex spine(int number) const;
-  [[nodiscard]] LinkId link(Vertex from, Vertex to) const;
+  [[nodiscard]] LinkId link_between(Vertex from, Vertex to) const;
 
   FabricOptions options_;
   int nodes_ = 1;
   int leaves_ = 1;
-  Graph graph_;
+  struct Graph;  // of Boost.Graph, which only fabric.cpp includes; a link's id is its edge's index
+  std::shared_ptr<const Graph> graph_;
+};
+
+// Max-min fair rates of flows that share links, by progressive filling.
+//
+// All flows' rates grow together; when a link is full its flows stop there, the others go on, until every
+// flow is stopped by a full link or by its own cap. The result is the only allocation in which no flow can
+// get more without taking from one that has no more than it (Bertsekas and Gallager, Data Networks, 6.5.2).
+//
+// Example: links of 10. Flows A and B use link 1, B and C link 2, D link 2 too. Link 2 is the tightest: B, C,
+// D get 10/3; A gets the rest of link 1, 20/3.
+//
+// A collective is one flow over all links of its ring, each counted as often as the ring crosses it: its
+// members move at the pace of the slowest hop. O(rounds x (links + flow links)); a round stops at least one
+// flow.
+class FairShare {
+ public:
+  // Bytes per second of every link.
+  explicit FairShare(std::vector<double> capacities) : capacity_(std::move(capacities)) {
+    left_.resize(capacity_.size());
+    claims_.resize(capacity_.size());
+    given_.resize(capacity_.size());
+    tight_.resize(capacity_.size());
+  }
+
+  struct Flow {
+    std::span<const LinkUse> links;
+    double cap = 0;   // most it could use alone, bytes per second
+    double rate = 0;  // result
+  };
+  // Sets every flow's rate. Links that fill at the same level fill together, so that the rates do not depend,
+  // not by a bit, on the order of flows or links. Flows without links get their cap.
+  void share(std::span<Flow* const> flows);
+
+  [[nodiscard]] std::span<const double> capacities() const { return capacity_; }
+
+ private:
+  std::vector<double> capacity_;
+  std::vector<double> left_;          // scratch: not yet given away
+  std::vector<std::int64_t> claims_;  // scratch: uses by flows that still grow
+  std::vector<std::int64_t> given_;   // scratch: uses by flows that stop now
+  std::vector<char> tight_;           // scratch: full now
+  std::vector<LinkId> used_;          // scratch: links that some flow uses
+  std::vector<char> stopped_;         // scratch
 };
 
 }  // namespace equipoise

@@ -87,7 +87,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   int dense_stride = 1;
   int expert_stride = 1;
   for (const Axis axis : parse_order(order, sizes.expert > 1)) {
-    const auto a = static_cast<std::size_t>(axis);
+    const auto a = at(axis);
     digits_[a] = {dense[a], dense_stride};
     expert_digits[a] = {expert[a], expert_stride};
     dense_stride *= dense[a];
@@ -96,7 +96,7 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   expert_ = expert_digits[at(Axis::expert)];
   expert_data_ = expert_digits[at(Axis::data)];
   for (const Axis axis : {Axis::tensor, Axis::pipeline}) {
-    const auto a = static_cast<std::size_t>(axis);
+    const auto a = at(axis);
     if (own_expert_grid_ && expert[a] > 1 && digits_[a].stride != expert_digits[a].stride)
       bad_order(order, "expert layers would move ranks between " + std::string(kAxisNames[a]) + " groups");
   }
@@ -126,7 +126,7 @@ std::vector<int> RankGrid::group(Axis axis, int gpu) const {
   const Digit& digit = axis == Axis::expert ? expert_ : digits_[at(axis)];
   const int first = gpu - digit.of(gpu) * digit.stride;
   std::vector<int> members;
-  members.reserve(static_cast<std::size_t>(digit.size));
+  members.reserve(at(digit.size));
   for (int i = 0; i < digit.size; ++i) members.push_back(first + i * digit.stride);
   return members;
 }
@@ -139,7 +139,7 @@ std::vector<int> RankGrid::merged_group(int tensor, int pipeline) const {
   const Digit& outer = context_inner ? data : context;
   const int base = gpu({tensor, 0, 0, pipeline});
   std::vector<int> members;
-  members.reserve(static_cast<std::size_t>(inner.size) * static_cast<std::size_t>(outer.size));
+  members.reserve(at(inner.size) * at(outer.size));
   for (int o = 0; o < outer.size; ++o)
     for (int i = 0; i < inner.size; ++i) members.push_back(base + o * outer.stride + i * inner.stride);
   return members;
@@ -162,7 +162,7 @@ std::vector<int> RankGrid::expert_data_group(int gpu) const {
 // groups begin: how they lie over nodes depends on nothing else. Stops where visit returns false.
 template <class Visit>
 void RankGrid::each_place(const Digit& digit, const Visit& visit) const {
-  std::vector<char> seen(static_cast<std::size_t>(std::min(gpus_per_node_, gpus_)));
+  std::vector<char> seen(at(std::min(gpus_per_node_, gpus_)));
   const std::int64_t block = std::int64_t{digit.size} * digit.stride;
   for (std::int64_t outer = 0; outer < gpus_; outer += block)
     for (std::int64_t first = outer; first < outer + digit.stride; ++first) {
@@ -194,8 +194,8 @@ GroupShape RankGrid::shape_along(const Digit& digit) const {
 // place in a node lie over nodes alike.
 GroupShape RankGrid::merged_shape(int degree) const {
   int most_nodes = 1;
-  std::vector<char> begun(static_cast<std::size_t>(std::min(gpus_per_node_, gpus_)));
-  std::vector<int> seen(static_cast<std::size_t>(nodes()), -1);
+  std::vector<char> begun(at(std::min(gpus_per_node_, gpus_)));
+  std::vector<int> seen(at(nodes()), -1);
   int group = 0;
   for (int p = 0; p < sizes_.pipeline; ++p)
     for (int t = 0; t < sizes_.tensor; ++t) {
@@ -203,9 +203,9 @@ GroupShape RankGrid::merged_shape(int degree) const {
       if (known != 0) continue;
       known = 1;
       const std::vector<int> all = merged_group(t, p);
-      for (std::size_t begin = 0; begin < all.size(); begin += static_cast<std::size_t>(degree), ++group) {
+      for (std::size_t begin = 0; begin < all.size(); begin += at(degree), ++group) {
         int touched = 0;
-        for (std::size_t i = begin; i < begin + static_cast<std::size_t>(degree); ++i) {
+        for (std::size_t i = begin; i < begin + at(degree); ++i) {
           int& last = seen[at(node(all[i]))];
           touched += last != group ? 1 : 0;
           last = group;

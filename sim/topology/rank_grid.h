@@ -19,7 +19,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kernels/collective_kinds.h"
+#include "kernels/ops.h"
 #include "policies/base/index.h"
 
 namespace equipoise {

@@ -5,7 +5,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/cost/context_exchange/context_form.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 namespace {
@@ -53,13 +54,13 @@ StepBound::Work StepBound::work_of(const MicroBatch& micro_batch, int context) c
     tokens += slice.tokens();
     work.pairs += visible_pairs(slice, micro_batch.chunk, costs_.model().sliding_window);
   }
-  // A ring prices a rank's queries against another's block as a causal call of as many pairs, rounded.
-  if (context > 1 && costs_.layout().context_comm == ContextComm::ring)
+  // A rank's queries against another's block are priced as a causal call of as many pairs, rounded.
+  if (context > 1 && context_form(costs_).by_blocks)
     work.pairs = std::max(0.0, work.pairs - static_cast<double>(tokens) * ranks);
   work.tokens = static_cast<double>(tokens) / ranks;
   work.pairs /= ranks;
   if (exchanges_ && micro_batch.placement.empty())
-    work.exchange = static_cast<double>(tokens) * costs_.least_exchange_seconds(context);
+    work.exchange = static_cast<double>(tokens) * least_exchange_seconds(costs_, context);
   return work;
 }
 
@@ -70,9 +71,9 @@ double StepBound::stage_seconds(std::size_t stage, const Work& sum, double fill_
   const double tokens = (least_.forward_token + least_.backward_token) * sum.tokens +
                         (least_.forward_arrived + least_.backward_arrived) * sum.arrived;
   const double pairs = (least_.forward_pair + least_.backward_pair) * sum.pairs;
-  // Attention runs under a ring's exchanges, and behind or before those of the other forms.
-  const bool ring = costs_.layout().context_comm == ContextComm::ring;
-  const double attended = ring ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
+  // Attention by blocks runs under the exchanges, and otherwise behind or before them.
+  const double attended =
+      context_form(costs_).by_blocks ? std::max(pairs, sum.exchange) : pairs + sum.exchange;
   double seconds =
       layers_[stage] * (tokens + attended) + layers_before_[stage] * (fill_forward + fill_backward);
   if (recomputes) seconds += recomputed_[stage] * forward;
@@ -145,9 +146,9 @@ double StepBound::seconds(const Step& step) const {
 
 double StepBound::even_seconds(double tokens, double pairs, bool recomputes, bool exchanges) const {
   const Layout& layout = costs_.layout();
-  if (layout.context_comm == ContextComm::ring) pairs = std::max(0.0, pairs - tokens * replicas_);
+  if (context_form(costs_).by_blocks) pairs = std::max(0.0, pairs - tokens * replicas_);
   Work sum{tokens / replicas_, pairs / replicas_, tokens / replicas_, 0};
-  if (exchanges) sum.exchange = tokens / layout.data * costs_.least_exchange_seconds(layout.context);
+  if (exchanges) sum.exchange = tokens / layout.data * least_exchange_seconds(costs_, layout.context);
   double most = 0;
   for (std::size_t s = 0; s < layers_.size(); ++s)
     most = std::max(most, stage_seconds(s, sum, 0, 0, recomputes));

@@ -21,8 +21,8 @@
 
 #include "policies/loader.h"
 #include "policies/plan.h"
-#include "sim/study/derive.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
+#include "sim/study/models.h"
 
 namespace equipoise {
 

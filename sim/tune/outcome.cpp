@@ -1,8 +1,22 @@
 #include "sim/tune/outcome.h"
 
 #include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
 
+#include "policies/base/csv.h"
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
+#include "policies/base/parallel.h"
+#include "policies/base/random.h"
 #include "sim/metrics/speedup.h"
+#include "sim/report/result_files.h"
+#include "sim/report/text_table.h"
+#include "sim/report/verdict.h"
+#include "sim/study/models.h"
 #include "sim/study/run_study.h"
 
 namespace equipoise {
@@ -48,6 +62,369 @@ std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchRes
     rows.push_back(std::move(ranked));
   }
   return rows;
+}
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kOtherLayouts = 4, kOtherPolicies = 4;
+constexpr double kSpareTokens = 1.1;
+
+std::string policy_of(const Candidates& candidates, Point point) {
+  return candidates.rows[point.row].entry["name"].get<std::string>();
+}
+
+// The winner, then the best of other layouts and of other policies.
+std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
+  std::vector<Point> rivals = {found.tried[found.ranking.front()].point};
+  std::set<std::uint32_t> layouts = {rivals.front().layout};
+  std::set<std::string> policies = {policy_of(candidates, rivals.front())};
+  for (const std::size_t i : found.ranking) {
+    const Point point = found.tried[i].point;
+    const bool other_layout = layouts.size() <= kOtherLayouts && layouts.insert(point.layout).second;
+    const bool other_policy =
+        policies.size() <= kOtherPolicies && policies.insert(policy_of(candidates, point)).second;
+    if (other_layout || other_policy) rivals.push_back(point);
+  }
+  return rivals;
+}
+
+struct Scenario {
+  std::string change;
+  json cluster = json::object();  // keys of the study's cluster, dotted
+  const StudyInputs* inputs = nullptr;
+};
+
+WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& rivals, const Scenario& scenario,
+                    const SearchOptions& options) {
+  WhatIf result;
+  result.change = scenario.change;
+  std::vector<Trial> trials(rivals.size());
+  RunStudyOptions run = options.run;
+  run.jobs = 1;
+  parallel_for(std::max(1, options.run.jobs), rivals.size(), [&](int, std::size_t i) {
+    json file = candidate_json(candidates, rivals[i]);
+    for (const auto& [key, value] : scenario.cluster.items()) set_study_key(file, key + "=" + value.dump());
+    TrialLimits limits;
+    limits.token_delay = options.most_delay;
+    trials[i] = try_candidate(parse_case(file, options.name), *scenario.inputs, limits, run);
+  });
+  result.winner_runs = trials.front().outcome == Outcome::ok;
+  result.winner_seconds = trials.front().seconds_per_token;
+  result.reason = trials.front().reason;
+  for (std::size_t i = 1; i < rivals.size(); ++i) {
+    if (trials[i].outcome != Outcome::ok) continue;
+    if (result.rival_seconds > 0 && trials[i].seconds_per_token >= result.rival_seconds) continue;
+    result.rival_seconds = trials[i].seconds_per_token;
+    result.rival = candidate_text(candidates, rivals[i]);
+  }
+  result.stays =
+      result.winner_runs && (result.rival_seconds == 0 || result.winner_seconds <= result.rival_seconds);
+  return result;
+}
+
+}  // namespace
+
+std::string layout_text(const Layout& layout) {
+  std::string text = "TP " + std::to_string(layout.tensor) + ", CP " + std::to_string(layout.context);
+  if (layout.context > 1 && layout.context_comm != ContextComm::all_gather)
+    text.append(" ").append(name_of(layout.context_comm));
+  text += ", PP " + std::to_string(layout.pipeline);
+  if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
+  text += ", DP " + std::to_string(layout.data);
+  if (layout.expert > 1) text += ", EP " + std::to_string(layout.expert);
+  return text;
+}
+
+std::string recompute_text(const Layout& layout) {
+  if (layout.recompute == Recompute::layers) return std::to_string(layout.recompute_layers) + " layers";
+  return std::string(name_of(layout.recompute));
+}
+
+std::string candidate_text(const std::string& label, const Layout& layout) {
+  std::string text = label + " on " + layout_text(layout);
+  if (layout.recompute != Recompute::none) text += ", recompute " + recompute_text(layout);
+  return text;
+}
+
+std::string candidate_text(const Candidates& candidates, Point point) {
+  return candidate_text(candidates.rows[point.row].label, candidates.layouts[point.layout].layout);
+}
+
+Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
+  Trace drawn;
+  drawn.origin = inputs.trace.origin + ", drawn again with replacement";
+  const auto& lengths = inputs.trace.lengths;
+  const double wanted =
+      kSpareTokens * static_cast<double>(inputs.documents.tokens + inputs.documents.dropped_tokens);
+  SplitMix64 random(seed);
+  for (double tokens = 0; tokens < wanted;) {
+    const std::int64_t length = lengths[at(random.next() % lengths.size())];
+    drawn.lengths.push_back(length);
+    tokens += static_cast<double>(length);
+  }
+  return drawn;
+}
+
+std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult& found,
+                                const StudyInputs& inputs, const SearchOptions& options) {
+  std::vector<WhatIf> results;
+  if (found.ranking.empty()) return results;
+  const std::vector<Point> rivals = rivals_of(candidates, found);
+  const Study winner = candidate_study(candidates, rivals.front(), options.name);
+  std::vector<Scenario> scenarios;
+  if (const double nic = nic_GBps(winner.cluster, inputs.profile); nic > 0) {
+    scenarios.push_back({"NIC x0.5", {{"cluster.network.nic_GBps", nic * 0.5}}, &inputs});
+    scenarios.push_back({"NIC x2", {{"cluster.network.nic_GBps", nic * 2}}, &inputs});
+  }
+  const double capacity = RunModels(winner, winner.layout, inputs.profile).memory.capacity_bytes();
+  scenarios.push_back({"memory x0.8", {{"cluster.memory_GB", capacity * 0.8 / 1e9}}, &inputs});
+  StudyInputs others{Profile::load(winner.cluster.profile), bootstrap_trace(inputs, 1), {}, {}};
+  bool drawn = true;
+  try {
+    others.documents = documents_of(winner, others.trace);
+  } catch (const UserError&) {
+    drawn = false;  // windows that a drawn trace does not fill
+  }
+  if (drawn) scenarios.push_back({"other documents", json::object(), &others});
+  for (const Scenario& scenario : scenarios)
+    results.push_back(try_scenario(candidates, rivals, scenario, options));
+  return results;
+}
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::size_t kOutcomes = std::size(kOutcomeNames);
+
+std::string cell(const Metric& metric, int digits, double scale = 1) {
+  return metric ? fixed(*metric * scale, digits) : "-";
+}
+
+std::string speedup_cell(const Metrics& m) {
+  if (!m.speedup) return "-";
+  std::string text = fixed(*m.speedup, 2) + "x";
+  if (m.speedup_low && m.speedup_high)
+    text += " (" + fixed(*m.speedup_low, 2) + "-" + fixed(*m.speedup_high, 2) + ")";
+  return text;
+}
+
+std::array<std::int64_t, kOutcomes> counts_of(const SearchResult& found) {
+  std::array<std::int64_t, kOutcomes> counts{};
+  for (const Tried& tried : found.tried) ++counts[at(tried.trial.outcome)];
+  return counts;
+}
+
+// The first reason of an outcome; empty where nothing ended so.
+std::string example_of(const SearchResult& found, Outcome outcome) {
+  for (const Tried& tried : found.tried)
+    if (tried.trial.outcome == outcome) return tried.trial.reason;
+  return "";
+}
+
+std::string counts_text(const SearchResult& found) {
+  const auto counts = counts_of(found);
+  const auto tried = static_cast<std::int64_t>(found.tried.size());
+  const auto of = [&](Outcome outcome) { return grouped(counts[at(outcome)]); };
+  std::string text = grouped(found.candidates) + " candidates: " + grouped(tried) + " tried (" +
+                     of(Outcome::ok) + " to the end, " + of(Outcome::slower) + " until proven slower, " +
+                     of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
+  if (counts[at(Outcome::unplaceable)] > 0)
+    text += ", " + of(Outcome::unplaceable) + " cannot place a document";
+  if (counts[at(Outcome::late)] > 0) text += ", " + of(Outcome::late) + " over --max-delay";
+  text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
+          " whose states alone do not fit";
+  return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the budget.\n" : ".\n");
+}
+
+std::string proof_text(const SearchResult& found) {
+  if (found.interrupted) return "Interrupted: the search is not finished.\n";
+  return found.complete()
+             ? "No candidate of the space is faster than the first: every one was run or proven slower.\n"
+             : "What was not reached is what promised least; a larger --budget would reach more.\n";
+}
+
+std::string reasons_text(const SearchResult& found) {
+  std::string text = "No candidate runs.\n";
+  if (!found.too_large_example.empty()) text += "States too large: " + found.too_large_example + ".\n";
+  for (const Outcome outcome : {Outcome::oom, Outcome::unplaceable, Outcome::refused, Outcome::late})
+    if (const std::string reason = example_of(found, outcome); !reason.empty())
+      text += std::string(kOutcomeNames[at(outcome)]) + ", for example: " + reason + ".\n";
+  return text;
+}
+
+std::string what_if_text(const WhatIf& what) {
+  std::string text = what.change + ": ";
+  if (!what.winner_runs)
+    return text + "the winner does not run (" + what.reason + ")" +
+           (what.rival.empty() ? "" : "; " + what.rival + " would be the fastest") + ".\n";
+  if (what.rival_seconds <= 0) return text + "the winner runs, no other that was compared does.\n";
+  const double ahead = what.rival_seconds / what.winner_seconds;
+  if (what.stays)
+    return text + "stays the fastest, " + fixed(ahead, 3) + "x the speed of " + what.rival + ".\n";
+  return text + what.rival + " is faster, " + fixed(1 / ahead, 3) + "x.\n";
+}
+
+TextTable ranking_table(const TuneReport& report) {
+  TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "speed-up (95 %)", "MFU %",
+                   "bubble %", "delay", "mem. free GiB"});
+  for (const std::size_t column : {1, 2, 3}) table.align_left(column);
+  for (std::size_t i = 0; i < report.ranking.size(); ++i) {
+    const PolicyResult& row = report.ranking[i].row();
+    const Metrics& m = row.metrics;
+    table.add({std::to_string(i + 1), row.run.label, layout_text(row.layout), recompute_text(row.layout),
+               cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
+               cell(m.mfu, 1, 100), cell(m.bubble_ratio, 1, 100), cell(m.token_delay_mean, 2),
+               fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
+  }
+  return table;
+}
+
+std::string baseline_text(const Baseline& baseline) {
+  const PolicyResult& row = baseline.row();
+  std::string text =
+      "Speed-up over " + row.run.label + " on the study's " + layout_text(baseline.study.layout);
+  if (!row.simulated()) return text + ": none, it does not run (" + row.reason + ").\n";
+  return text + ": " + cell(row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU on " +
+         grouped(baseline.study.layout.gpus()) + " GPUs, by seconds per token.\n";
+}
+
+json what_if_json(const WhatIf& what) {
+  return {{"change", what.change},
+          {"winner_runs", what.winner_runs},
+          {"stays", what.stays},
+          {"winner_seconds_per_token", what.winner_runs ? json(what.winner_seconds) : json(nullptr)},
+          {"rival", what.rival.empty() ? json(nullptr) : json(what.rival)},
+          {"rival_seconds_per_token", what.rival_seconds > 0 ? json(what.rival_seconds) : json(nullptr)},
+          {"reason", what.reason.empty() ? json(nullptr) : json(what.reason)}};
+}
+
+// summary.json's row without what was measured on this machine.
+json row_json(const Study& study, const StudyResult& result) {
+  json row = summary_json(study, result)["policies"][0];
+  row.erase("measured");
+  row.erase("gpu_compute_seconds");
+  return row;
+}
+
+json counts_json(const TuneReport& report) {
+  const SearchResult& found = report.found;
+  const NoCandidates& none = report.candidates.none;
+  json node = {{"candidates", found.candidates},
+               {"tried", found.tried.size()},
+               {"slower_by_bound", found.bounded},
+               {"states_do_not_fit", found.too_large},
+               {"not_reached", found.left},
+               {"no_candidates",
+                {{"other_gpus", none.gpus},
+                 {"do_not_go_together", none.impossible},
+                 {"same_as_another", none.alike},
+                 {"example", none.example.empty() ? json(nullptr) : json(none.example)}}}};
+  const auto counts = counts_of(found);
+  for (std::size_t i = 0; i < kOutcomes; ++i) node["outcomes"][std::string(kOutcomeNames[i])] = counts[i];
+  return node;
+}
+
+json tried_json(const Tried& tried) {
+  json node = {{"layout", tried.point.layout},
+               {"row", tried.point.row},
+               {"outcome", kOutcomeNames[at(tried.trial.outcome)]},
+               {"seconds_per_token",
+                tried.trial.seconds_per_token > 0 ? json(tried.trial.seconds_per_token) : json(nullptr)},
+               {"steps", tried.trial.steps}};
+  if (!tried.trial.reason.empty()) node["reason"] = tried.trial.reason;
+  return node;
+}
+
+}  // namespace
+
+std::string tune_table(const TuneReport& report) {
+  std::ostringstream out;
+  const SearchResult& found = report.found;
+  const Study& study = report.baseline.study;
+  out << study.name << ": " << study.model.name << " on "
+      << grouped(report.candidates.layouts.front().layout.gpus()) << " GPUs, " << grouped(study.steps)
+      << " steps of every candidate that runs to the end, framework " << study.framework.preset.name << '\n';
+  if (report.ranking.empty()) {
+    out << (found.interrupted ? "Interrupted before a candidate ran.\n" : reasons_text(found));
+    out << counts_text(found);
+    return out.str();
+  }
+  out << ranking_table(report).text();
+  out << baseline_text(report.baseline);
+  const RankedRow& winner = report.ranking.front();
+  out << "The first is limited by " << blame_text(winner.row().metrics, winner.study.layout.pipeline)
+      << ".\n";
+  out << counts_text(found) << proof_text(found);
+  if (!report.what_if.empty()) out << "What if the winner is run on something else:\n";
+  for (const WhatIf& what : report.what_if) out << "  " << what_if_text(what);
+  return out.str() + source_line(winner.study, winner.result) + '\n';
+}
+
+json tune_json(const TuneReport& report) {
+  const Study& study = report.baseline.study;
+  const StudyResult& baseline = report.baseline.result;
+  json layouts = json::array(), rows = json::array(), ranking = json::array(), tried = json::array(),
+       what_if = json::array();
+  for (const LayoutChoice& layout : report.candidates.layouts) layouts.push_back(layout.keys);
+  for (const RowChoice& row : report.candidates.rows) rows.push_back(row.entry);
+  for (const RankedRow& ranked : report.ranking) {
+    json row = row_json(ranked.study, ranked.result);
+    row["rank"] = ranking.size() + 1;
+    row["layout"] = report.candidates.layouts[ranked.point.layout].keys;
+    row["entry"] = report.candidates.rows[ranked.point.row].entry;
+    ranking.push_back(std::move(row));
+  }
+  for (const Tried& one : report.found.tried) tried.push_back(tried_json(one));
+  for (const WhatIf& what : report.what_if) what_if.push_back(what_if_json(what));
+  json base = row_json(study, baseline);
+  base["layout_text"] = layout_text(study.layout);
+  base["gpus"] = study.layout.gpus();
+  const double delay = report.options.most_delay;
+  return {{"schema", "equipoise.tune/1"},
+          {"study",
+           {{"name", study.name},
+            {"model", study.model.name},
+            {"framework", study.framework.preset.name},
+            {"gpus", report.candidates.layouts.front().layout.gpus()},
+            {"trace", baseline.trace_origin},
+            {"steps", study.steps},
+            {"tokens", baseline.tokens}}},
+          {"objective", "tokens_per_second_per_gpu"},
+          {"budget", report.options.budget},
+          {"max_delay", delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr)},
+          {"space", space_json(report.space)},
+          {"complete", report.found.complete()},
+          {"interrupted", report.found.interrupted},
+          {"counts", counts_json(report)},
+          {"baseline", std::move(base)},
+          {"ranking", std::move(ranking)},
+          {"what_if", std::move(what_if)},
+          {"layouts", std::move(layouts)},
+          {"rows", std::move(rows)},
+          {"tried", std::move(tried)}};
+}
+
+std::string tune_csv(const TuneReport& report) {
+  std::ostringstream out;
+  out.precision(12);
+  out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_"
+         "high,"
+         "mfu,bubble_ratio,token_delay_mean,peak_memory_bytes\n";
+  for (std::size_t i = 0; i < report.ranking.size(); ++i) {
+    const PolicyResult& row = report.ranking[i].row();
+    out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
+        << csv_cell(recompute_text(row.layout));
+    const Metrics& m = row.metrics;
+    for (const Metric& metric :
+         {m.tokens_per_second_per_gpu, m.step_seconds, m.speedup, m.speedup_low, m.speedup_high, m.mfu,
+          m.bubble_ratio, m.token_delay_mean, m.peak_memory_bytes})
+      out << ',' << (metric ? json(*metric).dump() : "");
+    out << '\n';
+  }
+  return out.str();
 }
 
 }  // namespace equipoise

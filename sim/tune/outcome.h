@@ -1,6 +1,9 @@
-// What a search ends with: its best candidates as a study shows a row, against the study's own baseline.
+// What a search ends with, for people and programs: its best candidates as a study shows a row, against the
+// study's own baseline, and how sure the winner is.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <vector>
 
 #include "sim/study/study_result.h"
@@ -29,5 +32,49 @@ Baseline run_baseline(const nlohmann::json& study, const StudyInputs& inputs, co
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,
                                    const RunStudyOptions& options);
+
+// Whether the winner stays the fastest if what it was found for is not quite so: half or twice the network,
+// less memory, other documents of the same kind. Its rivals are the best candidates of other layouts and of
+// other policies: they are what one would have chosen instead.
+struct WhatIf {
+  std::string change;  // "NIC x0.5"
+  bool winner_runs = false;
+  bool stays = false;         // the fastest of winner and rivals
+  double winner_seconds = 0;  // per token
+  double rival_seconds = 0;   // of the fastest rival; 0: none runs
+  std::string rival;          // its policy and layout
+  std::string reason;         // why the winner does not run, or why nothing was tried
+};
+
+// Empty where nothing ran.
+std::vector<WhatIf> sensitivity(const Candidates& candidates, const SearchResult& found,
+                                const StudyInputs& inputs, const SearchOptions& options);
+
+// The documents of a trace drawn with replacement: as many tokens as `inputs` has and some more.
+Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed);
+
+std::string layout_text(const Layout& layout);     // "TP 8, CP 2 ring, PP 4 x 2, DP 1"
+std::string recompute_text(const Layout& layout);  // "8 layers"
+// "wlb, queues 2, adaptive on TP 8, CP 2, PP 4 x 2, DP 1, recompute 8 layers"
+std::string candidate_text(const std::string& label, const Layout& layout);
+std::string candidate_text(const Candidates& candidates, Point point);
+
+struct TuneReport {
+  const Candidates& candidates;
+  const Space& space;
+  const SearchOptions& options;
+  const SearchResult& found;
+  const Baseline& baseline;
+  const std::vector<RankedRow>& ranking;
+  const std::vector<WhatIf>& what_if;
+};
+
+// The ranking, what the search looked at, what limits the winner, and how sure it is.
+std::string tune_table(const TuneReport& report);
+// equipoise.tune/1: the same and every candidate that was tried. No measured time is in it: equal searches
+// give equal bytes.
+nlohmann::json tune_json(const TuneReport& report);
+// A line for each row of the ranking.
+std::string tune_csv(const TuneReport& report);
 
 }  // namespace equipoise

@@ -11,10 +11,9 @@
 #include "policies/base/error.h"
 #include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "sim/tune/bound.h"
-#include "sim/tune/journal.h"
-#include "sim/tune/plan_cache.h"
+#include "sim/tune/trial.h"
 
 namespace equipoise {
 namespace {
@@ -348,11 +347,11 @@ std::vector<Point> Search::points_to_probe(std::size_t count) {
 bool Search::probe_has_room(std::uint32_t layout) const {
   try {
     const Study study = candidate_study(candidates_, {layout, probe_}, options_.name);
-    PolicyRun row = study.policies.front();
-    const RunModels models(study, layout_of(study, row), inputs_.profile);
-    std::vector<std::string> unused;
-    if (!derive_options(study, models, row, unused).empty()) return false;
-    const std::int64_t most = row.policy().hard_limit == nullptr ? 0 : row.policy().hard_limit(row.pack);
+    StudyRow row(study, inputs_.documents, &inputs_.profile, study.policies.front());
+    derive_sizes(row, false);
+    if (!row.no_room.empty()) return false;
+    const auto hard_limit = row.run.policy().hard_limit;
+    const std::int64_t most = hard_limit == nullptr ? 0 : hard_limit(row.run.pack);
     return most == 0 || may_cut(candidates_.rows[probe_]) || most >= longest_of(inputs_.documents);
   } catch (const UserError&) {
     return true;  // refused with its reason when it is tried

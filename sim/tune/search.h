@@ -2,7 +2,8 @@
 //
 // 1. Layouts whose states alone do not fit are left out; the others are ordered by what they are
 //    estimated to take (bound.h), fastest first.
-// 2. One row, the probe, on the layouts of the lowest estimates on which it has room for every document (all of
+// 2. One row, the probe, on the layouts of the lowest estimates on which it has room for every document (all
+// of
 //    a small space); then every row on the layout on which the probe was fastest. That foretells seconds per
 //    token of any candidate as (its layout's) x (its row's) / (both's).
 // 3. All other candidates in the order of what is foretold, until the budget is used up.
@@ -26,8 +27,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/study/share.h"
-#include "sim/tune/candidate.h"
+#include "sim/study/sharing.h"
+#include "sim/tune/space.h"
 #include "sim/tune/trial.h"
 
 namespace equipoise {

@@ -1,10 +1,17 @@
 #include "sim/tune/space.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
-#include "sim/study/study.h"
+#include "policies/base/parallel.h"
+#include "policies/base/utf8.h"
+#include "sim/study/read/study.h"
 #include "traces/json_text.h"
 
 namespace equipoise {
@@ -157,6 +164,309 @@ json space_json(const Space& space) {
     node["policies"].push_back(entry.size() == 1 && entry.contains("name") ? entry["name"] : entry);
   }
   return node;
+}
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kFewestChunkTokens = 1024;
+
+std::vector<json> divisors(std::int64_t number, std::int64_t most) {
+  std::vector<json> found;
+  for (std::int64_t d = 1; d <= std::min(number, most); ++d)
+    if (number % d == 0) found.emplace_back(d);
+  return found;
+}
+
+// What the model keeps: nothing again, a quarter, half, three quarters or all of the layers. Selective
+// recompute is not among them: with FlashAttention it costs time and frees nothing.
+std::vector<json> recompute_modes(int layers) {
+  std::vector<json> modes = {"none"};
+  for (int quarter = 1; quarter < 4; ++quarter)
+    if (const int some = layers * quarter / 4; some > 0 && modes.back() != json{{"layers", some}})
+      modes.push_back({{"layers", some}});
+  modes.emplace_back("full");
+  return modes;
+}
+
+void add_policies(const Study& study, Space& space) {
+  const std::int64_t window = study.batch.context_window;
+  space.policies.push_back(
+      {{"name", {"fixed-greedy"}}, {"pack_window", {1, 2, 4, 8}}, {"shard", {"adaptive"}}});
+  // L_max: what memory allows, and less, since the largest micro-batch is what other stages wait for.
+  space.policies.push_back({{"name", {"wlb"}}, {"queues", {1, 2, 3, 4}}, {"shard", {"adaptive"}}});
+  space.policies.push_back({{"name", {"wlb"}},
+                            {"queues", {1, 2, 3, 4}},
+                            {"max_tokens", {window, window + window / 4, window + window / 2}},
+                            {"shard", {"adaptive"}}});
+  std::vector<json> chunks;
+  for (const std::int64_t parts : {32, 16, 8, 4, 2})
+    if (window / parts >= kFewestChunkTokens) chunks.emplace_back(window / parts);
+  if (!chunks.empty())
+    space.policies.push_back({{"name", {"chunkflow"}}, {"chunk_size", chunks}, {"keep", {1, 2, 4}}});
+  space.policies.push_back({{"name", {"skrull"}}});
+}
+
+// The study's own value is tried, too.
+void add_axis(const char* name, std::vector<json> values, const json& own, Space& space) {
+  if (!own.is_null() && std::find(values.begin(), values.end(), own) == values.end()) values.push_back(own);
+  space.shared.push_back({std::string("parallel.") + name, std::move(values)});
+}
+
+}  // namespace
+
+Space default_space(const Study& study, const json& file, std::int64_t gpus, int gpus_per_node) {
+  Space space;
+  const Layout& layout = study.layout;
+  std::vector<json> tensor;
+  for (const json& degree : divisors(gpus, gpus_per_node))
+    if (study.model.heads % degree.get<int>() == 0) tensor.push_back(degree);
+  add_axis("tensor", tensor, layout.tensor, space);
+  add_axis("context", divisors(gpus, gpus), layout.context, space);
+  add_axis("pipeline", divisors(gpus, study.model.layers), layout.pipeline, space);
+  if (study.model.moe) {
+    std::vector<json> expert;
+    for (const json& degree : divisors(gpus, study.model.moe->experts))
+      if (study.model.moe->experts % degree.get<int>() == 0) expert.push_back(degree);
+    add_axis("expert", expert, layout.expert, space);
+  }
+  if (study.model.layers > 1) add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
+  add_axis("context_comm", {"all-gather", "ulysses", "ring"}, nullptr, space);
+  const json parallel = file.value("parallel", json::object());
+  add_axis("recompute", recompute_modes(study.model.layers), parallel.value("recompute", json()), space);
+  space.policies = rows_of_study(file);
+  add_policies(study, space);
+  return space;
+}
+
+using nlohmann::json;
+
+namespace {
+
+bool is_path(const std::string& name) {
+  return name.find('/') != std::string::npos || name.ends_with(".json");
+}
+
+void resolve(json& node, const char* key, const std::filesystem::path& directory) {
+  if (!node.is_object() || !node.contains(key) || !node[key].is_string()) return;
+  const std::string path =
+      std::filesystem::absolute(directory / node[key].get<std::string>()).lexically_normal().string();
+  if (!is_utf8(path))
+    throw UserError(path + ": expected a path in UTF-8, which best.json can hold, found other bytes");
+  node[key] = path;
+}
+
+// Names of what is shipped stay names.
+void resolve_path(json& node, const char* key, const std::filesystem::path& directory) {
+  if (node.is_object() && node.contains(key) && node[key].is_string() &&
+      is_path(node[key].get<std::string>()))
+    resolve(node, key, directory);
+}
+
+}  // namespace
+
+void make_absolute(json& file, const Study& study) {
+  const std::filesystem::path directory = study.directory;
+  resolve(file["trace"], "file", directory);
+  if (file["trace"].contains("mixture"))
+    for (json& part : file["trace"]["mixture"]) resolve(part, "file", directory);
+  resolve(file["model"], "hf_config", directory);
+  resolve_path(file, "framework", directory);
+  if (file.contains("framework")) resolve_path(file["framework"], "preset", directory);
+  if (file.contains("cluster")) resolve_path(file["cluster"], "profile", "");  // from where the program runs
+  for (json& row : file["policies"])
+    if (row.is_object() && row.contains("file")) resolve(row, "file", directory);
+  file["name"] = study.name;
+  if (study.batch.documents_per_step == 0)
+    file["batch"]["sequences_per_step"] = study.batch.sequences_per_step;
+}
+
+json absolute_study(const std::string& path, const std::vector<std::string>& set) {
+  const Study study = read_study(path, set);
+  json file = read_json_file(path);
+  for (const std::string& assignment : set) set_study_key(file, assignment);
+  make_absolute(file, study);
+  return file;
+}
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kMostLayouts = 1'000'000;
+constexpr std::int64_t kMostRows = 10'000;
+constexpr std::int64_t kMostCandidates = 10'000'000;
+
+// The combination number `index` of the axes, the last varying fastest.
+json combination(const std::vector<TriedKey>& axes, std::int64_t index) {
+  json chosen = json::object();
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const auto values = static_cast<std::int64_t>(axis->values.size());
+    chosen[axis->key] = axis->values[at(index % values)];
+    index /= values;
+  }
+  return chosen;
+}
+
+std::int64_t combinations(const std::vector<TriedKey>& axes, std::int64_t most, const std::string& where) {
+  std::int64_t count = 1;
+  for (const TriedKey& axis : axes) {
+    count *= static_cast<std::int64_t>(axis.values.size());
+    if (count > most)
+      throw UserError(where + ": expected at most " + std::to_string(most) +
+                      " combinations of values, found more; fewer values");
+  }
+  return count;
+}
+
+// A degree as the combination has it, else the study; nothing where it is no number (a word that the reader
+// refuses).
+std::optional<std::int64_t> degree(const json& keys, const json& study, const char* name) {
+  const std::string key = std::string("parallel.") + name;
+  const json parallel = study.value("parallel", json::object());
+  const json value = keys.contains(key) ? keys[key] : parallel.value(name, json(1));
+  return value.is_number_integer() ? std::optional(value.get<std::int64_t>()) : std::nullopt;
+}
+
+// Puts the data degree beside the others; false where no number of replicas gives so many GPUs.
+bool complete(json& keys, const json& study, std::int64_t gpus) {
+  std::int64_t group = 1;
+  for (const char* name : {"tensor", "context", "pipeline"}) {
+    const auto size = degree(keys, study, name);
+    if (!size || *size < 1 || *size > gpus / group) return false;
+    group *= *size;
+  }
+  if (keys.contains("parallel.data")) return degree(keys, study, "data") == gpus / group && gpus % group == 0;
+  if (gpus % group != 0) return false;
+  keys["parallel.data"] = gpus / group;
+  return true;
+}
+
+// Without CP there is no form in which K and V travel: the first of the axis stands for all.
+bool is_alike(const json& keys, const json& study, const std::vector<TriedKey>& axes) {
+  const auto comm = std::find_if(axes.begin(), axes.end(),
+                                 [](const TriedKey& axis) { return axis.key == "parallel.context_comm"; });
+  return comm != axes.end() && degree(keys, study, "context") == 1 && keys[comm->key] != comm->values.front();
+}
+
+std::string text_of(const json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object() && value.size() == 1)
+    return text_of(value.begin().value()) + " " + value.begin().key();
+  if (value.is_number_integer()) {
+    const auto number = value.get<std::int64_t>();
+    if (number >= 1024 && number % 1024 == 0) return std::to_string(number / 1024) + "K";
+  }
+  return value.dump();
+}
+
+// "wlb, queues 2, adaptive": what the entry says, or its own label with what is tried beside it.
+std::string label_of(const json& entry, const std::vector<TriedKey>& axes) {
+  const bool labelled = entry.contains("label");
+  std::string label = text_of(labelled ? entry["label"] : entry["name"]);
+  for (const TriedKey& axis : axes) {
+    if (axis.key == "name" || axis.key == "label" || (labelled && axis.values.size() == 1)) continue;
+    const bool says_itself = axis.key == "shard" || axis.key == "schedule";
+    label += ", " + (says_itself ? "" : axis.key + " ") + text_of(entry[axis.key]);
+  }
+  return label;
+}
+
+std::vector<RowChoice> rows_of(const Space& space, const std::string& space_name, std::int64_t& alike) {
+  std::vector<RowChoice> rows;
+  std::set<std::string> entries, labels;
+  for (std::size_t i = 0; i < space.policies.size(); ++i) {
+    const auto& axes = space.policies[i];
+    const std::string where = space_name + ": policies[" + std::to_string(i) + "]";
+    const std::int64_t count = combinations(axes, kMostRows, where);
+    for (std::int64_t c = 0; c < count; ++c) {
+      RowChoice row{combination(axes, c), ""};
+      json bare = row.entry;
+      bare.erase("label");
+      if (!entries.insert(bare.dump()).second) {
+        ++alike;
+        continue;
+      }
+      row.label = label_of(row.entry, axes);
+      for (int copy = 2; !labels.insert(row.label).second; ++copy)
+        row.label = label_of(row.entry, axes) + " #" + std::to_string(copy);
+      row.entry["label"] = row.label;
+      rows.push_back(std::move(row));
+    }
+    if (static_cast<std::int64_t>(rows.size()) > kMostRows)
+      throw UserError(space_name + ": policies: expected at most " + std::to_string(kMostRows) +
+                      " combinations of values, found more; fewer values");
+  }
+  return rows;
+}
+
+json with_keys(const json& study, const json& keys) {
+  json file = study;
+  file.erase("baseline");
+  file.erase("policies");
+  for (const auto& [key, value] : keys.items()) set_study_key(file, key + "=" + value.dump());
+  // The study's default, typed out: with model chunks the other of the two is meant.
+  if (!keys.contains("schedule") && keys.contains("parallel.virtual_pipeline") && file.contains("schedule"))
+    if (file["schedule"] == "1f1b" || file["schedule"] == "interleaved-1f1b") file.erase("schedule");
+  return file;
+}
+
+}  // namespace
+
+Candidates candidates_of(const Space& space, const json& study, std::int64_t gpus,
+                         const std::string& space_name, int jobs) {
+  Candidates made;
+  made.study = study;
+  made.rows = rows_of(space, space_name, made.none.alike);
+  const std::int64_t all = combinations(space.shared, kMostLayouts, space_name);
+  std::vector<json> keys;
+  for (std::int64_t c = 0; c < all; ++c) {
+    json chosen = combination(space.shared, c);
+    if (!complete(chosen, study, gpus))
+      ++made.none.gpus;
+    else if (is_alike(chosen, study, space.shared))
+      ++made.none.alike;
+    else
+      keys.push_back(std::move(chosen));
+  }
+  if (keys.empty())
+    throw UserError(space_name + ": expected a layout of " + std::to_string(gpus) +
+                    " GPUs (tensor x context x pipeline x data), found none among " + std::to_string(all) +
+                    " combinations; other degrees, or --gpus");
+  std::vector<LayoutChoice> layouts(keys.size());
+  std::vector<std::string> impossible(keys.size());
+  parallel_for(jobs, keys.size(), [&](int, std::size_t i) {
+    json file = with_keys(study, keys[i]);
+    file["policies"] = {made.rows.front().entry};
+    const Study parsed = parse_case(file, space_name);
+    layouts[i] = {keys[i], parsed.layout};
+    impossible[i] = parsed.impossible;
+  });
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (impossible[i].empty()) {
+      made.layouts.push_back(std::move(layouts[i]));
+      continue;
+    }
+    ++made.none.impossible;
+    if (made.none.example.empty()) made.none.example = impossible[i];
+  }
+  if (made.layouts.empty()) throw UserError(made.none.example);
+  if (made.count() > kMostCandidates)
+    throw UserError(space_name + ": expected at most " + std::to_string(kMostCandidates) +
+                    " candidates, found " + std::to_string(made.count()) + "; fewer values");
+  return made;
+}
+
+json candidate_json(const Candidates& candidates, Point point) {
+  json file = with_keys(candidates.study, candidates.layouts[point.layout].keys);
+  file["policies"] = {candidates.rows[point.row].entry};
+  file["baseline"] = candidates.rows[point.row].label;
+  return file;
+}
+
+Study candidate_study(const Candidates& candidates, Point point, const std::string& name) {
+  return parse_case(candidate_json(candidates, point), name);
 }
 
 }  // namespace equipoise

@@ -2,17 +2,20 @@
 
 #include <algorithm>
 #include <memory>
+#include <sstream>
+#include <utility>
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/names.h"
+#include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
-#include "policies/unplaceable.h"
-#include "sim/study/ready_row.h"
-#include "sim/study/simulate_plan.h"
-#include "sim/study/step_runner.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/row/pipeline.h"
+#include "sim/study/row/simulate.h"
 #include "sim/tune/bound.h"
-#include "sim/tune/plan_cache.h"
 
 namespace equipoise {
 namespace {
@@ -41,14 +44,14 @@ void end_early(Trial& trial) {
   trial.expected = trial.steps > 0 ? first + (last - first) * trial.planned / trial.steps : last;
 }
 
-bool splits_backward(const Run& run) {
-  const SchedulePolicy& schedule = *run.step_options().schedule;
+bool splits_backward(const SchedulePolicy& schedule) {
   return schedule.name.starts_with("zb") || schedule.bidirectional;
 }
 
 // Steps under one sharding rule, each held against the limit.
-Trial simulate(const Run& run, const Plan& plan, const ShardRule& rule, double limit) {
-  const StepBound bound(run.models, run.row, splits_backward(run));
+Trial simulate_until_slower(const StudyRow& row, const Plan& plan, const ShardRule& rule,
+                            const RunStudyOptions& options, double limit) {
+  const StepBound bound(*row.models, row.run, splits_backward(row.schedule));
   std::vector<double> least;
   double tokens = 0, rest = 0;
   for (const Step& step : plan.steps) {
@@ -59,10 +62,10 @@ Trial simulate(const Run& run, const Plan& plan, const ShardRule& rule, double l
   Trial trial;
   trial.planned = static_cast<int>(plan.steps.size());
   if (tokens <= 0) return ended(Outcome::refused, "no tokens in its plan");
-  StepRunner runner(run, rule, run.step_options());
+  StepRunner runner(row, rule, row.step_options(), options.steps);
   double seconds = 0;
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    end_if_stopped(run.options);
+    end_if_stopped(options);
     trial.least.push_back((seconds + rest) / tokens);
     if (trial.least.back() > limit) {
       end_early(trial);
@@ -71,13 +74,13 @@ Trial simulate(const Run& run, const Plan& plan, const ShardRule& rule, double l
     ++trial.steps;
     StepResult result;
     try {
-      result = runner.run(plan.steps[i], i);
+      result = runner.simulate(plan.steps[i], i);
     } catch (const UserError& e) {  // a schedule that does not go with the micro-batches
       trial.outcome = Outcome::refused;
       trial.reason = e.what();
       return trial;
     }
-    if (!fits(result.work, run.models.memory.capacity_bytes())) {
+    if (!fits(result.work, row.models->memory.capacity_bytes())) {
       trial.outcome = Outcome::oom;
       trial.reason = "step " + std::to_string(i) + " does not fit into memory";
       return trial;
@@ -91,11 +94,14 @@ Trial simulate(const Run& run, const Plan& plan, const ShardRule& rule, double l
 }
 
 // The better of the two rules that static-best chooses from, as simulate_plan has it.
-Trial simulate_row(const Run& run, const Plan& plan, double limit) {
-  if (run.row.rule().choice != ShardChoice::static_best)
-    return simulate(run, plan, run.rule(run.row.shard), limit);
-  const Trial first = simulate(run, plan, run.rule("per-sequence"), limit);
-  const Trial other = simulate(run, plan, run.rule("per-document"), limit);
+Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOptions& options,
+                         double limit) {
+  const auto simulated = [&](std::string_view shard) {
+    return simulate_until_slower(row, plan, row.rule(shard), options, limit);
+  };
+  if (row.run.rule().choice != ShardChoice::static_best) return simulated(row.run.shard);
+  const Trial first = simulated("per-sequence");
+  const Trial other = simulated("per-document");
   const auto rank = [](const Trial& t) {
     return t.outcome == Outcome::ok ? 0 : t.outcome == Outcome::slower ? 1 : 2;
   };
@@ -106,9 +112,9 @@ Trial simulate_row(const Run& run, const Plan& plan, double limit) {
   return chosen;
 }
 
-bool is_late(const StudyInputs& inputs, const Plan& plan, double most) {
+bool is_late(const DocumentSet& documents, const Plan& plan, double most) {
   if (most == std::numeric_limits<double>::infinity()) return false;
-  const auto delay = plan_metrics(inputs.documents.batches, plan).token_delay_mean;
+  const auto delay = plan_metrics(documents.batches, plan).token_delay_mean;
   return !delay || *delay > most;
 }
 
@@ -137,50 +143,49 @@ std::optional<Trial> under_limit(const Trial& known, double limit) {
 namespace {
 
 // Throws what packing would where a document is too long for the policy, before anything is priced.
-void check_longest(const StudyInputs& inputs, const PolicyRun& row) {
-  if (row.has_plan_file() || row.policy().hard_limit == nullptr || chooses_groups(row)) return;
-  const std::int64_t limit = row.policy().hard_limit(row.pack);
-  if (limit <= 0 || row.pack.oversize != Oversize::error || longest_of(inputs.documents) <= limit) return;
-  (void)make_plan(row.policy(), {inputs.documents.batches, row.pack, QuadraticWorkload()});
+void check_longest(const StudyRow& row) {
+  const PolicyRun& run = row.run;
+  if (run.has_plan_file() || run.policy().hard_limit == nullptr || run.chooses_groups()) return;
+  const std::int64_t limit = run.policy().hard_limit(run.pack);
+  if (limit <= 0 || run.pack.oversize != Oversize::error || longest_of(row.documents) <= limit) return;
+  (void)make_plan(run.policy(), {row.documents.batches, run.pack, QuadraticWorkload()});
 }
 
 // Throws where the row's schedule does not take the layout's model chunks, whatever is packed.
-void check_schedule(const Study& study, const ReadyRow& ready) {
-  const Layout& layout = ready.models->layout;
+void check_schedule(const StudyRow& row) {
+  const Layout& layout = row.models->layout;
   if (layout.virtual_pipeline == 1) return;
   const std::vector<std::int32_t> groups(static_cast<std::size_t>(layout.pipeline), 1);
-  const std::string& name = ready.row.schedule.empty() ? study.schedule : ready.row.schedule;
-  (void)schedule_policy(name).make({layout.pipeline, layout.virtual_pipeline, groups});
+  (void)row.schedule.make({layout.pipeline, layout.virtual_pipeline, groups});
 }
 
-// The row planned: `ready` itself, or one whose plan it shares.
-std::shared_ptr<const ReadyRow> planned(const Study& study, const StudyInputs& inputs,
-                                        const RunStudyOptions& options, const SharedPlans& plans,
-                                        const std::shared_ptr<ReadyRow>& ready) {
-  const auto plan = [&] {
-    pack_ready_row(study, inputs, options, *ready);
-    return ready;
+// The row's plan: its own, or one that it shares.
+std::shared_ptr<const PackedRow> packed_row(StudyRow& row, const RunStudyOptions& options,
+                                            const SharedPlans& plans) {
+  const auto pack = [&] {
+    Plan plan = pack_row(row, options).plan;
+    return std::make_shared<const PackedRow>(PackedRow{row.models, row.workload, std::move(plan)});
   };
-  if (plans.cache == nullptr) return plan();
-  const std::string key = plan_key(plans.alike, *ready->models, ready->row);
-  return key.empty() ? plan() : plans.cache->find(key, plan);
+  if (plans.cache == nullptr) return pack();
+  const std::string key = plan_key(plans.alike, *row.models, row.run);
+  return key.empty() ? pack() : plans.cache->find(key, pack);
 }
 
 Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const TrialLimits& limits,
                         const RunStudyOptions& options, const SharedPlans& plans) {
-  const auto ready =
-      std::make_shared<ReadyRow>(row_with_models(study, inputs, study.policies.front(), options));
-  check_schedule(study, *ready);
-  derive_sizes(study, options, *ready);
-  if (!ready->no_room.empty()) return ended(Outcome::oom, ready->no_room);
-  check_longest(inputs, ready->row);
-  const std::shared_ptr<const ReadyRow> packed = planned(study, inputs, options, plans, ready);
-  const Plan& plan = packed->planned.plan;
-  if (is_late(inputs, plan, limits.token_delay))
-    return ended(Outcome::late, plan.sees_whole_set ? "it packs the whole set first: no delay is defined"
-                                                    : "tokens wait longer than --max-delay");
-  const Run run{study, *ready->models, inputs.documents, ready->row, *packed->workload, options};
-  return simulate_row(run, plan, limits.seconds_per_token);
+  StudyRow row(study, inputs, study.policies.front());
+  resolve_recompute(row, options);
+  check_schedule(row);
+  derive_sizes(row, options.ignore_memory);
+  if (!row.no_room.empty()) return ended(Outcome::oom, row.no_room);
+  check_longest(row);
+  const std::shared_ptr<const PackedRow> packed = packed_row(row, options, plans);
+  if (is_late(row.documents, packed->plan, limits.token_delay))
+    return ended(Outcome::late, packed->plan.sees_whole_set
+                                    ? "it packs the whole set first: no delay is defined"
+                                    : "tokens wait longer than --max-delay");
+  row.workload = packed->workload;
+  return simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
 }
 
 }  // namespace
@@ -198,6 +203,158 @@ Trial try_candidate(const Study& study, const StudyInputs& inputs, const TrialLi
   }
   trial.limit = limits.seconds_per_token;
   return trial;
+}
+
+namespace {
+
+constexpr std::int64_t kMostSlices = 4'000'000;  // about 100 MB
+
+std::int64_t slices_of(const Plan& plan) {
+  std::size_t slices = 0;
+  for (const Step& step : plan.steps) {
+    slices += step.carried.size();
+    for (const Lane& lane : step.lanes)
+      for (const MicroBatch& micro_batch : lane.micro_batches) slices += micro_batch.slices.size() + 4;
+  }
+  return static_cast<std::int64_t>(slices);
+}
+
+}  // namespace
+
+std::shared_ptr<const PackedRow> PlanCache::find(
+    const std::string& key, const std::function<std::shared_ptr<const PackedRow>()>& plan) {
+  std::shared_ptr<Slot> slot;
+  {
+    const std::lock_guard lock(mutex_);
+    std::shared_ptr<Slot>& known = slots_[key];
+    if (!known) {
+      known = std::make_shared<Slot>();
+      known->turn = turns_.insert(turns_.end(), key);
+    } else {
+      turns_.splice(turns_.end(), turns_, known->turn);
+    }
+    slot = known;
+  }
+  const std::lock_guard planning(slot->planning);
+  if (slot->row) return slot->row;
+  slot->row = plan();
+  const std::lock_guard lock(mutex_);
+  const auto kept = slots_.find(key);
+  if (kept != slots_.end() && kept->second == slot) {
+    slot->slices = slices_of(slot->row->plan);
+    slices_ += slot->slices;
+    make_room();
+  }
+  return slot->row;
+}
+
+void PlanCache::make_room() {
+  while (slices_ > kMostSlices && turns_.size() > 1) {
+    const auto oldest = slots_.find(turns_.front());
+    slices_ -= oldest->second->slices;
+    slots_.erase(oldest);
+    turns_.pop_front();
+  }
+}
+
+std::string plan_key(const std::string& alike, const RunModels& models, const PolicyRun& row) {
+  if (row.policy().search.is_open_in(row.pack) || row.has_plan_file()) return "";
+  const PackOptions& pack = row.pack;
+  std::ostringstream key;
+  key << alike << '|' << row.label;
+  for (const std::int64_t size :
+       {pack.context_window, pack.sequences_per_step, pack.documents_per_step, pack.micro_batch_size,
+        pack.micro_batches, std::int64_t{pack.lanes}, std::int64_t{pack.context}, pack.global_tokens,
+        pack.gpus, std::int64_t{pack.stages}, pack.max_tokens, pack.bucket_size})
+    key << ' ' << size;
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    key << (models.layout.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-');
+  return key.str();
+}
+
+using nlohmann::json;
+
+namespace {
+
+json line_of(std::size_t n, Point point, const Trial& trial) {
+  json line = {{"n", n},
+               {"layout", point.layout},
+               {"row", point.row},
+               {"outcome", kOutcomeNames[at(trial.outcome)]},
+               {"seconds_per_token", trial.seconds_per_token},
+               {"expected", trial.expected},
+               {"steps", trial.steps},
+               {"planned", trial.planned}};
+  if (trial.limit < std::numeric_limits<double>::infinity()) line["limit"] = trial.limit;
+  if (!trial.least.empty()) line["least"] = trial.least;
+  if (!trial.reason.empty()) line["reason"] = trial.reason;
+  return line;
+}
+
+Trial trial_of(const json& line, const std::string& where) {
+  Trial trial;
+  trial.outcome = static_cast<Outcome>(
+      choice_of(line.at("outcome").get<std::string>(), where + ": outcome", kOutcomeNames));
+  trial.seconds_per_token = line.at("seconds_per_token").get<double>();
+  trial.expected = line.at("expected").get<double>();
+  trial.steps = line.at("steps").get<int>();
+  trial.planned = line.at("planned").get<int>();
+  trial.reason = line.value("reason", "");
+  if (line.contains("limit")) trial.limit = line["limit"].get<double>();
+  if (line.contains("least")) trial.least = line["least"].get<std::vector<double>>();
+  return trial;
+}
+
+JournalEntry into(std::vector<Tried>& tried) {
+  return [&tried](const json& node, const std::string& where) {
+    if (node.at("n").get<std::size_t>() != tried.size())
+      throw UserError(where + ": n: expected " + std::to_string(tried.size()));
+    tried.push_back({{node.at("layout").get<std::uint32_t>(), node.at("row").get<std::uint32_t>()},
+                     trial_of(node, where)});
+  };
+}
+
+}  // namespace
+
+JournalText read_journal(const std::string& path) {
+  JournalText text;
+  text.asked = read_line_journal(path, kTuneJournalKind, into(text.tried)).asked;
+  return text;
+}
+
+void KnownTrials::add(std::vector<Tried> tried) {
+  for (Tried& one : tried) of_point_[{one.point.layout, one.point.row}].push_back(std::move(one.trial));
+}
+
+std::optional<Trial> KnownTrials::find(Point point, double limit) const {
+  const auto known = of_point_.find({point.layout, point.row});
+  if (known == of_point_.end()) return std::nullopt;
+  for (const Trial& trial : known->second)
+    if (std::optional<Trial> told = under_limit(trial, limit)) return told;
+  return std::nullopt;
+}
+
+Journal::Journal(std::string path, const json& asked, bool resume)
+    : lines_(std::move(path), kTuneJournalKind, asked, resume, into(tried_)) {}
+
+const Trial* Journal::find(std::size_t n, Point point) const {
+  if (n >= tried_.size()) return nullptr;
+  if (!(tried_[n].point == point))
+    throw UserError(
+        "--resume: " + lines_.path() + ": candidate " + std::to_string(n) +
+        " is another than this search tries (another version of the program?); expected the same, "
+        "or no --resume");
+  return &tried_[n].trial;
+}
+
+// `points` may be more than there are trials.
+void Journal::add(std::size_t first, const std::vector<Point>& points, const std::vector<Trial>& trials) {
+  std::string text;
+  for (std::size_t i = 0; i < trials.size(); ++i) {
+    if (first + i < tried_.size()) continue;  // read from the file
+    text += line_of(first + i, points[i], trials[i]).dump() + "\n";
+  }
+  if (!text.empty()) lines_.write(text);
 }
 
 }  // namespace equipoise

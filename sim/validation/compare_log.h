@@ -1,12 +1,14 @@
-// A measured log beside the simulated steps of a study.
+// A measured log beside the simulated steps of a study, and the simulation for it.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "sim/step/op_program.h"
+#include "sim/study/run_study.h"
+#include "sim/validation/figures.h"
 #include "sim/validation/measured_log.h"
-#include "sim/validation/pairs.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise {
@@ -34,5 +36,22 @@ struct SimulatedPolicy {
 // study has not, a log of one run beside several policies, and an op that is no kind.
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits);
+
+// --- A study simulated for a comparison with somebody's log: its steps and, where asked for, the ops of one
+// GPU.
+
+struct SimulatedForLog {
+  std::vector<SimulatedPolicy> policies;
+  std::vector<std::string> notes;  // rows that do not run, with their reasons
+};
+
+// `gpu`: whose ops, by number. With ops all steps run at op fidelity. Throws UserError for a GPU that the
+// study has not.
+SimulatedForLog simulate_for_log(const Study& study, const StudyInputs& inputs,
+                                 const RunStudyOptions& options, bool with_ops, int gpu = 0);
+
+// Seconds by op on one data x context rank of a stage: kernels and collectives for themselves, without
+// waiting; transfers between stages, arriving and leaving, as pp_send.
+std::vector<SimulatedOp> ops_of_rank(const OpProgram& program, int stage, int replica);
 
 }  // namespace equipoise

@@ -7,7 +7,7 @@
 
 #include "policies/base/number_text.h"
 #include "sim/report/text_table.h"
-#include "sim/validation/noise.h"
+#include "sim/validation/figures.h"
 
 namespace equipoise {
 namespace {

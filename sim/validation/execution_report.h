@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/execution/loss_bias.h"
+#include "sim/execution/equivalence.h"
 #include "sim/validation/real_run.h"
 
 namespace equipoise {

@@ -1,9 +1,4 @@
-// The figures of a comparison: errors of steps, op kinds and micro-batches, whether policies rank alike, and
-// which limit is broken. Every format shows these and computes none.
-//
-// An error is predicted / measured - 1, signed. A measured time is the median of its repetitions. The limit
-// of an op kind holds its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
-// a step; errors of single ops stand beside it.
+// A comparison of simulated with measured times, whoever measured them: the pairs, and the figures of them.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +8,72 @@
 #include <utility>
 #include <vector>
 
-#include "sim/validation/pairs.h"
-
 namespace equipoise {
+
+// One optimizer step of one policy.
+struct StepPair {
+  std::int64_t step = 0;
+  double predicted_seconds = 0;
+  std::vector<double> measured_seconds;  // one a repetition that was kept; empty: not measured
+  std::int64_t tokens = 0;               // 0: unknown
+  double alone_seconds = 0;              // predicted from the profile alone; 0: predicted_seconds is that
+};
+
+struct PolicyPairs {
+  std::string label;
+  std::vector<StepPair> steps;
+  int runs = 0;          // measured repetitions, dropped ones included; 0: as many as a step has
+  int dropped_runs = 0;  // of them: disturbed by something else on the machine
+};
+
+// One op of one rank. -1: of none, or of all.
+struct OpPair {
+  std::string op;     // kind
+  std::string label;  // of the policy
+  std::int64_t step = 0;
+  int lane = -1;
+  int stage = -1;
+  int micro_batch = -1;
+  int rank = -1;
+  double predicted_seconds = 0;
+  std::vector<double> measured_seconds;  // repetitions
+  double alone_seconds = 0;              // as a step's
+};
+
+// Largest errors that pass, as shares of the measured time.
+struct ValidationLimits {
+  double step = 0.05;
+  double op = 0.08;  // of an op kind
+};
+inline constexpr ValidationLimits kCpuLimits{0.05, 0.08};
+inline constexpr ValidationLimits kCudaLimits{0.05, 0.05};
+
+struct Validation {
+  std::string study;   // for titles
+  std::string device;  // what measured: "cpu", "cuda", a log's form
+  std::string profile;
+  ValidationLimits limits;
+  std::vector<PolicyPairs> policies;
+  std::vector<OpPair> ops;
+  std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was left out
+};
+
+// --- How far repeated measurements leave their median open.
+
+// Of a list in any order; 0 where it is empty.
+double median(std::vector<double> values);
+
+// Half the width of the median's 95% interval by order statistics, which asks nothing of the distribution:
+// from the k-th smallest to the k-th largest value, k the largest with P(Binomial(n, 1/2) < k) <= 2.5%. Below
+// 6 values no interval of theirs reaches 95%: then half their range. Nothing below 2 values.
+std::optional<double> median_noise(std::vector<double> values);
+
+// --- The figures of a comparison: errors of steps, op kinds and micro-batches, whether policies rank alike,
+// and which limit is broken. Every format shows these and computes none.
+//
+// An error is predicted / measured - 1, signed. A measured time is the median of its repetitions. The limit
+// of an op kind holds its error by time, (sum predicted - sum measured) / sum measured: what the kind adds to
+// a step; errors of single ops stand beside it.
 
 // Of a list of times that are compared one by one.
 struct Errors {
@@ -36,7 +94,7 @@ struct Errors {
 struct StepFigures {
   std::int64_t step = 0;
   double predicted_seconds = 0, measured_seconds = 0;
-  std::optional<double> noise_seconds;  // noise.h
+  std::optional<double> noise_seconds;  // median_noise
   std::size_t repetitions = 0;
 
   [[nodiscard]] double error() const { return predicted_seconds / measured_seconds - 1; }

@@ -8,16 +8,19 @@
 //                   the one before. Entries with any of the log's first 3 iterations are warm-up and left
 //                   out, unless nothing else is there.
 //   torch.profiler  a Chrome trace of one rank: ProfilerStep#N give the steps, GPU kernels by their names the
-//                   kinds of ops (log_kinds.h). All steps of the trace are used: the profiler's schedule has
+//                   kinds of ops (below). All steps of the trace are used: the profiler's schedule has
 //                   its own warm-up.
 //
 // A file may be compressed (gzip, zstd). The form is told by the contents, not by the name.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "sim/workload/ops.h"
 
 namespace equipoise {
 
@@ -32,7 +35,7 @@ struct LoggedSteps {
 struct LoggedOp {
   std::string policy;
   std::int64_t step = 0;
-  std::string kind;    // an op of the simulator, or a kind of log_kinds.h
+  std::string kind;    // an op of the simulator, or a kind of them (below)
   double seconds = 0;  // sum over the step on one rank
 };
 
@@ -47,5 +50,27 @@ struct MeasuredLog {
 // Throws UserError: file, line or key, what was found, what is allowed.
 MeasuredLog read_measured_log(const std::string& path);
 MeasuredLog parse_measured_log(std::string_view bytes, const std::string& name);
+
+// --- Kinds of ops that both a profiler's kernel names and the simulator's ops can be sorted into.
+
+// attention, gemm, all_gather, reduce_scatter, all_reduce, send_recv, elementwise.
+std::span<const std::string_view> log_kinds();
+
+// Of a CUDA kernel by its name: flash, fmha and sdpa kernels are attention, gemm, cutlass, nvjet and cublas
+// ones GEMMs, NCCL's its collectives; everything else is elementwise.
+std::string_view kind_of_kernel(std::string_view name);
+
+// Of a simulated op; empty for what is no kernel (host stalls). `all_reduces`: gradients are all-reduced
+// (ZeRO-0), not reduce-scattered.
+std::string_view kind_of_op(OpName op, bool all_reduces);
+
+// --- For the readers
+
+// The longest step that is one takes 10^7 s.
+inline bool is_step_time(double seconds) {
+  return seconds > 0 && seconds <= 1e7;
+}
+// A torch.profiler trace, decompressed; `name` is the file's, for errors.
+MeasuredLog read_torch_steps(std::string_view text, const std::string& name);
 
 }  // namespace equipoise

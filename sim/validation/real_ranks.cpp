@@ -1,5 +1,3 @@
-#include "sim/validation/real_ranks.h"
-
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -7,13 +5,13 @@
 #include <thread>
 #include <vector>
 
-#include "kernels/turn.h"
+#include "kernels/collectives.h"
 #include "policies/base/error.h"
 #include "policies/base/names.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
-#include "sim/execution/staged_communicator.h"
 #include "sim/execution/watchdog.h"
-#include "sim/execution/watched_communicator.h"
+#include "sim/validation/real_run.h"
 
 namespace equipoise {
 namespace {
@@ -45,8 +43,8 @@ void as_threads(int ranks, const std::string& device, bool turns,
       [&](kernels::Communicator& world) {
         const auto backend = make_backend(device);
         if (!is_gpu(device)) return body({*backend, world, world, nullptr});
-        execution::StagedCommunicator elements(world, *backend);
-        body({*backend, elements, world, nullptr});
+        const auto elements = execution::staged(world, *backend);
+        body({*backend, *elements, world, nullptr});
       },
       turns ? &turn : nullptr);
 }
@@ -88,7 +86,7 @@ void on_ranks(int ranks, const std::string& device, bool turns, const execution:
   std::string reason;
   const auto world = kernels::make_mpi_world(reason);
   if (!world) throw UserError("ranks as processes: " + reason);
-  execution::Watchdog watchdog(*world, {limits});
+  execution::Watchdog watchdog(*world, limits);
   try {
     as_process(ranks, device, *world, watchdog, body);
   } catch (const std::bad_alloc&) {

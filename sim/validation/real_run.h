@@ -1,5 +1,7 @@
-// Runs a study's rows on ranks: first one step of each, checked against the reference, then all steps in
-// turn, timed op by op.
+// Runs of a study's rows on real ranks.
+//
+// A row is made ready for ranks to run: the same plan, sharding and op program on every rank. Rank 0
+// plans and tells the others, since a policy with a solver may plan otherwise a second time.
 #pragma once
 
 #include <functional>
@@ -10,11 +12,42 @@
 #include "kernels/backend.h"
 #include "kernels/collectives.h"
 #include "sim/execution/equivalence.h"
-#include "sim/execution/recorder.h"
+#include "sim/execution/executable_step.h"
 #include "sim/execution/watchdog.h"
-#include "sim/validation/real_row.h"
+#include "sim/study/row/pipeline.h"
+#include "sim/study/study_inputs.h"
 
 namespace equipoise {
+
+struct RealRow {
+  std::string label;
+  StudyRow ready;
+  Plan plan;
+  std::string shard;   // the rule that runs
+  std::string reason;  // why it cannot run; else empty
+  std::vector<execution::ExecutableStep> steps;
+
+  [[nodiscard]] bool runs() const { return reason.empty(); }
+};
+
+struct RealRowOptions {
+  std::string policy;  // label; empty: all rows
+  int steps = 1;       // full steps of each plan, at most
+  execution::LossNormalizer normalizer = execution::LossNormalizer::token;
+};
+
+// The study as real ranks run it: the preset of our own ranks instead of a framework's.
+void use_own_ranks(Study& study);
+
+// All ranks of `world` call it. Throws UserError for a study that ranks cannot run at all, or no such label.
+std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
+                               kernels::Communicator& world);
+
+// Text from rank 0 to all.
+std::string broadcast(kernels::Communicator& world, const std::string& text);
+
+// --- Runs a study's rows on ranks: first one step of each, checked against the reference, then all steps in
+// turn, timed op by op.
 
 // The ranks that this process is part of, as one of them sees them.
 struct RealRank {
@@ -59,5 +92,17 @@ std::vector<RealResult> run_real(const Study& study, const std::vector<RealRow>&
 
 // Rounds that were timed apart, as if they were one run's: the repetitions of `more` count on.
 void append_rounds(std::vector<RealResult>& results, std::vector<RealResult> more);
+
+// --- The ranks of a real run, whoever started them: processes under a launcher, or threads that take turns
+// on one device.
+
+// Calls `body` on every rank that lives in this process. `ranks`: how many the study has. Under a launcher
+// that started another number, and for a device that is not here: UserError. `turns`: as threads, one at a
+// time.
+void on_ranks(int ranks, const std::string& device, bool turns, const execution::HealthLimits& limits,
+              const std::function<void(const RealRank&)>& body);
+
+// Whether the body runs in processes that are yet to be started.
+bool needs_launcher(int ranks, bool turns);
 
 }  // namespace equipoise

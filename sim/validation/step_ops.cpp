@@ -1,24 +1,21 @@
 #include "sim/validation/step_ops.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "policies/base/index.h"
+#include "sim/validation/figures.h"
 
 namespace equipoise {
+
 namespace {
 
 using execution::ExecutableStep;
+using execution::RankPlace;
 using execution::RecordedOp;
 using execution::StepRecord;
 
 }  // namespace
-
-RankPlace place_of(const RankGrid& grid, int rank) {
-  const RankCoordinates coordinates = grid.coordinates(rank);
-  const std::vector<int> replicas = grid.data_context_group(rank);
-  const auto found = std::find(replicas.begin(), replicas.end(), rank);
-  return {coordinates.pipeline, static_cast<int>(found - replicas.begin()), coordinates.tensor};
-}
 
 std::string kind_of(OpName name, SyncGroup sync, BlockRole role) {
   const bool backward = role == BlockRole::layer_backward || role == BlockRole::layer_input_gradient ||
@@ -33,7 +30,7 @@ std::string kind_of(OpName name, SyncGroup sync, BlockRole role) {
 StepOps::StepOps(const ExecutableStep& step, const RankGrid& grid, const std::vector<StepRecord>& ranks)
     : step_(step) {
   for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const RankPlace place = place_of(grid, static_cast<int>(r));
+    const RankPlace place = execution::place_of(grid, static_cast<int>(r));
     for (const RecordedOp& recorded : ranks[r].ops) {
       ops_.push_back(describe(recorded, static_cast<int>(r), place));
       if (recorded.lane >= 0)  // the last of a scheduled op stays
@@ -43,14 +40,14 @@ StepOps::StepOps(const ExecutableStep& step, const RankGrid& grid, const std::ve
   }
   for (const StepOp& op : ops_) {
     if (op.sync == SyncGroup::none && !op.at_end) continue;
-    std::int64_t& latest = arrivals_[meeting_of(op)];
+    std::int64_t& latest = arrivals_[collective_of(op)];
     latest = std::max(latest, op.recorded->begin_ns);
   }
 }
 
 double StepOps::measured_seconds(const StepOp& op) const {
   std::int64_t begin = op.recorded->begin_ns;
-  if (const auto arrived = arrivals_.find(meeting_of(op)); arrived != arrivals_.end())
+  if (const auto arrived = arrivals_.find(collective_of(op)); arrived != arrivals_.end())
     begin = std::max(begin, arrived->second);
   if (op.name == OpName::pp_send) begin = std::max(begin, sent_at(op));
   return 1e-9 * static_cast<double>(std::max<std::int64_t>(0, op.recorded->end_ns - begin));
@@ -85,7 +82,7 @@ StepOp StepOps::describe(const RecordedOp& recorded, int rank, const RankPlace& 
 }
 
 // Equal for the members of one collective.
-StepOps::Meeting StepOps::meeting_of(const StepOp& op) const {
+StepOps::CollectiveKey StepOps::collective_of(const StepOp& op) const {
   const RecordedOp& r = *op.recorded;
   const RankPlace& p = op.place;
   if (op.at_end)
@@ -109,6 +106,73 @@ std::int64_t StepOps::sent_at(const StepOp& op) const {
   const auto found = ends_.find(
       {scheduled.input_stage, op.place.replica, op.place.tensor, op.recorded->lane, scheduled.input_op});
   return found == ends_.end() ? 0 : found->second;
+}
+
+namespace {
+
+struct Point {
+  double alone = 0, measured = 0;
+};
+
+InStepTimes::Line fit_line(std::span<const Point> points) {
+  const auto n = static_cast<double>(points.size());
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (const Point& p : points) {
+    x += p.alone;
+    y += p.measured;
+    xx += p.alone * p.alone;
+    xy += p.alone * p.measured;
+  }
+  InStepTimes::Line line;
+  line.ops = static_cast<std::int64_t>(points.size());
+  const double spread = n * xx - x * x;
+  // Ops of one size know no slope of their own: the line then goes through the origin, as it does where a
+  // free one would cut below it.
+  if (spread > 1e-6 * n * xx) {
+    line.factor = (n * xy - x * y) / spread;
+    line.extra_seconds = (y - line.factor * x) / n;
+    if (line.factor < 0) return {y / n, 0, line.ops};
+    if (line.extra_seconds >= 0) return line;
+  }
+  line.extra_seconds = 0;
+  line.factor = y / x;
+  return line;
+}
+
+}  // namespace
+
+InStepTimes::InStepTimes(std::span<const OpPair> ops) {
+  std::map<std::string, std::vector<Point>> kinds;
+  for (const OpPair& op : ops)
+    if (const double measured = median(op.measured_seconds); measured > 0 && op.predicted_seconds > 0)
+      kinds[op.op].push_back({op.predicted_seconds, measured});
+  for (const auto& [kind, points] : kinds)
+    if (static_cast<std::int64_t>(points.size()) >= kLeastOps) lines_[kind] = fit_line(points);
+}
+
+double InStepTimes::seconds(const std::string& kind, double alone) const {
+  const auto found = lines_.find(kind);
+  return found == lines_.end() ? alone : found->second.extra_seconds + found->second.factor * alone;
+}
+
+OpProgram in_step(OpProgram program, const InStepTimes& times) {
+  const auto change = [&](const std::string& kind, Picoseconds& duration) {
+    if (duration > 0) duration = to_picoseconds(times.seconds(kind, to_seconds(duration)));
+  };
+  for (OpLane& lane : program.lanes) {
+    const auto context = static_cast<std::size_t>(lane.context);
+    for (OpBlock& block : lane.blocks)
+      for (std::size_t i = 0; i < block.steps.size(); ++i) {
+        const OpStep& step = block.steps[i];
+        if (step.name == OpName::host_stall) continue;
+        const std::string kind = kind_of(step.name, step.sync, block.role);
+        for (std::size_t r = 0; r < context; ++r) change(kind, block.durations[i * context + r]);
+      }
+    for (Picoseconds& transfer : lane.transfers) change(name_of(OpName::pp_send), transfer);
+  }
+  for (StageEnd& end : program.ends)
+    for (std::size_t i = 0; i < end.steps.size(); ++i) change(name_of(end.steps[i].name), end.durations[i]);
+  return program;
 }
 
 }  // namespace equipoise

@@ -3,21 +3,17 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "sim/execution/executable_step.h"
-#include "sim/execution/recorder.h"
+#include "sim/step/op_program.h"
 #include "sim/topology/rank_grid.h"
+#include "sim/validation/figures.h"
 
 namespace equipoise {
-
-// Where a rank is: its stage, its place among the data x context ranks of the stage, its TP coordinate.
-struct RankPlace {
-  int stage = 0, replica = 0, tensor = 0;
-};
-RankPlace place_of(const RankGrid& grid, int rank);
 
 // Kinds as a reader looks for them: forward and backward of a kernel apart, where their prices are.
 std::string kind_of(OpName name, SyncGroup sync, BlockRole role);
@@ -26,7 +22,7 @@ std::string kind_of(OpName name, SyncGroup sync, BlockRole role);
 struct StepOp {
   const execution::RecordedOp* recorded = nullptr;
   int rank = 0;
-  RankPlace place;
+  execution::RankPlace place;
   OpName name{};
   SyncGroup sync = SyncGroup::none;
   BlockRole role = BlockRole::none;
@@ -51,18 +47,52 @@ class StepOps {
   [[nodiscard]] double measured_seconds(const StepOp& op) const;
 
  private:
-  using Meeting = std::tuple<int, int, int, int, int, int, int, int>;
+  using CollectiveKey = std::tuple<int, int, int, int, int, int, int, int>;
   using SentBy = std::tuple<int, int, int, int, int>;  // stage, replica, TP coordinate, lane, scheduled op
 
   [[nodiscard]] StepOp describe(const execution::RecordedOp& recorded, int rank,
-                                const RankPlace& place) const;
-  [[nodiscard]] Meeting meeting_of(const StepOp& op) const;
+                                const execution::RankPlace& place) const;
+  [[nodiscard]] CollectiveKey collective_of(const StepOp& op) const;
   [[nodiscard]] std::int64_t sent_at(const StepOp& op) const;
 
   const execution::ExecutableStep& step_;
   std::vector<StepOp> ops_;
-  std::map<Meeting, std::int64_t> arrivals_;
+  std::map<CollectiveKey, std::int64_t> arrivals_;
   std::map<SentBy, std::int64_t> ends_;  // of scheduled ops
 };
+
+// --- How long ops take inside a step, as far as it differs from what a profile says of them alone.
+//
+// A profile measures a kernel on operands that come from memory, and a collective whose members do nothing
+// else. Inside a step an op finds what the op before it has just written in a cache, and ranks of one machine
+// share its memory. What that does to each kind of op is measured on steps of other documents in other
+// windows, and taken over for the steps that are validated: fitted there, predicted here.
+
+class InStepTimes {
+ public:
+  // Of one kind: seconds inside a step = extra_seconds + factor * seconds alone.
+  struct Line {
+    double extra_seconds = 0;
+    double factor = 1;
+    std::int64_t ops = 0;  // that it was fitted to
+  };
+
+  InStepTimes() = default;
+  // Least squares of each kind's measured times over those of the profile, so that the fitted ops take as
+  // long in sum as measured: ops that take several times their line are part of what a step costs, and are
+  // not left out. Neither number is negative. Kinds with fewer than `kLeastOps` ops keep their price.
+  explicit InStepTimes(std::span<const OpPair> ops);
+  static constexpr std::int64_t kLeastOps = 8;
+
+  [[nodiscard]] bool empty() const { return lines_.empty(); }
+  [[nodiscard]] double seconds(const std::string& kind, double alone) const;
+  [[nodiscard]] const std::map<std::string, Line>& lines() const { return lines_; }
+
+ private:
+  std::map<std::string, Line> lines_;
+};
+
+// The program with every op as long as it takes inside a step.
+OpProgram in_step(OpProgram program, const InStepTimes& times);
 
 }  // namespace equipoise

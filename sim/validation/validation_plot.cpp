@@ -5,7 +5,7 @@
 
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
-#include "sim/report/markup.h"
+#include "sim/report/html_page.h"
 #include "sim/validation/validation_report.h"
 
 namespace equipoise {

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "sim/validation/figures.h"
-#include "sim/validation/pairs.h"
 
 namespace equipoise {
 

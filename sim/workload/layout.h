@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "kernels/precision.h"
+#include "kernels/ops.h"
 #include "policies/base/index.h"
 #include "sim/workload/model.h"
 
@@ -39,25 +39,35 @@ constexpr RecomputeModules module_bit(RecomputeModule module) {
   return RecomputeModules{1} << static_cast<unsigned>(module);
 }
 // "layernorm+moe_act"
-std::string names_of(RecomputeModules modules);
+inline std::string names_of(RecomputeModules modules) {
+  std::string text;
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    if ((modules & module_bit(static_cast<RecomputeModule>(m))) != 0)
+      text.append(text.empty() ? "" : "+").append(kRecomputeModuleNames[m]);
+  return text;
+}
 
-// Virtual stage v = local x pipeline + rank is what a rank holds as its model chunk `local`: the block of
-// layers v. In a bidirectional pipeline (Schedule::bidirectional) there are as many blocks as ranks, each of
-// them twice: virtual stage v >= pipeline is a copy of the block of the rank opposite, 2 x pipeline - 1 - v.
+// How the ranks of a pipeline hold a model's layers, which are cut into blocks.
+//
+// A rank holds one block for each of its model chunks. Virtual stage v = chunk x pipeline + rank is that
+// chunk of that rank, and holds block v. Example, 4 blocks on 2 ranks: rank 0 has virtual stages 0 and 2,
+// rank 1 has 1 and 3. In a bidirectional pipeline (Schedule::bidirectional) there are as many blocks as
+// ranks, and two ranks hold each: virtual stage v >= pipeline has a copy of block 2 x pipeline - 1 - v.
 struct VirtualStages {
-  int pipeline = 1;
-  int blocks = 1;  // of layers, one after another
+  int pipeline = 1;  // ranks
+  int blocks = 1;    // of layers, in the model's order
   bool bidirectional = false;
 
   [[nodiscard]] int count() const { return bidirectional ? 2 * blocks : blocks; }
   [[nodiscard]] int block_of(int v) const { return is_copy(v) ? 2 * pipeline - 1 - v : v; }
   [[nodiscard]] bool is_first(int v) const { return block_of(v) == 0; }
   [[nodiscard]] bool is_last(int v) const { return block_of(v) == blocks - 1; }
-  // Where a micro-batch enters that goes through model chunks `local`.
-  [[nodiscard]] int first(int local) const { return bidirectional && local == 1 ? 2 * pipeline - 1 : 0; }
-  // On a micro-batch's way, so many blocks on; it must be there.
+  // The virtual stage with the first block, for a micro-batch that goes through chunk `chunk` of each rank.
+  [[nodiscard]] int first(int chunk) const { return bidirectional && chunk == 1 ? 2 * pipeline - 1 : 0; }
+  // The virtual stage that a micro-batch reaches `by` blocks after v, or before it where `by` is negative.
+  // The block must exist.
   [[nodiscard]] int further(int v, int by) const { return is_copy(v) ? v - by : v + by; }
-  // Whether that step goes around, from the last rank to the first or back.
+  // Whether that step goes from the last rank to the first, or back.
   [[nodiscard]] bool wraps(int v, int by) const {
     return !bidirectional && (by > 0 ? v % pipeline + 1 == pipeline : v % pipeline == 0);
   }
@@ -72,7 +82,7 @@ struct Layout {
   int pipeline = 1;
   int data = 1;
   int virtual_pipeline = 1;
-  bool bidirectional = false;  // as the schedule is: every rank holds two blocks of layers
+  bool bidirectional = false;  // the schedule is: every rank holds two blocks of layers
   int expert = 1;
   // Tensor parallelism inside an expert, a divisor of `tensor`; 0: `tensor`, Megatron-LM's default. Below it
   // the experts of a TP group's ranks are their own ("MoE parallel folding", arXiv 2504.14960).
@@ -80,14 +90,14 @@ struct Layout {
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
   ContextComm context_comm = ContextComm::all_gather;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
-  // With ZeRO-2: whether gradients are reduced with every micro-batch, as DeepSpeed and FSDP do because a
-  // rank keeps a shard of them only, or after the last backward of a layer. The memory model counts a shard
-  // in both cases. A study says so under `framework`.
+  // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
+  // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
+  // study says so under `framework`.
   bool reduce_each_micro_batch = true;
   // Selective: attention's forward runs again in the backward, as Megatron-LM's core_attn recomputation does.
   // FlashAttention keeps no scores and the output projection keeps attention's output, so it frees nothing.
   Recompute recompute = Recompute::none;
-  int recompute_layers = 0;                // with Recompute::layers: of the whole model (recompute_order.h)
+  int recompute_layers = 0;                // with Recompute::layers: of the whole model (stage_layers.h)
   RecomputeModules recompute_modules = 0;  // with Recompute::modules
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
@@ -113,20 +123,6 @@ struct Layout {
   // Ranks that hold a block of layers, for each data x context rank.
   [[nodiscard]] int copies() const { return bidirectional ? 2 : 1; }
 };
-
-// Throws UserError with the reason if the layout cannot run the model: `where` names the study file.
-void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);
-
-// `layers` over virtual stages, in model order. Where they do not divide, the stages in the middle get one
-// more: the first also embeds and the last also makes the logits.
-std::vector<int> split_layers(int layers, int virtual_stages);
-
-// Layers of each virtual stage: the one place that says which stage has which layers. Where
-// embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
-std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
-
-// Layers of a model of `layers` layers that the layout recomputes whole.
-int checkpointed_layers(const Layout& layout, int layers);
 
 constexpr std::string_view name_of(ContextComm form) {
   return kContextCommNames[at(form)];

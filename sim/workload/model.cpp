@@ -1,5 +1,7 @@
 #include "sim/workload/model.h"
 
+#include <algorithm>
+#include <sstream>
 #include <vector>
 
 #include "policies/base/error.h"
@@ -12,6 +14,10 @@ namespace equipoise {
 std::int64_t ModelShape::kv_width() const {
   if (mla) return std::int64_t{heads} * (mla->nope_dim + mla->rope_dim + mla->v_dim);
   return 2 * std::int64_t{kv_heads} * head_dim;
+}
+
+std::int64_t ModelShape::kv_width_of_rank(int tensor) const {
+  return mla ? kv_width() / tensor : 2 * std::int64_t{std::max(1, kv_heads / tensor)} * head_dim;
 }
 
 std::int64_t ModelShape::attention_parameters() const {
@@ -71,7 +77,7 @@ double ModelShape::training_flops(double tokens, double causal_pairs, double win
   int sliding = 0;
   for (int layer = 0; layer < layers; ++layer) sliding += is_sliding_layer(layer) ? 1 : 0;
   const double attention = 3.0 * 2.0 * (head_dim + value_dim()) * heads;
-  return 6.0 * static_cast<double>(active_matmul_parameters()) * tokens +
+  return 6.0 * as_double(active_matmul_parameters()) * tokens +
          attention * (layers - sliding) * causal_pairs + attention * sliding * window_pairs;
 }
 
@@ -139,6 +145,30 @@ std::span<const ModelShape> builtin_models() {
 
 const ModelShape& builtin_model(std::string_view name) {
   return find_named(shapes(), name, "model");
+}
+
+void check_model_size(const ModelShape& model, const std::string& where) {
+  constexpr double kMostParameters = 1e15;
+  constexpr double kMostWidth = 1 << 30;  // of all heads together; of experts
+  const auto of = [](std::int64_t value) { return as_double(value); };
+  double head = of(model.head_dim), low_rank = 0;
+  if (model.mla) {
+    head += of(model.mla->nope_dim) + of(model.mla->rope_dim) + of(model.mla->v_dim);
+    low_rank = of(model.mla->q_lora) + of(model.mla->kv_lora);
+  }
+  const double width = head * of(std::max(model.heads, model.kv_heads));
+  const double experts = model.moe ? of(model.moe->experts) + of(model.moe->shared) : 0;
+  const double hidden = of(model.hidden);
+  double layer = (4 * hidden + low_rank) * width + 2 * hidden * (1 + low_rank) + 3 * hidden * of(model.ffn);
+  if (model.moe) layer += experts * hidden * (3 * of(model.moe->expert_ffn) + 1);
+  const double parameters = layer * of(model.layers) + 2 * hidden * of(model.vocab);
+  if (parameters <= kMostParameters && width <= kMostWidth && experts <= kMostWidth) return;
+  std::ostringstream found;
+  found << parameters << " parameters, heads of " << width << " in all, " << experts << " experts";
+  throw UserError(where +
+                  ": expected a model of at most 1e15 parameters, heads of at most 2^30 in all and 2^30 "
+                  "experts, found " +
+                  found.str());
 }
 
 }  // namespace equipoise

@@ -82,12 +82,14 @@ struct ModelShape {
       return is_moe_layer(layer) ? LayerKind::sliding_moe : LayerKind::sliding_dense;
     return is_moe_layer(layer) ? LayerKind::moe : LayerKind::dense;
   }
-  // Of layers [begin, end), how many there are of each kind.
+  // How many of layers [begin, end) are of each kind.
   [[nodiscard]] LayerCounts layer_counts(int begin, int end) const;
   [[nodiscard]] LayerCounts layer_counts() const { return layer_counts(0, layers); }
   [[nodiscard]] std::int64_t query_width() const { return std::int64_t{heads} * head_dim; }
   // Elements of K plus V that one token adds to the attention of a layer.
   [[nodiscard]] std::int64_t kv_width() const;
+  // The same on one of `tensor` TP ranks, which replicate KV heads where there are fewer of them.
+  [[nodiscard]] std::int64_t kv_width_of_rank(int tensor) const;
   [[nodiscard]] int value_dim() const { return mla ? mla->v_dim : head_dim; }
 
   // Parameters of one layer's attention, FFN (all experts) and norms; of the embedding; of everything.
@@ -119,6 +121,10 @@ inline double causal_pairs(double queries, double before, double window = 0) {
 // wlb-70b are our shapes of those sizes, since WLB-LLM prints none ("layers and width in proportion").
 std::span<const ModelShape> builtin_models();
 const ModelShape& builtin_model(std::string_view name);  // throws UserError with the nearest name
+
+// Throws UserError naming `where` for shapes whose parameters, counted exactly elsewhere, would not fit an
+// integer: far above any model.
+void check_model_size(const ModelShape& model, const std::string& where);
 
 // What a study says beside a config.json.
 struct HfOptions {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "policies/base/clock.h"
+#include "policies/base/index.h"
 
 namespace equipoise {
 
@@ -52,7 +53,7 @@ enum class OpName : std::uint8_t {
   dp_all_gather,
   optimizer
 };
-inline constexpr std::size_t kOpNames = static_cast<std::size_t>(OpName::optimizer) + 1;
+inline constexpr std::size_t kOpNames = at(OpName::optimizer) + 1;
 const char* name_of(OpName op);
 const char* name_of(Stream stream);
 
@@ -60,13 +61,13 @@ struct Op {
   OpName name{};
   Stream stream = Stream::compute;
   bool with_next = false;      // runs concurrently with the next op; what follows waits for both
-  std::uint8_t over = 0;       // an exchange of experts: how many of the next ops run under it; what follows
-                               // waits for it and them. They may be such pairs
+  std::uint8_t over = 0;       // exchanges of experts: how many of the next ops run while it lasts, pairs
+                               // among them; what follows waits for it and them
   std::uint32_t launches = 1;  // by the host
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
-  bool again = false;    // of a forward that a backward repeats
+  bool again = false;    // repeats a forward's op in the backward
   bool arrived = false;  // for token copies that arrived at experts, whoever sent them
 };
 
@@ -77,16 +78,16 @@ class OpList {
   void clear() { size_ = 0; }
   void push(const Op& op) { ops_.at(size_++) = op; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // What was pushed since the list had `first` ops repeats a forward.
+  // Marks the ops from number `first` on as repeats of a forward's.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
   }
-  // What was pushed since the list had `first` ops is for token copies that arrived.
+  // Marks the ops from number `first` on as work for token copies that arrived at experts.
   void mark_arrived(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).arrived = true;
   }
-  // Makes it that of a rank which sends no tokens: the same ops, of which all but those for what arrives take
-  // no time.
+  // Turns the list into that of a rank that holds no tokens but whose experts get some: all ops stay, and
+  // only those that are marked as work for arrived copies take time.
   void keep_arrived() {
     for (std::size_t i = 0; i < size_; ++i) {
       Op& op = ops_.at(i);
@@ -102,7 +103,7 @@ class OpList {
     for (const Op& op : ops()) sum += op.launches;
     return sum;
   }
-  // What was pushed since the list had `first` + 1 ops runs under op number `first`.
+  // Lets all ops behind op number `first`, an exchange of experts, run while it lasts.
   void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }
   [[nodiscard]] std::span<const Op> ops() const { return std::span(ops_).first(size_); }
 

@@ -23,7 +23,7 @@ import tempfile
 
 import growth
 from process_cost import Cost, measure, spread, take_turns
-from user_work import DOCUMENTS, FOLDER, LENGTHS, PEAK, ROOT, WORKS
+from user_work import DOCUMENTS, FOLDER, FRONT_PAGE, LENGTHS, ROOT, WORKS
 
 RECORDED = [ROOT / "traces/recorded" / f"{name}.txt.zst" for name in ("linux-source", "debian-code", "debian-docs")]
 
@@ -237,20 +237,14 @@ def table(measured, works):
     return "\n".join(lines)
 
 
-def short_table(measured, works):
-    """Medians of what matters most, with peak memory beside it."""
-    lines = [row(["work", "", *measured.programs, "gain", *[f"memory, {p}" for p in measured.programs]]),
-             row(["---"] * (2 * len(measured.programs) + 3))]
-    for work in works:
-        name, peaks = work.name, [q for q in work.quantities if q.name == PEAK.name]
-        for quantity in [q for q in work.quantities if q.first_page] if work.key in measured.works else []:
-            rounds = [measured.of(work.key, program) for program in measured.programs]
-            cells = [cell(work, quantity, of_program, ranges=False) for of_program in rounds]
-            memory = [cell(work, peaks[0], r, ranges=False) if peaks and name else ("", 0) for r in rounds]
-            memory = ["" if value is None else text for text, value in memory]
-            texts = [text if name or value is not None else "" for text, value in cells]
-            lines.append(row([name, quantity.name, *texts, gain(quantity, cells[0][1], cells[-1][1]), *memory]))
-            name = ""
+def short_table(measured, works, names):
+    """Medians of the first quantity of the works that `names` has, by key."""
+    lines = [row(["work", "", *measured.programs, "gain"]), row(["---"] * (len(measured.programs) + 3))]
+    by_key = {work.key: work for work in works if work.key in measured.works}
+    for work, name in [(by_key[key], name) for key, name in names.items() if key in by_key]:
+        quantity = work.quantities[0]
+        cells = [cell(work, quantity, measured.of(work.key, program), ranges=False) for program in measured.programs]
+        lines.append(row([name, quantity.name, *[text for text, _ in cells], gain(quantity, cells[0][1], cells[-1][1])]))
     return "\n".join(lines)
 
 
@@ -287,7 +281,7 @@ def between(text, marker, table):
 
 
 def write_readmes(measured):
-    pages = {"README.md": {"speed": short_table(measured, WORKS)},
+    pages = {"README.md": {"speed": short_table(measured, WORKS, FRONT_PAGE)},
              "tests/bench/README.md": {"works": table(measured, WORKS), "growth": growth_table(measured)}}
     for page, tables in pages.items():
         text = (ROOT / page).read_text()

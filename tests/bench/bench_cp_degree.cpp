@@ -10,7 +10,7 @@
 
 #include "policies/base/random.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/cp_degree/flexsp_problem.h"
+#include "policies/cp_degree/flexsp.h"
 #include "policies/policy.h"
 
 namespace equipoise {

@@ -5,9 +5,9 @@
 
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/engine/op/expansion.h"
-#include "sim/engine/op/op_engine.h"
-#include "sim/engine/stage/step_simulator.h"
+#include "sim/step/expansion.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_simulator.h"
 #include "tests/bench/memory.h"
 #include "tests/bench/packed_step.h"
 

@@ -10,13 +10,11 @@
 
 #include "policies/base/random.h"
 #include "policies/loader.h"
-#include "policies/oversize.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/policy.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "policies/validator.h"
 
 namespace equipoise {
@@ -105,7 +103,7 @@ EQUIPOISE_PACKER(dp_balanced, "dp-balanced");
 // HBP on the paper's groups, 16K at degree 1 and 128K at degree 8.
 void BM_Hbp(benchmark::State& state) {
   PackOptions options;
-  options.of<HbpOptions>().groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
+  options.groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
   options.gpus = 32;
   const auto batches = batches_of(static_cast<std::size_t>(state.range(0)), 128 * 1024);
   time_policy(state, "hbp", options, batches);
@@ -123,7 +121,7 @@ void BM_Balance(benchmark::State& state, const char* name) {
   options.documents_per_step = state.range(0);
   options.micro_batches = options.sequences_per_step = state.range(1);
   options.of<WlbOptions>().queues = 2;
-  options.of<WlbOptions>().max_tokens = 1 << 30;
+  options.max_tokens = 1 << 30;
   options.of<ChunkflowOptions>().chunk_size = 8 * 1024;
   const auto lengths = lengths_of(static_cast<std::size_t>(state.range(0)));
   std::vector<GlobalBatch> batches = load_documents(lengths, options, {}).batches;

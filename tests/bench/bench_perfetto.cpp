@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "sim/report/perfetto.h"
+#include "sim/timeline/perfetto.h"
 
 namespace equipoise {
 namespace {

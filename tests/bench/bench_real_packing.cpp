@@ -10,14 +10,13 @@
 
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/loader.h"
-#include "policies/oversize.h"
-#include "policies/packing/chunkflow.h"
 #include "policies/packing/hbp.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
+#include "policies/parameter.h"
 #include "policies/policy.h"
-#include "policies/shared_parameters.h"
-#include "policies/skrull/gds.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "tests/bench/real_lengths.h"
 
 namespace equipoise {
@@ -45,8 +44,8 @@ PackOptions options_of(const Policy& policy, std::int64_t length) {
   options.of<PackLengthOptions>().pack_length = length;
   options.of<WlbOptions>().queues = 2;
   options.of<ChunkflowOptions>().chunk_size = length;
-  options.of<HbpOptions>().groups = {{length, 1, 0}, {kContext * length, kContext, 0}};
-  options.of<SkrullOptions>().bucket_size = length / kContext;
+  options.groups = {{length, 1, 0}, {kContext * length, kContext, 0}};
+  options.bucket_size = length / kContext;
   options.of<CpGridOptions>().tokens_per_rank = length / kContext;
   return options;
 }

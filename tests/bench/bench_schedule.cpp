@@ -8,7 +8,6 @@
 
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/validate.h"
 
 namespace equipoise {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "policies/sharding/sharding.h"
 #include "profiler/profile/profile.h"
-#include "sim/engine/op/contended_run.h"
-#include "sim/engine/op/expansion.h"
+#include "sim/step/contended_run.h"
+#include "sim/step/expansion.h"
 #include "tests/bench/packed_step.h"
 
 namespace equipoise {

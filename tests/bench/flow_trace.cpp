@@ -29,9 +29,10 @@ std::vector<Picoseconds> replay(const RouteTable& routes, const std::vector<Star
     const Picoseconds now =
         std::min(network.next_end(), next < flows.size() ? flows[next].at : FlowNetwork::kNever);
     if (now == FlowNetwork::kNever) return ends;
-    while (network.next_end() == now) ends[network.pop()] = now;
+    while (network.next_end() == now) ends[network.pop().first] = now;
     for (; next < flows.size() && flows[next].at == now; ++next)
-      network.start(flows[next].route, flows[next].cap, flows[next].limit, flows[next].alone, next, now);
+      network.start(flows[next].route, flows[next].cap, flows[next].limit, flows[next].alone,
+                    {0, static_cast<std::uint32_t>(next), 0}, now);
     network.settle(now);
   }
 }

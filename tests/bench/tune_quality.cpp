@@ -18,11 +18,10 @@
 
 #include "policies/base/parallel.h"
 #include "policies/base/random.h"
-#include "sim/study/hardware.h"
-#include "sim/tune/default_space.h"
+#include "sim/study/models.h"
+#include "sim/tune/outcome.h"
 #include "sim/tune/search.h"
-#include "sim/tune/sensitivity.h"
-#include "sim/tune/study_json.h"
+#include "sim/tune/space.h"
 
 namespace {
 

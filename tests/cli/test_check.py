@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`equipoise check` as a user and a CI system meet it."""
+"""`equipoise check` as a user and a CI system see it."""
 import json
 import unittest
 import xml.etree.ElementTree as ElementTree

@@ -1,4 +1,4 @@
-"""The program as a user meets it: help, exit codes, one-line errors, formats, files written whole or not at all.
+"""The program as a user sees it: help, exit codes, one-line errors, formats, files written whole or not at all.
 
 EQUIPOISE names the program; ctest sets it.
 """

@@ -1,4 +1,4 @@
-"""`equipoise execute` and `validate` as a user meets them: real ranks, JSON, exit codes, dumps, logs.
+"""`equipoise execute` and `validate` as a user sees them: real ranks, JSON, exit codes, dumps, logs.
 
 EQUIPOISE names the program; ctest sets it. Without mpirun only what needs no processes is run.
 """

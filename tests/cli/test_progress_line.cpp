@@ -1,7 +1,7 @@
 // What a long run shows of itself.
 #include <doctest/doctest.h>
 
-#include "sim/cli/progress_line.h"
+#include "sim/cli/commands.h"
 
 using namespace equipoise;
 

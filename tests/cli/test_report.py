@@ -1,4 +1,4 @@
-"""report.html as a user meets it: one file that asks nothing of a network, escaped names, the figures of summary.json,
+"""report.html as a user sees it: one file that asks nothing of a network, escaped names, the figures of summary.json,
 and a real browser that has nothing to complain of.
 
 EQUIPOISE names the program; ctest sets it. EQUIPOISE_SCREENSHOTS: a folder for pictures of the pages, to look at.

@@ -1,4 +1,4 @@
-"""`equipoise tune` as a user meets it: a ranking, a study that reproduces it, resuming, one-line errors.
+"""`equipoise tune` as a user sees it: a ranking, a study that reproduces it, resuming, one-line errors.
 
 EQUIPOISE names the program; ctest sets it.
 """

@@ -3,9 +3,9 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "sim/execution/make_step.h"
-#include "sim/study/ready_row.h"
-#include "sim/study/simulate_plan.h"
+#include "sim/execution/executable_step.h"
+#include "sim/study/row/pipeline.h"
+#include "sim/study/row/simulate.h"
 
 namespace equipoise::testing {
 
@@ -56,17 +56,16 @@ PreparedStep prepare(const nlohmann::json& file, const EquivalenceOptions& optio
   RunStudyOptions run_options;
   run_options.ignore_memory = true;
   PreparedStep prepared;
-  ReadyRow ready = row_with_models(study, inputs, study.policies.at(options.row), run_options);
-  plan_ready_row(study, inputs, run_options, ready);
-  const Run run = ready.run(study, inputs, run_options);
-  const SimulatedPlan simulated = simulate_plan(run, ready.planned.plan, Until::all_steps);
-  const std::vector<Step>& steps = ready.planned.plan.steps;
-  prepared.step = make_step(ready.models->costs, run.rule(simulated.shard), run.step_options(),
+  StudyRow row(study, inputs, study.policies.at(options.row));
+  resolve_recompute(row, run_options);
+  const SimulatedRow simulated = simulate_row(row, run_options, Until::all_steps);
+  const std::vector<Step>& steps = simulated.planned.plan.steps;
+  prepared.step = make_step(row.models->costs, row.rule(simulated.ran.shard), row.step_options(),
                             steps.at(options.step % steps.size()), DocumentLengths(inputs.trace.lengths),
                             options.normalizer, options.fold_tp);
   prepared.model = study.model;
-  prepared.layout = ready.models->layout;
-  prepared.grid = ready.models->grid;
+  prepared.layout = row.models->layout;
+  prepared.grid = row.models->grid;
   return prepared;
 }
 

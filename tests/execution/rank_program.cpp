@@ -19,9 +19,9 @@
 
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
+#include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
 #include "sim/execution/watchdog.h"
-#include "sim/execution/watched_communicator.h"
 
 namespace {
 
@@ -73,7 +73,7 @@ int run_rank(const Case& what) {
   const auto world = kernels::make_mpi_world(reason);
   if (world == nullptr) throw UserError(reason);
   if (what.mode == "late") std::this_thread::sleep_for(std::chrono::seconds(2));
-  Watchdog watchdog(*world, {kLimits});
+  Watchdog watchdog(*world, kLimits);
   const auto calls = watched(*world, watchdog.progress());
   const int steps = what.mode.rfind("exit", 0) == 0 ? 20 : 1'000'000;
   try {

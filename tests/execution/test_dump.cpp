@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "policies/base/text_file.h"
+#include "policies/base/files.h"
+#include "policies/base/npy.h"
 #include "sim/execution/dump.h"
-#include "sim/execution/npy.h"
-#include "sim/execution/tokens.h"
+#include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/scratch_folder.h"
 

@@ -6,9 +6,8 @@
 #include <vector>
 
 #include "policies/sharding/rules.h"
-#include "sim/execution/memory_pool.h"
-#include "sim/execution/rows.h"
-#include "sim/execution/stage_parameters.h"
+#include "sim/execution/rank_context.h"
+#include "sim/execution/context_attention.h"
 #include "tests/execution/equivalence_case.h"
 #include "tests/execution/tiny_model.h"
 #include "tests/kernels/wrapped_backend.h"

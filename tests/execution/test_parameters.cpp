@@ -7,7 +7,6 @@
 
 #include "policies/base/error.h"
 #include "sim/execution/parameters.h"
-#include "sim/execution/tokens.h"
 #include "tests/execution/tiny_model.h"
 
 using namespace equipoise;

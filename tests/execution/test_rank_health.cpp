@@ -4,9 +4,8 @@
 #include <map>
 #include <string>
 
+#include "sim/execution/communicators.h"
 #include "sim/execution/rank_health.h"
-#include "sim/execution/rank_table.h"
-#include "sim/execution/watched_communicator.h"
 
 namespace {
 
@@ -34,6 +33,7 @@ struct Ranks {
   }
   void beat(int rank) { table.slot(rank).beats.fetch_add(1); }
   void go_on(int rank) { begin_op(&table.slot(rank).progress, OpName::attention); }
+  void wait(int rank, bool waits) { table.slot(rank).progress.waiting = waits ? 1 : 0; }
   // What is found within so many seconds while `alive` beat and `busy` go on (bits by rank); "" if nothing.
   std::string watch(double seconds, int alive, int busy) {
     for (double t = 0; t < seconds; t += 0.5) {
@@ -92,15 +92,13 @@ TEST_CASE("who looks again after a pause of an hour finds nobody silent") {
 TEST_CASE("a rank that computes one op for too long hangs, if all others wait for it") {
   Ranks ranks({10, 20});
   ranks.watch(5, kAll, kAll);
-  const WaitingCall one(ranks.table.slot(0).progress);
-  {
-    const WaitingCall two(ranks.table.slot(1).progress);
-    CHECK(ranks.watch(19, kAll, 0).empty());
-    CHECK(
-        ranks.watch(2, kAll, 0) ==
+  ranks.wait(0, true);
+  ranks.wait(1, true);
+  CHECK(ranks.watch(19, kAll, 0).empty());
+  CHECK(ranks.watch(2, kAll, 0) ==
         "rank 2 (pid 102) hangs: the others wait, and it has not gone on for 20 s, in attention of step 2 of "
         "wlb");
-  }
+  ranks.wait(1, false);
   // The second goes on: the third is slow, as a long document may make it.
   CHECK(ranks.watch(60, kAll, 0b010).empty());
 }
@@ -114,9 +112,7 @@ TEST_CASE("all ranks waiting is a fault on one host; else somebody elsewhere may
   for (const bool all_here : {true, false}) {
     Ranks ranks({10, 20}, all_here);
     ranks.watch(5, kAll, kAll);
-    const WaitingCall a(ranks.table.slot(0).progress);
-    const WaitingCall b(ranks.table.slot(1).progress);
-    const WaitingCall c(ranks.table.slot(2).progress);
+    for (int rank = 0; rank < 3; ++rank) ranks.wait(rank, true);
     const std::string found = ranks.watch(30, kAll, 0);
     CHECK((found.find("all ranks wait for each other for 20 s: rank 0 (pid 100)") == 0) == all_here);
     CHECK(found.empty() != all_here);
@@ -132,14 +128,14 @@ TEST_CASE("of several that find a fault one has the word") {
   CHECK(table.fault().teller == 8);
 }
 
-TEST_CASE("a table is reached by its path, and a wrong path reaches none") {
+TEST_CASE("a table is reached by process and file, and others reach none") {
   const RankTable made(2);
-  const RankTable reached = RankTable::open(made.path());
-  REQUIRE(reached.valid());
-  CHECK(reached.slots() == 2);
+  const auto reached = RankTable::open(getpid(), made.file());
+  REQUIRE(reached);
+  CHECK(reached->slots() == 2);
   made.slot(1).step = 42;
-  CHECK(reached.slot(1).step == 42);
-  CHECK_FALSE(RankTable::open("/proc/1/fd/nothing").valid());
+  CHECK(reached->slot(1).step == 42);
+  CHECK_FALSE(RankTable::open(1, 4711));
 }
 
 TEST_CASE("a watched communicator waits in calls and computes between them, in groups, too") {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "sim/execution/reference_model.h"
-#include "sim/execution/tokens.h"
+#include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"
 
 using namespace equipoise;

@@ -1,13 +1,13 @@
 // JSON readers: the parser, studies, profiles and what predicts from them, presets, models, recipes, samples.
 #include <nlohmann/json.hpp>
 
-#include "policies/base/text_file.h"
+#include "policies/base/files.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/profile.h"
-#include "sim/framework/preset.h"
-#include "sim/study/expectation.h"
-#include "sim/study/study.h"
+#include "sim/framework/framework.h"
+#include "sim/report/expectation.h"
+#include "sim/study/read/study.h"
 #include "sim/workload/model.h"
 #include "tests/fuzz/law.h"
 #include "tests/scratch_folder.h"

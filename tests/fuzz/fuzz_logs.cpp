@@ -5,7 +5,7 @@
 #include "sim/validation/figures.h"
 #include "sim/validation/validation_report.h"
 #include "tests/fuzz/law.h"
-#include "traces/formats/bytes.h"
+#include "traces/formats/formats.h"
 
 using namespace equipoise;
 

@@ -1,5 +1,5 @@
 // Tables: kernel rows (`predict`, `fit`), document histograms, measured steps.
-#include "profiler/fit/csv.h"
+#include "policies/base/csv.h"
 #include "profiler/fit/samples.h"
 #include "sim/calibration/step_rows.h"
 #include "tests/fuzz/law.h"

@@ -4,7 +4,7 @@
 #include <stdexcept>
 
 #include "kernels/checks.h"
-#include "kernels/turn.h"
+#include "kernels/collectives.h"
 
 using namespace equipoise::kernels;
 

@@ -2,10 +2,10 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "policies/packing/fixed_greedy.h"
-#include "policies/packing/isf.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -80,7 +80,7 @@ TEST_CASE("wlb fills by work first, by tokens second, and carries the rest") {
   // L_max 8, N = 2, W = len^2. 6 -> bin 0 (W 36, 6 tokens); 4 -> bin 1 (16, 4); 4 -> bin 1 (32, 8);
   // 3 -> least W is bin 1 (full); fewest tokens is bin 0 with 6: 9 > 8, carried; 2 -> bin 1 full, bin 0: 8.
   PackOptions options = shape(8, 2);
-  options.of<WlbOptions>().max_tokens = 8;
+  options.max_tokens = 8;
   const Plan plan = plan_of("wlb", document_batches({{2, 4, 3, 6, 4}}), options);
   REQUIRE(plan.steps.size() == 2);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{3, 0}, {1, 4}});
@@ -106,7 +106,7 @@ TEST_CASE("wlb gives up exactly the N oldest of a queue, once a step, and emptie
   // L_1 = 4, N = 2: five outliers arrive at once; step 0 takes 0 and 1, the extra steps the rest.
   PackOptions options = shape(8, 2);
   options.of<WlbOptions>().queues = 1;
-  options.of<WlbOptions>().max_tokens = 8;
+  options.max_tokens = 8;
   const Plan plan = plan_of("wlb", document_batches({{5, 5, 5, 5, 5}}), options);
   REQUIRE(plan.steps.size() == 3);
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{0}, {1}});

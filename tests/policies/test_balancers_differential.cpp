@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "policies/packing/fixed_greedy.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/naive_packers.h"
@@ -78,11 +77,11 @@ TEST_CASE("wlb makes what Algorithm 1 written plainly makes") {
     options.context_window = 8 + below(random, 60);
     options.sequences_per_step = 1 + below(random, 7);
     options.of<WlbOptions>().queues = static_cast<int>(below(random, 4));
-    options.of<WlbOptions>().max_tokens = options.context_window + below(random, options.context_window);
+    options.max_tokens = options.context_window + below(random, options.context_window);
     const std::vector<GlobalBatch> batches = document_batches(random_batches(random, options.context_window));
     const Plan plan = plan_of("wlb", batches, options);
     const auto expected = naive::wlb(slices_of(batches), static_cast<std::size_t>(options.sequences_per_step),
-                                     options.of<WlbOptions>().max_tokens, wlb_thresholds(options));
+                                     options.max_tokens, wlb_thresholds(options));
     REQUIRE(plan.steps.size() == expected.size());
     for (std::size_t s = 0; s < expected.size(); ++s) {
       REQUIRE(bins_of(plan.steps[s]) == expected[s].bins);

@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "policies/packing/chunkflow.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/packing.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 

@@ -12,7 +12,7 @@
 #include "policies/base/error.h"
 #include "policies/base/random.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/cp_degree/flexsp_problem.h"
+#include "policies/cp_degree/flexsp.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

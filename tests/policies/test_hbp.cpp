@@ -2,7 +2,7 @@
 
 #include "policies/base/error.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/isf.h"
+#include "policies/packing/pack_length.h"
 #include "policies/plan_metrics.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -15,7 +15,7 @@ constexpr std::int64_t kK = 1024;
 
 PackOptions two_groups() {
   PackOptions options;
-  options.of<HbpOptions>().groups = {{4, 1, 0}, {16, 4, 2}};
+  options.groups = {{4, 1, 0}, {16, 4, 2}};
   options.gpus = 8;
   options.global_tokens = 16;
   options.shuffle = false;
@@ -47,15 +47,6 @@ TEST_CASE("groups of degree 1 are added for what one rank of the best and the lo
   // The longest is also the fastest.
   CHECK(select_groups(std::vector<GroupCandidate>{{8 * kK, 1, 3, 3, 1.0}}) ==
         std::vector<Group>{{8 * kK, 1, 3}});
-}
-
-TEST_CASE("checkpointed layers follow from two memory probes") {
-  // 0 layers leave -10 free, 10 layers leave 10: 2 a layer, 5 layers to reach 0.
-  CHECK(checkpointed_layers(0, -10, 10, 10, 32) == 5);
-  // 3 a layer: 10 - 10 / 3 = 6.67, rounded up.
-  CHECK(checkpointed_layers(0, -20, 10, 10, 32) == 7);
-  CHECK(checkpointed_layers(0, 4, 10, 24, 32) == 0);       // fits without
-  CHECK(checkpointed_layers(0, -100, 10, -80, 32) == 32);  // does not fit at all: clipped
 }
 
 TEST_CASE("each group has its lanes, degree and checkpointed layers") {
@@ -107,7 +98,7 @@ TEST_CASE("the greedy fill takes what a linear scan would take") {
     CAPTURE(seed);
     SplitMix64 random(seed);
     PackOptions options = two_groups();
-    options.of<HbpOptions>().groups = {{5, 1, 0}, {11, 1, 0}, {40, 2, 0}};
+    options.groups = {{5, 1, 0}, {11, 1, 0}, {40, 2, 0}};
     options.global_tokens = 1;  // one pack an iteration
     options.of<HbpOptions>().balance_batching = false;
     const std::vector<std::int64_t> lengths = random_lengths(random, 60, 40);
@@ -152,12 +143,12 @@ TEST_CASE("the greedy fill takes what a linear scan would take") {
 
 TEST_CASE("impossible groups are refused") {
   PackOptions options = two_groups();
-  options.of<HbpOptions>().groups = {{4, 16, 0}};
+  options.groups = {{4, 16, 0}};
   CHECK_THROWS_WITH_AS(plan_of("hbp", document_batches({{1}}), options),
                        doctest::Contains("above the 8 GPUs"), UserError);
-  options.of<HbpOptions>().groups = {{4, 1, 0}, {4, 2, 0}};
+  options.groups = {{4, 1, 0}, {4, 2, 0}};
   CHECK_THROWS_AS(plan_of("hbp", document_batches({{1}}), options), UserError);
-  options.of<HbpOptions>().groups = {{4, 1, 0}};
+  options.groups = {{4, 1, 0}};
   CHECK_THROWS_WITH_AS(plan_of("hbp", document_batches({{5}}), options),
                        doctest::Contains("places at most 4"), UserError);
 }

@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "policies/packing/hbp.h"
-#include "policies/packing/hbp_search.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 
@@ -79,7 +78,7 @@ GroupSearch choose(const Machine& machine, std::span<const GlobalBatch> batches,
 // The price of a plan with these groups.
 double seconds_with(const Machine& machine, std::span<const GlobalBatch> batches, PackOptions options,
                     const std::vector<Group>& groups) {
-  options.of<HbpOptions>().groups = groups;
+  options.groups = groups;
   const QuadraticWorkload cost;
   return seconds_of(machine, make_plan(packing_policy("hbp"), {batches, options, cost}));
 }

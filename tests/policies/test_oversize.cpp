@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "policies/skrull/gds.h"
-#include "policies/unplaceable.h"
+#include "policies/loader.h"
+#include "policies/packing/skrull.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -42,7 +42,7 @@ TEST_CASE("a document that a policy cannot place is told with its length and the
   // Two ranks of 5 tokens hold fewer than 10 together.
   PackOptions skrull = limit_of_ten(Oversize::error);
   skrull.context = 2;
-  skrull.of<SkrullOptions>().bucket_size = 5;
+  skrull.bucket_size = 5;
   CHECK_THROWS_AS(plan_of("skrull", document_batches({{3, 10}}), skrull), UnplaceableDocument);
 }
 

@@ -1,9 +1,8 @@
 // Packers of one pack length: hand-made cases, then the naive implementations as oracles.
 #include <doctest/doctest.h>
 
-#include "policies/packing/isf.h"
 #include "policies/packing/pack_length.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "tests/policies/naive_packers.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"

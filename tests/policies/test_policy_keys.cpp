@@ -9,17 +9,16 @@
 
 #include "policies/base/error.h"
 #include "policies/cp_degree/cp_grid.h"
-#include "policies/packing/chunkflow.h"
-#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/isf.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
-#include "policies/policy_keys.h"
-#include "policies/skrull/gds.h"
+#include "policies/policy.h"
+#include "policies/sharding/sharding.h"
 #include "policies/solver/assignment.h"
-#include "policies/solver/solved_steps.h"
-#include "policies/step_shape.h"
+#include "policies/solver/solvers.h"
+#include "policies/steps.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 
@@ -50,22 +49,22 @@ const std::vector<Change>& changes() {
       {"pack_window", [](Case& c) { c.options.of<FixedLengthOptions>().pack_window = 2; }},
       {"queues", [](Case& c) { c.options.of<WlbOptions>().queues = 2; }},
       {"thresholds", [](Case& c) { c.options.of<WlbOptions>().thresholds = {20}; }},
-      {"max_tokens", [](Case& c) { c.options.of<WlbOptions>().max_tokens = 70; }},
+      {"max_tokens", [](Case& c) { c.options.max_tokens = 70; }},
       {"chunk_size", [](Case& c) { c.options.of<ChunkflowOptions>().chunk_size = 11; }},
       {"groups",
        [](Case& c) {
-         c.options.of<HbpOptions>().groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};
+         c.options.groups = {{16, 1, kStudyRecompute}, {64, 2, kStudyRecompute}};
        }},
       {"candidates",
        [](Case& c) {
-         c.options.of<HbpOptions>().candidates = {{32, 1, 0, 0, 1.0}, {64, 2, 0, 0, 2.0}};
+         c.options.candidates = {{32, 1, 0, 0, 1.0}, {64, 2, 0, 0, 2.0}};
        }},
       {"rounds", [](Case& c) { c.options.of<IsfOptions>().rounds = 1; }},
       {"threshold", [](Case& c) { c.options.of<IsfOptions>().threshold = 30; }},
       {"curriculum_steps", [](Case& c) { c.options.of<HbpOptions>().curriculum_steps = 2; }},
       {"balance_batching", [](Case& c) { c.options.of<HbpOptions>().balance_batching = false; }},
-      {"bucket_size", [](Case& c) { c.options.of<SkrullOptions>().bucket_size = 50; }},
-      {"rollback", [](Case& c) { c.options.of<SkrullOptions>().rollback = false; }},
+      {"bucket_size", [](Case& c) { c.options.bucket_size = 50; }},
+      {"rollback", [](Case& c) { c.options.rollback = false; }},
       {"placement_order",
        [](Case& c) { c.options.of<RoundRobinOptions>().placement_order = PlacementOrder::arrival; }},
       {"tokens_per_rank", [](Case& c) { c.options.of<CpGridOptions>().tokens_per_rank = 24; }},
@@ -90,10 +89,9 @@ std::vector<Case> bases() {
   o.of<IsfOptions>().threshold = 60;
   o.of<SolverOptions>().node_limit = 1;
   Case buckets = plain;
-  buckets.options.of<SkrullOptions>().bucket_size = 40;
+  buckets.options.bucket_size = 40;
   Case groups = buckets;
-  groups.options.of<HbpOptions>().groups = {
-      {16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
+  groups.options.groups = {{16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
   return {plain, buckets, groups};
 }
 

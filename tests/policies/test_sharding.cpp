@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/sharding/kernel_pieces.h"
 #include "policies/sharding/sharding.h"
 #include "policies/workload.h"
 #include "tests/policies/sharding_cases.h"

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/skrull/gds.h"
-#include "policies/skrull/placement.h"
+#include "policies/packing/skrull.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -39,7 +38,7 @@ PackOptions skrull_options(int lanes, int context, std::int64_t bucket) {
   PackOptions options;
   options.lanes = lanes;
   options.context = context;
-  options.of<SkrullOptions>().bucket_size = bucket;
+  options.bucket_size = bucket;
   options.verify = true;
   return options;
 }
@@ -152,7 +151,7 @@ TEST_CASE("round-robin takes the documents of a micro-batch as gds grouped them,
 
 TEST_CASE("without roll-back gds keeps its first split, and the plan says what broke") {
   PackOptions options = skrull_options(2, 2, 4);
-  options.of<SkrullOptions>().rollback = false;
+  options.rollback = false;
   const Plan plan = plan_of("skrull", document_batches({{5, 1, 4, 3, 2}}), options);
   // Lane 0: 2 -> 0, then 5 distributed anyway: 2 + 2.5 > 4. Lane 1 in one micro-batch {1, 3, 4}: 1 -> 0, 3 ->
   // 1, 4: rank 0 has room 3, rank 1 has 1: distributed, 1 + 2 and 3 + 2 > 4.

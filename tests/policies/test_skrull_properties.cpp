@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "policies/skrull/gds.h"
-#include "policies/skrull/placement.h"
+#include "policies/packing/skrull.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;
@@ -122,11 +121,10 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
     PackOptions options;
     options.lanes = 1 + static_cast<int>(below(random, 4));
     options.context = 1 + static_cast<int>(below(random, 8));
-    options.of<SkrullOptions>().bucket_size = 120 + below(random, 200);
+    options.bucket_size = 120 + below(random, 200);
     options.verify = true;
     std::vector<std::vector<std::int64_t>> lengths(2);
-    const std::int64_t longest =
-        1 + below(random, options.of<SkrullOptions>().bucket_size * options.context - 1);
+    const std::int64_t longest = 1 + below(random, options.bucket_size * options.context - 1);
     for (auto& batch : lengths)
       for (std::int64_t k = 1 + below(random, 40); k > 0; --k) batch.push_back(1 + below(random, longest));
     const std::vector<GlobalBatch> batches = document_batches(lengths);
@@ -146,7 +144,7 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
               tokens.push_back(slice.tokens());
               ids.push_back(slice.document);
             }
-            CHECK(batch.tokens() < options.of<SkrullOptions>().bucket_size * options.context);
+            CHECK(batch.tokens() < options.bucket_size * options.context);
             if (by_arrival)
               CHECK(std::is_sorted(batch.slices.begin(), batch.slices.end(),
                                    [](const Slice& a, const Slice& b) { return a.document < b.document; }));
@@ -155,7 +153,7 @@ TEST_CASE("gds, skrull and round-robin place every document once and hold every 
             if (std::string_view(name) != "gds" && !tokens.empty()) {
               REQUIRE(batch.placement.size() == tokens.size());
               CHECK(fullest_rank(tokens, batch.placement, options.context) <=
-                    options.of<SkrullOptions>().bucket_size * options.context);
+                    options.bucket_size * options.context);
             }
           }
         }
@@ -178,12 +176,11 @@ TEST_CASE("GDS + DACP is never better than the optimum, and not far from it") {
   for (int i = 0; i < 120; ++i) {
     PackOptions options;
     options.context = 2 + static_cast<int>(below(random, 2));
-    options.of<SkrullOptions>().bucket_size = 8 + below(random, 20);
+    options.bucket_size = 8 + below(random, 20);
     std::vector<std::int64_t> lengths;
     for (std::int64_t k = 3 + below(random, 4); k > 0; --k)
-      lengths.push_back(
-          1 + below(random, std::min<std::int64_t>(
-                                20, options.of<SkrullOptions>().bucket_size * options.context - 1)));
+      lengths.push_back(1 +
+                        below(random, std::min<std::int64_t>(20, options.bucket_size * options.context - 1)));
     const double comm = 4;
     const Plan plan = plan_of("skrull", document_batches({lengths}), options);
     double ours = 0;
@@ -192,7 +189,7 @@ TEST_CASE("GDS + DACP is never better than the optimum, and not far from it") {
       for (const Slice& slice : batch.slices) tokens.push_back(slice.tokens());
       ours += seconds(tokens, batch.placement, options.context, comm);
     }
-    const double optimum = best_lane(lengths, options.context, options.of<SkrullOptions>().bucket_size, comm);
+    const double optimum = best_lane(lengths, options.context, options.bucket_size, comm);
     CHECK(ours >= optimum * (1 - 1e-12));
     const double gap = ours / optimum - 1;
     sum += gap;

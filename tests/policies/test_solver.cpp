@@ -15,10 +15,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "policies/packing/fixed_greedy.h"
+#include "policies/packing/packing.h"
 #include "policies/packing/wlb.h"
 #include "policies/solver/assignment.h"
-#include "policies/solver/solved_steps.h"
+#include "policies/solver/solvers.h"
 #include "tests/policies/packing_cases.h"
 
 using namespace equipoise;

@@ -5,15 +5,13 @@
 #include <stdexcept>
 
 #include "policies/base/error.h"
-#include "policies/packing/chunkflow.h"
-#include "policies/packing/fixed_greedy.h"
 #include "policies/packing/hbp.h"
-#include "policies/packing/isf.h"
-#include "policies/packing/karmarkar_karp.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/skrull.h"
 #include "policies/packing/wlb.h"
-#include "policies/skrull/gds.h"
-#include "policies/solver/solved_steps.h"
-#include "policies/step_shape.h"
+#include "policies/solver/solvers.h"
+#include "policies/steps.h"
 #include "policies/validator.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
@@ -162,15 +160,13 @@ PackOptions random_options(SplitMix64& random) {
   options.shuffle = below(random, 4) > 0;
   options.of<FixedLengthOptions>().pack_window = 1 + below(random, 3);
   options.of<WlbOptions>().queues = static_cast<int>(below(random, 4));
-  options.of<WlbOptions>().max_tokens =
-      below(random, 2) * (options.context_window + below(random, options.context_window));
+  options.max_tokens = below(random, 2) * (options.context_window + below(random, options.context_window));
   options.of<ChunkflowOptions>().chunk_size = 1 + below(random, options.context_window);
-  options.of<HbpOptions>().groups = {{options.context_window / 4, 1, 0},
-                                     {options.context_window, options.context, 1}};
+  options.groups = {{options.context_window / 4, 1, 0}, {options.context_window, options.context, 1}};
   options.of<IsfOptions>().rounds = static_cast<int>(1 + below(random, 4));
   options.of<IsfOptions>().threshold = below(random, options.context_window);
   options.of<HbpOptions>().curriculum_steps = below(random, 3);
-  options.of<SkrullOptions>().bucket_size = options.context_window;
+  options.bucket_size = options.context_window;
   options.of<KarmarkarKarpOptions>().equal_size = below(random, 2) == 0;
   options.of<SolverOptions>().time_limit_seconds = 0.05;
   options.verify = true;

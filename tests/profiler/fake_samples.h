@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "profiler/measure/point_lists.h"
+#include "profiler/measure/points.h"
 #include "profiler/measure/sample_file.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/profile.h"

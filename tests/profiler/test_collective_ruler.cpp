@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "profiler/measure/collective_ruler.h"
+#include "profiler/measure/ruler.h"
 #include "profiler/measure/sample_file.h"
 
 using namespace equipoise;

@@ -9,11 +9,11 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/profile/attention_form.h"
-#include "profiler/profile/collective_form.h"
+#include "profiler/profile/attention.h"
+#include "profiler/profile/collective.h"
 #include "profiler/profile/cost_models.h"
-#include "profiler/profile/elementwise_form.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/elementwise.h"
+#include "profiler/profile/gemm.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

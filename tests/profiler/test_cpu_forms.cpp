@@ -17,7 +17,7 @@ TEST_CASE("blocked work counts the pairs that the loops compute") {
   CHECK(work.keys == 130);
 }
 
-TEST_CASE("the closed form of blocked work equals a walk over the tiles") {
+TEST_CASE("the closed form of blocked work equals a count over the tiles") {
   SplitMix64 random(4);
   for (int round = 0; round < 2000; ++round) {
     const auto queries = static_cast<std::int64_t>(1 + random.next() % 700);

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
-#include "profiler/fit/csv.h"
-#include "profiler/fit/exchange_rows.h"
+#include "profiler/fit/samples.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/table_fits.h"
 

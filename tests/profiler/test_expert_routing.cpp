@@ -10,8 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "profiler/profile/exchange_form.h"
-#include "profiler/profile/expert_routing.h"
+#include "profiler/profile/exchange.h"
 
 using namespace equipoise;
 

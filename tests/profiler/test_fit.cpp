@@ -11,15 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "policies/base/csv_cell.h"
+#include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/fit/csv.h"
-#include "profiler/fit/hold_out.h"
+#include "profiler/fit/table_fits.h"
 #include "profiler/fit/least_squares.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/profile/gemm.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {
@@ -41,7 +40,7 @@ TEST_CASE("least squares over logarithms finds a line's two parameters and shrug
   FitOptions options;
   options.prior_weight = 1e-4;
   options.robust_scale = 0.01;
-  const std::vector<double> found = fit_parameters(start, x.size(), residuals, options);
+  const std::vector<double> found = fit_parameters(start, x.size(), residuals, options).values;
   CHECK(found[0] == doctest::Approx(3).epsilon(0.02));
   CHECK(found[1] == doctest::Approx(50).epsilon(0.02));
 }

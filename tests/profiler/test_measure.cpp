@@ -12,14 +12,12 @@
 #include <sstream>
 
 #include "kernels/checks.h"
-#include "kernels/validate.h"
+#include "kernels/ops.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/measure/failures.h"
-#include "profiler/measure/layer_shapes.h"
-#include "profiler/measure/pace_log.h"
-#include "profiler/measure/point_lists.h"
 #include "profiler/measure/sample_file.h"
+#include "profiler/measure/points.h"
+#include "profiler/measure/ruler.h"
 #include "profiler/measure/session.h"
 
 using namespace equipoise;

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "profiler/fit/mend.h"
-#include "profiler/profile/collective_form.h"
-#include "profiler/profile/gemm_form.h"
+#include "profiler/fit/adapt.h"
+#include "profiler/profile/collective.h"
+#include "profiler/profile/gemm.h"
 
 namespace equipoise {
 namespace {
@@ -69,7 +69,7 @@ double median_error(const Profile& profile, const Fabric& fabric) {
 }
 
 Profile mended(const SampleSet& samples, std::vector<std::string>& notes) {
-  return Profile(mend_profile(base(), {"mine", "ours", "", 0, "2026-11-23", "NVIDIA H100"}, samples, notes),
+  return Profile(adapt_profile(base(), {"mine", "ours", "", 0, "2026-11-23", "NVIDIA H100"}, samples, notes),
                  "mine.json");
 }
 
@@ -170,7 +170,7 @@ TEST_CASE("what no table of the base is for is said; nothing at all, or an unkno
                        UserError);
   const Fabric fabric;
   CHECK_THROWS_WITH_AS(
-      mend_profile(base(), {"mine", "", "rail-401", 0, "", ""}, fabric.samples({1e6}), notes),
+      adapt_profile(base(), {"mine", "", "rail-401", 0, "", ""}, fabric.samples({1e6}), notes),
       doctest::Contains("--base-network: expected one of h100-sxm's ("), UserError);
 }
 

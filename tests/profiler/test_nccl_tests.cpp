@@ -5,7 +5,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "profiler/fit/nccl_tests.h"
+#include "profiler/fit/foreign_files.h"
 
 namespace equipoise {
 namespace {

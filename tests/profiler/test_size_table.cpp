@@ -5,7 +5,7 @@
 
 #include "policies/base/error.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/size_table.h"
+#include "profiler/profile/collective.h"
 
 using namespace equipoise;
 

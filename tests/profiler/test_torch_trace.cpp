@@ -6,7 +6,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "profiler/fit/torch_trace.h"
+#include "profiler/fit/foreign_files.h"
 
 namespace equipoise {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "traces/formats/bytes.h"
+#include "policies/base/npy.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::test {
@@ -81,7 +81,7 @@ inline std::vector<FormatFile> every_format(const std::vector<std::int64_t>& len
           {"table.csv", csv(lengths), ""},
           {"table.csv.gz", formats::compress(csv(lengths), formats::Compression::gzip), "num_tokens"},
           {"rows.jsonl", jsonl(lengths), "meta.length"},
-          {"array.npy", formats::npy_bytes(lengths), ""},
+          {"array.npy", npy_bytes(std::array{static_cast<std::int64_t>(lengths.size())}, lengths), ""},
           {"corpus.idx", megatron_idx(lengths), ""},
           {"corpus_modes.idx", megatron_idx(lengths, true), ""},
           {"tokens.ds.index", datatrove_index(lengths), ""}};

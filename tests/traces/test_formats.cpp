@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/base/atomic_file.h"
+#include "policies/base/files.h"
 #include "tests/traces/formats.h"
 #include "tests/traces/scratch.h"
 #include "traces/trace.h"

@@ -12,7 +12,7 @@
 #include "policies/packing/hbp.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
-#include "policies/step_shape.h"
+#include "policies/steps.h"
 #include "traces/synth.h"
 
 using namespace equipoise;
@@ -45,7 +45,7 @@ Chain chain_of(const char* distribution, std::uint64_t seed) {
   options.of<PackLengthOptions>().pack_length = options.context_window;
   options.lanes = 4;
   options.context = 8;
-  options.of<HbpOptions>().groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
+  options.groups = {{16 * 1024, 1, 0}, {128 * 1024, 8, 0}};
   const DocumentSet set = load_documents(lengths, options, {});
   Chain chain;
   chain.isf = ratios("isf", options, set);

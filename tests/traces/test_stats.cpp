@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tests/traces/scratch.h"
-#include "traces/stats.h"
+#include "traces/trace.h"
 
 using equipoise::Trace;
 using equipoise::trace_stats;

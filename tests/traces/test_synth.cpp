@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/traces/scratch.h"
-#include "traces/random_normal.h"
 #include "traces/synth.h"
 
 using equipoise::synthesize;

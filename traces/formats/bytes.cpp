@@ -1,5 +1,3 @@
-#include "traces/formats/bytes.h"
-
 #include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
@@ -12,6 +10,7 @@
 #include <stdexcept>
 
 #include "policies/base/error.h"
+#include "traces/formats/formats.h"
 
 namespace equipoise::formats {
 
@@ -20,10 +19,6 @@ static_assert(std::endian::native == std::endian::little, "binary length files a
 namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 18;
-
-bool ends_with(std::string_view text, std::string_view suffix) {
-  return text.size() >= suffix.size() && text.substr(text.size() - suffix.size()) == suffix;
-}
 
 std::string gunzip(std::string_view bytes, const std::string& name) {
   z_stream stream{};
@@ -111,8 +106,8 @@ Compression compression_of(std::string_view bytes) {
 }
 
 Compression compression_of_suffix(std::string_view path) {
-  if (ends_with(path, ".gz")) return Compression::gzip;
-  if (ends_with(path, ".zst")) return Compression::zstd;
+  if (path.ends_with(".gz")) return Compression::gzip;
+  if (path.ends_with(".zst")) return Compression::zstd;
   return Compression::none;
 }
 

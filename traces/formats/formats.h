@@ -3,14 +3,18 @@
 // has not checked against the size of the file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "traces/trace.h"
 
-namespace equipoise::formats {
+namespace equipoise {
+
+namespace formats {
 
 using Lengths = std::vector<std::int64_t>;
 
@@ -22,7 +26,6 @@ Lengths read_megatron_idx(std::string_view bytes, const std::string& name);
 Lengths read_datatrove_index(std::string_view bytes, const std::string& name);
 Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options);
 
-std::string npy_bytes(const Lengths& lengths);
 std::string text_bytes(const Lengths& lengths);
 
 // `value` is a length: in [1, kLongestDocument]. `where` is "file:line" or "file: document 3". Inline: hot.
@@ -38,4 +41,33 @@ std::int64_t parse_length(std::string_view text);
 std::string_view trimmed(std::string_view text);  // spaces, tabs and carriage returns removed at both ends
 std::string shown(std::string_view found);        // quoted and shortened, for an error
 
-}  // namespace equipoise::formats
+}  // namespace formats
+
+// Whole files as bytes, decompressed by what their first bytes say, and the inverse. Length files are small
+// (a million lengths are about 5 MB as text), so one buffer is the fastest and simplest form.
+
+namespace formats {
+
+enum class Compression { none, gzip, zstd };
+
+Compression compression_of(std::string_view bytes);        // by the magic number
+Compression compression_of_suffix(std::string_view path);  // .gz, .zst
+std::string_view without_compression_suffix(std::string_view path);
+
+inline constexpr std::string_view kDocumentLengths = "document lengths";
+// `holds`: what the error says that the file was to hold. Throws UserError.
+std::string read_file(const std::string& path, std::string_view holds = kDocumentLengths);
+std::string decompress(std::string_view bytes, Compression how, const std::string& name);
+std::string compress(std::string_view bytes, Compression how);
+
+// Little-endian load from unaligned bytes; the host is little-endian (checked in bytes.cpp).
+template <class T>
+T load(std::string_view bytes, std::size_t offset) {
+  T value;
+  std::memcpy(&value, bytes.data() + offset, sizeof(T));
+  return value;
+}
+
+}  // namespace formats
+
+}  // namespace equipoise

@@ -11,15 +11,14 @@
 #include <thread>
 
 #include "policies/base/error.h"
-#include "policies/base/staged_folder.h"
+#include "policies/base/files.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
-#include "sim/study/json_object.h"
-#include "sim/study/outputs.h"
-#include "sim/study/plan_file.h"
+#include "sim/report/result_files.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {

@@ -14,11 +14,10 @@
 #include "policies/base/names.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/python/core/bindings.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/json_object.h"
-#include "sim/study/pack_keys.h"
+#include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/read/json_object.h"
 #include "traces/json_text.h"
 
 namespace equipoise::python {

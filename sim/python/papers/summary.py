@@ -1,4 +1,4 @@
-"""What stands first: the headlines, how many figures agree, and what is not here; the README has it, too."""
+"""What stands first: how many figures agree (the README has the ratios, too), the headlines, what is not here."""
 
 from statistics import mean
 
@@ -45,19 +45,26 @@ COUNTS = [
 ]
 
 
-def counts(figures):
-    """Tables of how many figures agree, ours beside the null model: ratios by paper, all by what was used."""
-    said = list(zip(figures, null_says(figures)))
-    ratios = [(paper, (f, null)) for (paper, f), null in said if f.is_ratio]
-    papers = dict.fromkeys(paper for paper, _ in figures)
-    lines = ["Ratios, of which 1 says that nothing is gained:", "", *COUNTS]
-    lines += [count_line(name, [pair for paper, pair in ratios if paper == name]) for name in papers]
-    lines += [count_line("all ratios", [pair for _, pair in ratios])]
-    others = [(f, null) for (_, f), null in said if not f.is_ratio]
-    lines += [count_line("other figures (seconds, memory, balance)", others)]
-    lines += ["", "The same by what was used of the paper:", "", *COUNTS]
+def ratio_counts(figures, said):
+    """The ratios by paper, ours beside the null model."""
+    ratios = [(paper, (f, null)) for (paper, f), null in zip(figures, said) if f.is_ratio]
+    lines = [
+        f"Of {len(ratios)} printed ratios, those of which ours has {SHARE[0]} to {SHARE[1]} of the gain; the null model "
+        "says 1:",
+        "",
+        *COUNTS,
+    ]
+    for name in dict.fromkeys(paper for paper, _ in ratios):
+        lines.append(count_line(name, [pair for paper, pair in ratios if paper == name]))
+    return lines + [count_line("all", [pair for _, pair in ratios])]
+
+
+def other_counts(figures, said):
+    """What is no ratio, and all by what was used of the paper."""
+    pairs = [(f, null) for (_, f), null in zip(figures, said)]
+    lines = [*COUNTS, count_line("no ratios: seconds, memory, balance", [p for p in pairs if not p[0].is_ratio])]
     for how, meaning in HOW.items():
-        lines.append(count_line(f"{how}: {meaning}", [(f, null) for (_, f), null in said if f.how == how]))
+        lines.append(count_line(f"{how}: {meaning}", [p for p in pairs if p[0].how == how]))
     return lines
 
 
@@ -71,7 +78,9 @@ RULE = (
 
 def summary_of(tables):
     figures = figures_of(tables)
-    lines = ["## Headlines", "", BEGIN.strip(), "", RULE, "", *counts(figures), ""]
+    said = null_says(figures)
+    lines = ["## Score", "", RULE, "", BEGIN.strip(), "", *ratio_counts(figures, said), "", END.strip(), ""]
+    lines += [*other_counts(figures, said), "", "## Headlines", ""]
     lines += [
         "| paper | | paper | ours (band over what it leaves open) | share of gain | |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -86,8 +95,7 @@ def summary_of(tables):
                     f"| {table.paper} | {title}: {f.what} | {number(f.published)} | {ours_of(f)} | "
                     f"{score(f)} | {remark(f)} |"
                 )
-    lines += ["", END.strip(), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, ""])
 
 
 def block_of(text):

@@ -1,8 +1,8 @@
 # cmake -DOUT=FILE.cpp -DNAMES=a,b -DFILES=x,y -P embed.cmake: files as byte arrays of the program, read by
-# html_assets.h. A file that is not there is an empty array.
+# html_page.h. A file that is not there is an empty array.
 string(REPLACE "," ";" names "${NAMES}")
 string(REPLACE "," ";" files "${FILES}")
-set(text "// Made by embed.cmake.\n#include \"sim/report/html_assets.h\"\n\nnamespace equipoise {\nnamespace {\n")
+set(text "// Made by embed.cmake.\n#include \"sim/report/html_page.h\"\n\nnamespace equipoise {\nnamespace {\n")
 set(rows "")
 foreach(name file IN ZIP_LISTS names files)
   set(bytes "")

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "sim/framework/preset.h"
+#include "sim/framework/framework.h"
+#include "sim/study/read/study.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study.h"
 #include "traces/json_text.h"
 
 using namespace equipoise;

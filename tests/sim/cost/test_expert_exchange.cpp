@@ -2,8 +2,8 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "profiler/profile/expert_routing.h"
-#include "sim/cost/expert_exchange.h"
+#include "profiler/profile/exchange.h"
+#include "sim/cost/experts.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;
@@ -29,8 +29,8 @@ Op exchange(const Models& models, const FrameworkOptions& framework, ExchangeWay
             double load = 1) {
   RangeUse use;
   const LayerCosts& costs = models.costs;
-  return ExpertExchange(costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives())
-      .op(tokens, load, way, use);
+  return expert_exchange({costs.model(), framework, costs.grid().shape(Axis::expert), 2, costs.collectives()},
+                         tokens, load, way, use);
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ TEST_CASE("A profile without DeepEP's times says so") {
   const CollectiveModel none(profile, NetworkRates{});
   RangeUse use;
   const FrameworkOptions framework = deepep();
-  const ExpertExchange exchange(models.costs.model(), framework, {8, 8}, 2, none);
-  CHECK_THROWS_WITH_AS((void)exchange.op(16, 1, ExchangeWay::back, use),
+  const ExpertGroup group{models.costs.model(), framework, {8, 8}, 2, none};
+  CHECK_THROWS_WITH_AS((void)expert_exchange(group, 16, 1, ExchangeWay::back, use),
                        doctest::Contains("has no times of DeepEP"), UserError);
 }

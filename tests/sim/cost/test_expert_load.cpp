@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "sim/cost/expert_load.h"
+#include "sim/cost/experts.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "policies/base/error.h"
@@ -110,6 +111,24 @@ TEST_CASE("A ring meets c - 1 times and computes meanwhile; Ulysses meets before
   const auto [fastest, slowest] =
       std::minmax_element(spread.attention_forward[0].begin(), spread.attention_forward[0].end());
   CHECK(*fastest == *slowest);
+}
+
+TEST_CASE("Every CP form has the exchanges that it says, at most, and a run of attention behind each") {
+  for (std::size_t f = 0; f < std::size(kContextForms); ++f)
+    for (const int context : {2, 3, 4, 6, 12}) {
+      CAPTURE(kContextCommNames[f]);
+      CAPTURE(context);
+      const auto form = static_cast<ContextComm>(f);
+      const Models models(builtin_model("wlb-550m"), context_parallel(context, form));  // 12 heads
+      const MicroBatchCost cost = cost_of(models, documents({9000, 2500, 788}), "per-document");
+      const int most = kContextForms[f]->estimated_exchanges(context) + 1;  // a ring's way home
+      for (const LayerTimeline* pass : {&cost.forward[0], &cost.backward[0]}) {
+        CHECK(pass->syncs() > 0);
+        CHECK(static_cast<int>(pass->syncs()) <= most);
+        CHECK(pass->overlap.size() == pass->syncs() * pass->local.size() / (pass->syncs() + 1));
+        CHECK(*std::min_element(pass->comm.begin(), pass->comm.end()) > 0);
+      }
+    }
 }
 
 TEST_CASE("Local documents need no exchange, and hide the gathering of distributed ones") {

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "sim/cost/profiled_workload.h"
+#include "sim/cost/policy_costs.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "sim/cost/micro_batch_cost.h"
-#include "sim/cost/profiled_workload.h"
+#include "sim/cost/policy_costs.h"
 #include "tests/sim/models.h"
 
 using namespace equipoise;

@@ -136,3 +136,12 @@ TEST_CASE("Checkpointed layers (HBP Algorithm 4): enough to fit, and not one too
     CHECK(last == 33);
   }
 }
+
+TEST_CASE("checkpointed layers follow from two memory probes") {
+  // 0 layers leave -10 free, 10 layers leave 10: 2 a layer, 5 layers to reach 0.
+  CHECK(layers_between_probes(0, -10, 10, 10, 32) == 5);
+  // 3 a layer: 10 - 10 / 3 = 6.67, rounded up.
+  CHECK(layers_between_probes(0, -20, 10, 10, 32) == 7);
+  CHECK(layers_between_probes(0, 4, 10, 24, 32) == 0);       // fits without
+  CHECK(layers_between_probes(0, -100, 10, -80, 32) == 32);  // does not fit at all: clipped
+}

@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "sim/memory/stage_memory.h"
+#include "sim/memory/memory_model.h"
 #include "sim/schedule/timing.h"
 #include "tests/sim/models.h"
 

@@ -1,13 +1,14 @@
 // `equipoise schedule`: its three formats, and the fixtures through JSON.
-#include "sim/cli/command_schedule.h"
-
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "policies/base/error.h"
-#include "sim/cli/schedule_profiled.h"
+#include "policies/plan.h"
+#include "sim/cli/plan_commands.h"
+#include "sim/schedule/schedule.h"
+#include "sim/schedule/timing.h"
 
 using namespace equipoise;
 
@@ -110,8 +111,8 @@ TEST_CASE("With a profile the stage engine agrees with the reference executor, o
     MicroBatch one;
     one.slices.push_back({0, 0, 8192});
     const std::vector<MicroBatch> batches(4, one);
-    const TimedSchedule engine =
-        time_by_profile({.profile = "h100-sxm", .tensor = 2}, policy.name, schedule, batches);
+    const TimedSchedule engine = time_by_profile(
+        {.schedule = std::string(policy.name), .profile = "h100-sxm", .tensor = 2}, schedule, batches);
 
     OpDurations durations(4);
     for (std::size_t s = 0; s < 4; ++s)

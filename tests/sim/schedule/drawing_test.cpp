@@ -1,6 +1,5 @@
 // The drawing of small schedules, column by column.
-#include "sim/schedule/drawing.h"
-
+#include "sim/schedule/timing.h"
 #include "tests/sim/schedule/schedule_case.h"
 
 using namespace equipoise;

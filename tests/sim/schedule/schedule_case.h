@@ -10,7 +10,6 @@
 
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
-#include "sim/schedule/validate.h"
 
 namespace equipoise::testing {
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "sim/study/study.h"
+#include "sim/study/read/study.h"
 
 namespace equipoise::testing {
 

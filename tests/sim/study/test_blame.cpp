@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "policies/base/random.h"
-#include "sim/study/blame.h"
+#include "sim/report/verdict.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 

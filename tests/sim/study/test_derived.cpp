@@ -5,9 +5,9 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
-#include "sim/study/recompute_choice.h"
+#include "sim/report/result_files.h"
+#include "sim/report/verdict.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;
@@ -79,8 +79,8 @@ TEST_CASE("A window that fits plain fits wlb, whatever the schedule keeps in fli
     patch["cluster"]["memory_GB"] = 1.0001 * held / 1e9;
     const PolicyResult fits = row_of("wlb", patch);
     CHECK(fits.status == RowStatus::ok);
-    CHECK(fits.run.pack.of<WlbOptions>().max_tokens >= kWindow);
-    CHECK(fits.run.pack.of<WlbOptions>().max_tokens < kWindow * 11 / 10);
+    CHECK(fits.run.pack.max_tokens >= kWindow);
+    CHECK(fits.run.pack.max_tokens < kWindow * 11 / 10);
     patch["cluster"]["memory_GB"] = 0.9999 * held / 1e9;
     CHECK(row_of("plain", patch).status == RowStatus::oom);
     CHECK(row_of("wlb", patch).status != RowStatus::ok);
@@ -125,7 +125,7 @@ TEST_CASE("recompute auto is the fewest layers with which the row fits, row by r
     CHECK(with(layers).metrics.step_seconds == row.metrics.step_seconds);
     if (layers > 0) CHECK(with(layers - 1).status != RowStatus::ok);
   }
-  CHECK(recompute_difference(parse(chosen), result).empty());
+  CHECK(recompute_difference(result).empty());
   const json summary = summary_json(parse(chosen), result);
   CHECK(summary["policies"][0]["provenance"]["derived"]["recompute_layers"] ==
         result.policies[0].run.recompute_layers);
@@ -150,17 +150,15 @@ TEST_CASE("hbp that chooses for itself beside rows that do not: the table says s
   json file = groups_study();
   file["parallel"]["recompute"] = "full";
   const StudyResult mixed = run(file);
-  CHECK(recompute_difference(parse(file), mixed).find("full (isf); chosen by memory (hbp)") !=
-        std::string::npos);
+  CHECK(recompute_difference(mixed).find("full (isf); chosen by memory (hbp)") != std::string::npos);
   file["parallel"]["recompute"] = "auto";
-  CHECK(recompute_difference(parse(file), run(file)).empty());
+  CHECK(recompute_difference(run(file)).empty());
   // Groups that the study gives take their own layers under auto, too.
   file["cluster"]["memory_GB"] = 45;
   file["policies"][1] = {{"name", "hbp"}, {"groups", "4K:1,32K:4"}};
   const PolicyResult given = run(file).policies[1];
   CHECK(given.status == RowStatus::ok);
-  CHECK(given.run.pack.of<HbpOptions>().groups[0].recompute_layers <
-        given.run.pack.of<HbpOptions>().groups[1].recompute_layers);
+  CHECK(given.run.pack.groups[0].recompute_layers < given.run.pack.groups[1].recompute_layers);
 }
 
 TEST_CASE("hbp: more memory is never slower") {

@@ -2,11 +2,11 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/engine/stage/gradient_sync.h"
-#include "sim/framework/preset.h"
-#include "sim/study/derive.h"
+#include "sim/step/step_end.h"
+#include "sim/framework/framework.h"
+#include "sim/report/result_files.h"
+#include "sim/study/models.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 

@@ -1,7 +1,7 @@
 // Rates of the hardware are the profile's or the study's, and refused where neither states them.
 #include <algorithm>
 
-#include "sim/study/hardware.h"
+#include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"

@@ -1,6 +1,6 @@
 // How many documents a study draws: enough for its steps, whatever the loader throws away.
 #include "policies/loader.h"
-#include "sim/study/load_trace.h"
+#include "sim/study/study_inputs.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

@@ -4,9 +4,9 @@
 #include <map>
 #include <string>
 
+#include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
-#include "tests/sim/report/decode.h"
+#include "tests/sim/timeline/decode.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

@@ -1,5 +1,5 @@
 // Better hardware never makes a policy slower where its plan stays the same: random studies, both fidelities.
-// (The laws of single steps and of profiles are in tests/sim/engine/op and tests/profiler.)
+// (The laws of single steps and of profiles are in tests/sim/step and tests/profiler.)
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>

@@ -5,12 +5,9 @@
 #include <string>
 
 #include "policies/validator.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/outputs.h"
-#include "sim/study/plan_check.h"
-#include "sim/study/plan_file.h"
+#include "sim/report/result_files.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 

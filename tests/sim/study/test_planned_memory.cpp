@@ -11,11 +11,11 @@
 #include <new>
 
 #include "policies/policy.h"
-#include "sim/report/plan_json.h"
-#include "sim/study/load_trace.h"
+#include "sim/report/result_files.h"
 #include "sim/study/planned_memory.h"
+#include "sim/study/row/simulate.h"
 #include "sim/study/run_study.h"
-#include "sim/study/simulate_plan.h"
+#include "sim/study/study_inputs.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 

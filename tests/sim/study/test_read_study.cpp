@@ -3,7 +3,7 @@
 
 #include "policies/packing/hbp.h"
 #include "policies/packing/wlb.h"
-#include "sim/study/policy_run.h"
+#include "sim/study/read/policy_run.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
@@ -64,9 +64,9 @@ TEST_CASE("Sizes take K and M, recompute is a word or a number of layers") {
   CHECK(parse(file).layout.recompute == Recompute::layers);
   CHECK(parse(file).layout.recompute_layers == 5);
   file = with("/policies/1", json{{"name", "hbp"}, {"groups", "16K:1,32K:2"}});
-  REQUIRE(parse(file).policies[1].pack.of<HbpOptions>().groups.size() == 2);
-  CHECK(parse(file).policies[1].pack.of<HbpOptions>().groups[1].length == 32768);
-  CHECK(parse(file).policies[1].pack.of<HbpOptions>().groups[1].context == 2);
+  REQUIRE(parse(file).policies[1].pack.groups.size() == 2);
+  CHECK(parse(file).policies[1].pack.groups[1].length == 32768);
+  CHECK(parse(file).policies[1].pack.groups[1].context == 2);
 }
 
 TEST_CASE("Presets are the papers' systems, and what is said beside them wins") {

@@ -2,10 +2,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "sim/study/fit_search.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
+#include "sim/study/row/fit.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
-#include "sim/study/sweep_table.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

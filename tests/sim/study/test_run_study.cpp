@@ -3,9 +3,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "policies/skrull/gds.h"
+#include "policies/packing/skrull.h"
+#include "sim/report/result_files.h"
 #include "sim/study/run_study.h"
-#include "sim/study/study_report.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/study/study_case.h"
 
@@ -149,7 +149,7 @@ TEST_CASE("A derived bucket that holds the longest document is pointed out; a gi
     });
   };
   // Documents of at most a window of 32K; the small model leaves room for more on 80 GB.
-  REQUIRE(result.policies[0].run.pack.of<SkrullOptions>().bucket_size > 32768);
+  REQUIRE(result.policies[0].run.pack.bucket_size > 32768);
   CHECK(says(result.policies[0]));
   CHECK(!says(result.policies[1]));
 }

@@ -7,7 +7,8 @@
 #include <sstream>
 
 #include "policies/base/number_text.h"
-#include "policies/skrull/gds.h"
+#include "policies/packing/skrull.h"
+#include "sim/report/study_table.h"
 #include "sim/study/run_study.h"
 #include "tests/sim/study/study_case.h"
 
@@ -103,7 +104,7 @@ TEST_CASE(
 
 TEST_CASE("Skrull's bucket sizes follow from memory: 26K tokens a rank for 0.5B, 13K for 7B, within 25 %") {
   const auto bucket = [](const StudyResult& result) {
-    return static_cast<double>(row(result, "skrull").run.pack.of<SkrullOptions>().bucket_size) / 1024;
+    return static_cast<double>(row(result, "skrull").run.pack.bucket_size) / 1024;
   };
   const double small = bucket(run_shipped("skrull-0.5b", {"batch.steps=1"}));
   const double large = bucket(run_shipped("skrull-7b", {"batch.steps=1"}));

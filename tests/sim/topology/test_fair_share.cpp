@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/base/random.h"
-#include "sim/topology/fair_share.h"
+#include "sim/topology/fabric.h"
 
 using namespace equipoise;
 

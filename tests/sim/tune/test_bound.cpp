@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "policies/base/random.h"
-#include "sim/study/ready_row.h"
-#include "sim/study/simulate_plan.h"
+#include "sim/study/row/pipeline.h"
+#include "sim/study/row/simulate.h"
 #include "sim/tune/bound.h"
 #include "tests/sim/tune/tune_case.h"
 
@@ -40,16 +40,14 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
   options.ignore_memory = true;  // times are what is wanted
   CAPTURE(candidate_json(c.candidates, point).dump());
   try {
-    ReadyRow ready = row_with_models(study, c.inputs, study.policies.front(), options);
-    plan_ready_row(study, c.inputs, options, ready);
-    const Run run = ready.run(study, c.inputs, options);
-    const Plan& plan = ready.planned.plan;
-    const SimulatedPlan simulated = simulate_plan(run, plan, Until::all_steps);
-    const bool splits = run.step_options().schedule->name.starts_with("zb");
-    const StepBound bound(*ready.models, ready.row, splits);
+    StudyRow row(study, c.inputs, study.policies.front());
+    resolve_recompute(row, options);
+    const SimulatedRow simulated = simulate_row(row, options, Until::all_steps);
+    const Plan& plan = simulated.planned.plan;
+    const StepBound bound(*row.models, row.run, row.schedule.name.starts_with("zb"));
     double all = 0;
     for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-      const double seconds = to_seconds(simulated.steps[i].times.makespan);
+      const double seconds = to_seconds(simulated.ran.steps[i].times.makespan);
       const double least = bound.seconds(plan.steps[i]);
       CAPTURE(i);
       CHECK(least <= seconds);
@@ -68,10 +66,10 @@ bool check_candidate(const TuneCase& c, Point point, double& tightest) {
                                            [](const MicroBatch& m) { return m.placement.empty(); });
                       });
                     }) &&
-        !ready.row.rule().places_documents;
+        !row.run.rule().places_documents;
     if (plan.dropped.empty())
       CHECK(bound.even_seconds(static_cast<double>(c.inputs.documents.tokens), pairs,
-                               ready.row.policy().derives != Derives::groups, spreads) <= all);
+                               row.run.policy().derives != Derives::groups, spreads) <= all);
     return true;
   } catch (const UserError&) {
     return false;  // refused, and so never held against a bound

@@ -4,9 +4,8 @@
 
 #include "policies/base/random.h"
 #include "sim/study/run_study.h"
-#include "sim/tune/journal.h"
 #include "sim/tune/outcome.h"
-#include "sim/tune/sensitivity.h"
+#include "sim/tune/trial.h"
 #include "tests/scratch_folder.h"
 #include "tests/sim/tune/tune_case.h"
 

@@ -1,7 +1,7 @@
 // What a search may try, and what it refuses to read.
 #include <string>
 
-#include "sim/tune/default_space.h"
+#include "sim/tune/space.h"
 #include "tests/sim/tune/tune_case.h"
 
 namespace equipoise {

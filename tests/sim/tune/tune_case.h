@@ -6,7 +6,7 @@
 
 #include "sim/study/study_inputs.h"
 #include "sim/tune/search.h"
-#include "sim/tune/study_json.h"
+#include "sim/tune/space.h"
 #include "tests/sim/study/study_case.h"
 
 namespace equipoise::testing {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "sim/validation/pairs.h"
+#include "sim/validation/figures.h"
 
 namespace equipoise::testing {
 

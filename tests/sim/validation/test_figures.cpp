@@ -144,8 +144,8 @@ TEST_CASE("Nothing measured is no success, and no number either") {
   CHECK(!figures_of(v).passed());
 }
 
-TEST_CASE("Percent") {
-  CHECK(percent(0.0321) == "+3.2%");
-  CHECK(percent(-0.5, 0) == "-50%");
-  CHECK(percent(std::nan("")) == "-");
+TEST_CASE("an error is shown with its sign") {
+  CHECK(signed_percent(0.0321) == "+3.2%");
+  CHECK(signed_percent(-0.5, 0) == "-50%");
+  CHECK(signed_percent(std::nan("")) == "-");
 }

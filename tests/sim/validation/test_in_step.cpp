@@ -1,4 +1,4 @@
-#include "sim/validation/in_step.h"
+#include "sim/validation/step_ops.h"
 
 #include <doctest/doctest.h>
 

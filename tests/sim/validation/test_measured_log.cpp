@@ -1,10 +1,9 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "sim/validation/log_kinds.h"
 #include "sim/validation/measured_log.h"
 #include "tests/scratch_folder.h"
-#include "traces/formats/bytes.h"
+#include "traces/formats/formats.h"
 
 using namespace equipoise;
 

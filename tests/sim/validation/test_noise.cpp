@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "sim/validation/noise.h"
+#include "sim/validation/figures.h"
 
 using namespace equipoise;
 

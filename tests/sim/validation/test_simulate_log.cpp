@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "sim/study/outputs.h"
+#include "sim/report/result_files.h"
 #include "sim/validation/figures.h"
-#include "sim/validation/log_kinds.h"
-#include "sim/validation/simulate_log.h"
+#include "sim/validation/measured_log.h"
+#include "sim/validation/compare_log.h"
 #include "tests/sim/study/study_case.h"
 
 using namespace equipoise;

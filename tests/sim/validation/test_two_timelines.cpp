@@ -1,7 +1,7 @@
 #include <map>
 
 #include "sim/validation/two_timelines.h"
-#include "tests/sim/report/decode.h"
+#include "tests/sim/timeline/decode.h"
 
 using namespace equipoise;
 using namespace equipoise::pftrace;

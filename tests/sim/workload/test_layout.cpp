@@ -7,8 +7,9 @@
 
 #include "policies/base/error.h"
 #include "policies/base/random.h"
+#include "sim/cost/layer_costs.h"
 #include "sim/workload/layout.h"
-#include "sim/workload/recompute_order.h"
+#include "sim/workload/stage_layers.h"
 
 using namespace equipoise;
 

@@ -1,0 +1,173 @@
+#include "policies/base/files.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "policies/base/error.h"
+
+namespace equipoise {
+namespace {
+
+// Follows symbolic links, also one whose target is still to be made.
+std::string behind_links(const std::string& path) {
+  constexpr int kMostLinks = 32;
+  std::error_code ignored;
+  std::filesystem::path target = path;
+  for (int i = 0; std::filesystem::is_symlink(target, ignored); ++i) {
+    if (i == kMostLinks) throw UserError(path + ": cannot write: its symbolic links go round in a loop");
+    target = target.parent_path() / std::filesystem::read_symlink(target, ignored);
+  }
+  return target.string();
+}
+
+constexpr std::string_view kStagingMark = ".partial.";
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+// "<before>.partial.<pid>.<host>" of a process of this machine that has ended.
+bool is_stale(std::string_view name, const std::string& before) {
+  if (name.substr(0, before.size()) != before) return false;
+  name.remove_prefix(before.size());
+  if (name.substr(0, kStagingMark.size()) != kStagingMark) return false;
+  name.remove_prefix(kStagingMark.size());
+  int process = 0;
+  const std::from_chars_result parsed = std::from_chars(name.data(), name.data() + name.size(), process);
+  if (parsed.ec != std::errc{} || process <= 0) return false;
+  if (std::string_view(parsed.ptr, static_cast<std::size_t>(name.data() + name.size() - parsed.ptr)) !=
+      "." + host_name())
+    return false;
+  return process == ::getpid() || (::kill(process, 0) != 0 && errno == ESRCH);
+}
+
+// What cannot be read or removed stays: it is in nobody's way.
+void remove_stale(const std::filesystem::path& folder, const std::string& before) {
+  std::error_code ignored;
+  std::vector<std::filesystem::path> stale;
+  for (std::filesystem::directory_iterator entry(folder, ignored), end; entry != end;
+       entry.increment(ignored)) {
+    if (ignored) break;
+    if (is_stale(entry->path().filename().string(), before) && entry->is_directory(ignored))
+      stale.push_back(entry->path());
+  }
+  for (const std::filesystem::path& path : stale) std::filesystem::remove_all(path, ignored);
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw UserError(path + ": cannot be read: found a folder, expected a file");
+  errno = 0;
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  if (in.is_open() && in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
+  if (!in.is_open() || in.bad() || text.fail())
+    throw UserError(path + ": cannot be read" + (errno != 0 ? ": " + std::string(std::strerror(errno)) : ""));
+  return std::move(text).str();
+}
+
+AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(path_) {
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(path_, ignored);
+  if (std::filesystem::is_directory(there))
+    throw UserError(path_ + ": cannot write: found a folder; expected the name of a file");
+  direct_ = std::filesystem::exists(there) && !std::filesystem::is_regular_file(there);
+  if (!direct_) target_ = behind_links(path_);
+  temporary_ = direct_ ? target_ : target_ + ".tmp." + std::to_string(::getpid());
+  file_ = std::fopen(temporary_.c_str(), "wb");
+  if (file_ == nullptr) fail("cannot create");
+}
+
+void AtomicFile::write(std::string_view bytes) {
+  if (!bytes.empty() && std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
+    fail("cannot write");
+}
+
+void AtomicFile::commit() {
+  std::FILE* file = file_;
+  file_ = nullptr;
+  const bool flushed = std::fflush(file) == 0 && (direct_ || ::fsync(::fileno(file)) == 0);
+  int error = flushed ? 0 : errno;  // closing a file that did not take its bytes may reset it
+  if (std::fclose(file) != 0 && error == 0) error = errno;
+  if (error == 0 && !direct_ && std::rename(temporary_.c_str(), target_.c_str()) != 0) error = errno;
+  if (error != 0) {
+    if (!direct_) std::remove(temporary_.c_str());
+    errno = error;
+    fail("cannot write");
+  }
+}
+
+void AtomicFile::discard() {
+  if (file_ == nullptr) return;
+  std::fclose(file_);
+  file_ = nullptr;
+  if (!direct_) std::remove(temporary_.c_str());
+}
+
+void AtomicFile::fail(const char* what) {
+  const std::string reason = std::strerror(errno);
+  discard();
+  throw UserError(path_ + ": " + what + ": " + reason);
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+StagedFolder::StagedFolder(const std::filesystem::path& target, std::string option)
+    : target_(target.lexically_normal()), option_(std::move(option)) {
+  if (!target_.has_filename()) target_ = target_.parent_path();  // "out/"
+  const std::string name = std::string(kStagingMark) + std::to_string(::getpid()) + "." + host_name();
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(target_, ignored);
+  if (std::filesystem::exists(there) && !std::filesystem::is_directory(there))
+    throw UserError(option_ + " " + target_.string() + ": expected a folder, found a file");
+  staging_ = std::filesystem::is_directory(there) ? target_ / name : target_;
+  if (staging_ == target_) staging_ += name;
+  remove_stale(target_, "");
+  remove_stale(target_.has_parent_path() ? target_.parent_path() : ".", target_.filename().string());
+  make(staging_);
+}
+
+StagedFolder::~StagedFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(staging_, ignored);
+}
+
+void StagedFolder::commit() {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(staging_))
+    if (!entry.is_directory()) files.push_back(entry.path());
+  make(target_);
+  for (const auto& file : files) {
+    const std::filesystem::path place = target_ / file.lexically_relative(staging_);
+    make(place.parent_path());
+    std::error_code error;
+    std::filesystem::rename(file, place, error);
+    if (error) throw UserError(option_ + " " + place.string() + ": cannot be written: " + error.message());
+  }
+}
+
+void StagedFolder::make(const std::filesystem::path& folder) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) throw UserError(option_ + " " + target_.string() + ": cannot be created: " + error.message());
+}
+
+}  // namespace equipoise

@@ -1,0 +1,68 @@
+// Files as the program reads and writes them: whole, or not at all.
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace equipoise {
+
+// A user's file as one string. Throws UserError: why it cannot be had is one line.
+std::string read_text_file(const std::string& path);
+
+// A file that is written whole or not at all: bytes go to a temporary file beside the target, which is
+// renamed over it only after everything reached the disk without an error. An interrupted run leaves the old
+// file (or none). A symbolic link stays one: its target is replaced. What is there and no file (a pipe, a
+// device such as /dev/stdout) is never replaced but written to.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::string path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile() { discard(); }
+
+  void write(std::string_view bytes);
+
+  // Makes the file appear under its name. Without this call the destructor removes what was written.
+  void commit();
+
+ private:
+  void discard();
+  [[noreturn]] void fail(const char* what);
+
+  std::string path_;    // as the user wrote it
+  std::string target_;  // where its links lead
+  std::string temporary_;
+  bool direct_ = false;
+  std::FILE* file_ = nullptr;
+};
+
+void write_file_atomically(const std::string& path, std::string_view bytes);
+
+// An output folder that is filled whole or not at all: files are written to a staging folder and moved into
+// place together by commit(). Without commit nothing of the run is left. Moving must not cross file systems,
+// so the staging folder stands inside a target that is there already (it may be a mount or a link), else
+// beside it. A run that was killed leaves its staging folder behind: the next one to the same target removes
+// it, unless its process still lives or belongs to another machine that shares the file system.
+class StagedFolder {
+ public:
+  // `option` names the option in errors.
+  StagedFolder(const std::filesystem::path& target, std::string option);
+  StagedFolder(const StagedFolder&) = delete;
+  StagedFolder& operator=(const StagedFolder&) = delete;
+  ~StagedFolder();
+
+  [[nodiscard]] const std::filesystem::path& path() const { return staging_; }
+
+  // Moves every file to its place in the target, over files of the same name.
+  void commit();
+
+ private:
+  void make(const std::filesystem::path& folder) const;
+
+  std::filesystem::path target_, staging_;
+  std::string option_;
+};
+
+}  // namespace equipoise

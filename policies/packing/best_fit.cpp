@@ -1,0 +1,240 @@
+// Packers that look for a pack by the room it has left: the fullest that a document fits (best fit: bfd,
+// bfs), or the emptiest (spfhp).
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/least_loaded.h"
+#include "policies/packing/pack_length.h"
+#include "policies/packing/packing.h"
+#include "policies/steps.h"
+
+namespace equipoise {
+namespace {
+
+// Which of the numbers 0 .. size - 1 are in the set.
+class BitmapTree {
+ public:
+  explicit BitmapTree(std::size_t size) {
+    do {
+      size = (size + 63) / 64;
+      levels_.emplace_back(size, 0);
+    } while (size > 1);
+  }
+
+  void insert(std::size_t value) {
+    for (std::vector<std::uint64_t>& level : levels_) {
+      level[value / 64] |= std::uint64_t{1} << (value % 64);
+      value /= 64;
+    }
+  }
+
+  void erase(std::size_t value) {
+    for (std::vector<std::uint64_t>& level : levels_) {
+      level[value / 64] &= ~(std::uint64_t{1} << (value % 64));
+      if (level[value / 64] != 0) return;
+      value /= 64;
+    }
+  }
+
+  [[nodiscard]] std::optional<std::size_t> at_least(std::size_t value) const {
+    for (std::size_t l = 0; l < levels_.size(); ++l) {
+      if (value / 64 >= levels_[l].size()) return std::nullopt;
+      const std::uint64_t above = levels_[l][value / 64] >> (value % 64);
+      if (above != 0) {
+        value += static_cast<std::size_t>(std::countr_zero(above));
+        while (l-- > 0) value = value * 64 + static_cast<std::size_t>(std::countr_zero(levels_[l][value]));
+        return value;
+      }
+      value = value / 64 + 1;
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::optional<std::size_t> largest() const {
+    if (levels_.back()[0] == 0) return std::nullopt;
+    std::size_t value = 0;
+    for (std::size_t l = levels_.size(); l-- > 0;) {
+      value = value * 64 + 63 - static_cast<std::size_t>(std::countl_zero(levels_[l][value]));
+    }
+    return value;
+  }
+
+ private:
+  std::vector<std::vector<std::uint64_t>> levels_;  // levels_[0] has one bit a number
+};
+
+// Packs by the room they have left: the fullest that fits (best fit) or the emptiest (worst fit), ties to the
+// oldest. One bucket for each amount of room, a bitmap tree over the buckets that are not empty, and in each
+// bucket a skew heap by pack number whose links live in two flat arrays. Finding a bucket O(log64 capacity),
+// putting and taking amortised O(log packs); no allocation besides the arrays.
+class RoomBuckets {
+ public:
+  static constexpr std::int64_t kMostRoom = std::int64_t{1} << 26;
+
+  explicit RoomBuckets(std::int64_t capacity) : used_(checked(capacity)) {
+    root_.assign(static_cast<std::size_t>(capacity) + 1, kNone);
+  }
+
+  struct Found {
+    std::uint32_t pack;
+    std::int64_t room;
+  };
+
+  // The oldest of the packs with the least room that is still >= tokens; it leaves its bucket.
+  std::optional<Found> take_fullest(std::int64_t tokens) {
+    return take(used_.at_least(static_cast<std::size_t>(tokens)));
+  }
+
+  // The oldest of the packs with the most room, if that is >= tokens; it leaves its bucket.
+  std::optional<Found> take_emptiest(std::int64_t tokens) {
+    const std::optional<std::size_t> room = used_.largest();
+    if (!room || *room < static_cast<std::size_t>(tokens)) return std::nullopt;
+    return take(room);
+  }
+
+  // Packs may be put in any order; numbers are dense.
+  void put(std::uint32_t pack, std::int64_t room) {
+    if (pack >= left_.size()) {
+      left_.resize(pack + 1, kNone);
+      right_.resize(pack + 1, kNone);
+    }
+    left_[pack] = right_[pack] = kNone;
+    std::uint32_t& root = root_[at(room)];
+    if (root == kNone) used_.insert(static_cast<std::size_t>(room));
+    root = merge(root, pack);
+  }
+
+ private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  static std::size_t checked(std::int64_t capacity) {
+    if (capacity > kMostRoom) {
+      throw UserError("pack_length: best-fit and histogram packers take at most " +
+                      std::to_string(kMostRoom) + ", found " + std::to_string(capacity));
+    }
+    return static_cast<std::size_t>(capacity) + 1;
+  }
+
+  std::optional<Found> take(std::optional<std::size_t> room) {
+    if (!room) return std::nullopt;
+    std::uint32_t& root = root_[*room];
+    const std::uint32_t pack = root;
+    root = merge(left_[pack], right_[pack]);
+    if (root == kNone) used_.erase(*room);
+    return Found{pack, static_cast<std::int64_t>(*room)};
+  }
+
+  // Top-down skew merge: along the right spines, swapping the children of every node passed.
+  std::uint32_t merge(std::uint32_t a, std::uint32_t b) {
+    std::uint32_t result = kNone;
+    std::uint32_t* hole = &result;
+    while (a != kNone && b != kNone) {
+      if (b < a) std::swap(a, b);
+      *hole = a;
+      const std::uint32_t rest = right_[a];
+      right_[a] = left_[a];
+      hole = &left_[a];
+      a = rest;
+    }
+    *hole = a == kNone ? b : a;
+    return result;
+  }
+
+  BitmapTree used_;
+  std::vector<std::uint32_t> root_;  // per amount of room
+  std::vector<std::uint32_t> left_;  // per pack
+  std::vector<std::uint32_t> right_;
+};
+
+}  // namespace
+
+// Best-fit decreasing: documents longest first (stable), each into the fullest pack that has room, ties to
+// the oldest.
+//
+// Of a run of equal lengths L the pack found keeps getting copies while it has room: it was the fullest with
+// room >= L, so with L less room it is the only candidate below its old place. One search for each
+// (pack, length) pair: O(n + p log n), p <= n.
+Packs pack_bfd(std::span<const std::int64_t> lengths, std::int64_t capacity) {
+  const std::vector<std::uint32_t> order = longest_first(lengths);
+  const std::int64_t shortest = order.empty() ? 1 : lengths[order.back()];
+  RoomBuckets buckets(capacity);
+  std::vector<std::uint32_t> pack_of(order.size());
+  std::uint32_t packs = 0;
+  for (std::size_t i = 0; i < order.size();) {
+    const std::int64_t length = lengths[order[i]];
+    const std::optional<RoomBuckets::Found> found = buckets.take_fullest(length);
+    const std::uint32_t pack = found ? found->pack : packs++;
+    std::int64_t room = found ? found->room : capacity;
+    for (; i < order.size() && lengths[order[i]] == length && room >= length; ++i, room -= length) {
+      pack_of[i] = pack;
+    }
+    if (room >= shortest) buckets.put(pack, room);  // else nothing will ever fit
+  }
+  return gather_packs(order, pack_of, packs);
+}
+
+// Best-fit shuffled: documents in shuffled order, each into the fullest pack that has room, ties to the
+// oldest. O(n log packs).
+Packs pack_bfs(std::span<const std::int64_t> lengths, std::int64_t capacity, Shuffler random) {
+  const std::vector<std::uint32_t> order = shuffled_order(lengths.size(), random);
+  RoomBuckets buckets(capacity);
+  std::vector<std::uint32_t> pack_of(order.size());
+  std::uint32_t packs = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t length = lengths[order[i]];
+    const std::optional<RoomBuckets::Found> found = buckets.take_fullest(length);
+    const std::uint32_t pack = found ? found->pack : packs++;
+    const std::int64_t room = (found ? found->room : capacity) - length;
+    pack_of[i] = pack;
+    if (room > 0) buckets.put(pack, room);
+  }
+  return gather_packs(order, pack_of, packs);
+}
+
+// Shortest-pack-first histogram packing (Krell et al., arXiv 2107.02027; the SPFHP row of HBP's tables):
+// counts of equal lengths, longest length first, each copy into the pack with the most room (the "shortest"
+// pack), ties to the oldest. When that has no room, all remaining copies of this length open packs of their
+// own, even where two of them would fit into one.
+//
+// Of the copies of one length the lowest document comes first; the original works on counts alone and leaves
+// this open. It also limits documents a pack (an option there, off here). O(n log packs).
+Packs pack_spfhp(std::span<const std::int64_t> lengths, std::int64_t capacity) {
+  const std::vector<std::uint32_t> order = longest_first(lengths);
+  RoomBuckets buckets(capacity);
+  std::vector<std::uint32_t> pack_of(order.size());
+  std::uint32_t packs = 0;
+  bool opening = false;  // the rest of this length opens packs
+  std::size_t first_opened = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const std::int64_t length = lengths[order[i]];
+    if (!opening) {
+      const std::optional<RoomBuckets::Found> found = buckets.take_emptiest(length);
+      if (found) {
+        pack_of[i] = found->pack;
+        if (found->room > length) buckets.put(found->pack, found->room - length);
+        continue;
+      }
+      opening = true;
+      first_opened = packs;
+    }
+    pack_of[i] = packs++;
+    if (i + 1 == order.size() || lengths[order[i + 1]] != length) {
+      for (std::size_t p = first_opened; p < packs && length < capacity; ++p) {
+        buckets.put(static_cast<std::uint32_t>(p), capacity - length);
+      }
+      opening = false;
+    }
+  }
+  return gather_packs(order, pack_of, packs);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,99 @@
+// Skrull (arXiv 2505.19609): which documents share a micro-batch (gds), and which of them stay whole on one
+// CP rank (DACP, round-robin).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/parameter.h"
+#include "policies/policy.h"
+
+namespace equipoise {
+
+// PackOptions::bucket_size of 0 is refused.
+inline constexpr PackParameter kSkrull[] = {kBucketSize, kRollback};
+
+enum class PlacementOrder { as_grouped, arrival };  // of a micro-batch's documents
+inline constexpr std::string_view kPlacementOrderNames[] = {"as-grouped", "arrival"};
+struct RoundRobinOptions {
+  PlacementOrder placement_order = PlacementOrder::as_grouped;
+};
+inline constexpr PackParameter kRoundRobin[] = {parameter::choice<&RoundRobinOptions::placement_order>(
+    "placement_order", kPlacementOrderNames,
+    "documents of a micro-batch as gds grouped them (ascending) or as they arrived")};
+
+Plan plan_gds(const PackingProblem& problem);          // micro-batches only
+Plan plan_skrull(const PackingProblem& problem);       // + DACP placements
+Plan plan_round_robin(const PackingProblem& problem);  // + round-robin placements, the ablation
+
+// A micro-batch holds fewer than C*N tokens, so a document does too; without roll-back nothing is refused.
+std::int64_t skrull_hard_limit(const PackOptions& options);
+// C*N, 0 where no bucket is given.
+std::int64_t skrull_micro_batch_tokens(const PackOptions& options);
+// The bucket that a document needs: fewer than C*N tokens.
+Room room_by_bucket(const PackOptions& options, std::int64_t tokens);
+
+// Skrull's placements: which documents of a micro-batch stay whole on one CP rank and which are spread over
+// all of them. Two rules share the bookkeeping: DACP and round-robin.
+namespace skrull {
+
+// Documents of one micro-batch, in the order in which they are placed.
+struct PlacementProblem {
+  std::span<const std::int64_t> tokens;
+  std::span<const double> cost;  // of a whole document
+  int ranks = 1;                 // N, the CP degree
+  std::int64_t bucket = 0;       // C, tokens a rank
+  bool rollback = true;          // false: what fits nowhere is distributed, budget or not
+};
+
+struct Placement {
+  std::vector<int> rank_of;  // per document: kDistributed or a CP rank
+  bool failed = false;       // no local document left to roll back; rank_of is then of no use
+  bool fits = true;          // every rank is within its bucket
+};
+
+// Both: O(documents * ranks), since a document is rolled back at most once.
+Placement place_dacp(const PlacementProblem&);
+Placement place_round_robin(const PlacementProblem&);
+using PlaceFn = Placement (*)(const PlacementProblem&);
+
+// What the ranks hold. Room is counted exactly, in units of 1/N token: a local document takes N units a token
+// on its rank, a distributed one takes 1 unit a token on every rank. What is distributed is the same on all
+// ranks, so it changes neither who has the most room nor who has the least load: only local sums are
+// compared.
+class Buckets {
+ public:
+  explicit Buckets(const PlacementProblem& problem);
+
+  [[nodiscard]] std::size_t least_loaded() const;  // by cost; ties to the lower rank, here and below
+  [[nodiscard]] std::size_t most_room() const;
+  [[nodiscard]] std::size_t least_room() const;
+  [[nodiscard]] std::int64_t room(std::size_t rank) const;  // in 1/N token; negative: over its bucket
+
+  [[nodiscard]] bool fits_local(std::size_t rank, std::size_t document) const;
+  [[nodiscard]] bool fits_distributed(std::size_t document) const;
+  void place_local(std::size_t rank, std::size_t document);
+  void distribute(std::size_t document);
+
+  // Distributes the oldest local document of the rank with the least room (where documents come in ascending
+  // order of length it is that rank's shortest too), charges every rank, and goes on while any rank is over
+  // its bucket. False if such a rank has no local document left.
+  [[nodiscard]] bool roll_back();
+
+  [[nodiscard]] Placement finish(bool failed);
+
+ private:
+  const PlacementProblem& problem_;
+  std::int64_t capacity_;  // of a rank, in 1/N token
+  std::int64_t distributed_tokens_ = 0;
+  std::vector<std::int64_t> local_tokens_;
+  std::vector<double> local_cost_;
+  std::vector<int> rank_of_;
+  std::vector<std::size_t> oldest_;  // per rank: no local document of it comes before this one
+};
+
+}  // namespace skrull
+
+}  // namespace equipoise

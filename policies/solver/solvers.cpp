@@ -1,0 +1,280 @@
+#include "policies/solver/solvers.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <limits>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "policies/least_loaded.h"
+#include "policies/loader.h"
+#include "policies/packing/packing.h"
+#include "policies/packing/wlb.h"
+#include "policies/steps.h"
+
+namespace equipoise {
+namespace {
+
+// Maximum first, then the sum over steps.
+bool better(const AssignmentProblem& problem, const BinOf& a, const BinOf& b) {
+  const double most_a = heaviest_bin(problem, a);
+  const double most_b = heaviest_bin(problem, b);
+  return most_a != most_b ? most_a < most_b : sum_over_steps(problem, a) < sum_over_steps(problem, b);
+}
+
+SolverReport report_of(const AssignmentResult& result, std::size_t step, bool over_steps) {
+  return {static_cast<int>(step), over_steps, result.objective, result.bound, result.seconds, result.optimal};
+}
+
+BinOf solve(const AssignmentProblem& problem, std::span<const BinOf> starts, const PackOptions& options,
+            std::size_t step, Plan& plan) {
+  BinOf best = starts.front();
+  for (const BinOf& start : starts.subspan(1))
+    if (better(problem, start, best)) best = start;
+  BinOf swapped = best;
+  improve_by_swaps(problem, swapped);  // lowers the maximum, and may raise the sum where it cannot
+  if (better(problem, swapped, best)) best = std::move(swapped);
+
+  AssignmentProblem largest = problem;
+  largest.bins_a_step = 0;
+  const SolverOptions& own = options.of<SolverOptions>();
+  SolverLimits limits{own.time_limit_seconds, own.cancel, own.solver, own.node_limit};
+  const bool second = problem.steps() > 1;
+  if (second) limits.seconds /= 2;
+  const AssignmentResult first = solve_assignment(largest, best, limits);
+  plan.solver.push_back(report_of(first, step, false));
+  if (better(problem, first.bin_of, best)) best = first.bin_of;
+  if (!second) return best;
+
+  AssignmentProblem over_steps = problem;
+  over_steps.heaviest_allowed = heaviest_bin(problem, best);
+  improve_steps_by_swaps(over_steps, best);
+  limits.seconds = std::max(0.0, own.time_limit_seconds - first.seconds);
+  AssignmentResult result = solve_assignment(over_steps, best, limits);
+  plan.solver.push_back(report_of(result, step, true));
+  return std::move(result.bin_of);
+}
+
+}  // namespace
+
+void note_programs(Plan& plan) {
+  std::size_t optimal = 0;
+  double gap = 0;
+  for (const SolverReport& report : plan.solver) {
+    optimal += report.optimal ? 1 : 0;
+    gap = std::max(gap, report.gap());
+  }
+  char percent[32];
+  std::snprintf(percent, sizeof percent, "%.2f%%", 100 * gap);
+  plan.notes.push_back("integer programs proven optimal: " + std::to_string(optimal) + " of " +
+                       std::to_string(plan.solver.size()) + ", largest gap " + percent);
+}
+
+Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
+                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan) {
+  Bins bins(problem.bins);
+  if (documents.empty()) return bins;
+  const BinOf bin_of = solve(problem, starts, options, step, plan);
+
+  std::vector<std::size_t> first(problem.bins, std::numeric_limits<std::size_t>::max());
+  for (std::size_t i = documents.size(); i-- > 0;) first[bin_of[i]] = i;
+  const std::vector<double> weights = bin_weights(problem, bin_of);
+  std::vector<std::size_t> order(problem.bins);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return weights[a] != weights[b] ? weights[a] > weights[b] : first[a] < first[b];
+  });
+  std::vector<std::size_t> place(problem.bins);
+  for (std::size_t p = 0; p < order.size(); ++p) place[order[p]] = p;
+  for (std::size_t i = 0; i < documents.size(); ++i) bins[place[bin_of[i]]].push_back(documents[i]);
+  return bins;
+}
+
+// Fixed-length packing by an integer program (WLB-LLM section 4.1, Eq. 1-2; Table 2 "fixed solver").
+//
+// min over assignments of the largest sum of len^2 of a micro-batch, every document once, at most one window
+// of tokens in each. `pack_window` global batches are packed together into pack_window * N bins; then, with
+// that maximum kept, the sum over steps of each step's largest bin is minimised (solvers.h). Bins
+// go to steps sorted by sum of len^2, largest first, N a step, and inside a step position p to lane p mod
+// lanes.
+//
+// Full windows leave no slack, so a good packing may not even be feasible to find: the search starts from the
+// better of plain's own windows and fixed-greedy over the same pack window (maximum first, then the sum), and
+// its result is never worse than that.
+//
+// Departures: the paper calls Gurobi, we call CBC or HiGHS, and where a limit ends the search the incumbent
+// is used and its gap reported. The plan is a pure function of its input if no time limit is hit, or if
+// `node_limit` stands in its place. Document batches have no windows to start from; they are refused where
+// fixed-greedy finds no room.
+//
+// Cost: exponential in the worst case; see SolverReport for what it came to.
+
+namespace {
+
+// Documents of one pack window as an integer program, and the windows they came in.
+struct PackWindow {
+  std::vector<Slice> documents;
+  AssignmentProblem problem;
+  BinOf windows;
+  bool windows_known = true;
+};
+
+PackWindow pack_window_of(std::span<const GlobalBatch> batches, std::size_t micro_batches,
+                          std::int64_t capacity) {
+  PackWindow pack;
+  pack.problem.bins = batches.size() * micro_batches;
+  pack.problem.bins_a_step = micro_batches;
+  for (std::size_t k = 0; k < batches.size(); ++k) {
+    const GlobalBatch& batch = batches[k];
+    const std::size_t windows = batch.window_begin.empty() ? 0 : batch.window_begin.size() - 1;
+    pack.windows_known = pack.windows_known && (windows > 0 || batch.slices.empty());
+    const std::size_t windows_a_bin = std::max<std::size_t>(1, (windows + micro_batches - 1) / micro_batches);
+    std::size_t window = 0;
+    for (std::size_t i = 0; i < batch.slices.size(); ++i) {
+      while (window + 1 < windows && batch.window_begin[window + 1] <= i) ++window;
+      const std::int64_t tokens = batch.slices[i].tokens();
+      pack.documents.push_back(batch.slices[i]);
+      pack.problem.tokens.push_back(tokens);
+      pack.problem.weight.push_back(static_cast<double>(tokens) * static_cast<double>(tokens));
+      pack.windows.push_back(static_cast<std::uint32_t>(k * micro_batches + window / windows_a_bin));
+    }
+  }
+  pack.problem.capacity = capacity;
+  return pack;
+}
+
+// Where the user gives fewer micro-batches than the windows need, plain's are longer; then ours may be too.
+void fit_capacity_to_windows(PackWindow& pack) {
+  for (const std::int64_t tokens : bin_tokens(pack.problem, pack.windows))
+    pack.problem.capacity = std::max(pack.problem.capacity, tokens);
+}
+
+// What fixed-greedy does with the same documents; `nowhere` receives the first that finds no room.
+BinOf greedy_start(const PackWindow& pack, std::int64_t capacity, std::optional<std::size_t>& nowhere) {
+  const std::vector<std::uint32_t> order = longest_first(pack.problem.tokens);
+  std::vector<std::int64_t> sorted;
+  sorted.reserve(order.size());
+  for (const std::uint32_t i : order) sorted.push_back(pack.problem.tokens[i]);
+  const std::vector<std::size_t> bin_of_sorted = place_by_attention(sorted, pack.problem.bins, capacity);
+  BinOf bin_of(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k) {
+    if (bin_of_sorted[k] == kNowhere && !nowhere) nowhere = order[k];
+    bin_of[order[k]] = static_cast<std::uint32_t>(bin_of_sorted[k]);
+  }
+  return bin_of;
+}
+
+// The packings to start from: plain's windows, and fixed-greedy's if it places everything.
+std::vector<BinOf> starts_of(const PackWindow& pack, std::int64_t capacity, std::size_t step) {
+  std::vector<BinOf> starts;
+  if (pack.windows_known) starts.push_back(pack.windows);
+  std::optional<std::size_t> nowhere;
+  BinOf greedy = greedy_start(pack, capacity, nowhere);
+  if (!nowhere) starts.push_back(std::move(greedy));
+  if (!starts.empty()) return starts;
+  const Slice& slice = pack.documents[*nowhere];
+  throw UnplaceableDocument("fixed-solver: step " + std::to_string(step) + ": document " +
+                                std::to_string(slice.document) + " of " + std::to_string(slice.tokens()) +
+                                " tokens finds no room in " + std::to_string(pack.problem.bins) +
+                                " micro-batches of " + std::to_string(capacity) +
+                                " tokens; use window batches, more micro-batches or a longer context_window",
+                            slice.document, slice.tokens(), capacity);
+}
+
+void append_steps(Bins& bins, std::size_t micro_batches, const PackOptions& options, Plan& plan) {
+  for (std::size_t first = 0; first < bins.size(); first += micro_batches) {
+    Bins own(micro_batches);
+    for (std::size_t p = 0; p < micro_batches; ++p) own[p] = std::move(bins[first + p]);
+    plan.steps.push_back(step_of_bins(std::move(own), options));
+  }
+}
+
+// A document waits from the step of its batch to the step of its bin.
+void note_carried(std::span<const GlobalBatch> batches, std::size_t first_step, Plan& plan) {
+  for (std::size_t s = 0; s + 1 < batches.size(); ++s) {
+    std::vector<Slice> waiting;
+    for (std::size_t k = 0; k <= s; ++k)
+      waiting.insert(waiting.end(), batches[k].slices.begin(), batches[k].slices.end());
+    for (std::size_t done = 0; done <= s; ++done)
+      for (const Lane& lane : plan.steps[first_step + done].lanes)
+        for (const MicroBatch& micro_batch : lane.micro_batches)
+          for (const Slice& slice : micro_batch.slices) std::erase(waiting, slice);
+    plan.steps[first_step + s].carried = std::move(waiting);
+  }
+}
+
+}  // namespace
+
+Plan plan_fixed_solver(const PackingProblem& problem) {
+  const PackOptions& options = problem.options;
+  const auto micro_batches = static_cast<std::size_t>(micro_batches_of_step(options));
+  const auto width =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, options.of<FixedLengthOptions>().pack_window));
+  Plan plan;
+  for (std::size_t first = 0; first < problem.batches.size(); first += width) {
+    const std::span<const GlobalBatch> batches =
+        problem.batches.subspan(first, std::min(width, problem.batches.size() - first));
+    const std::int64_t capacity = micro_batch_capacity(options);
+    PackWindow pack = pack_window_of(batches, micro_batches, capacity);
+    if (pack.windows_known) fit_capacity_to_windows(pack);
+    const std::vector<BinOf> starts = starts_of(pack, capacity, first);
+    Bins bins = solve_bins(pack.documents, pack.problem, starts, options, plan.steps.size(), plan);
+    append_steps(bins, micro_batches, options, plan);
+    note_carried(batches, plan.steps.size() - batches.size(), plan);
+  }
+  note_programs(plan);
+  return plan;
+}
+
+// Variable-length packing by an integer program (WLB-LLM section 4.2): as fixed-solver, with the whole work
+// W(d) in place of len^2 and L_max in place of the window.
+//
+// wlb decides which documents a step holds (its queues and what it carries are the same), and its packing is
+// the start; the solver then looks for a better assignment of those documents to the step's N micro-batches,
+// and never returns a worse one. A step is one set of bins here, so its largest is all there is to minimise.
+// The bins go to lanes as wlb's do: largest W first, to the least loaded lane with a free place.
+//
+// Cost: wlb, and one integer program a step; see SolverReport.
+
+namespace {
+
+void solve_step(Step& step, std::size_t index, const PackingProblem& problem, Plan& plan) {
+  std::vector<Slice> documents;
+  AssignmentProblem program;
+  BinOf start;
+  program.bins = 0;
+  program.capacity = max_tokens(problem.options);
+  for (const Lane& lane : step.lanes) {
+    for (const MicroBatch& micro_batch : lane.micro_batches) {
+      documents.insert(documents.end(), micro_batch.slices.begin(), micro_batch.slices.end());
+      start.resize(documents.size(), static_cast<std::uint32_t>(program.bins));
+      ++program.bins;
+    }
+  }
+  program.tokens = lengths_of(documents);
+  program.weight = work_of(documents, problem.workload);
+  Bins bins = solve_bins(documents, program, std::span(&start, 1), problem.options, index, plan);
+
+  std::vector<double> weights;
+  for (const std::vector<Slice>& bin : bins) {
+    weights.push_back(0);
+    for (const double w : work_of(bin, problem.workload)) weights.back() += w;
+  }
+  step.lanes = step_of_bins_by_weight(std::move(bins), weights, problem.options).lanes;
+}
+
+}  // namespace
+
+Plan plan_varlen_solver(const PackingProblem& problem) {
+  Plan plan = plan_wlb(problem);
+  for (std::size_t s = 0; s < plan.steps.size(); ++s) solve_step(plan.steps[s], s, problem, plan);
+  note_programs(plan);
+  return plan;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "policies/parameter.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+#include "policies/solver/assignment.h"
+
+namespace equipoise {
+
+// What the two solver policies share: the integer programs for one set of bins, and their reports in the
+// plan.
+
+struct SolverOptions {
+  double time_limit_seconds = 10;  // a step
+  std::int64_t node_limit = 0;     // a step; > 0: instead of the time limit
+  MilpSolver solver = MilpSolver::automatic;
+  const std::atomic<bool>* cancel = nullptr;  // set by another thread: a solver stops and keeps what it has
+};
+inline constexpr PackParameter node_limit_parameter() {
+  PackParameter nodes = parameter::integer<&SolverOptions::node_limit>(
+      "node_limit", 1, INT32_MAX,
+      "nodes of branch and bound a step, instead of time_limit; the plan is the same on every machine");
+  nodes.excludes = "time_limit";
+  return nodes;
+}
+inline constexpr PackParameter kSolver[] = {
+    parameter::choice<&SolverOptions::solver>("solver", kMilpSolverNames,
+                                              "auto (CBC if it is there, else HiGHS) by default"),
+    parameter::number<&SolverOptions::time_limit_seconds>("time_limit", 0.001, 1e6, "seconds a step"),
+    node_limit_parameter()};
+
+using Bins = std::vector<std::vector<Slice>>;
+
+// Solves twice, within the limits of `options` together: first the lightest heaviest bin; then, where the
+// bins belong to several steps (problem.bins_a_step), the least sum over steps of each step's heaviest bin
+// among the assignments with that maximum. Both start from the best of `starts` (maximum first, then the
+// sum), improved by swaps, and never return anything worse. One full-window document fixes the maximum and
+// makes every assignment optimal for the first; the second tells them apart.
+//
+// Bins come back heaviest first, stable in the order of their first document, so bin j belongs to step
+// j div bins_a_step; documents in a bin in the order given. Reports into `plan` as `step`.
+Bins solve_bins(std::span<const Slice> documents, const AssignmentProblem& problem,
+                std::span<const BinOf> starts, const PackOptions& options, std::size_t step, Plan& plan);
+
+// Notes how many of the programs were proven optimal, and the largest gap left.
+void note_programs(Plan& plan);
+
+Plan plan_fixed_solver(const PackingProblem& problem);
+Plan plan_varlen_solver(const PackingProblem& problem);
+
+}  // namespace equipoise

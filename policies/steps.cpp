@@ -1,0 +1,206 @@
+#include "policies/steps.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "policies/base/error.h"
+#include "policies/least_loaded.h"
+
+namespace equipoise {
+namespace {
+
+void require_positive(std::int64_t value, const char* name) {
+  if (value <= 0) {
+    throw UserError(std::string(name) + ": expected a number >= 1, found " + std::to_string(value));
+  }
+}
+
+}  // namespace
+
+std::int64_t micro_batches_of_step(const PackOptions& options) {
+  if (options.micro_batches > 0) return options.micro_batches;
+  require_positive(options.sequences_per_step, "sequences_per_step");
+  require_positive(options.micro_batch_size, "micro_batch_size");
+  if (options.sequences_per_step % options.micro_batch_size != 0) {
+    throw UserError("micro_batch_size: " + std::to_string(options.micro_batch_size) +
+                    " does not divide sequences_per_step " + std::to_string(options.sequences_per_step));
+  }
+  return options.sequences_per_step / options.micro_batch_size;
+}
+
+std::int64_t window_tokens(const PackOptions& options) {
+  require_positive(options.context_window, "context_window");
+  return options.context_window;
+}
+
+std::int64_t micro_batch_capacity(const PackOptions& options) {
+  require_positive(options.micro_batch_size, "micro_batch_size");
+  // Fewer micro-batches than the windows ask for: they share the windows, as plain's do.
+  const std::int64_t shared =
+      options.micro_batches > 0
+          ? (options.sequences_per_step + options.micro_batches - 1) / options.micro_batches
+          : 0;
+  return window_tokens(options) * std::max(options.micro_batch_size, shared);
+}
+
+std::int64_t pack_length(const PackOptions& options) {
+  const std::int64_t own = options.of<PackLengthOptions>().pack_length;
+  const std::int64_t length = own > 0 ? own : options.context_window;
+  require_positive(length, "pack_length");
+  if (length > kLongestSize) {
+    throw UserError("pack_length: expected at most " + std::to_string(kLongestSize) + ", found " +
+                    std::to_string(length));
+  }
+  return length;
+}
+
+std::int64_t tokens_of_iteration(const PackOptions& options) {
+  if (options.global_tokens > 0) return options.global_tokens;
+  require_positive(options.context_window, "context_window");
+  require_positive(options.sequences_per_step, "sequences_per_step");
+  return options.context_window * options.sequences_per_step;
+}
+
+std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length) {
+  return std::max<std::int64_t>(1, tokens_of_iteration(options) / length);
+}
+
+std::int64_t grid_gpus(const PackOptions& options) {
+  if (options.gpus > 0) return options.gpus;
+  require_positive(options.lanes, "lanes");
+  require_positive(options.context, "context");
+  return static_cast<std::int64_t>(options.lanes) * options.context;
+}
+
+Step empty_step(const PackOptions& options) {
+  require_positive(options.lanes, "lanes");
+  require_positive(options.context, "context");
+  Step step;
+  step.lanes.resize(static_cast<std::size_t>(options.lanes));
+  for (Lane& lane : step.lanes) lane.context = options.context;
+  return step;
+}
+
+Packs gather_packs(std::span<const std::uint32_t> order, std::span<const std::uint32_t> pack_of,
+                   std::size_t count) {
+  Packs packs;
+  packs.begin.assign(count + 1, 0);
+  for (const std::uint32_t pack : pack_of) ++packs.begin[pack + 1];
+  std::partial_sum(packs.begin.begin(), packs.begin.end(), packs.begin.begin());
+  packs.item.resize(order.size());
+  std::vector<std::uint32_t> next(packs.begin.begin(), packs.begin.end() - 1);
+  for (std::size_t i = 0; i < order.size(); ++i) packs.item[next[pack_of[i]]++] = order[i];
+  return packs;
+}
+
+SliceList whole_set(const PackingProblem& problem) {
+  std::size_t count = 0;
+  for (const GlobalBatch& batch : problem.batches) count += batch.slices.size();
+  SliceList set;
+  set.slices.reserve(count);
+  for (const GlobalBatch& batch : problem.batches) {
+    set.slices.insert(set.slices.end(), batch.slices.begin(), batch.slices.end());
+  }
+  set.lengths = lengths_of(set.slices);
+  return set;
+}
+
+Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> chosen,
+                   const PackStep& shape) {
+  const auto lanes = static_cast<std::size_t>(shape.lanes);
+  Step step;
+  step.lanes.resize(lanes);
+  for (Lane& lane : step.lanes) {
+    lane.context = shape.context;
+    lane.micro_batches.reserve((chosen.size() + lanes - 1) / lanes);
+  }
+  for (std::size_t i = 0; i < chosen.size(); ++i) {
+    const std::span<const std::uint32_t> items = packs.of(chosen[i]);
+    if (i + 2 < chosen.size())  // slices lie anywhere in memory: fetched early enough, nobody waits for them
+      for (const std::uint32_t item : packs.of(chosen[i + 2])) __builtin_prefetch(&slices[item]);
+    MicroBatch& micro_batch = step.lanes[i % lanes].micro_batches.emplace_back();
+    micro_batch.recompute_layers = shape.recompute_layers;
+    micro_batch.pack_length = shape.length;
+    micro_batch.slices.reserve(items.size());
+    for (const std::uint32_t item : items) micro_batch.slices.push_back(slices[item]);
+  }
+  return step;
+}
+
+namespace {
+
+std::vector<std::uint32_t> in_creation_order(const Packs& packs) {
+  std::vector<std::uint32_t> ids(packs.size());
+  std::iota(ids.begin(), ids.end(), 0U);
+  return ids;
+}
+
+Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> ids,
+                  const PackOptions& options) {
+  const std::int64_t length = pack_length(options);
+  const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
+                       length};
+  const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length));
+  Plan plan;
+  plan.steps.reserve(packs.size() / per_step + 1);
+  for (std::size_t first = 0; first < ids.size(); first += per_step) {
+    const std::size_t count = std::min(per_step, ids.size() - first);
+    plan.steps.push_back(step_of_packs(slices, packs, ids.subspan(first, count), shape));
+    plan.steps.back().tail = count < per_step;
+  }
+  return plan;
+}
+
+}  // namespace
+
+Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options) {
+  return plan_of_list(slices, packs, in_creation_order(packs), options);
+}
+
+Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
+                         SplitMix64& random) {
+  std::vector<std::uint32_t> ids = in_creation_order(packs);
+  if (options.shuffle && options.of<PackLengthOptions>().pack_order == PackOrder::shuffled)
+    shuffle(ids, random);
+  return plan_of_list(slices, packs, ids, options);
+}
+
+Room room_by_pack_length(const PackOptions& options, std::int64_t tokens) {
+  return room_by<&PackLengthOptions::pack_length>("pack_length", tokens, options);
+}
+
+Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {
+  Step step = empty_step(options);
+  const std::size_t lanes = step.lanes.size();
+  for (std::size_t b = 0; b < bins.size(); ++b) {
+    step.lanes[b % lanes].micro_batches.emplace_back().slices = std::move(bins[b]);
+  }
+  return step;
+}
+
+Step step_of_bins_by_weight(std::vector<std::vector<Slice>>&& bins, std::span<const double> weights,
+                            const PackOptions& options) {
+  Step step = empty_step(options);
+  const std::size_t lanes = step.lanes.size();
+  std::vector<std::size_t> lane_of(bins.size());
+  std::vector<std::size_t> places(lanes);
+  LeastLoaded<double> load(lanes);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    places[lane] = bins.size() / lanes + (lane < bins.size() % lanes ? 1 : 0);
+    step.lanes[lane].micro_batches.reserve(places[lane]);
+    if (places[lane] == 0) load.close(lane);
+  }
+  for (const std::uint32_t b : heaviest_first(weights)) {
+    const std::size_t lane = load.least();
+    lane_of[b] = lane;
+    load.add(lane, weights[b]);
+    if (--places[lane] == 0) load.close(lane);
+  }
+  for (std::size_t b = 0; b < bins.size(); ++b)
+    step.lanes[lane_of[b]].micro_batches.emplace_back().slices = std::move(bins[b]);
+  return step;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,116 @@
+// Steps of a plan: what one looks like, derived from the options in one place, and how packs become steps.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/base/random.h"
+#include "policies/options.h"
+#include "policies/parameter.h"
+#include "policies/plan.h"
+#include "policies/policy.h"
+
+namespace equipoise {
+
+// The shape of a step: how many micro-batches, over how many lanes, how long a pack. Every function throws
+// UserError where the options make no step at all.
+
+// Of policies that fill packs of one length.
+enum class PackOrder { shuffled, created };  // of finished packs, before iterations are cut
+inline constexpr std::string_view kPackOrderNames[] = {"shuffled", "created"};
+struct PackLengthOptions {
+  std::int64_t pack_length = 0;  // 0: context_window
+  PackOrder pack_order = PackOrder::shuffled;
+};
+inline constexpr PackParameter kPackLength = parameter::integer<&PackLengthOptions::pack_length>(
+    "pack_length", 1, kLongestSize, "Tokens of a pack; the window by default");
+inline constexpr PackParameter kPackOrder = parameter::choice<&PackLengthOptions::pack_order>(
+    "pack_order", kPackOrderNames,
+    "finished packs are shuffled once before iterations are cut, or stay as created");
+
+// N: micro-batches of a step over all lanes.
+std::int64_t micro_batches_of_step(const PackOptions& options);
+
+// Tokens of a window.
+std::int64_t window_tokens(const PackOptions& options);
+
+// Tokens that fit in one micro-batch of a fixed-length policy: micro_batch_size windows.
+std::int64_t micro_batch_capacity(const PackOptions& options);
+
+// Length a pack-length packer fills.
+std::int64_t pack_length(const PackOptions& options);
+
+// Tokens of one iteration of a policy that sees the whole set.
+std::int64_t tokens_of_iteration(const PackOptions& options);
+
+// Packs of length `length` in one iteration: at least 1.
+std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length);
+
+// GPUs of the DP x CP grid.
+std::int64_t grid_gpus(const PackOptions& options);
+
+// A step of `options.lanes` empty lanes with the study's CP degree.
+Step empty_step(const PackOptions& options);
+
+// Packs as flat arrays, and how they become steps. Packers work on positions in one list of lengths and know
+// nothing of plans; the nested Plan is built once, at the end, from what they return.
+
+// Pack p holds the documents item[begin[p]] .. item[begin[p + 1] - 1], in the order they were put in.
+struct Packs {
+  std::vector<std::uint32_t> begin{0};
+  std::vector<std::uint32_t> item;
+
+  [[nodiscard]] std::size_t size() const { return begin.size() - 1; }
+  [[nodiscard]] std::span<const std::uint32_t> of(std::size_t pack) const {
+    return std::span(item).subspan(begin[pack], begin[pack + 1] - begin[pack]);
+  }
+  // Ends the open pack: what was appended to `item` since the last close.
+  void close() { begin.push_back(static_cast<std::uint32_t>(item.size())); }
+};
+
+// Packs from one decision a document: order[i] went into pack pack_of[i]; packs are 0 .. count - 1. O(n).
+Packs gather_packs(std::span<const std::uint32_t> order, std::span<const std::uint32_t> pack_of,
+                   std::size_t count);
+
+// All slices of the set, in arrival order, and their lengths: what a policy that sees the whole set packs.
+struct SliceList {
+  std::vector<Slice> slices;
+  std::vector<std::int64_t> lengths;
+};
+SliceList whole_set(const PackingProblem& problem);
+
+// How the micro-batches of a step made of packs run.
+struct PackStep {
+  int lanes = 1;
+  int context = 1;
+  int recompute_layers = kStudyRecompute;
+  std::int64_t length = 0;  // pack length: what `pr` counts padding against
+};
+
+// One step of the packs `chosen`: the i-th goes to lane i mod lanes.
+Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> chosen,
+                   const PackStep& shape);
+
+// Steps of consecutive packs, as many as fill the tokens of an iteration; a short last one is a tail.
+Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options);
+
+// The same of packs that are mixed first, as training mixes them before it batches: one shuffle of the list,
+// drawn from the packer's own stream after its last draw. Packs of decreasing documents stand in order of
+// their longest, so iterations of neighbours would be balanced by accident. options.pack_order `created` and
+// options.shuffle = false leave them as they were made.
+Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options,
+                         SplitMix64& random);
+
+// Of the policies that fill such packs: the pack length that a document needs.
+Room room_by_pack_length(const PackOptions& options, std::int64_t tokens);
+
+// A step of N bins in the study's lanes: bin j goes to lane j mod lanes.
+Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options);
+// The same where bins weigh differently: heaviest first, each to the least loaded lane with a free place
+// (bins are as even over the lanes as can be); inside a lane they keep their order.
+Step step_of_bins_by_weight(std::vector<std::vector<Slice>>&& bins, std::span<const double> weights,
+                            const PackOptions& options);
+
+}  // namespace equipoise

@@ -1,0 +1,211 @@
+#include "profiler/fit/predict.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "profiler/fit/recipe.h"
+#include "profiler/fit/samples.h"
+#include "profiler/profile/attention.h"
+#include "profiler/profile/cpu_forms.h"
+#include "profiler/profile/elementwise.h"
+#include "profiler/profile/exchange.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+std::string label(const Labels& labels, const std::string& name) {
+  const auto it = labels.find(name);
+  return it == labels.end() ? std::string() : it->second;
+}
+
+// Whether a table was fitted to rows like this one.
+bool fitted_to(const json& table, const Labels& labels) {
+  const auto selector = table.find("selector");
+  return selector != table.end() && selects(*selector, labels);
+}
+
+class RowPredictor {
+ public:
+  RowPredictor(const Profile& profile, const PredictChoices& choices)
+      : profile_(profile), choices_(choices) {}
+
+  RowPrediction row(const CsvTable& table, SampleTable kind, std::size_t index) {
+    switch (kind) {
+      case SampleTable::attention:
+        return attention(table, index);
+      case SampleTable::gemm:
+        return gemm(table, index);
+      case SampleTable::elementwise:
+        return elementwise(table, index);
+      case SampleTable::collective:
+        break;
+    }
+    return collective(table, index);
+  }
+
+ private:
+  RowPrediction attention(const CsvTable& table, std::size_t index) {
+    RowPrediction made;
+    const auto sample = attention_row(table, index, choices_.histogram, made.unable);
+    if (!sample) return made;
+    const json& kernels = profile_.table("attention").at("kernels");
+    std::string name = choices_.kernel;
+    if (name.empty())
+      for (const auto& item : kernels.items())
+        if (item.value().contains(sample->pass) && fitted_to(item.value()[sample->pass], sample->labels))
+          name = item.key();
+    if (name.empty()) name = profile_.table("attention").at("default").get<std::string>();
+    const json& kernel = attention_kernel(profile_, name);
+    if (!kernel.contains(sample->pass)) {
+      made.unable = "kernel " + name + " has no " + sample->pass + " table";
+      return made;
+    }
+    if (has_form(kernel[sample->pass], kBlockedLoops)) {
+      made.unable = "kernel " + name + " is of a CPU core; these rows are of GPUs";
+      return made;
+    }
+    const json& fitted = kernel[sample->pass];
+    const AttentionParameters fit = attention_parameters(fitted, profile_.origin());
+    const DocumentMask apart = document_mask(fitted, profile_.origin());
+    double log_seconds = 0;
+    double log_measured = 0;
+    for (std::size_t i = 0; i < sample->packings.size(); ++i) {
+      const AttentionWork work = attention_work(sample->mask, apart, sample->packings[i]);
+      log_seconds += std::log(observed_attention_seconds(fit, sample->heads, profile_.device().sms, work));
+      if (sample->seconds[i] > 0) log_measured += std::log(sample->seconds[i]);
+    }
+    const auto count = static_cast<double>(sample->packings.size());
+    made.seconds = std::exp(log_seconds / count);
+    if (sample->seconds[0] > 0) made.measured = std::exp(log_measured / count);
+    const std::string dtype = label(sample->labels, "dtype");
+    made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "kernel") + ", " +
+                 (dtype.empty() ? "dtype not stated" : dtype) + ", " + sample->pass + " [" + name + "]";
+    return made;
+  }
+
+  RowPrediction gemm(const CsvTable& table, std::size_t index) {
+    RowPrediction made;
+    const auto sample = gemm_row(table, index, made.unable);
+    if (!sample) return made;
+    const bool fp8 = label(sample->labels, "dtype").find("fp8") != std::string::npos;
+    const Precision precision = fp8 ? Precision::fp8 : Precision::bf16;
+    RangeUse use;
+    made.seconds = GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
+    made.measured = sample->seconds;
+    made.group = std::string(name_of(precision)) + (sample->m >= 2048 ? ", M >= 2048" : ", M < 2048");
+    return made;
+  }
+
+  RowPrediction elementwise(const CsvTable& table, std::size_t index) {
+    RowPrediction made;
+    const auto sample = elementwise_row(table, index, made.unable);
+    if (!sample) return made;
+    // The table fitted to such rows, else that of the op as the simulator uses it.
+    const json& ops = profile_.table("elementwise");
+    const PublishedOp* op = published_op(label(sample->labels, "op"));
+    std::string name(op == nullptr ? "" : name_of(op->kind));
+    for (const auto& item : ops.items())
+      if (fitted_to(item.value(), sample->labels)) name = item.key();
+    if (!ops.contains(name)) {
+      made.unable = "not an op we model: " + label(sample->labels, "op");
+      return made;
+    }
+    made.seconds = elementwise_seconds(elementwise_parameters(ops[name], profile_.origin()), sample->bytes);
+    made.measured = sample->seconds;
+    made.group = label(sample->labels, "gpu") + ", " + label(sample->labels, "op") + ", " +
+                 label(sample->labels, "pass") + ", " + label(sample->labels, "backend") + " [" + name + "]";
+    return made;
+  }
+
+  // By the table fitted to rows like this one, on the links that those had, unless a NIC's rate is given.
+  RowPrediction exchange(const ExchangeSample& sample) {
+    RowPrediction made;
+    made.measured = sample.seconds;
+    const json tables = profile_.table("collective").value("exchange", json::object());
+    for (const auto& item : tables.items()) {
+      const json& fitted = item.value();
+      if (!fitted_to(fitted, sample.labels)) continue;
+      const double nic = choices_.nic_GBps > 0 ? choices_.nic_GBps : fitted.value("fitted_at_nic_GBps", 0.0);
+      const double nvlink = fitted.value("fitted_at_nvlink_GBps", profile_.device().nvlink_GBps);
+      made.seconds =
+          has_form(fitted, kMessagesNic)
+              ? messages_seconds(message_parameters(fitted, profile_.origin()), sample.load, nvlink, nic)
+              : forwarding_seconds(forwarding_parameters(fitted, profile_.origin()), sample.load,
+                                   {nvlink, nic});
+      const double bytes = sample.load.node_bytes + sample.load.network_bytes;
+      made.group = label(sample.labels, "op") + ", " + std::to_string(sample.group.ranks) + " GPUs" +
+                   (bytes > 1024 * 1024 ? ", above 1 MiB" : ", up to 1 MiB") + " [" + item.key() + "]";
+    }
+    if (made.group.empty()) made.unable = "no table of this exchange: " + label(sample.labels, "op");
+    return made;
+  }
+
+  RowPrediction collective(const CsvTable& table, std::size_t index) {
+    RowPrediction made;
+    if (const auto moved = exchange_row(table, index, made.unable)) return exchange(*moved);
+    if (!made.unable.empty()) return made;
+    const auto sample = collective_row(table, index, made.unable);
+    if (!sample) return made;
+    const std::string wire = label(sample->labels, "inter_node_network");
+    NetworkRates rates{choices_.nic_GBps, choices_.network};
+    const bool between = sample->group.ranks > sample->group.ranks_per_node;
+    const json networks = profile_.table("collective").value("networks", json::object());  // none: one node
+    if (between && rates.name.empty()) {
+      for (const auto& item : networks.items()) {
+        const std::string part = item.value().value("matches", std::string());
+        if (!part.empty() && wire.find(part) != std::string::npos) rates.name = item.key();
+      }
+    }
+    if (between && rates.nic_GBps == 0 && networks.contains(rates.name))
+      rates.nic_GBps = networks[rates.name].value("fitted_at_nic_GBps", 0.0);
+    RangeUse use;
+    made.seconds = CollectiveModel(profile_, rates).seconds(sample->kind, sample->bytes, sample->group, use);
+    made.measured = sample->seconds;
+    made.group = label(sample->labels, "op") + ", " + std::to_string(sample->group.ranks) + " GPUs" +
+                 (!between       ? ", one node"
+                  : wire.empty() ? ", between nodes"
+                                 : ", " + wire) +
+                 (sample->bytes > 1024 * 1024 ? ", above 1 MiB" : ", up to 1 MiB");
+    return made;
+  }
+
+  const Profile& profile_;
+  const PredictChoices& choices_;
+};
+
+}  // namespace
+
+Predictions predict_rows(const Profile& profile, const CsvTable& table, const PredictChoices& choices) {
+  const SampleTable kind = table_kind(table);
+  RowPredictor predictor(profile, choices);
+  Predictions outcome;
+  for (std::size_t row = 0; row < table.rows(); ++row) {
+    try {
+      outcome.rows.push_back(predictor.row(table, kind, row));
+    } catch (const UserError& e) {
+      const std::string here = table.path() + ":" + std::to_string(table.line(row)) + ": ";
+      const std::string what = e.what();
+      throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
+    }
+    const RowPrediction& made = outcome.rows.back();
+    if (!made.unable.empty()) {
+      outcome.unable[made.unable].push_back(table.line(row));
+    } else if (made.measured > 0) {
+      outcome.errors[made.group].push_back(made.error());
+    }
+  }
+  if (outcome.unable.empty() || table.rows() == 0) return outcome;
+  std::size_t left_out = 0;
+  for (const auto& [reason, lines] : outcome.unable) left_out += lines.size();
+  const auto& [reason, lines] = *outcome.unable.begin();
+  if (left_out == table.rows())
+    throw UserError(table.path() + ":" + std::to_string(lines.front()) + ": " + reason +
+                    "; none of the rows can be predicted");
+  return outcome;
+}
+
+}  // namespace equipoise

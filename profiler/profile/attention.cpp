@@ -1,0 +1,397 @@
+#include "profiler/profile/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+
+namespace {
+
+std::int64_t query_tiles(std::int64_t tokens) {
+  return (tokens + kAttentionTile - 1) / kAttentionTile;
+}
+std::int64_t key_blocks(std::int64_t keys) {
+  return (keys + kAttentionBlock - 1) / kAttentionBlock;
+}
+
+// Counts one sequence under a map of 128 x 128 blocks, document by document and row of blocks by row of
+// blocks.
+class BlockMap {
+ public:
+  void add(const QueryKeys& document) {
+    const std::int64_t prefix = document.keys - document.queries;
+    const std::int64_t end = first_query_ + document.queries;
+    for (std::int64_t row = first_query_; row < end;) {
+      const std::int64_t tile = row / kAttentionTile;
+      const std::int64_t next = std::min((tile + 1) * kAttentionTile, end);
+      const bool shared = next - row < kAttentionTile;  // with another document, or with nothing
+      visit(tile, prefix + row - first_query_, prefix + next - first_query_, shared);
+      row = next;
+    }
+    first_query_ = end;
+    first_key_ += document.keys;
+    work_.query_tokens += document.queries;
+    work_.key_tokens += document.keys;
+  }
+
+  AttentionWork work() {
+    close_tile();
+    return work_;
+  }
+
+ private:
+  // Rows of one document in one tile: the first of them sees the document's keys up to `least` and itself,
+  // the last up to `most`.
+  void visit(std::int64_t tile, std::int64_t least, std::int64_t most, bool shared) {
+    if (tile != tile_) {
+      close_tile();
+      tile_ = tile;
+      work_.tiles += 1;
+    }
+    const std::int64_t begin = std::max(next_column_, first_key_ / kAttentionTile);
+    const std::int64_t end = query_tiles(first_key_ + most);
+    if (end <= begin) return;
+    const std::int64_t seen_by_all = (first_key_ + least + 1) / kAttentionTile;
+    const std::int64_t border =
+        first_key_ % kAttentionTile != 0 && begin == first_key_ / kAttentionTile ? 1 : 0;
+    const std::int64_t cut = end - std::max(begin, seen_by_all) + border;
+    work_.masked_tiles += shared ? end - begin : std::min(end - begin, cut);
+    columns_ += end - begin;
+    next_column_ = end;
+  }
+
+  void close_tile() {
+    const std::int64_t blocks = columns_ * (kAttentionTile / kAttentionBlock);
+    work_.blocks += blocks;
+    work_.longest = std::max(work_.longest, blocks);
+    columns_ = 0;
+    next_column_ = 0;
+  }
+
+  AttentionWork work_;
+  std::int64_t first_query_ = 0;
+  std::int64_t first_key_ = 0;
+  std::int64_t tile_ = -1;
+  std::int64_t columns_ = 0;      // blocks of this row of blocks so far
+  std::int64_t next_column_ = 0;  // the first block that no document of this tile has reached
+};
+
+}  // namespace
+
+void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
+  const std::int64_t row = key_blocks(keys);
+  tiles += query_tiles(queries);
+  blocks += query_tiles(queries) * row;
+  idle_rows += (query_tiles(queries) * kAttentionTile - queries) * row;
+  longest = std::max(longest, row);
+  query_tokens += queries;
+  key_tokens += keys;
+}
+
+void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
+  const std::int64_t prefix = keys - queries;
+  for (std::int64_t begin = 0; begin < queries; begin += kAttentionTile) {
+    const std::int64_t end = std::min(begin + kAttentionTile, queries);
+    const std::int64_t first_key = std::max<std::int64_t>(0, prefix + begin - window + 1);
+    const std::int64_t row = key_blocks(prefix + end) - first_key / kAttentionBlock;
+    tiles += 1;
+    masked_tiles += 1;
+    blocks += row;
+    idle_rows += (kAttentionTile - (end - begin)) * row;
+    longest = std::max(longest, row);
+  }
+  query_tokens += queries;
+  key_tokens += keys;
+}
+
+AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents) {
+  AttentionWork work;
+  BlockMap map;
+  QueryKeys all;
+  const bool plain = mask.causal && mask.window == 0;
+  for (const QueryKeys& document : documents) {
+    const auto [queries, keys] = document;
+    if (queries <= 0) continue;
+    if (!mask.causal) {
+      work.add_full(queries, keys);
+    } else if (!plain) {
+      work.add_window(queries, keys, mask.window);
+    } else if (apart == DocumentMask::varlen) {
+      work.add_causal(queries, keys);
+    } else if (apart == DocumentMask::block_mask) {
+      map.add(document);
+    } else {
+      all.queries += queries;
+      all.keys += keys;
+    }
+  }
+  if (plain && apart == DocumentMask::block_mask) return map.work();
+  if (all.queries > 0) work.add_full(all.queries, all.keys);
+  return work;
+}
+
+namespace {
+
+constexpr double kBytesPerElement = 2;  // bf16
+
+// (a^p + b^p)^(1/p) with the larger taken out, so that neither power overflows.
+double norm_of(double a, double b, double p) {
+  const double high = std::max(a, b);
+  return high > 0 ? high * std::pow(1 + std::pow(std::min(a, b) / high, p), 1 / p) : 0;
+}
+
+constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
+    {"launch_us", &AttentionParameters::launch_us},
+    {"tile_us", &AttentionParameters::tile_us},
+    {"tile_us_per_128", &AttentionParameters::tile_us_per_128},
+    {"block_us", &AttentionParameters::block_us},
+    {"block_us_per_128", &AttentionParameters::block_us_per_128, kPositive},
+    {"block_us_per_128_above", &AttentionParameters::block_us_per_128_above},
+    {"row_share", &AttentionParameters::row_share},
+    {"diagonal_blocks", &AttentionParameters::diagonal_blocks},
+    {"imbalance_power", &AttentionParameters::imbalance_power, kPositive},
+    {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
+    {"key_share", &AttentionParameters::key_share},
+    {"host_us", &AttentionParameters::host_us},
+};
+
+}  // namespace
+
+double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                         const AttentionWork& work) {
+  const double dims = heads.head_dim / 128.0;
+  const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
+  const double block =
+      fit.block_us + fit.block_us_per_128 * dims + fit.block_us_per_128_above * std::max(0.0, dims - 1);
+  const double query_heads = heads.query_heads;
+  constexpr double kBlockShare = static_cast<double>(kAttentionBlock) / kAttentionTile;
+  const double masked = static_cast<double>(work.masked_tiles) * fit.diagonal_blocks;
+  const double blocks = static_cast<double>(work.blocks) -
+                        std::min(1.0, fit.row_share) * static_cast<double>(work.idle_rows) / kAttentionTile;
+  const double total =
+      query_heads * (static_cast<double>(work.tiles) * tile + (blocks * kBlockShare + masked) * block);
+  const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
+  const double spread = total / sms;
+  const double longest =
+      (tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block) * (1 - 1 / sms);
+  const double compute_us = norm_of(spread, longest, fit.imbalance_power);
+  // Queries read and output written, keys and values read.
+  const double bytes = 2 * kBytesPerElement * heads.head_dim *
+                       (static_cast<double>(work.query_tokens) * query_heads +
+                        static_cast<double>(work.key_tokens) * heads.kv_heads * fit.key_share);
+  const double memory_us = bytes * 1e-3 / fit.memory_GBps;
+  return 1e-6 * (fit.launch_us + std::sqrt(compute_us * compute_us + memory_us * memory_us));
+}
+
+LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
+                                       double sms) {
+  const double dims = heads.head_dim / 128.0;
+  const double tile = fit.tile_us + fit.tile_us_per_128 * dims;
+  const double block =
+      fit.block_us + fit.block_us_per_128 * dims + fit.block_us_per_128_above * std::max(0.0, dims - 1);
+  const double of_sms = 1e-6 * heads.query_heads / sms / kAttentionTile;
+  return {of_sms * (tile + fit.diagonal_blocks * block), of_sms * block / kAttentionTile};
+}
+
+double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                                  const AttentionWork& work) {
+  const double kernel = attention_seconds(fit, heads, sms, work);
+  const double host = 1e-6 * fit.host_us;
+  if (host <= 0 || kernel <= 0) return kernel;
+  // A corner rounded by the spread of the host's time.
+  constexpr double kSharpness = 8;
+  return norm_of(kernel, host, kSharpness);
+}
+
+AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
+  return parameters_of(kAttentionParameters, table, where);
+}
+
+DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
+  if (!table.contains("document_mask")) return DocumentMask::varlen;
+  return static_cast<DocumentMask>(
+      name_field(table, "document_mask", kDocumentMaskNames, where, joined(kDocumentMaskNames)));
+}
+
+nlohmann::json to_json(const AttentionParameters& fit) {
+  return parameters_json(kAttentionParameters, fit);
+}
+
+namespace {
+
+struct Direction {
+  AttentionParameters parameters;
+  DocumentMask apart = DocumentMask::varlen;
+  bool cpu_core = false;  // then `loops` counts, not `parameters`
+  BlockedAttentionParameters loops;
+  Validity keys;
+  Validity queries;
+  std::string op;
+};
+
+Direction direction_of(const nlohmann::json& kernel, const std::string& pass, const std::string& where,
+                       const std::string& profile, const AttentionHeads& heads) {
+  const std::string here = where + "." + pass;
+  const nlohmann::json& table = object_field(kernel, pass, where);
+  Direction made;
+  made.cpu_core = has_form(table, kBlockedLoops);
+  if (made.cpu_core) {
+    made.loops = blocked_attention_parameters(table, here);
+  } else {
+    made.parameters = attention_parameters(table, here);
+    made.apart = document_mask(table, here);
+  }
+  made.keys = validity_of(table, "keys", here);
+  made.queries = validity_of(table, "queries", here);
+  made.op = "attention " + pass;
+  const Validity dims = validity_of(table, "head_dim", here);
+  if (!dims.allowed.holds(heads.head_dim))
+    refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
+  const Validity counts = validity_of(table, "query_heads", here);
+  if (!counts.allowed.holds(heads.query_heads))
+    refuse_out_of_range(profile, made.op, "query_heads", heads.query_heads, counts.allowed);
+  return made;
+}
+
+// A piece under a window as causal pieces of a CPU core's tiles: what of it sees all its keys, then tiles
+// that each see the window before them.
+template <class Add>
+void for_each_band(const QueryKeys& piece, std::int64_t window, const Add& add) {
+  constexpr std::int64_t kTile = 64;
+  const std::int64_t before = piece.keys - piece.queries;
+  std::int64_t done =
+      window == 0 ? piece.queries : std::clamp<std::int64_t>(window - before, 0, piece.queries);
+  if (done > 0) add(QueryKeys{done, before + done});
+  for (; done < piece.queries; done += kTile) {
+    const std::int64_t rows = std::min(kTile, piece.queries - done);
+    add(QueryKeys{rows, std::min(before + done + rows, window + rows - 1)});
+  }
+}
+
+}  // namespace
+
+const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name) {
+  const std::string where = profile.origin() + ": tables.attention";
+  const nlohmann::json& kernels = object_field(profile.table("attention"), "kernels", where);
+  if (!kernels.contains(name)) {
+    throw UserError(
+        where + ".kernels." + name +
+        ": no such kernel (framework.attention_kernel, --kernel, or the table's default); there are " +
+        joined(keys_of(kernels)));
+  }
+  return object_field(kernels, name, where + ".kernels");
+}
+
+struct AttentionModel::Fit {
+  std::string profile;
+  AttentionHeads heads;
+  double sms = 1;
+  Direction forward;
+  Direction backward;
+
+  [[nodiscard]] double blocked_seconds(const Direction& direction, std::span<const QueryKeys> pieces,
+                                       std::int64_t window) const {
+    BlockedAttentionWork work;
+    for (const QueryKeys& piece : pieces)
+      if (piece.queries > 0)
+        for_each_band(piece, window, [&](QueryKeys p) { work.add_causal(p.queries, p.keys); });
+    return attention_seconds(direction.loops, heads, work);
+  }
+
+  // Notes the call; throws where it is outside what the direction's table is valid for.
+  void note(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
+    const auto longest = static_cast<double>(call.most_keys);
+    if (longest > direction.keys.allowed.high)
+      refuse_out_of_range(profile, direction.op, "keys", longest, direction.keys.allowed);
+    use.note(longest > direction.keys.samples.high ||
+                 static_cast<double>(call.fewest_queries) < direction.queries.samples.low,
+             direction.keys.derived);
+  }
+
+  [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
+    if (call.work.tiles == 0) return 0;
+    note(direction, call, use);
+    return attention_seconds(direction.parameters, heads, sms, call.work);
+  }
+
+  [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
+                               std::int64_t window) const {
+    AttentionCall call = count_call(pieces, window);
+    if (call.work.tiles == 0) return 0;
+    note(direction, call, use);
+    if (direction.cpu_core) return blocked_seconds(direction, pieces, window);
+    if (window == 0 && direction.apart != DocumentMask::varlen)
+      call.work = attention_work({}, direction.apart, pieces);
+    return attention_seconds(direction.parameters, heads, sms, call.work);
+  }
+
+  [[nodiscard]] Least least(const Direction& direction) const {
+    if (direction.cpu_core) return {};
+    const LeastAttention least = least_attention_seconds(direction.parameters, heads, sms);
+    // Only packed calls are sure to have a masked tile for each 128 queries of a document.
+    return {direction.apart == DocumentMask::varlen ? least.per_query : 0, least.per_pair};
+  }
+};
+
+AttentionModel::AttentionModel(const Profile& profile, AttentionHeads heads, std::string_view kernel_choice)
+    : fit_(std::make_unique<Fit>()) {
+  const std::string where = profile.origin() + ": tables.attention";
+  if (heads.query_heads < 1 || heads.kv_heads < 1)
+    throw UserError("attention: expected at least one query head and one KV head on a GPU, found " +
+                    std::to_string(heads.query_heads) + " and " + std::to_string(heads.kv_heads));
+  const nlohmann::json& table = profile.table("attention");
+  const std::string kernel_name =
+      kernel_choice.empty() ? text_field(table, "default", where) : std::string(kernel_choice);
+  const nlohmann::json& kernel = attention_kernel(profile, kernel_name);
+  const std::string here = where + ".kernels." + kernel_name;
+  fit_->profile = profile.name();
+  fit_->heads = heads;
+  fit_->sms = profile.device().sms;
+  fit_->forward = direction_of(kernel, "forward", here, profile.name(), heads);
+  fit_->backward = direction_of(kernel, "backward", here, profile.name(), heads);
+}
+
+AttentionModel::~AttentionModel() = default;
+AttentionModel::AttentionModel(AttentionModel&&) noexcept = default;
+AttentionModel& AttentionModel::operator=(AttentionModel&&) noexcept = default;
+
+double AttentionModel::forward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                       std::int64_t window) const {
+  return fit_->seconds(fit_->forward, pieces, use, window);
+}
+
+double AttentionModel::backward_seconds(std::span<const QueryKeys> pieces, RangeUse& use,
+                                        std::int64_t window) const {
+  return fit_->seconds(fit_->backward, pieces, use, window);
+}
+
+bool AttentionModel::prices_counts() const {
+  const auto packs = [](const Direction& d) { return !d.cpu_core && d.apart == DocumentMask::varlen; };
+  return packs(fit_->forward) && packs(fit_->backward);
+}
+
+double AttentionModel::forward_seconds(const AttentionCall& call, RangeUse& use) const {
+  return fit_->seconds(fit_->forward, call, use);
+}
+
+double AttentionModel::backward_seconds(const AttentionCall& call, RangeUse& use) const {
+  return fit_->seconds(fit_->backward, call, use);
+}
+
+AttentionModel::Least AttentionModel::least_forward() const {
+  return fit_->least(fit_->forward);
+}
+
+AttentionModel::Least AttentionModel::least_backward() const {
+  return fit_->least(fit_->backward);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,193 @@
+// Fused attention: the tiles, blocks and bytes of one call, counted over its documents, and the time that
+// follows from them.
+//
+// A fused kernel cuts queries into tiles of 128 rows and takes each over the keys that some row of it can
+// see. How a call keeps several packed documents apart differs by library, and with it what the call
+// computes:
+//   varlen      each document has tiles of its own (FlashAttention's and cuDNN's packed calls)
+//   block mask  one sequence under a map of 128 x 128 blocks: those without a visible pair are skipped,
+//               those that the causal line or a document's border cuts are masked element by element
+//               (FlexAttention)
+//   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
+// Cost: O(1) a document; O(tiles) under a block mask or a window.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "profiler/profile/cost_models.h"
+
+namespace equipoise {
+
+inline constexpr int kAttentionTile = 128;  // queries of a tile
+inline constexpr int kAttentionBlock = 64;  // keys of a block; a tile is two blocks wide
+
+// Sums over the documents of one call, for one head.
+struct AttentionWork {
+  std::int64_t tiles = 0;
+  std::int64_t masked_tiles = 0;  // under a block mask: cut blocks of 128 x 128
+  std::int64_t blocks = 0;        // of 64 keys
+  std::int64_t idle_rows = 0;     // rows missing in the last tiles, times the blocks of those tiles
+  std::int64_t longest = 0;       // blocks of the longest tile
+  std::int64_t query_tokens = 0;
+  std::int64_t key_tokens = 0;
+
+  // Bottom-right causal: the last query sees all keys. Tile i (from 0) ends at key
+  // keys - queries + min((i + 1) * 128, queries), so a whole one has ceil(prefix / 64) + 2 (i + 1) blocks.
+  void add_causal(std::int64_t queries, std::int64_t keys) {
+    const std::int64_t count = parts_of(queries, kAttentionTile);
+    const std::int64_t prefix = parts_of(keys - queries, kAttentionBlock);
+    const std::int64_t last = parts_of(keys, kAttentionBlock);
+    tiles += count;
+    masked_tiles += count;
+    blocks += (count - 1) * (prefix + count) + last;
+    idle_rows += (count * kAttentionTile - queries) * last;
+    longest = last > longest ? last : longest;
+    query_tokens += queries;
+    key_tokens += keys;
+  }
+  void add_full(std::int64_t queries, std::int64_t keys);
+  // Causal, and a query sees only the last `window` keys up to its own.
+  void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
+
+ private:
+  // Rounded up. Unsigned: a division by a power of two is a shift then, without a word for negative counts.
+  static std::int64_t parts_of(std::int64_t tokens, int size) {
+    const auto part = static_cast<std::uint64_t>(size);
+    return static_cast<std::int64_t>((static_cast<std::uint64_t>(tokens) + part - 1) / part);
+  }
+};
+
+// Which of the keys up to its own a query sees: all keys of the document at all, all up to its own, or the
+// last `window` of those (0: no window).
+struct AttentionMask {
+  bool causal = true;
+  std::int64_t window = 0;
+};
+
+enum class DocumentMask { varlen, block_mask, dense_mask };
+inline constexpr std::array<std::string_view, 3> kDocumentMaskNames{"varlen", "block-mask", "dense-mask"};
+
+// Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
+// queries are left out. Under a window, or without the causal line, documents always count as varlen.
+AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents);
+
+// A packed attention call, counted piece by piece: what the time of either pass follows from on a kernel that
+// gives each document tiles of its own. Hot loops count a call once and price both passes from it.
+
+struct AttentionCall {
+  AttentionWork work;
+  std::int64_t fewest_queries = INT64_MAX;  // of a piece
+  std::int64_t most_keys = 0;
+
+  void add_causal(std::int64_t queries, std::int64_t keys) {
+    if (queries <= 0) return;
+    work.add_causal(queries, keys);
+    extend(queries, keys);
+  }
+  // `window` as in AttentionModel, not 0: keys that nobody sees do not count.
+  void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
+    if (queries <= 0) return;
+    keys = std::min(keys, queries + window - 1);
+    if (keys > window)
+      work.add_window(queries, keys, window);
+    else
+      work.add_causal(queries, keys);
+    extend(queries, keys);
+  }
+  // The call with each of its pieces so many times.
+  [[nodiscard]] AttentionCall repeated(std::int64_t times) const {
+    AttentionCall all = *this;
+    for (std::int64_t* sum : {&all.work.tiles, &all.work.masked_tiles, &all.work.blocks, &all.work.idle_rows,
+                              &all.work.query_tokens, &all.work.key_tokens})
+      *sum *= times;
+    return all;
+  }
+
+ private:
+  void extend(std::int64_t queries, std::int64_t keys) {
+    fewest_queries = std::min(fewest_queries, queries);
+    most_keys = std::max(most_keys, keys);
+  }
+};
+
+// for_each(add) calls add(queries, keys) for every piece. `window`: 0 where queries see all keys up to their
+// own.
+template <class ForEachPiece>
+AttentionCall count_call(std::int64_t window, const ForEachPiece& for_each) {
+  AttentionCall call;
+  if (window == 0)
+    for_each([&call](std::int64_t queries, std::int64_t keys) { call.add_causal(queries, keys); });
+  else
+    for_each(
+        [&call, window](std::int64_t queries, std::int64_t keys) { call.add_window(queries, keys, window); });
+  return call;
+}
+inline AttentionCall count_call(std::span<const QueryKeys> pieces, std::int64_t window) {
+  return count_call(window, [pieces](const auto& add) {
+    for (const QueryKeys& piece : pieces) add(piece.queries, piece.keys);
+  });
+}
+
+// How long one fused attention kernel takes, as a function of tiles, blocks and bytes.
+//
+// One SM takes a tile of 128 queries over the blocks of 64 keys that some row of it can see. The call's time
+// is that of the work spread over all SMs, but never less than that of its longest tile (beside the share of
+// it that is in the mean anyway); the two are joined by a p-norm, which also stands for the last, partly
+// filled wave. Loads and stores of one tile run under the products of others, so the time of the bytes joins
+// that of the work by a 2-norm: neither their sum (a call over short sequences would pay both in full) nor
+// the larger (near the ridge both are felt):
+//   compute = ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p)
+//   time = launch + (compute^2 + (bytes / bandwidth)^2)^(1/2)
+//   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
+//   a tile with missing rows saves `row_share` of their part of its blocks (none on a GPU, most on a CPU)
+//   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with the
+//   head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up for
+// The form then has, without a parameter for it: a step that is flat below 128 queries, the inefficiency of
+// short queries over long keys (a whole tile for few rows), the causal half with its diagonal of whole
+// blocks, documents that share a call, heads that fill or do not fill the SMs. Cost: O(1) a document.
+
+struct AttentionParameters {
+  double launch_us = 0;
+  double tile_us = 0;
+  double tile_us_per_128 = 0;
+  double block_us = 0;
+  double block_us_per_128 = 0;
+  double block_us_per_128_above = 0;  // per 128 of head dim beyond 128
+  double row_share = 0;  // of a block's time that follows the rows really there; 0: whole tiles are computed
+  double diagonal_blocks = 0;  // extra work of a masked tile, in blocks
+  double imbalance_power = 2;  // p
+  double memory_GBps = 1;
+  // Bytes of a key-value row beside those of a query row: 1 forward; less backward, where every query row is
+  // also accumulated in fp32 (dQ) and read again by the passes before and after the main one.
+  double key_share = 1;
+  // The least that the published benchmark could show of a call, because its host took so long to issue one.
+  // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.
+  double host_us = 0;
+};
+
+double attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                         const AttentionWork& work);
+// The work spread over all SMs is in every call's time, and every visible pair lies in a block: seconds of a
+// query (its share of a tile, masked) and of a visible pair (its share of a block) that no call can beat.
+struct LeastAttention {
+  double per_query = 0, per_pair = 0;
+};
+LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
+                                       double sms);
+double observed_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads, double sms,
+                                  const AttentionWork& work);
+
+// The table of one of a profile's attention kernels. Throws UserError with those that it has.
+const nlohmann::json& attention_kernel(const Profile& profile, const std::string& name);
+AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where);
+// The table's "document_mask"; varlen where it has none.
+DocumentMask document_mask(const nlohmann::json& table, const std::string& where);
+nlohmann::json to_json(const AttentionParameters& fit);
+
+}  // namespace equipoise

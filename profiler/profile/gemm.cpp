@@ -1,0 +1,163 @@
+#include "profiler/profile/gemm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/index.h"
+#include "profiler/profile/cost_models.h"
+#include "profiler/profile/cpu_forms.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+
+namespace {
+
+constexpr double kLargestTile = kGemmTiles[0].rows * kGemmTiles[0].columns;
+constexpr double kPartialSumBytes = 8;  // fp32, written and read back
+constexpr std::array<double, 3> kSplits{1, 2, 4};
+
+double tiles_along(std::int64_t size, int tile) {
+  return static_cast<double>((size + tile - 1) / tile);
+}
+
+// Without std::ceil, which is a library call on the baseline instruction set.
+double rounded_up(double x) {
+  const auto whole = static_cast<double>(static_cast<std::int64_t>(x));
+  return whole < x ? whole + 1 : whole;
+}
+
+constexpr FormParameter<GemmParameters> kGemmParameters[] = {
+    {"launch_us", &GemmParameters::launch_us},
+    {"memory_GBps", &GemmParameters::memory_GBps, kPositive},
+    {"wave_blend", &GemmParameters::wave_blend},
+    {"tile_us", &GemmParameters::tile_us},
+    {"power_loss", &GemmParameters::power_loss},
+    {"power_half_gflop", &GemmParameters::power_half_gflop, kPositive},
+    {"split_us", &GemmParameters::split_us},
+    {"input_bytes", &GemmParameters::input_bytes, kPositive},
+};
+
+std::string name_of(const GemmTile& tile) {
+  return std::to_string(tile.rows) + "x" + std::to_string(tile.columns);
+}
+
+}  // namespace
+
+GemmForm::GemmForm(const GemmParameters& fit, double sms)
+    : inverse_sms(1 / sms), us_per_byte(1e-3 / fit.memory_GBps), parameters(fit) {
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
+    const double area = static_cast<double>(kGemmTiles[t].rows) * kGemmTiles[t].columns;
+    us_per_k[t] = 2 * area * sms / (fit.tile_tflops[t] * 1e6);
+    fixed_us[t] = fit.tile_us * (area / kLargestTile);
+  }
+}
+
+double gemm_seconds(const GemmForm& form, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t groups,
+                    double output_bytes) {
+  const GemmParameters& fit = form.parameters;
+  const auto products = static_cast<double>(groups);
+  const auto rows = static_cast<double>(m);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  const double gflop = 2e-9 * products * rows * columns * depth;
+  const double power = 1 + fit.power_loss * gflop / (gflop + fit.power_half_gflop);
+  const double powered_depth = depth * power;
+  const double split_us_each = kPartialSumBytes * products * rows * columns * form.us_per_byte;
+  double best = 1e300;
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t) {
+    const GemmTile tile = kGemmTiles[t];
+    const double upright = tiles_along(m, tile.rows) * tiles_along(n, tile.columns);
+    const double lying = tiles_along(m, tile.columns) * tiles_along(n, tile.rows);
+    const double tiles = products * std::min(upright, lying);  // fewer tiles of a shape are never slower
+    const double whole_k_us = form.us_per_k[t] * powered_depth;
+    for (const double splits : kSplits) {
+      const double x = tiles * splits * form.inverse_sms;
+      const double waves = std::max(1.0, x + fit.wave_blend * (rounded_up(x) - x));
+      double us = waves * (whole_k_us * (1 / splits) + form.fixed_us[t]);
+      if (splits > 1) us += fit.split_us + splits * split_us_each;
+      best = std::min(best, us);
+    }
+  }
+  const double memory_us = products *
+                           (fit.input_bytes * (rows + columns) * depth + output_bytes * rows * columns) *
+                           form.us_per_byte;
+  const double compute2 = best * best;
+  const double memory2 = memory_us * memory_us;
+  return 1e-6 * (fit.launch_us + std::sqrt(std::sqrt(compute2 * compute2 + memory2 * memory2)));
+}
+
+GemmParameters gemm_parameters(const nlohmann::json& table, const std::string& where) {
+  GemmParameters fit = parameters_of(kGemmParameters, table, where);
+  const nlohmann::json& rates = object_field(table["parameters"], "tile_tflops", where + ".parameters");
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
+    fit.tile_tflops[t] = positive_field(rates, name_of(kGemmTiles[t]), where + ".parameters.tile_tflops");
+  return fit;
+}
+
+nlohmann::json to_json(const GemmParameters& fit) {
+  nlohmann::json node = parameters_json(kGemmParameters, fit);
+  for (std::size_t t = 0; t < kGemmTiles.size(); ++t)
+    node["tile_tflops"][name_of(kGemmTiles[t])] = fit.tile_tflops[t];
+  return node;
+}
+
+struct GemmModel::Fit {
+  std::string profile;
+  GemmForm form{GemmParameters{}, 1};
+  bool cpu_core = false;  // then `panels` counts, not `form`
+  PanelGemmRates panels{};
+  Validity m;
+  Validity n;
+  Validity k;
+
+  void check(const char* dimension, double value, const Validity& range) const {
+    if (!range.allowed.holds(value)) refuse_out_of_range(profile, "gemm", dimension, value, range.allowed);
+  }
+};
+
+GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::make_unique<Fit>()) {
+  const std::string key(name_of(precision));
+  const std::string where = profile.origin() + ": tables.gemm";
+  const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
+  const std::string here = where + "." + key;
+  fit_->profile = profile.name();
+  fit_->cpu_core = has_form(table, kPackedPanels);
+  if (fit_->cpu_core) {
+    fit_->panels = panel_gemm_rates(table, here);
+  } else {
+    fit_->form = GemmForm(gemm_parameters(table, here), profile.device().sms);
+  }
+  fit_->m = validity_of(table, "m", here);
+  fit_->n = validity_of(table, "n", here);
+  fit_->k = validity_of(table, "k", here);
+}
+
+GemmModel::~GemmModel() = default;
+GemmModel::GemmModel(GemmModel&&) noexcept = default;
+GemmModel& GemmModel::operator=(GemmModel&&) noexcept = default;
+
+double GemmModel::seconds(std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use, GemmRole role,
+                          std::int64_t groups, double output_bytes) const {
+  if (m <= 0 || n <= 0 || k <= 0) return 0;
+  const auto rows = static_cast<double>(m);
+  const auto columns = static_cast<double>(n);
+  const auto depth = static_cast<double>(k);
+  fit_->check("m", rows, fit_->m);
+  fit_->check("n", columns, fit_->n);
+  fit_->check("k", depth, fit_->k);
+  use.note(!fit_->m.samples.holds(rows) || !fit_->n.samples.holds(columns) || !fit_->k.samples.holds(depth),
+           fit_->m.derived);
+  if (fit_->cpu_core) return static_cast<double>(groups) * gemm_seconds(fit_->panels[at(role)], m, n, k);
+  return gemm_seconds(fit_->form, m, n, k, groups, output_bytes);
+}
+
+// Power, partly filled waves, prologues, split sums and bytes only add to the products of the fastest tile.
+double GemmModel::least_seconds_per_flop() const {
+  if (fit_->cpu_core) return 0;
+  const auto& rates = fit_->form.parameters.tile_tflops;
+  return 1e-12 / *std::max_element(rates.begin(), rates.end());
+}
+
+}  // namespace equipoise

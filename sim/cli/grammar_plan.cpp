@@ -1,0 +1,232 @@
+// The grammar of the commands about the parts of a study: pack, shard, schedule, trace, list.
+#include <deque>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "sim/cli/command_line.h"
+#include "sim/cli/plan_commands.h"
+#include "sim/limits/memory_limit.h"
+#include "sim/study/pack_request.h"
+
+namespace equipoise {
+
+Command grammar_of_pack() {
+  struct Arguments {
+    PackCommandOptions options;
+    std::string policy, compare;
+    std::vector<std::string> values = std::vector<std::string>(pack_keys().size());
+    std::deque<bool> flags = std::deque<bool>(pack_keys().size());
+  };
+  const auto a = std::make_shared<Arguments>();
+  PackCommandOptions& options = a->options;
+  Command command{"pack", "Only the plan of a policy, with its metrics",
+                  "Example: equipoise pack wlb-128k --policy wlb --queues 2 --steps 20 --format json"};
+  command.add("trace", options.trace, "Trace file, or the name of a published distribution").required();
+  command.add("--policy", a->policy, "See `equipoise list policies`");
+  command.add("--compare", a->compare, "Policies side by side: A,B,C");
+  command.add("--lanes", options.lanes, "Data-parallel replicas").range(1, 1 << 20).shows_default();
+  command.add("--context", options.context, "CP degree").range(1, 1 << 16).shows_default();
+  command.add("--seed", options.seed, "Of shuffles and of a drawn trace").shows_default();
+  command.add("--cost", options.cost,
+              "quadratic, flops (needs --model) or profiled (needs --model, --profile)");
+  command.add("--model", options.model, "Built-in name, or a Hugging Face config.json");
+  command.add("--profile", options.profile, "See `equipoise list profiles`");
+  command.add("--column", options.column, "CSV column or JSONL field of the trace");
+  add_memory_option(command, options.max_memory_GB);
+  add_format_option(command, options.format);
+  for (std::size_t i = 0; i < pack_keys().size(); ++i) {
+    const PackKey& key = pack_keys()[i];
+    if (key.kind == ParameterKind::flag)
+      command.add(key.flag, a->flags[i], key.help);
+    else
+      command.add(key.flag, a->values[i], key.help);
+  }
+  command.run = [a] {
+    PackCommandOptions run = a->options;
+    if (a->policy.empty() == a->compare.empty())
+      throw UserError("pack: expected --policy NAME or --compare A,B,C");
+    run.compare = !a->compare.empty();
+    for (const auto& name : list_of_words(run.compare ? a->compare : a->policy)) run.policies.push_back(name);
+    for (std::size_t i = 0; i < pack_keys().size(); ++i) {
+      const PackKey& key = pack_keys()[i];
+      nlohmann::json& object = key.batch ? run.batch : run.policy;
+      if (a->flags[i]) object[key.key] = key.value;
+      if (!a->values[i].empty()) object[key.key] = typed_value(key, a->values[i]);
+    }
+    bound_memory(memory_limit(run.max_memory_GB));
+    run_pack_command(run, std::cout, std::cerr);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_shard() {
+  const auto options = std::make_shared<ShardCommandOptions>();
+  Command command{"shard", "Where the queries of one micro-batch sit on its CP ranks",
+                  "Example: equipoise shard --lengths 5000,3000 --cp 4 --policy adaptive --model llama2-7b "
+                  "--profile h100-sxm"};
+  command.add("--lengths", options->lengths, "Documents of the micro-batch, in order: 5000,3000 or 4K,128K")
+      .required();
+  command.add("--cp", options->ranks, "Context-parallel ranks").required();
+  command.add("--policy", options->policy, "See `equipoise list policies`").shows_default();
+  command
+      .add("--remainder", options->remainder,
+           "per-document, where 2 x CP does not divide: slots, tail or pad")
+      .shows_default();
+  command.add("--pad", options->pad, "per-sequence, where 2 x CP does not divide: error or tail")
+      .shows_default();
+  command.add("--tile", options->tile, "Query tile that costs are rounded up to without a profile (128)")
+      .size();
+  command.add("--block", options->block, "heap-dispatch, snake: tokens of a query block (128)").size();
+  command.add("--bucket-size", options->bucket_size, "dacp: tokens that a CP rank holds").size();
+  command.add("--cost", options->cost, "dacp: quadratic, flops (default; needs --model) or profiled");
+  command.add("--model", options->model, "Built-in name, or a Hugging Face config.json");
+  command.add("--profile", options->profile, "Predicts seconds; see `equipoise list profiles`");
+  add_memory_option(command, options->max_memory_GB);
+  add_format_option(command, options->format);
+  command.run = [options] {
+    bound_memory(memory_limit(options->max_memory_GB));
+    shard_command(*options, std::cout);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_schedule() {
+  const auto options = std::make_shared<ScheduleOptions>();
+  Command command{"schedule", "Draw one pipeline and its numbers, with time = length",
+                  "Example: equipoise schedule --schedule state-aware-1f1b --stages 4 --lengths 1,1,2,4 "
+                  "--chunk-size 2 --keep 1"};
+  command.add("--schedule", options->schedule, "See `equipoise list schedules`").required();
+  command.add("--stages", options->stages, "Pipeline stages").required();
+  command.add("--lengths", options->lengths, "Micro-batches; documents where --chunk-size is given")
+      .required();
+  command.add("--chunk-size", options->chunk_size, "ChunkFlow: tokens of a chunk").size();
+  command.add("--keep", options->keep, "ChunkFlow's K: chunks of a group that keep activations")
+      .shows_default();
+  command.add("--strict-keep", options->strict_keep, "Never hold K + 1 chunks of a group; slower");
+  command.add("--virtual-stages", options->virtual_stages, "Model chunks of a stage (interleaved-1f1b)")
+      .shows_default();
+  command.add("--pairs", options->pairs,
+              "Issue a forward and the backward of another micro-batch together (expert_overlap dualpipe)");
+  command.add("--backward-ratio", options->backward_ratio, "Backward time / forward time").shows_default();
+  command.add("--p2p", options->p2p, "Time of a hop between two stages").shows_default();
+  command.add("--profile", options->profile,
+              "Times from a profile, in seconds (table: ms), not from lengths");
+  command.add("--model", options->model, "With --profile: the model").shows_default();
+  command.add("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage").shows_default();
+  add_memory_option(command, options->max_memory_GB);
+  add_format_option(command, options->format);
+  command.run = [options] {
+    bound_memory(memory_limit(options->max_memory_GB));
+    options->columns = terminal_columns();
+    options->color = colors_wanted();
+    schedule_command(*options, std::cout, std::cerr);
+    return 0;
+  };
+  return command;
+}
+
+namespace {
+
+Command grammar_of_trace_info() {
+  const auto options = std::make_shared<TraceInfoOptions>();
+  Command command{"info", "Quantiles, histogram and profile by position of a trace",
+                  "Example: equipoise trace info corpus_text_document.idx"};
+  command.add("trace", options->trace, "Lengths: text, .gz, .zst, .csv, .jsonl, .npy, .idx, .ds.index")
+      .required();
+  command.add("--column", options->column, "CSV column (name or index) or JSONL field");
+  command.add("--input-format", options->input_format, "Overrides what the file looks like").shows_default();
+  command.add("--context-window", options->context_window, "Of the profile by position")
+      .size()
+      .shows_default("128K");
+  command.add("--bins", options->bins, "Of the profile by position").shows_default();
+  add_format_option(command, options->format);
+  command.run = [options] {
+    bound_memory(default_memory_limit());
+    trace_info_command(*options, std::cout);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_trace_convert() {
+  const auto options = std::make_shared<TraceConvertOptions>();
+  Command command{
+      "convert", "Rewrite traces, joined or mixed, as text or .npy",
+      "Example: equipoise trace convert code.npy prose.csv --weights 0.3,0.7 --out mixed.txt.zst"};
+  command.add("traces", options->inputs, "One or more traces").required();
+  command.add("--out", options->out, "lengths.txt or .npy, and .gz or .zst after it").required();
+  command.add("--weights", options->weights, "Mix by these shares of tokens, one a trace").split();
+  command.add("--longest", options->longest, "Leave out documents above so many tokens").size();
+  command.add("--documents", options->documents, "Stop after so many (0: all)").shows_default();
+  command.add("--seed", options->seed, "Of the mixture").shows_default();
+  command.add("--column", options->column, "CSV column (name or index) or JSONL field");
+  command.add("--input-format", options->input_format, "Overrides what the files look like").shows_default();
+  command.run = [options] {
+    bound_memory(default_memory_limit());
+    trace_convert_command(*options, std::cerr);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_trace_synth() {
+  const auto options = std::make_shared<TraceSynthOptions>();
+  Command command{
+      "synth", "Draw a trace from a published length distribution",
+      "Example: equipoise trace synth --distribution wlb-128k --documents 100000 --out wlb.txt.zst"};
+  command.add("--distribution", options->distribution, "See `equipoise list traces`").required();
+  command.add("--documents", options->documents, "How many lengths").size().shows_default();
+  command.add("--seed", options->seed, "Of the draws").shows_default();
+  command.add("--out", options->out, "File to write; without it, one length a line");
+  add_memory_option(command, options->max_memory_GB);
+  command.run = [options] {
+    bound_memory(memory_limit(options->max_memory_GB));
+    trace_synth_command(*options, std::cout, std::cerr);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_trace_record() {
+  const auto arguments = std::make_shared<std::vector<std::string>>();
+  Command command{"record", "Tokenise real text and write its document lengths",
+                  "Example: equipoise trace record ~/corpus --out corpus.txt.zst\n"
+                  "All options go to traces/record.py; `equipoise trace record -- --help` prints them."};
+  command.verbatim = arguments.get();
+  command.run = [arguments]() -> int { trace_record_command(*arguments); };
+  return command;
+}
+
+}  // namespace
+
+Command grammar_of_trace() {
+  Command command{"trace", "Inspect, make and convert traces of document lengths"};
+  command.commands = {grammar_of_trace_info(), grammar_of_trace_convert(), grammar_of_trace_synth(),
+                      grammar_of_trace_record()};
+  return command;
+}
+
+Command grammar_of_list() {
+  struct Arguments {
+    std::string what;
+    Format format = Format::table;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  Command command{"list", "What there is: policies, schedules, models, profiles, frameworks, traces, schema",
+                  "Example: equipoise list policies"};
+  command.add("what", arguments->what, "policies, schedules, models, profiles, frameworks, traces or schema")
+      .required();
+  add_format_option(command, arguments->format);
+  command.run = [arguments] {
+    run_list_command(arguments->what, arguments->format, std::cout);
+    return 0;
+  };
+  return command;
+}
+
+}  // namespace equipoise

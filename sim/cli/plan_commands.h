@@ -1,0 +1,129 @@
+// The commands about the parts of a study: pack (documents to a plan), shard (a micro-batch to ranks),
+// schedule (a pipeline), trace (documents), and list, which says what there is. Each is a function over a
+// struct of options, which knows no parser, and throws UserError for wrong input.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sim/cli/commands.h"
+#include "sim/study/pack_request.h"
+
+namespace equipoise {
+
+struct MicroBatch;
+struct Schedule;
+struct TimedSchedule;
+
+// `equipoise pack`: only the plan, with its metrics; one policy or several side by side.
+struct PackCommandOptions : PackRequest {
+  std::string trace;                  // a trace file, or the name of a published distribution
+  std::vector<std::string> policies;  // --policy or --compare
+  std::string column;
+  bool compare = false;
+  double max_memory_GB = 0;  // 0: default_memory_limit()
+  Format format = Format::table;
+};
+
+void run_pack_command(const PackCommandOptions& options, std::ostream& out, std::ostream& log);
+
+// `equipoise shard`: where the queries of one micro-batch sit, and what each CP rank computes.
+struct ShardCommandOptions {
+  std::vector<std::int64_t> lengths;  // documents of the micro-batch
+  int ranks = 1;                      // CP degree
+  std::string policy = "per-sequence";
+  std::string remainder = "slots";  // slots, tail, pad
+  std::string pad = "error";        // error, tail
+  std::int64_t tile = 128;
+  std::int64_t block = 128;
+  std::int64_t bucket_size = 0;
+  std::string cost;          // of a document, for dacp: quadratic, flops, profiled; empty: flops
+  std::string profile;       // empty: no seconds
+  std::string model;         // built-in name or a Hugging Face config.json
+  double max_memory_GB = 0;  // 0: default_memory_limit()
+  Format format = Format::table;
+};
+
+// Seconds are those of one layer's attention forward with all heads of the model, null without a profile.
+void shard_command(const ShardCommandOptions&, std::ostream& out);
+
+// `equipoise schedule`: one pipeline as a text drawing and numbers.
+struct ScheduleOptions {
+  std::string schedule = "1f1b";
+  int stages = 4;
+  std::vector<std::int64_t> lengths = {};  // documents with a chunk size, else micro-batches
+  std::int64_t chunk_size = 0;             // 0: none
+  int keep = 1;
+  bool strict_keep = false;
+  int virtual_stages = 1;
+  bool pairs = false;  // forward and backward of a turn issued together
+  double backward_ratio = 2;
+  double p2p = 0;  // time of a hop between two ranks
+  // A profile's name or file: times in seconds of this model on `tensor` GPUs a stage, not lengths.
+  std::string profile = {};
+  std::string model = "llama2-7b";
+  int tensor = 1;
+  double max_memory_GB = 0;  // 0: default_memory_limit()
+  Format format = Format::table;
+  int columns = 100;
+  bool color = false;
+};
+
+// Draws the schedule and its numbers. Without a profile time = length: a forward of n tokens takes n. Options
+// that change nothing here draw a line on `notes`.
+void schedule_command(const ScheduleOptions&, std::ostream& out, std::ostream& notes);
+
+// The times in seconds of options.schedule by options.profile, with embedding, head and pipeline hops. Throws
+// UserError where model and layout do not fit or the profile does not reach.
+TimedSchedule time_by_profile(const ScheduleOptions& options, const Schedule& schedule,
+                              std::span<const MicroBatch>);
+
+// `equipoise trace`: inspect, convert, draw and record traces of document lengths.
+struct TraceInfoOptions {
+  std::string trace;
+  std::string column;                      // csv, jsonl
+  std::string input_format = "automatic";  // see trace_format_names
+  std::int64_t context_window = 131072;
+  int bins = 16;  // of the profile by position
+  Format format = Format::table;
+};
+
+struct TraceConvertOptions {
+  std::vector<std::string> inputs;  // several: a mixture
+  std::vector<double> weights;      // shares of tokens, one an input; empty: the inputs one after another
+  std::string out;
+  std::string column;
+  std::string input_format = "automatic";
+  std::int64_t longest = 0;    // documents above it are left out and counted; 0: none is
+  std::int64_t documents = 0;  // 0: all
+  std::uint64_t seed = 0;      // of the mixture
+};
+
+struct TraceSynthOptions {
+  std::string distribution;
+  std::int64_t documents = 1000000;
+  std::uint64_t seed = 0;
+  std::string out;           // empty: one length a line on `out`
+  double max_memory_GB = 0;  // 0: default_memory_limit()
+};
+
+// Results go to `out`, notes on what was written to `notes`.
+void trace_info_command(const TraceInfoOptions&, std::ostream& out);
+void trace_convert_command(const TraceConvertOptions&, std::ostream& notes);
+void trace_synth_command(const TraceSynthOptions&, std::ostream& out, std::ostream& notes);
+
+// Becomes the recorder: Python runs traces/record.py with these arguments, as typed, and its exit code is the
+// program's. Returns only by throwing.
+[[noreturn]] void trace_record_command(const std::vector<std::string>& arguments);
+
+// `equipoise list`: what there is, one line each. `what`: policies, schedules, models, profiles, frameworks,
+// traces or schema.
+void run_list_command(const std::string& what, Format format, std::ostream& out);
+
+// The first words of those lines: what may be typed as the name of one.
+std::vector<std::string> listed_names(const std::string& what);
+
+}  // namespace equipoise

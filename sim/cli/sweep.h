@@ -1,0 +1,80 @@
+// The finished cases of a sweep. Each is kept as text in all formats, is written as a line of a journal once
+// its folder is whole (so it survives when the process is killed), and is printed at the end of the sweep.
+// --resume and `merge` read the journal.
+#pragma once
+
+#include <iosfwd>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/cli/commands.h"
+#include "sim/report/line_journal.h"
+#include "sim/report/study_html.h"
+#include "sim/report/study_table.h"
+
+namespace equipoise {
+
+// One case in all formats: what is printed of it here, or where the shards of a sweep are merged.
+struct CaseText {
+  SweepCase table;
+  nlohmann::json summary;        // with its "case"
+  std::string csv_header;        // without line ends
+  std::vector<std::string> csv;  // a line a policy
+  nlohmann::json page;           // what the sweep's report.html shows of it
+};
+CaseText case_text(const std::string& name, const Study& study, const StudyResult& result,
+                   nlohmann::json page);
+nlohmann::json to_json(const CaseText& text);
+// Throws nlohmann::json::exception where the node is no such text.
+CaseText case_text(const nlohmann::json& node);
+
+// Prints the cases in one format at the end.
+class SweepPrinter {
+ public:
+  SweepPrinter(Format format, std::ostream& out) : format_(format), out_(out) {}
+  void add(const CaseText& text);
+  void finish();
+
+ private:
+  Format format_;
+  std::ostream& out_;
+  SweepTable table_;
+  std::vector<nlohmann::json> summaries_;
+  std::string csv_;
+};
+
+inline constexpr const char* kSweepJournal = "sweep.journal";  // in --out
+inline constexpr JournalKind kSweepJournalKind = {"equipoise.sweep-journal/1", "equipoise study --sweep",
+                                                  "sweep", "study, cases or options"};
+
+struct SweepJournalText {
+  nlohmann::json asked;
+  std::map<std::size_t, CaseText> finished;  // by number of the case
+};
+SweepJournalText read_sweep_journal(const std::string& path);
+
+class SweepJournal {
+ public:
+  // `asked`: all that decides a result; a journal of another sweep is refused. Without `resume` an older one
+  // is overwritten. Throws UserError.
+  SweepJournal(std::string path, const nlohmann::json& asked, bool resume);
+
+  // A case that an earlier run has finished, else null.
+  [[nodiscard]] const CaseText* find(std::size_t number) const;
+  void add(std::size_t number, const CaseText& text);
+  void remove() const;  // once the sweep is whole
+
+ private:
+  std::map<std::size_t, CaseText> finished_;
+  LineJournal lines_;
+};
+
+// The folder of a case inside --out.
+std::string folder_of_case(const std::string& case_name);
+
+// Writes the report.html of the whole sweep.
+void write_sweep_page(const std::string& folder, const SweepPage& page);
+
+}  // namespace equipoise

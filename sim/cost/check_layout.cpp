@@ -1,0 +1,98 @@
+#include <iterator>
+#include <string>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+namespace {
+
+void require_layout(bool holds, const std::string& where, const std::string& what) {
+  if (!holds) throw UserError(where + ": parallel" + what);
+}
+
+std::string num(std::int64_t value) {
+  return std::to_string(value);
+}
+
+// The form of context parallelism.
+void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
+  const ContextForm& form = context_form(p.context_comm);
+  if (m.sliding_window > 0 && !form.takes_windows) {
+    std::string allowed;
+    for (std::size_t f = 0; f < std::size(kContextForms); ++f)
+      if (kContextForms[f]->takes_windows)
+        allowed.append(allowed.empty() ? "" : " or ").append(kContextCommNames[f]);
+    require_layout(false, where,
+                   ".context_comm: expected " + allowed + " for a model with sliding windows, found " +
+                       std::string(name_of(p.context_comm)));
+  }
+  const int heads = m.heads / p.tensor;
+  require_layout(heads_suit(form, heads, p.context), where,
+                 ".context: " + std::string(form.title) + " needs a divisor of the " + num(heads) +
+                     " query heads of a TP rank, found " + num(p.context));
+}
+
+}  // namespace
+
+void check_layout(const ModelShape& m, const Layout& p, const std::string& where) {
+  const int t = p.tensor;
+  require_layout(m.heads % t == 0, where,
+                 ".tensor: expected a divisor of the model's " + num(m.heads) + " heads, found " + num(t));
+  require_layout(m.kv_heads % t == 0 || t % m.kv_heads == 0, where,
+                 ".tensor: expected a divisor or multiple of the model's " + num(m.kv_heads) +
+                     " KV heads, found " + num(t));
+  require_layout(m.ffn % t == 0, where,
+                 ".tensor: expected a divisor of the FFN size " + num(m.ffn) + ", found " + num(t));
+  const std::int64_t virtual_stages = std::int64_t{p.pipeline} * p.virtual_pipeline;
+  const std::int64_t counted = m.layers + (p.count_embedding_and_head ? 2 : 0);
+  require_layout(virtual_stages <= counted, where,
+                 ".pipeline: expected pipeline x virtual_pipeline of at most " + num(counted) + " layers" +
+                     (p.count_embedding_and_head ? " with embedding and head" : "") + ", found " +
+                     num(virtual_stages));
+  require_layout(p.virtual_pipeline == 1 || p.pipeline > 1, where,
+                 ".virtual_pipeline: expected 1 without a pipeline, found " + num(p.virtual_pipeline));
+  require_layout(p.zero >= 0 && p.zero <= 3, where, ".zero: expected 0..3, found " + num(p.zero));
+  require_layout(p.zero < 3 || p.pipeline == 1, where,
+                 ".zero: 3 (FSDP) with a pipeline is not supported, expected 0..2");
+  require_layout(p.recompute_layers >= 0 && p.recompute_layers <= m.layers, where,
+                 ".recompute.layers: expected 0.." + num(m.layers) + ", found " + num(p.recompute_layers));
+  const auto repeats = [&](RecomputeModule module) { return p.repeats(module); };
+  require_layout(m.mla || !repeats(RecomputeModule::mla_up_proj), where,
+                 ".recompute.modules: expected no mla_up_proj for a model without latent attention");
+  for (const RecomputeModule module :
+       {RecomputeModule::moe, RecomputeModule::moe_act, RecomputeModule::shared_experts})
+    require_layout(m.moe || !repeats(module), where,
+                   std::string(".recompute.modules: expected no ") +
+                       std::string(kRecomputeModuleNames[at(module)]) + " for a model without experts");
+  check_form(m, p, where);
+  if (m.moe) {
+    const int e = p.expert_tensor_size();
+    require_layout(t % e == 0, where,
+                   ".expert_tensor: expected a divisor of tensor = " + num(t) + ", found " + num(e));
+    require_layout(m.moe->expert_ffn % e == 0, where,
+                   (p.expert_tensor > 0 ? ".expert_tensor" : ".tensor") +
+                       (": expected a divisor of the expert FFN size " + num(m.moe->expert_ffn)) +
+                       ", found " + num(e));
+    require_layout(m.moe->shared_width() % t == 0, where,
+                   ".tensor: expected a divisor of the shared experts' FFN size " +
+                       num(m.moe->shared_width()) + ", found " + num(t));
+    require_layout(m.moe->experts % p.expert == 0, where,
+                   ".expert: expected a divisor of the model's " + num(m.moe->experts) + " experts, found " +
+                       num(p.expert));
+    const std::int64_t ranks = std::int64_t{t} / e * p.data * p.context;
+    require_layout(ranks % p.expert == 0, where,
+                   std::string(".expert: expected a divisor of ") +
+                       (e == t ? "data x context = " : "tensor x data x context / expert_tensor = ") +
+                       num(ranks) + ", found " + num(p.expert));
+  } else {
+    require_layout(p.expert == 1, where,
+                   ".expert: expected 1 for a model without experts, found " + num(p.expert));
+    require_layout(
+        p.expert_tensor_size() == t, where,
+        ".expert_tensor: expected none for a model without experts, found " + num(p.expert_tensor));
+  }
+}
+
+}  // namespace equipoise

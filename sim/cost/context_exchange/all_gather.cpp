@@ -1,0 +1,68 @@
+// All-gather of K and V (Llama 3, arXiv 2407.21783, section 3.3.2).
+//
+// Every rank gathers the K and V of all tokens, then attends with its own queries. The backward gathers them
+// again, since keeping them would take a group's whole context on every rank, and reduce-scatters their
+// gradients after the attention. Slices that one rank holds whole (Skrull) are computed while the K and V of
+// the distributed ones are gathered.
+#include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+namespace {
+
+Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, int context, bool gather, RangeUse& use) {
+  Op op{gather ? OpName::cp_all_gather : OpName::cp_reduce_scatter, Stream::cp};
+  op.bytes = as_double(tokens) * as_double(costs.kv_bytes_per_token());
+  op.duration =
+      to_picoseconds(costs.collectives().seconds(gather ? Collective::all_gather : Collective::reduce_scatter,
+                                                 op.bytes, costs.grid().context_shape(context), use));
+  // Our own ranks put what lies by rank into the order of documents, or back.
+  if (costs.framework().own_kernels)
+    op.duration += costs.moves(op.name, Elementwise::copy, 2 * op.bytes, use).duration;
+  return op;
+}
+
+void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, int context, ContextExchanges& out,
+                  RangeUse& use) {
+  out.forward.clear();
+  out.backward.clear();
+  const std::int64_t gathered = tokens.distributed + tokens.earlier;
+  if (gathered == 0) return;
+  const Op gather = gather_or_scatter(costs, gathered, context, true, use);
+  out.forward = {gather};
+  out.backward = {gather, gather_or_scatter(costs, gathered, context, false, use)};
+}
+
+void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+  out.forward.reset(of.context, 1);
+  out.backward.reset(of.context, 2);
+  for (std::size_t r = 0; r < at(of.context); ++r) {
+    const RankAttention rank = rank_attention(of, static_cast<int>(r), use);
+    out.forward.add_under(0, r, rank.placed.forward);
+    out.forward.add_run(1, r, rank.distributed.forward);
+    out.backward.add_under(0, r, of.backward(rank.placed));
+    out.backward.add_run(1, r, of.backward(rank.distributed));
+  }
+}
+
+double least_gathering(const LayerCosts& costs, int context) {
+  const GroupShape group = costs.grid().context_shape(context);
+  const auto rate = [&](Collective kind) { return costs.collectives().least_seconds_per_byte(kind, group); };
+  return as_double(costs.kv_bytes_per_token()) *
+         (2 * rate(Collective::all_gather) + rate(Collective::reduce_scatter));
+}
+
+}  // namespace
+
+constinit const ContextForm kAllGatherForm = {
+    .title = "All-gather",
+    .counts_in_workload = true,
+    .head_shares = [](GroupShape) { return 1; },
+    .estimated_exchanges = [](int) { return 2; },
+    .held_tokens = [](std::int64_t, std::int64_t group_tokens) { return group_tokens; },
+    .exchange = exchange_all,
+    .attend = attend_to_all,
+    .least_seconds = least_gathering,
+};
+
+}  // namespace equipoise

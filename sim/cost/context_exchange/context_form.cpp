@@ -1,0 +1,117 @@
+#include "sim/cost/context_exchange/context_form.h"
+
+#include <cassert>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+namespace {
+
+// The packer's placements, or those that the sharding rule decided (dacp).
+const std::vector<int>& placement_of(const ContextCase& of) {
+  return of.sharding.placement.empty() ? of.micro_batch.placement : of.sharding.placement;
+}
+
+bool is_placed(const std::vector<int>& placement, const Segment& segment) {
+  return !placement.empty() && placement[at(segment.slice)] != kDistributed;
+}
+
+}  // namespace
+
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding,
+                                 std::int64_t window) {
+  ExchangedTokens tokens;
+  tokens.earlier = earlier_tokens(micro_batch, window);
+  for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
+    tokens.distributed += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
+    tokens.placed += sharding.rank_local_tokens[r];
+    tokens.fullest = std::max(tokens.fullest, sharding.rank_tokens[r]);
+  }
+  return tokens;
+}
+
+bool heads_suit(const ContextForm& form, int heads, int degree) {
+  return heads % form.head_shares({degree, degree}) == 0;
+}
+
+Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
+                          int context, RangeUse& use) {
+  thread_local ContextExchanges exchanges;
+  form.exchange(costs, tokens, context, exchanges, use);
+  Picoseconds sum = 0;
+  for (const auto* pass : {&exchanges.forward, &exchanges.backward})
+    for (const Op& exchange : *pass) sum += exchange.duration;
+  return sum;
+}
+
+double least_exchange_seconds(const LayerCosts& costs, int context) {
+  return context > 1 ? context_form(costs).least_seconds(costs, context) : 0;
+}
+
+RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use) {
+  const auto segments = of.sharding.of_rank(rank);
+  if (of.tokens.placed == 0)
+    return {{}, of.attention.times(segments, of.sharding.strided, of.window, 1, use)};
+  const std::vector<int>& placement = placement_of(of);
+  const auto priced = [&](bool placed) {
+    thread_local std::vector<QueryKeys> pieces;
+    pieces.clear();
+    for (const Segment& s : segments)
+      if (is_placed(placement, s) == placed) pieces.push_back({s.queries(), s.keys()});
+    return of.costs.attention_times(pieces, use, of.window);
+  };
+  const LayerCosts::AttentionTimes placed = priced(true);
+  return {placed, priced(false)};
+}
+
+void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+  out.forward.reset(of.context, 0);
+  out.backward.reset(of.context, 0);
+  for (std::size_t r = 0; r < at(of.context); ++r) {
+    const RankAttention rank = rank_attention(of, static_cast<int>(r), use);
+    out.forward.add_run(0, r, rank.placed.forward + rank.distributed.forward);
+    out.backward.add_run(0, r, of.backward(rank.placed) + of.backward(rank.distributed));
+  }
+}
+
+// A dependent chunk's group also exchanges the K and V of the chunks before it, of which every rank holds its
+// share.
+ReceivedTokens received_tokens(const ContextCase& of) {
+  struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
+    int rank = -1;
+    std::int64_t end = 0;
+  };
+  thread_local std::vector<SeenKeys> seen_keys;  // by slice
+  const std::vector<int>& placement = placement_of(of);
+  const auto& rank_tokens = of.sharding.rank_tokens;
+  const auto& local_tokens = of.sharding.rank_local_tokens;
+  // Tokens of earlier chunks that a rank does not hold.
+  const double before = as_double(of.tokens.earlier) * (of.context - 1) / of.context;
+  ReceivedTokens tokens;
+  seen_keys.assign(of.micro_batch.slices.size(), {});
+  for (int r = 0; r < of.context; ++r) {
+    const std::int64_t own = rank_tokens[at(r)] - local_tokens[at(r)];
+    tokens.sent += as_double(of.tokens.distributed - own) + before;
+    // A rank holds several pieces of a slice, in document order. Each sees its own keys, and of those before
+    // it the ones that no earlier piece has seen.
+    std::int64_t others = 0;
+    bool any = false;
+    for (const Segment& s : of.sharding.of_rank(r)) {
+      if (is_placed(placement, s)) continue;
+      const std::int64_t first = of.window > 0 ? std::max(s.kv_begin, s.q_begin - of.window + 1) : s.kv_begin;
+      SeenKeys& seen = seen_keys[at(s.slice)];
+      const std::int64_t from = seen.rank == r ? std::max(first, seen.end) : first;
+      assert(from <= s.q_begin);
+      others += s.q_begin - from;
+      seen = {r, s.q_end};
+      any = true;
+    }
+    tokens.useful += as_double(others);
+    if (any && before > 0) tokens.useful -= before / (of.context - 1);  // its own share of them
+  }
+  // Ranks that share out the heads have all queries of theirs: each key is seen at least by its own.
+  if (context_form(of.costs).head_shares({of.context, of.context}) == of.context) tokens.useful = tokens.sent;
+  return tokens;
+}
+
+}  // namespace equipoise

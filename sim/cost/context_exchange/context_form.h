@@ -1,0 +1,160 @@
+// How the ranks of a context-parallel (CP) group attend to keys that lie on other ranks: the forms.
+//
+// A form says what a layer's passes exchange, what that costs, what a rank holds meanwhile and what it
+// computes meanwhile. Each form is one file of this folder and one row of the table at the end of this
+// header; whoever wants to know what a form does asks its row.
+//   all-gather  K and V of all tokens before the attention, in the backward once more, and the gradients of K
+//               and V are reduce-scattered after it
+//   ring        attention to the K and V of one rank after the other, while the next ones arrive
+//   ulysses     all-to-all before and after the attention, in which each rank has all tokens, but only its
+//               share of the heads
+//
+// Example, 4 ranks of 2,048 tokens each, forward: all-gather has one exchange of 8,192 tokens' K and V, and
+// then the attention; ring has three of 2,048 tokens', each beside the attention to the block before; Ulysses
+// has one of the rank's Q, K and V, the attention of a quarter of the heads, and one of its output.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "policies/plan.h"
+#include "policies/sharding/sharding.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/cost/policy_costs.h"
+#include "sim/workload/layout.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+// Tokens of earlier chunks that a dependent chunk's attention reaches back to.
+inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t window) {
+  if (micro_batch.chunk.count <= 1 || micro_batch.slices.empty()) return 0;
+  const std::int64_t all = micro_batch.slices.front().begin - micro_batch.chunk.group_begin;
+  return window > 0 ? std::min(all, window - 1) : all;
+}
+
+// Tokens whose K and V the ranks of a group need of each other in one layer.
+struct ExchangedTokens {
+  std::int64_t distributed = 0;  // of the micro-batch, but for those of slices that one rank holds whole
+  std::int64_t placed = 0;       // those of such slices, which stay where they are
+  std::int64_t earlier = 0;      // of earlier chunks, of which every rank holds its share
+  std::int64_t fullest = 0;      // of the micro-batch, on the rank with the most
+};
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding,
+                                 std::int64_t window);
+
+// The exchanges of one layer, in order. All ranks of the group take part, and wait for each other.
+struct ContextExchanges {
+  std::vector<Op> forward, backward;
+};
+
+// The attention of one pass of a layer, cut by its exchanges: a run before the first, and one behind each.
+struct ContextPass {
+  int ranks = 0;
+  std::vector<Picoseconds> run;    // (exchanges + 1) x ranks
+  std::vector<Picoseconds> under;  // exchanges x ranks: beside the exchange
+  std::vector<Picoseconds> busy;   // by rank: all of it
+
+  void reset(int rank_count, std::size_t exchanges) {
+    ranks = rank_count;
+    run.assign((exchanges + 1) * at(ranks), 0);
+    under.assign(exchanges * at(ranks), 0);
+    busy.assign(at(ranks), 0);
+  }
+  void add_run(std::size_t number, std::size_t rank, Picoseconds time) {
+    run[number * at(ranks) + rank] += time;
+    busy[rank] += time;
+  }
+  void add_under(std::size_t exchange, std::size_t rank, Picoseconds time) {
+    under[exchange * at(ranks) + rank] += time;
+    busy[rank] += time;
+  }
+};
+
+// Both passes; the backward begins with the forward that selective recompute repeats.
+struct ContextPasses {
+  ContextPass forward, backward;
+};
+
+// A sharded micro-batch whose attention in one layer is priced.
+struct ContextCase {
+  const LayerCosts& costs;
+  const ProfiledAttentionCost& attention;
+  const MicroBatch& micro_batch;
+  const Sharding& sharding;
+  ExchangedTokens tokens;
+  int context = 1;
+  std::int64_t window = 0;
+
+  [[nodiscard]] Picoseconds backward(LayerCosts::AttentionTimes times) const {
+    return times.backward + (costs.layout().repeats(RecomputeModule::core_attn) ? times.forward : 0);
+  }
+};
+
+struct ContextForm {
+  std::string_view title;  // as a sentence begins with it; name_of(ContextComm) is what a study writes
+  // Attention goes through the keys rank by rank, beside the exchanges. The pairs of queries and keys of
+  // another rank's block are priced as those of a causal call, rounded up by less than one a query.
+  bool by_blocks = false;
+  bool takes_windows = true;  // prices layers whose queries see a window of keys only
+  // The work of a token, by which packers balance documents, counts the exchanges.
+  bool counts_in_workload = false;
+  // Ranks that share out the heads of a group's attention; 1: each attends with all heads.
+  int (*head_shares)(GroupShape group);
+  // Exchanges of a pass, for estimates of what a simulation allocates; a ring's backward has one more.
+  int (*estimated_exchanges)(int context);
+  // Tokens whose K and V a rank holds at once, which has `rank_tokens` of its group's `group_tokens`.
+  std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens);
+  // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
+  void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, int context, ContextExchanges& out,
+                   RangeUse& use);
+  // Writes the attention between and beside these exchanges.
+  void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
+  // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
+  double (*least_seconds)(const LayerCosts& costs, int context);
+};
+
+// The forms, each in its file, and the table: in the order of ContextComm.
+extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm;
+inline constexpr const ContextForm* kContextForms[] = {&kAllGatherForm, &kRingForm, &kUlyssesForm};
+static_assert(std::size(kContextForms) == std::size(kContextCommNames));
+
+inline const ContextForm& context_form(ContextComm form) {
+  return *kContextForms[at(form)];
+}
+inline const ContextForm& context_form(const LayerCosts& costs) {
+  return context_form(costs.layout().context_comm);
+}
+
+// ---- What users and forms share ----
+
+// Whether a group of `degree` ranks can share out the heads of a TP rank as the form does.
+bool heads_suit(const ContextForm& form, int heads, int degree);
+
+// The time of a layer's exchanges, forward and backward.
+Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
+                          int context, RangeUse& use);
+// ContextForm::least_seconds of the layout's form; 0 on one rank.
+double least_exchange_seconds(const LayerCosts& costs, int context);
+
+// The attention of a rank to its own queries with all heads: of the slices that it holds whole, which wait
+// for no exchange, and of the others.
+struct RankAttention {
+  LayerCosts::AttentionTimes placed, distributed;
+};
+RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use);
+// The attention of a layer without exchanges.
+void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use);
+
+// Tokens whose K and V all ranks of a group receive together, and those of them that some query of the
+// receiver sees.
+struct ReceivedTokens {
+  double sent = 0, useful = 0;
+};
+ReceivedTokens received_tokens(const ContextCase& of);
+
+}  // namespace equipoise

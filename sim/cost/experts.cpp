@@ -1,0 +1,283 @@
+// What a rank executes in the FFN of a mixture-of-experts layer, and what arrives there.
+#include "sim/cost/experts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <numeric>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "policies/base/random.h"
+#include "profiler/profile/exchange.h"
+#include "sim/cost/layer_costs.h"
+
+namespace equipoise {
+namespace {
+
+// Loads of less are even to a millionth; the shapes of far less are infinite.
+constexpr double kLeastSkew = 1e-6;
+
+// In (0, 1).
+double uniform(SplitMix64& random) {
+  return (as_double(random.next() >> 11) + 0.5) * 0x1p-53;
+}
+
+double normal(SplitMix64& random) {
+  const double radius = std::sqrt(-2 * std::log(uniform(random)));
+  return radius * std::cos(2 * std::numbers::pi * uniform(random));
+}
+
+// Of mean `shape` and variance `shape` (Marsaglia and Tsang, 2000). Below a shape of 1, one of shape + 1
+// times a power of a uniform number.
+double gamma(double shape, SplitMix64& random) {
+  if (shape < 1) return gamma(shape + 1, random) * std::pow(uniform(random), 1 / shape);
+  const double d = shape - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = normal(random);
+    const double v = std::pow(1 + c * x, 3);
+    if (v > 0 && std::log(uniform(random)) < 0.5 * x * x + d - d * v + d * std::log(v)) return d * v;
+  }
+}
+
+// The all-to-all buffer of which as much leaves the node, or, within one, the rank.
+double equivalent_buffer(const ExchangeLoad& load, GroupShape group) {
+  const double ranks = group.ranks;
+  if (load.network_bytes > 0) return load.network_bytes * ranks / (ranks - group.ranks_per_node);
+  return load.node_bytes * ranks / (ranks - 1);
+}
+
+}  // namespace
+
+double expert_load(std::span<const MicroBatch* const> together, RouterSkew skew, int ranks,
+                   int experts_of_rank) {
+  const auto holds_none = [](const MicroBatch* micro_batch) { return micro_batch->tokens() == 0; };
+  if (skew.skew < kLeastSkew || ranks < 2 || std::all_of(together.begin(), together.end(), holds_none))
+    return 1;
+  const double shape = experts_of_rank / (skew.skew * skew.skew);  // of a rank's experts together
+  std::vector<double> load(at(ranks), 0);
+  for (const MicroBatch* const micro_batch : together)
+    for (const Slice& slice : micro_batch->slices) {
+      SplitMix64 random(SplitMix64(skew.seed).next() ^
+                        SplitMix64(static_cast<std::uint64_t>(slice.document)).next());
+      for (double& of_rank : load) of_rank += as_double(slice.tokens()) * gamma(shape, random) / shape;
+    }
+  const double sum = std::accumulate(load.begin(), load.end(), 0.0);
+  return std::max(1.0, *std::max_element(load.begin(), load.end()) * ranks / sum);
+}
+
+Op expert_exchange(const ExpertGroup& group, double tokens, double load, ExchangeWay way, RangeUse& use) {
+  Op op{OpName::ep_all_to_all, Stream::ep};
+  const MoeShape& moe = *group.model.moe;
+  const bool narrow = way == ExchangeWay::to_experts && group.framework.dispatch_bytes > 0;
+  const double element_bytes = narrow ? group.framework.dispatch_bytes : group.element_bytes;
+  const double bytes = element_bytes * tokens * as_double(group.model.hidden) * load;
+  if (group.framework.expert_dispatcher == ExpertDispatcher::all_to_all) {
+    op.bytes = bytes * moe.active;
+    op.duration =
+        to_picoseconds(group.collectives.seconds(Collective::all_to_all, op.bytes, group.ranks, use));
+    return op;
+  }
+  // Groups of experts are the router's, or, where a study says so, the nodes.
+  ExpertRouting routing{moe.experts, moe.active, group.ranks, moe.groups, moe.groups_of_token};
+  if (group.framework.expert_nodes > 0) {
+    routing.groups = static_cast<int>(nodes_of(group.ranks));
+    routing.chosen = group.framework.expert_nodes;
+  }
+  const RoutedToken token = routed_token(routing);
+  const ExchangeLoad traffic = forwarded_load(token, group.ranks, bytes);
+  op.bytes = equivalent_buffer(traffic, group.ranks);
+  op.duration = to_picoseconds(group.collectives.forwarded_seconds(traffic, group.ranks, use));
+  return op;
+}
+
+// ---- The ops of a layer ----
+
+// One product of every expert that this rank holds. Weight gradients are added to those of the micro-batches
+// before: with few rows an expert, reading and writing them is what they wait for. (A dense layer's are, too,
+// but under its many rows; what is left of that is in the fitted slowdowns.)
+Op LayerCosts::expert_products(OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k,
+                               RangeUse& use) const {
+  const std::int64_t local = model_.moe->experts / layout_.expert;
+  const double output_bytes =
+      role == GemmRole::weight_gradient ? 2 * framework_.gradient_bytes : element_bytes_;
+  Op op = grouped_gemm(name, role, local, m, n, k, use, output_bytes);
+  const std::int64_t together = std::min<std::int64_t>(local, framework_.expert_streams);
+  if (together > 0) {
+    const auto of = [&](std::int64_t groups) {
+      return groups > 0 ? grouped_gemm(name, role, groups, m, n, k, use, output_bytes).duration : 0;
+    };
+    op.duration = local / together * of(together) + of(local % together);
+    op.launches = static_cast<std::uint32_t>(local);
+  }
+  op.duration = to_picoseconds(to_seconds(op.duration) * framework_.expert_gemm_slowdown +
+                               as_double(local) * framework_.expert_product_seconds);
+  return op;
+}
+
+// The products of the experts that the busiest rank holds, for the `routed` token copies that arrive there:
+// a group an expert, each with weights and tiles of its own.
+void LayerCosts::push_experts(std::int64_t routed, bool backward, OpList& ops, RangeUse& use) const {
+  const MoeShape& moe = *model_.moe;
+  const std::int64_t local = moe.experts / layout_.expert;
+  const std::int64_t rows = (routed + local - 1) / local;  // of one expert
+  const std::int64_t f = moe.expert_ffn / layout_.expert_tensor_size();
+  const std::int64_t up = (model_.gated_ffn ? 2 : 1) * f;
+  const std::int64_t h = model_.hidden;
+  const auto product = [&](OpName name, GemmRole role, std::int64_t m, std::int64_t n, std::int64_t k) {
+    ops.push(expert_products(name, role, m, n, k, use));
+  };
+  const auto activate = [&](ElementwisePass pass) {
+    const std::int64_t width = pass == ElementwisePass::forward ? up + f : 2 * up + f;
+    ops.push(moves(OpName::activation, Elementwise::swiglu,
+                   as_double(routed) * as_double(width) * element_bytes_, use, pass));
+  };
+  if (!backward) {
+    push_quantize(routed, h, ops, use);
+    product(OpName::expert_gemm, GemmRole::forward, rows, up, h);
+    activate(ElementwisePass::forward);
+    push_quantize(routed, f, ops, use);
+    product(OpName::expert_gemm, GemmRole::forward, rows, h, f);
+    return;
+  }
+  const auto gradients = [&](std::int64_t out, std::int64_t in) {
+    push_quantize(routed, out, ops, use);
+    product(OpName::expert_gemm, GemmRole::input_gradient, rows, in, out);
+    product(OpName::weight_gradient, GemmRole::weight_gradient, in, out, rows);
+  };
+  if (layout_.repeats(RecomputeModule::moe_act) && !layout_.repeats(RecomputeModule::moe)) {
+    activate(ElementwisePass::forward);
+    ops.mark_again(ops.size() - 1);
+  }
+  gradients(h, f);
+  activate(ElementwisePass::backward);
+  gradients(up, h);
+}
+
+// Copies of rows of h elements, put into or out of the order of experts: each element read or written once.
+void LayerCosts::push_permute(double rows_moved, OpList& ops, RangeUse& use) const {
+  ops.push(
+      moves(OpName::permute, Elementwise::copy, rows_moved * as_double(model_.hidden) * element_bytes_, use));
+}
+
+// Their operands, a number for each token and expert, fit the caches: the launches are what they cost.
+Op LayerCosts::routing() const {
+  Op op{OpName::routing};
+  op.launches = static_cast<std::uint32_t>(framework_.routing_kernels);
+  op.duration =
+      to_picoseconds(framework_.routing_kernels * launch_seconds_ * framework_.elementwise_slowdown);
+  return op;
+}
+
+// With compute at 1 - q of its rate while an exchange of time D runs, what would take U under it is done
+// after D if U <= (1 - q) D, and else after U + q D: the rest runs on all SMs. So the rank goes on after
+// max(D, U + q D), as if a kernel of q D ran there, too. With n of N SMs taken q is n / N where kernels are
+// launched for the others; kernels of one block for each SM that are not need ceil(N / (N - n)) waves instead
+// of one.
+Op LayerCosts::taken_sms(Picoseconds exchange) const {
+  Op op{OpName::taken_sms, Stream::ep};
+  op.launches = 0;
+  const int sms = profile_.device().sms;
+  const int taken = std::min(framework_.exchange_sms, sms - 1);
+  if (taken <= 0) return op;
+  const int waves = (sms + sms - taken - 1) / (sms - taken);
+  op.duration = framework_.exchange_sm_margin ? exchange * taken / sms : exchange * (waves - 1) / waves;
+  return op;
+}
+
+ExpertArrivals LayerCosts::sent_to_experts(std::int64_t n) const {
+  const std::int64_t t = layout_.tensor, e = layout_.expert_tensor_size();
+  const std::int64_t rows = (n + t - 1) / t;
+  return {as_double(e == t ? n : rows * e), as_double(rows)};
+}
+
+double LayerCosts::expert_load(std::span<const MicroBatch* const> together) const {
+  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  return equipoise::expert_load(together, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+                                model_.moe->experts / layout_.expert);
+}
+
+double LayerCosts::expert_load(const MicroBatch& micro_batch) const {
+  if (!model_.moe || framework_.expert_skew == 0) return 1;
+  const int group = layout_.expert * layout_.expert_tensor_size(), lane = layout_.tensor * layout_.context;
+  const int lanes = (group + lane - 1) / lane;  // whose micro-batches take part in the exchange
+  return equipoise::expert_load(micro_batch, {framework_.expert_skew, framework_.expert_seed}, layout_.expert,
+                                model_.moe->experts / layout_.expert * lanes);
+}
+
+Op LayerCosts::expert_collective(OpName name, std::int64_t token_copies, RangeUse& use) const {
+  return tp_collective(name, token_copies, model_.hidden, grid_.expert_tensor_shape(), use);
+}
+
+// Router, expert-parallel all-to-all there and back, grouped GEMMs, shared experts. Tokens travel
+// sequence-parallel and are gathered over the expert's tensor-parallel ranks where they arrive: over TP, or
+// over fewer (arXiv 2504.14960), or over none.
+// A backward sends the output's gradients to the experts and their inputs' gradients back; the router's
+// gradients follow.
+//
+// Where the shared experts run (framework.expert_overlap):
+// - none, deepep: behind the exchanges, as they hide nothing.
+// - shared-expert: the first product and its activation under the exchange there, the second under the one
+//   back (Megatron-LM's moe_shared_expert_overlap: linear_fc1 behind token_dispatch, linear_fc2 behind
+//   token_combine); backward the second's gradients under the first exchange, the first's under the second.
+// - dualpipe: with the routed ones, since the exchanges run under another micro-batch.
+void LayerCosts::push_moe(std::int64_t n, bool backward, const ExpertArrivals& from_all, OpList& ops,
+                          RangeUse& use) const {
+  const MoeShape& moe = *model_.moe;
+  const std::int64_t t = layout_.tensor;
+  const std::int64_t rows = (n + t - 1) / t;
+  const std::int64_t h = model_.hidden;
+  const std::int64_t e = layout_.expert_tensor_size();
+  const double load = from_all.load * framework_.expert_imbalance;
+  // Copies at the busiest rank; few tokens of a large group are a copy at least.
+  const double mean = from_all.tokens * as_double(moe.active);
+  const std::int64_t arriving = mean > 0 ? std::max<std::int64_t>(1, std::llround(mean * load)) : 0;
+  const bool gets_most = from_all.rows * load >= as_double(rows);  // of what it sends and what it gets
+  const bool exchanges = layout_.expert > 1;
+  const bool shared = moe.shared_width() > 0;
+  const ExpertOverlap overlap = framework_.expert_overlap;
+  const ExpertGroup group{model_, framework_, grid_.shape(Axis::expert), element_bytes_, collectives_};
+  const auto exchange_over_shared = [&](ExchangeWay way, bool up) {
+    const std::size_t first = ops.size();
+    if (!exchanges) return;
+    const Op exchange = gets_most ? expert_exchange(group, from_all.rows, load, way, use)
+                                  : expert_exchange(group, as_double(rows), 1, way, use);
+    ops.push(exchange);
+    ops.mark_arrived(first);
+    const bool over_shared = shared && overlap == ExpertOverlap::shared_expert;
+    if (!over_shared && overlap != ExpertOverlap::dualpipe) return;  // nothing runs under it
+    if (const Op taken = taken_sms(exchange.duration); taken.duration > 0) ops.push(taken);
+    ops.mark_arrived(first);
+    if (over_shared && up) push_ffn_up(n, moe.shared_width(), backward, ops, use);
+    if (over_shared && !up) push_ffn_down(n, moe.shared_width(), backward, ops, use);
+    ops.put_under(first);
+  };
+  // A token's copies are written out by destination before NCCL's all-to-all, and summed up after it; where
+  // they arrive they are sorted by expert, and back. DeepEP's kernels send from and sum up in place.
+  const bool in_place = exchanges && framework_.expert_dispatcher == ExpertDispatcher::deepep;
+  const double copied = as_double(rows) * as_double(moe.active + 1);
+  const double sorted = exchanges && moe.experts > layout_.expert ? 2 * as_double(arriving) : 0;
+  if (!backward) ops.push(gemm(OpName::router, rows, moe.experts, h, use));
+  if (framework_.routing_kernels > 0) ops.push(routing());
+  if (!in_place) push_permute(copied, ops, use);
+  exchange_over_shared(ExchangeWay::to_experts, !backward);
+  const std::size_t first_arrived = ops.size();
+  if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_all_gather, arriving, use));
+  if (sorted > 0) push_permute(sorted, ops, use);
+  if (arriving > 0) push_experts(arriving, backward, ops, use);
+  if (sorted > 0) push_permute(sorted, ops, use);
+  if (e > 1 && arriving > 0) ops.push(expert_collective(OpName::tp_reduce_scatter, arriving, use));
+  ops.mark_arrived(first_arrived);
+  const bool beside_routed = exchanges && overlap == ExpertOverlap::dualpipe;
+  if (shared && beside_routed) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
+  exchange_over_shared(ExchangeWay::back, backward);
+  const bool behind = !exchanges || overlap == ExpertOverlap::none || overlap == ExpertOverlap::deepep;
+  if (!in_place) push_permute(copied, ops, use);
+  if (shared && behind) push_dense_ffn(n, moe.shared_width(), backward, ops, use);
+  if (backward) {
+    ops.push(gemm(OpName::router, rows, h, moe.experts, use));
+    ops.push(gemm(OpName::router, h, moe.experts, rows, use));
+  }
+}
+
+}  // namespace equipoise

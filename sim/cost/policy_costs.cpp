@@ -1,0 +1,180 @@
+#include "sim/cost/policy_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <iterator>
+#include <optional>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/sharding/sharding.h"
+#include "profiler/profile/attention.h"
+#include "sim/cost/context_exchange/context_form.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kPerOctave = 16;
+constexpr int kOctaves = 31;                        // documents up to 2^31 tokens
+constexpr std::int64_t kFilledCall = 65536;         // query tokens of a call whose waves are full
+constexpr std::int64_t kLongestMeasured = 1 << 22;  // beyond, attention is extended by its quadratic law
+
+std::span<const QueryKeys> kernel_pieces(std::span<const Segment> segments, bool strided) {
+  thread_local std::vector<QueryKeys> pieces;
+  pieces.clear();
+  for_each_kernel_piece(segments, strided, [](std::int64_t queries, std::int64_t keys) {
+    pieces.push_back({queries, keys});
+  });
+  return pieces;
+}
+
+AttentionCall count_segments(std::span<const Segment> segments, bool strided, std::int64_t window) {
+  return count_call(window, [&](const auto& add) { for_each_kernel_piece(segments, strided, add); });
+}
+
+}  // namespace
+
+// ---- Documents ----
+
+ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window) : costs_(costs) {
+  RangeUse use;
+  const int context = costs.layout().context;
+  const std::int64_t tokens = std::max<std::int64_t>(1, window / context);
+  OpList before, after;
+  Picoseconds linear = 0;  // of all layers
+  for (int k = 0; k < kLayerKinds; ++k) {
+    const int count = costs.layer_counts()[at(k)];
+    if (count == 0) continue;
+    const auto kind = static_cast<LayerKind>(k);
+    costs.forward_ops(kind, tokens, before, after, use);
+    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+    costs.backward_ops(kind, tokens, before, after, use);
+    linear += count * (run_time(before.ops()).total + run_time(after.ops()).total);
+  }
+  local_linear_ = to_seconds(linear) / as_double(tokens);
+  const int layers = costs.model().layers;
+  if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
+    linear += layers * exchange_time(form, costs, {.distributed = window}, context, use);
+  linear_ = to_seconds(linear) / as_double(tokens * context);
+
+  const double sliding = costs.sliding_share();
+  const bool selective = costs.layout().repeats(RecomputeModule::core_attn);
+  // Attention of one document in all layers; nothing where that is longer than is measured, or than the clock
+  // holds (a large model on a slow device).
+  const auto priced = [&](std::int64_t length) -> std::optional<double> {
+    if (length > kLongestMeasured) return std::nullopt;
+    // Per-document sharding gives each rank two pieces; their mean is half the keys of the document.
+    const std::int64_t queries = std::max<std::int64_t>(1, length / (2 * context));
+    const std::int64_t copies =
+        std::clamp<std::int64_t>(kFilledCall / std::max<std::int64_t>(1, 2 * queries), 1, 256);
+    const QueryKeys of_document[] = {{queries, queries}, {queries, std::max<std::int64_t>(queries, length)}};
+    const auto times = [&](std::int64_t reach) {
+      if (costs.prices_counts())
+        return costs.attention_times(count_call(of_document, reach).repeated(copies), use);
+      std::vector<QueryKeys> pieces;
+      for (std::int64_t c = 0; c < copies; ++c)
+        pieces.insert(pieces.end(), std::begin(of_document), std::end(of_document));
+      return costs.attention_times(pieces, use, reach);
+    };
+    const double launch = costs.profile().device().launch_seconds;
+    const auto one_layer = [&](std::int64_t reach) {
+      const LayerCosts::AttentionTimes of_call = times(reach);
+      const double forward = std::max(0.0, to_seconds(of_call.forward) - launch);
+      const double backward = std::max(0.0, to_seconds(of_call.backward) - launch);
+      return (selective ? 2 : 1) * forward + backward;
+    };
+    try {
+      double mean = 0;
+      if (sliding < 1) mean += (1 - sliding) * one_layer(0);
+      if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
+      return mean / as_double(copies) * layers;
+    } catch (const EngineError&) {
+      return std::nullopt;
+    }
+  };
+  // Beyond what has a price pairs grow with the square, or with the length under windows alone.
+  const double growth = (sliding < 1 ? 2.0 : 1.0) * std::log(2.0) / kPerOctave;
+  bool measured = true;
+  for (int i = 0; i <= kPerOctave * kOctaves; ++i) {
+    const double exact = std::exp2(as_double(i) / kPerOctave);
+    const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
+    measured = seconds.has_value();
+    if (!measured && i == 0) throw EngineError("attention to one token is longer than the clock holds");
+    log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
+  }
+}
+
+double ProfiledWorkload::attention_seconds(std::int64_t tokens) const {
+  const double at = std::log2(as_double(tokens)) * kPerOctave;
+  const auto below = std::min(static_cast<std::size_t>(at), log_seconds_.size() - 2);
+  const double share = at - as_double(below);
+  return std::exp(log_seconds_[below] + share * (log_seconds_[below + 1] - log_seconds_[below]));
+}
+
+void ProfiledWorkload::on_group(std::span<const std::int64_t> tokens, int degree,
+                                std::span<double> out) const {
+  RangeUse use;  // a decision, not a prediction of the run
+  const double attention_ranks = as_double(costs_.layout().context) / degree;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    out[i] = attention_seconds(tokens[i]) * attention_ranks + local_linear_ * as_double(tokens[i]) / degree;
+    if (degree > 1 && tokens[i] > 0)
+      out[i] += costs_.model().layers *
+                to_seconds(exchange_time(kAllGatherForm, costs_, {.distributed = tokens[i]}, degree, use));
+  }
+}
+
+void ProfiledWorkload::of(std::span<const std::int64_t> tokens, std::span<double> out) const {
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    out[i] = attention_seconds(tokens[i]) + linear_ * as_double(tokens[i]);
+}
+
+// ---- Segments ----
+
+double ProfiledAttentionCost::seconds(std::span<const Segment> segments) const {
+  RangeUse use;  // a decision, not a prediction of the run
+  const auto layer = [&](std::int64_t window) {
+    if (costs_.prices_counts()) {
+      counted_.push_back({segments, window, count_segments(segments, false, window)});
+      return to_seconds(costs_.attention_forward_time(counted_.back().call, use));
+    }
+    return to_seconds(costs_.attention_forward_time(kernel_pieces(segments, false), use, window));
+  };
+  const double sliding = costs_.sliding_share();
+  double seconds = 0;
+  if (sliding < 1) seconds += (1 - sliding) * layer(0);
+  if (sliding > 0) seconds += sliding * layer(costs_.model().sliding_window);
+  return seconds;
+}
+
+LayerCosts::AttentionTimes ProfiledAttentionCost::times(std::span<const Segment> segments, bool strided,
+                                                        std::int64_t window, int head_shares,
+                                                        RangeUse& use) const {
+  if (!costs_.prices_counts())
+    return costs_.attention_times(kernel_pieces(segments, strided), use, window, head_shares);
+  const AttentionCall* const counted = strided ? nullptr : known(segments, window);
+  return costs_.attention_times(counted ? *counted : count_segments(segments, strided, window), use,
+                                head_shares);
+}
+
+const AttentionCall* ProfiledAttentionCost::known(std::span<const Segment> segments,
+                                                  std::int64_t window) const {
+  for (const CountedAttention& counted : counted_)
+    if (counted.segments.data() == segments.data() && counted.segments.size() == segments.size() &&
+        counted.window == window)
+      return &counted.call;
+  return nullptr;
+}
+
+AttentionCounts ProfiledAttentionCost::counts_of(const Sharding& sharding) const {
+  AttentionCounts counts;
+  const Segment* const begin = sharding.segments.data();
+  constexpr std::less<> before{};
+  for (const CountedAttention& counted : counted_)
+    if (!before(counted.segments.data(), begin) &&
+        before(counted.segments.data(), begin + sharding.segments.size()))
+      counts.push_back(counted);
+  return counts;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,75 @@
+// The costs by which policies decide, priced by the profile: W(d) of a document for packing, and the
+// attention of segments for sharding.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/sharding/sharding.h"
+#include "policies/workload.h"
+#include "profiler/profile/attention.h"
+#include "sim/cost/layer_costs.h"
+
+namespace equipoise {
+
+// W(d): what a document of d tokens adds to the forward and backward of all layers on one GPU of this layout,
+// in seconds. The packing policies' default cost.
+//
+// W_l is the time per token of everything but attention at the window's token count, CP and TP communication
+// included. W_a is the attention of the document's share on a CP rank as part of a well filled packed call:
+// the launch and the half-empty waves of a lone document are not its own. Attention is tabulated at 16
+// lengths an octave and interpolated (log-log), so that W of a million documents costs a few milliseconds.
+class ProfiledWorkload final : public Workload {
+ public:
+  ProfiledWorkload(const LayerCosts& costs, std::int64_t window);
+
+  void of(std::span<const std::int64_t> tokens, std::span<double> out) const override;
+  // Alone on `degree` ranks: its share of the local work, and the CP communication of that degree.
+  void on_group(std::span<const std::int64_t> tokens, int degree, std::span<double> out) const override;
+  [[nodiscard]] double linear_seconds_per_token() const { return linear_; }
+  [[nodiscard]] double attention_seconds(std::int64_t tokens) const;
+
+ private:
+  const LayerCosts& costs_;
+  double linear_ = 0;
+  double local_linear_ = 0;          // of a token on its rank, without CP communication
+  std::vector<double> log_seconds_;  // at lengths 2^(i / 16)
+};
+
+// An attention call over segments of a Sharding, counted: the choice of a sharding rule counts calls, which
+// are not counted again when the chosen sharding is priced.
+struct CountedAttention {
+  std::span<const Segment> segments;
+  std::int64_t window;
+  AttentionCall call;
+};
+using AttentionCounts = std::vector<CountedAttention>;
+
+class ProfiledAttentionCost final : public AttentionCost {
+ public:
+  explicit ProfiledAttentionCost(const LayerCosts& costs) : costs_(costs) {}
+
+  // Forward seconds of the segments, mean of the model's layers, for sharding rules that choose by cost. The
+  // counted calls are remembered.
+  [[nodiscard]] double seconds(std::span<const Segment> segments) const override;
+  // Both passes of one layer. `strided`: as in Sharding; `head_shares`: ranks that share the heads.
+  [[nodiscard]] LayerCosts::AttentionTimes times(std::span<const Segment> segments, bool strided,
+                                                 std::int64_t window, int head_shares, RangeUse& use) const;
+
+  // Forgets the counted calls: their segments are gone.
+  void forget() { counted_.clear(); }
+  // The counted calls over segments of the sharding; and those alone remembered again. The segments may have
+  // moved to another Sharding with the memory that they lie in.
+  [[nodiscard]] AttentionCounts counts_of(const Sharding& sharding) const;
+  void remember(const AttentionCounts& counts) { counted_ = counts; }
+
+ private:
+  // The counted call over exactly these segments, or null.
+  [[nodiscard]] const AttentionCall* known(std::span<const Segment> segments, std::int64_t window) const;
+
+  const LayerCosts& costs_;
+  mutable AttentionCounts counted_;  // since forget()
+};
+
+}  // namespace equipoise

@@ -1,0 +1,194 @@
+#include "sim/framework/framework.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "profiler/profile/json_fields.h"
+#include "profiler/profile/shipped_files.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+constexpr ShippedFiles kPresets{"framework", "EQUIPOISE_FRAMEWORKS", "frameworks", EQUIPOISE_FRAMEWORK_DIR,
+                                "the path of a .json file made by `equipoise fit --steps`"};
+
+bool flag_field(const json& node, const char* key, const std::string& where) {
+  if (node.contains(key) && node[key].is_boolean()) return node[key].get<bool>();
+  throw UserError(where + "." + key + ": expected true or false, found " +
+                  (node.contains(key) ? shown_json(node[key]) : "nothing"));
+}
+
+double number_within(const json& node, const char* key, double least, double most, const std::string& where) {
+  const double value = number_field(node, key, where);
+  if (value >= least && value <= most) return value;
+  throw UserError(where + "." + key + ": expected a number in " + short_number(least) + ".." +
+                  short_number(most) + ", found " + short_number(value));
+}
+
+int count_within(const json& node, const char* key, int most, const std::string& where) {
+  const double value = number_within(node, key, 0, most, where);
+  if (value == std::floor(value)) return static_cast<int>(value);
+  throw UserError(where + "." + key + ": expected an integer, found " + short_number(value));
+}
+
+void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
+  const std::string where = origin + ": defaults";
+  const json& node = object_field(file, "defaults", origin + ": file");
+  refuse_unknown_keys(
+      node,
+      {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
+       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels", "exchange_sms",
+       "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin"},
+      where);
+  preset.zero = count_within(node, "zero", 3, where);
+  preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
+  FrameworkOptions& o = preset.options;
+  o.tp_overlap_forward = flag_field(node, "tp_overlap", where);
+  o.overlap_param_gather = flag_field(node, "overlap_param_gather", where);
+  o.gradient_bytes = number_within(node, "gradient_bytes", 2, 4, where);
+  o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
+  o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
+  if (node.contains("seconds_per_op")) o.seconds_per_op = number_within(node, "seconds_per_op", 0, 1, where);
+  if (node.contains("exchange_sm_margin"))
+    o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
+  if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
+  const auto count = [&](const char* key, int most, int& value) {
+    if (node.contains(key)) value = count_within(node, key, most, where);
+  };
+  if (node.contains("expert_skew")) o.expert_skew = number_within(node, "expert_skew", 0, 10, where);
+  count("exchange_sms", 1024, o.exchange_sms);
+  count("expert_streams", kMostExpertStreams, o.expert_streams);
+  count("routing_kernels", kMostRoutingKernels, o.routing_kernels);
+  if (node.contains("attention_kernel")) o.attention_kernel = text_field(node, "attention_kernel", where);
+  const json& sources = object_field(file, "sources", origin + ": file");
+  for (const auto& item : node.items()) text_field(sources, item.key(), origin + ": sources");
+  if (node.contains("expert_skew"))
+    preset.skew_source = text_field(sources, "expert_skew", origin + ": sources");
+}
+
+void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
+  if (!file.contains("kernels")) return;
+  const std::string where = origin + ": kernels";
+  const json& node = object_field(file, "kernels", origin + ": file");
+  refuse_unknown_keys(node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts"},
+                      where);
+  const std::string kind = text_field(node, "kind", where);
+  if (kind != "fitted" && kind != "borrowed")
+    throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
+  preset.kernels = kind == "fitted" ? KernelTimes::fitted : KernelTimes::borrowed;
+  if (preset.kernels == KernelTimes::borrowed) preset.borrowed_from = text_field(node, "from", where);
+  const json& slowdowns = object_field(node, "slowdowns", where);
+  refuse_unknown_keys(slowdowns,
+                      {"gemm", "attention", "elementwise", "expert_gemm", "expert_product_seconds"},
+                      where + ".slowdowns");
+  FrameworkOptions& o = preset.options;
+  o.gemm_slowdown = number_within(slowdowns, "gemm", 0.1, 100, where + ".slowdowns");
+  o.attention_slowdown = number_within(slowdowns, "attention", 0.1, 100, where + ".slowdowns");
+  o.elementwise_slowdown = number_within(slowdowns, "elementwise", 0.1, 100, where + ".slowdowns");
+  if (slowdowns.contains("expert_gemm"))
+    o.expert_gemm_slowdown = number_within(slowdowns, "expert_gemm", 0.1, 100, where + ".slowdowns");
+  if (slowdowns.contains("expert_product_seconds"))
+    o.expert_product_seconds = number_within(slowdowns, "expert_product_seconds", 0, 1, where + ".slowdowns");
+  if (!node.contains("gpu_families") || !node["gpu_families"].is_array() || node["gpu_families"].empty())
+    throw UserError(where + ".gpu_families: expected a list of words of GPU names, such as \"H100\"");
+  for (const json& family : node["gpu_families"]) {
+    if (!family.is_string() || family.get_ref<const std::string&>().empty())
+      throw UserError(where + ".gpu_families: expected words of GPU names, found " + shown_json(family));
+    preset.gpu_families.push_back(family.get<std::string>());
+  }
+  if (node.contains("left_out") && !node["left_out"].is_null())
+    preset.error =
+        non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
+}
+
+}  // namespace
+
+FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
+  if (!file.is_object())
+    throw UserError(origin + ": expected an object, found " + std::string(file.type_name()));
+  refuse_unknown_keys(file, {"schema", "name", "summary", "defaults", "sources", "kernels"},
+                      origin + ": file");
+  const std::string schema = text_field(file, "schema", origin + ": file");
+  if (schema != "equipoise.framework/1")
+    throw UserError(origin + ": schema: expected equipoise.framework/1, found \"" + schema + "\"");
+  FrameworkPreset preset;
+  preset.origin = origin;
+  preset.name = text_field(file, "name", origin + ": file");
+  preset.summary = text_field(file, "summary", origin + ": file");
+  read_defaults(file, origin, preset);
+  read_kernels(file, origin, preset);
+  return preset;
+}
+
+// Searches and sweeps read their study thousands of times: a file that has not changed is not read again.
+FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
+  struct Known {
+    std::filesystem::file_time_type written;
+    std::uintmax_t size = 0;
+    FrameworkPreset preset;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> known;
+  const std::filesystem::path path = kPresets.find(name_or_path);
+  std::error_code unreadable;
+  const auto written = std::filesystem::last_write_time(path, unreadable);
+  const auto size = std::filesystem::file_size(path, unreadable);
+  const std::lock_guard lock(mutex);
+  const auto found = known.find(path.string());
+  if (found != known.end() && found->second.written == written && found->second.size == size)
+    return found->second.preset;
+  FrameworkPreset preset = read(read_json_file(path.string()), path.string());
+  known[path.string()] = {written, size, preset};
+  return preset;
+}
+
+FrameworkOptions FrameworkPreset::elsewhere() const {
+  FrameworkOptions o = options;
+  o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = o.expert_gemm_slowdown = 1;
+  o.expert_product_seconds = 0;
+  o.seconds_per_op.reset();
+  return o;
+}
+
+bool FrameworkPreset::fitted_on(const Profile& profile) const {
+  const json::json_pointer provenance("/tables/gemm/bf16/provenance/kind");
+  if (profile.json().contains(provenance) &&
+      (profile.json()[provenance] == "measured" || profile.json()[provenance] == "mended"))
+    return false;
+  const std::string& gpu = profile.device().name;
+  return std::any_of(gpu_families.begin(), gpu_families.end(),
+                     [&](const std::string& family) { return gpu.find(family) != std::string::npos; });
+}
+
+std::string slowdowns_text(const FrameworkOptions& options) {
+  char text[120];
+  std::snprintf(text, sizeof text, "GEMM x%.2f, attention x%.2f, elementwise x%.2f", options.gemm_slowdown,
+                options.attention_slowdown, options.elementwise_slowdown);
+  return text;
+}
+
+std::string FrameworkPreset::kernels_text() const {
+  if (kernels == KernelTimes::benchmark) return "kernels at their benchmark speed";
+  const std::string line = slowdowns_text(options) + ", ";
+  if (kernels == KernelTimes::borrowed) return line + "borrowed from " + borrowed_from + ", error unknown";
+  if (!error) return line + "fitted, error unknown";
+  char text[80];
+  std::snprintf(text, sizeof text, "fitted, %.1f %% off on benchmarks that the fit did not see",
+                100 * *error);
+  return line + text;
+}
+
+std::vector<std::string> shipped_frameworks() {
+  return kPresets.names();
+}
+
+}  // namespace equipoise

@@ -1,0 +1,138 @@
+// What a training framework does with a layout: what it overlaps, in what types it keeps and reduces, how
+// much slower its kernels run in long training than alone.
+//
+// A study gets these from a preset: one JSON file that says what a training framework overlaps, shards and
+// keeps by default, and how much slower its kernels run in long training than alone, each with its source and
+// its error.
+//
+// Why slowdowns at all: a profile times kernels one by one on a cool GPU. In training the power limit lowers
+// the clock, shapes change from op to op and parts are not fused. The slowdowns are fitted to published steps
+// (tests/fit_published_steps.py) or to one's own (`equipoise fit --steps`), so they hold for the GPUs of
+// those runs: on others, and where kernels are really executed, they are 1. What a framework overlaps and
+// shards is its own choice on any GPU and stays.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "profiler/profile/profile.h"
+
+namespace equipoise {
+
+// What hides the exchanges of expert parallelism.
+// none: nothing; shared_expert: the shared expert's GEMMs run under them (Megatron-LM's
+// moe_shared_expert_overlap); deepep: nothing, but the exchange is DeepEP's, which forwards inside a node
+// while the network still carries; dualpipe: the forward of one micro-batch runs under the exchanges of
+// another's backward and the other way round (DualPipe, arXiv 2412.19437 section 3.2.1; Megatron-LM's
+// overlap_moe_expert_parallel_comm).
+enum class ExpertOverlap : std::uint8_t { none, shared_expert, deepep, dualpipe };
+inline constexpr std::string_view kExpertOverlapNames[] = {"none", "shared-expert", "deepep", "dualpipe"};
+constexpr std::string_view name_of(ExpertOverlap overlap) {
+  return kExpertOverlapNames[at(overlap)];
+}
+
+// What moves token copies to their experts and back.
+enum class ExpertDispatcher : std::uint8_t { all_to_all, deepep };
+inline constexpr std::string_view kExpertDispatcherNames[] = {"alltoall", "deepep"};
+constexpr std::string_view name_of(ExpertDispatcher dispatcher) {
+  return kExpertDispatcherNames[at(dispatcher)];
+}
+
+inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
+
+// Options of real frameworks that change what is exposed and held, not what is computed. As they stand here
+// no framework is meant: kernels run at their benchmark speed.
+struct FrameworkOptions {
+  bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
+  bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
+  double gradient_bytes = 4;          // of a gradient element in the reduction
+  double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
+  // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
+  std::string attention_kernel;  // one of the profile's; empty: its default
+  double gemm_slowdown = 1;
+  double attention_slowdown = 1;
+  double elementwise_slowdown = 1;
+  // Of the experts' grouped products, over gemm_slowdown: a library's rate is that of one large product.
+  double expert_gemm_slowdown = 1;
+  // What each expert's product takes beside its arithmetic: launch, first and last wave, as far as those of
+  // its neighbours do not hide them, and a host that falls behind.
+  double expert_product_seconds = 0;
+  // Their products go out one by one on so many streams, so that as many share the SMs at a time; 0: all of a
+  // rank's in one kernel.
+  int expert_streams = 0;
+  double expert_imbalance = 1;  // busiest expert-parallel rank / mean, of every micro-batch
+  // Standard deviation over mean of an expert's share of a document's tokens: what the busiest rank has
+  // beside that is drawn by micro-batch (sim/cost/experts.h). 0: a balance that is forced.
+  double expert_skew = 0;
+  std::uint64_t expert_seed = 0;
+  ExpertOverlap expert_overlap = ExpertOverlap::none;
+  // DeepEP sends a token once to each node and forwards it inside; NCCL's all-to-all sends every copy.
+  ExpertDispatcher expert_dispatcher = ExpertDispatcher::all_to_all;
+  // SMs that an exchange's kernels hold: compute under it runs on the others (sim/step/README.md).
+  int exchange_sms = 0;
+  // Whether that compute is launched for the SMs that are left. Where it is for all of them, the blocks of
+  // those that the exchange holds come in a wave of their own.
+  bool exchange_sm_margin = true;
+  // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
+  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host an op's.
+  int routing_kernels = 0;
+  int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
+  double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
+  // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
+  std::optional<double> seconds_per_op;
+  // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
+  // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
+  // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
+  // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
+  double logit_bytes = 6;
+  // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/memory_model.h).
+  bool recompute_ahead = true;
+  // The kernels are those of kernels/ and the ranks those of sim/execution: row ops move what the table in
+  // kernels/row_ops.h says, and keys that come from other ranks are put in order by a copy.
+  bool own_kernels = false;
+};
+
+enum class KernelTimes { benchmark, fitted, borrowed };
+
+struct FrameworkPreset {
+  std::string name;
+  std::string summary;
+  std::string origin;  // the file
+  int zero = 1;
+  bool reduce_each_micro_batch = true;
+  FrameworkOptions options;  // as on the GPUs that the slowdowns were fitted on
+  KernelTimes kernels = KernelTimes::benchmark;
+  std::string borrowed_from;              // of KernelTimes::borrowed
+  std::vector<std::string> gpu_families;  // words of a device's name, e.g. "H100"
+  std::optional<double> error;            // mean absolute, on benchmarks that the fit did not see
+  std::string skew_source;                // what is known of defaults.expert_skew, where the preset says it
+
+  // `name_or_path`: a shipped preset's name or a file. Throws UserError.
+  static FrameworkPreset load(std::string_view name_or_path);
+  static FrameworkPreset read(const nlohmann::json& file, const std::string& origin);
+
+  // The preset's options without what was fitted or assumed of its GPUs: kernels and host are as fast as the
+  // profile has them.
+  [[nodiscard]] FrameworkOptions elsewhere() const;
+  // Whether the slowdowns hold on a profile: its GPU is of a family that they were fitted on, and its kernels
+  // are published times like those of the fit. What someone measured on a machine is that machine's.
+  [[nodiscard]] bool fitted_on(const Profile& profile) const;
+  // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
+  [[nodiscard]] std::string kernels_text() const;
+};
+
+// "GEMM x1.21, attention x1.00, elementwise x1.44".
+std::string slowdowns_text(const FrameworkOptions& options);
+
+inline constexpr std::string_view kDefaultFramework = "megatron";
+
+// Names of the presets that are found beside the program or in the source tree, sorted.
+std::vector<std::string> shipped_frameworks();
+
+}  // namespace equipoise

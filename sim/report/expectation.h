@@ -1,0 +1,73 @@
+// What a study is expected to show (equipoise.expectation/1), and what has moved since: policy speed-ups as a
+// regression test. The documents of a study are the same every time, so a speed-up that moves tells of a
+// change of code, profile or study, never of luck; the interval is shown and not used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// The metrics that are kept and can be guarded, the default first.
+inline constexpr std::string_view kGuardedMetrics[] = {"speedup", "step_seconds",
+                                                       "tokens_per_second_per_gpu"};
+inline constexpr std::size_t kGuarded = std::size(kGuardedMetrics);
+
+struct ExpectedPolicy {
+  std::string label;
+  RowStatus status = RowStatus::ok;
+  std::optional<double> metrics[kGuarded];
+  std::optional<double> speedup_low, speedup_high;
+};
+
+struct Expectation {
+  std::string study, baseline;
+  std::int64_t documents = 0, tokens = 0;
+  std::vector<ExpectedPolicy> policies;
+};
+
+Expectation expectation_of(const Study& study, const StudyResult& result);
+
+nlohmann::ordered_json to_json(const Expectation& expectation);
+// Throws UserError naming file and key.
+Expectation read_expectation(const nlohmann::json& file, const std::string& path);
+
+// One policy, expected and found.
+struct PolicyChange {
+  std::string label;
+  const ExpectedPolicy* expected = nullptr;  // null: not expected
+  const ExpectedPolicy* found = nullptr;     // null: not in the study any more
+  std::optional<double> expected_value, found_value;
+  std::optional<double> change;  // found / expected - 1, where both are there
+  std::string problem;           // one line; empty: as expected
+
+  [[nodiscard]] bool moved() const { return !problem.empty(); }
+};
+
+// By policy, expected ones first, then new ones. Moved are: a metric by more than `tolerance` of what was
+// expected, in either direction; any change of status; a policy that is gone or new. Keeps pointers into
+// both.
+std::vector<PolicyChange> changes_between(const Expectation& expected, const Expectation& found,
+                                          std::size_t metric, double tolerance);
+
+// What else is not the same: the study's name, its baseline, its documents. One line each.
+std::vector<std::string> other_changes(const Expectation& expected, const Expectation& found);
+
+// Test results as CI systems read them: a JUnit XML file of one suite.
+struct JunitCase {
+  std::string name;
+  std::string failure;  // empty: passed
+};
+
+// Names are escaped; control characters, which XML cannot hold, are shown as printable text.
+std::string junit_xml(const std::string& suite, const std::vector<JunitCase>& cases);
+
+}  // namespace equipoise

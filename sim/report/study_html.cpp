@@ -1,0 +1,318 @@
+#include "sim/report/study_html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
+#include "policies/plan_metrics.h"
+#include "sim/report/html_page.h"
+#include "sim/report/result_files.h"
+#include "sim/report/verdict.h"
+
+namespace equipoise {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMostPoints = 400;       // steps of a row whose figures a page holds
+constexpr std::size_t kGpusOfPage = 200000;    // load maps of all rows together
+constexpr std::size_t kCasesText = 2'000'000;  // bytes of a sweep's cases
+constexpr double kMicroseconds = 1e6;
+
+std::int64_t microseconds(Picoseconds time) {
+  return std::llround(to_seconds(time) * kMicroseconds);
+}
+
+json losses_json(const Metrics& metrics, int stages) {
+  json list = json::array();
+  for (const Loss& loss : losses_of(metrics, stages))
+    list.push_back({{"name", loss.name}, {"share", loss.share}});
+  return list;
+}
+
+// Every n-th step, so that at most kMostPoints are left.
+json steps_json(const PolicyResult& row) {
+  const std::size_t every = (row.steps.size() + kMostPoints - 1) / kMostPoints;
+  json list = json::array();
+  for (std::size_t i = 0; i < row.steps.size(); i += std::max<std::size_t>(1, every)) {
+    const StepTimes& times = row.steps[i].times;
+    std::vector<double> forward;
+    for (const Picoseconds latency : times.forward_latency) forward.push_back(to_seconds(latency));
+    const std::optional<double> imbalance = imbalance_degree(forward);
+    list.push_back({i, row.tail[i] != 0 ? 1 : 0, rounded(to_seconds(times.makespan), 6),
+                    row.steps[i].work.tokens, imbalance ? json(rounded(*imbalance, 4)) : json(nullptr),
+                    rounded(times.cp_imbalance, 4)});
+  }
+  return {{"columns", {"step", "tail", "seconds", "tokens", "imbalance", "cp_imbalance"}},
+          {"every", std::max<std::size_t>(1, every)},
+          {"of", row.steps.size()},
+          {"rows", std::move(list)}};
+}
+
+json lane_json(const DrawnLane& lane) {
+  json micro_batches = json::array();
+  for (const DrawnMicroBatch& m : lane.micro_batches)
+    micro_batches.push_back({m.tokens, m.slices, m.longest, microseconds(m.forward), m.documents});
+  json ops = json::array();  // flat: six numbers an op
+  for (const StageOp& op : lane.ops) {
+    const std::int64_t start = microseconds(op.start);
+    for (const std::int64_t value :
+         {std::int64_t{op.stage}, static_cast<std::int64_t>(op.op.kind), std::int64_t{op.op.micro_batch},
+          std::int64_t{op.op.virtual_stage}, start, microseconds(op.end) - start})
+      ops.push_back(value);
+  }
+  return {{"lane", lane.lane},
+          {"context", lane.context},
+          {"micro_batches", std::move(micro_batches)},
+          {"ops", std::move(ops)}};
+}
+
+json drawn_json(const RowDetails& details) {
+  json list = json::array();
+  for (const DrawnStep& step : details.steps) {
+    json lanes = json::array();
+    for (const DrawnLane& lane : step.lanes) lanes.push_back(lane_json(lane));
+    list.push_back({{"step", step.step},
+                    {"why", step.why},
+                    {"end", microseconds(step.makespan)},
+                    {"pipeline", microseconds(step.pipeline)},
+                    {"of_lanes", step.lanes_of_step},
+                    {"lanes", std::move(lanes)}});
+  }
+  return list;
+}
+
+json stages_json(const RowDetails& details) {
+  json list = json::array();
+  for (const MemoryPeak& peak : details.stage_peaks) {
+    json parts = json::object();
+    for (const MemoryPartName& part : kMemoryParts)
+      if (peak.parts.*part.bytes > 0) parts[part.key] = std::round(peak.parts.*part.bytes);
+    list.push_back({{"parts", std::move(parts)}, {"lane", peak.lane}});
+  }
+  return {{"step", details.memory_step}, {"stages", std::move(list)}};
+}
+
+// Compute seconds of every GPU in the step of median time over their mean, in thousandths; ranks of a TP
+// group that do the same are one. Without the map itself where there are more than `most`.
+json load_json(const PolicyResult& row, std::size_t most) {
+  if (!row.simulated() || row.details.typical_step < 0) return nullptr;
+  const std::vector<double>& seconds = row.steps[at(row.details.typical_step)].times.gpu_compute;
+  if (seconds.empty()) return nullptr;
+  double sum = 0;
+  for (const double s : seconds) sum += s;
+  const double mean = sum / static_cast<double>(seconds.size());
+  json list = json::array();
+  for (const double s : seconds)
+    if (seconds.size() <= most) list.push_back(mean > 0 ? std::llround(1000 * s / mean) : 0);
+  return {{"step", row.details.typical_step},
+          {"mean_seconds", mean},
+          {"stages", row.layout.pipeline},
+          {"replicas", row.layout.data * row.layout.context},
+          {"context", row.layout.context},
+          {"tensor", row.gpu_tensor},
+          {"same_tensor", row.gpu_tensor == 1 ? row.layout.tensor : 1},
+          {"relative", std::move(list)}};
+}
+
+// The page shows the first step; critical_path/LABEL.json has all that were recorded.
+json critical_path_json(const std::string& text) {
+  if (text.empty()) return nullptr;
+  json path = json::parse(text);
+  if (json& steps = path["steps"]; steps.size() > 1) steps.erase(steps.begin() + 1, steps.end());
+  return path;
+}
+
+json row_json(const Study& study, const PolicyResult& row) {
+  return {{"label", row.run.label},
+          {"losses", losses_json(row.metrics, study.layout.pipeline)},
+          {"steps", row.simulated() ? steps_json(row) : json(nullptr)},
+          {"drawn", drawn_json(row.details)},
+          {"memory", stages_json(row.details)},
+          {"gpus", load_json(row, kGpusOfPage / study.policies.size())},
+          {"tokens_by_delay", row.details.tokens_by_delay},
+          {"critical_path", critical_path_json(row.details.critical_path)}};
+}
+
+json lengths_json(const std::vector<LengthBin>& bins) {
+  json list = json::array();
+  for (const LengthBin& bin : bins)
+    list.push_back({{"begin", bin.begin},
+                    {"end", bin.end},
+                    {"documents", bin.documents},
+                    {"tokens", bin.tokens},
+                    {"causal_pairs", bin.causal_pairs}});
+  return list;
+}
+
+json sources_json(const StudyResult& result) {
+  json list = json::array();
+  for (const InputSource& source : result.sources)
+    list.push_back(
+        {{"what", source.what}, {"value", source.value}, {"kind", source.kind}, {"from", source.from}});
+  return list;
+}
+
+json published_rows(const StudyResult& result) {
+  json list = json::array();
+  for (const PublishedRow& row : beside_published(result)) {
+    json node = {
+        {"label", row.label}, {"metric", row.metric}, {"source", row.source}, {"against", row.against}};
+    if (row.metric == "status") {
+      node["simulated"] = row.simulated_status;
+      node["published"] = row.published_fits ? "ok" : "oom";
+    } else {
+      node["simulated"] = row.simulated ? json(*row.simulated) : json(nullptr);
+      node["published"] = row.published ? json(*row.published) : json(nullptr);
+    }
+    list.push_back(std::move(node));
+  }
+  return list;
+}
+
+std::string paragraph(const std::string& text, const char* kind) {
+  return std::string("<p class=\"") + kind + "\">" + escaped(text) + "</p>\n";
+}
+
+std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
+  std::string text = "<tr>";
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string open = i == 0 ? "th scope=\"row\"" : tag;
+    text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
+            (i == 0 ? "th" : tag) + '>';
+  }
+  return text + "</tr>\n";
+}
+
+std::string heading_text(const Study& study, const StudyResult& result) {
+  const Layout& l = study.layout;
+  std::string text = study.model.name + " on ";
+  text += grouped(l.gpus()) + " GPUs (TP " + std::to_string(l.tensor) + ", CP " + std::to_string(l.context) +
+          ", PP " + std::to_string(l.pipeline) + ", DP " + std::to_string(l.data) + "), " +
+          grouped(result.tokens) + " tokens of " + grouped(result.documents) + " documents from " +
+          result.trace_origin + ", framework " + study.framework.preset.name;
+  return text;
+}
+
+// What stands in the file itself, without scripts: the verdict and the table that the program prints.
+std::string content_of(const Study& study, const StudyResult& result) {
+  const std::vector<std::string> verdict = verdict_of(study, result);
+  std::string text = "<section id=\"verdict\">\n<p class=\"kicker\">" + escaped(study.name) + "</p>\n<h1>" +
+                     escaped(verdict.front()) + "</h1>\n";
+  for (std::size_t i = 1; i < verdict.size(); ++i) text += paragraph(verdict[i], "lead");
+  text += paragraph(heading_text(study, result), "setup") + "</section>\n";
+  const bool with_status = !std::all_of(result.policies.begin(), result.policies.end(),
+                                        [](const PolicyResult& p) { return p.status == RowStatus::ok; });
+  text +=
+      "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n"
+      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
+      "<table id=\"comparison\">\n<thead>" +
+      cell_row(comparison_header(with_status), "th") + "</thead>\n<tbody>\n";
+  for (const PolicyResult& row : result.policies) text += cell_row(comparison_cells(row, with_status), "td");
+  text += "</tbody>\n</table>\n</div>\n";
+  for (const PolicyResult& row : result.policies)
+    if (row.status != RowStatus::ok) text += paragraph(reason_line(row), "reason");
+  if (const std::string differs = recompute_difference(result); !differs.empty())
+    text += paragraph("Note: " + differs + ".", "note");
+  text += paragraph(source_line(study, result), "note") + "</section>\n";
+  return text;
+}
+
+}  // namespace
+
+json report_json(const Study& study, const StudyResult& result) {
+  json summary = summary_json(study, result);
+  for (json& policy : summary["policies"]) policy.erase("gpu_compute_seconds");
+  json rows = json::array();
+  for (const PolicyResult& row : result.policies) rows.push_back(row_json(study, row));
+  const PolicyResult* winner = winner_of(result);
+  return {{"schema", "equipoise.report/1"},
+          {"kind", "study"},
+          {"version", EQUIPOISE_VERSION},
+          {"summary", std::move(summary)},
+          {"winner", winner == nullptr ? json(nullptr) : json(winner->run.label)},
+          {"fidelity", kFidelityNames[at(result.fidelity)]},
+          {"gpu_spread", spread_line(result)},
+          {"fullest", memory_line(result)},
+          {"lengths", lengths_json(result.lengths)},
+          {"sources", sources_json(result)},
+          {"published", published_rows(result)},
+          {"rows", std::move(rows)}};
+}
+
+std::string report_html(const Study& study, const StudyResult& result) {
+  return html_page({study.name, content_of(study, result)}, report_json(study, result));
+}
+
+json case_of_page(const std::vector<std::string>& assignments, const std::string& folder, const Study& study,
+                  const StudyResult& result) {
+  json rows = json::array();
+  for (const PolicyResult& row : result.policies) {
+    const Metrics& m = row.metrics;
+    const auto value = [](const Metric& metric) { return metric ? json(*metric) : json(nullptr); };
+    rows.push_back({{"label", row.run.label},
+                    {"status", row.memory_ignored ? "oom, ignored" : name_of(row.status)},
+                    {"reason", row.reason},
+                    {"tokens_per_second_per_gpu", value(m.tokens_per_second_per_gpu)},
+                    {"speedup", value(m.speedup)},
+                    {"speedup_low", value(m.speedup_low)},
+                    {"speedup_high", value(m.speedup_high)},
+                    {"step_seconds", value(m.step_seconds)},
+                    {"peak_memory_bytes", value(m.peak_memory_bytes)}});
+  }
+  const PolicyResult* winner = winner_of(result);
+  return {{"study", study.name},
+          {"assignments", assignments},
+          {"folder", folder},
+          {"baseline", study.baseline},
+          {"gpus", study.layout.gpus()},
+          {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
+          {"rows", std::move(rows)}};
+}
+
+void SweepPage::add(const json& one) {
+  title_ = one.at("study").get<std::string>();
+  ++count_;
+  if (one.at("winner").is_string()) {
+    const std::string label = one["winner"];
+    auto known = std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == label; });
+    if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
+    ++known->second;
+  }
+  const std::string text = one.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (cases_.size() + text.size() > kCasesText) {
+    ++left_out_;
+    return;
+  }
+  if (!cases_.empty()) cases_ += ',';
+  cases_ += text;
+}
+
+std::string SweepPage::html() const {
+  auto wins = wins_;
+  std::stable_sort(wins.begin(), wins.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
+  std::string verdict = "No policy runs in any of " + all, others;
+  for (const auto& [label, count] : wins) {
+    if (&label == &wins.front().first)
+      verdict =
+          label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
+    else
+      others += (others.empty() ? "" : ", ") + label + " in " + std::to_string(count);
+  }
+  std::string content =
+      "<section id=\"verdict\">\n" + paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
+  if (left_out_ > 0)
+    content += paragraph("The last " + std::to_string(left_out_) +
+                             " cases are too many for this page; each has its own in its folder.",
+                         "note");
+  if (!others.empty()) content += paragraph("Fastest in the others: " + others + ".", "lead");
+  return html_page(
+      {title_, content + "</section>\n"},
+      {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});
+}
+
+}  // namespace equipoise

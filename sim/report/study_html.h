@@ -1,0 +1,39 @@
+// report.html: a study's result as a page for a browser, and a sweep's as one of its cases.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// What the page draws (equipoise.report/1): summary.json as it is, and per row its steps, a few of them op by
+// op, memory by stage, load by GPU, token delay. Lists that grow with the study are thinned to a bound, and
+// say so.
+nlohmann::json report_json(const Study& study, const StudyResult& result);
+
+std::string report_html(const Study& study, const StudyResult& result);
+
+// What the page over a sweep shows of one case: figures only, so a sweep holds no results of those that are
+// finished. `folder`: where the case's own page lies, beside this one.
+nlohmann::json case_of_page(const std::vector<std::string>& assignments, const std::string& folder,
+                            const Study& study, const StudyResult& result);
+
+// A page over the cases of a sweep.
+class SweepPage {
+ public:
+  void add(const nlohmann::json& one);  // a case_of_page
+  [[nodiscard]] std::string html() const;
+
+ private:
+  std::string title_;
+  std::string cases_;  // JSON, comma-separated
+  std::size_t count_ = 0, left_out_ = 0;
+  std::vector<std::pair<std::string, std::size_t>> wins_;  // of a label, in the order of their first
+};
+
+}  // namespace equipoise

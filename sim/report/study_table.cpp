@@ -1,0 +1,220 @@
+#include "sim/report/study_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
+#include "sim/metrics/columns.h"
+#include "sim/report/text_table.h"
+#include "sim/report/verdict.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+RowFigures figures_of(const PolicyResult& row) {
+  return {row.metrics, row.capacity_bytes, row.peak.parts.total(), row.pack_ms};
+}
+
+const PolicyResult* row_with_label(const StudyResult& result, const std::string& label) {
+  for (const PolicyResult& p : result.policies)
+    if (p.run.label == label) return &p;
+  return nullptr;
+}
+
+std::optional<double> seconds_per_token(const Metrics& m) {
+  if (m.seconds <= 0 || m.tokens <= 0) return {};
+  return m.seconds / m.tokens;
+}
+
+std::optional<double> simulated_value(const PolicyResult& row, const PolicyResult& against,
+                                      const std::string& metric) {
+  if (metric == "bucket_size") {
+    if (row.run.pack.bucket_size < 1) return {};
+    return static_cast<double>(row.run.pack.bucket_size);
+  }
+  if (metric == "speedup") {
+    const std::optional<double> base = seconds_per_token(against.metrics);
+    const std::optional<double> own = seconds_per_token(row.metrics);
+    if (!base || !own) return {};
+    return *base / *own;
+  }
+  const json metrics = metrics_json(row.metrics);
+  const auto it = metrics.find(metric);
+  if (it == metrics.end() || !it->is_number()) return {};
+  return it->get<double>();
+}
+
+// Four significant digits, and no more than needed for large ones.
+std::string figure(double value) {
+  const double size = std::abs(value);
+  if (size >= 1000) return grouped(static_cast<std::int64_t>(std::llround(value)));
+  return fixed(value, size >= 100 ? 1 : size >= 10 ? 2 : 3);
+}
+
+std::string published_cell(const PublishedRow& row, const std::optional<double>& value) {
+  if (!value) return "-";
+  return row.metric == "peak_memory_bytes" ? fixed(*value / kGiB, 1) : figure(*value);
+}
+
+std::string difference_cell(const std::optional<double>& difference) {
+  if (!difference) return "-";
+  std::string text = *difference > 0 ? "+" : "";
+  return text.append(fixed(*difference, 1));
+}
+
+std::string published_metric(const PublishedRow& row) {
+  if (row.metric == "peak_memory_bytes") return "peak memory GiB";
+  if (!row.against.empty()) return row.metric + " over " + row.against;
+  return row.metric;
+}
+
+}  // namespace
+
+std::string reason_line(const PolicyResult& row) {
+  constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
+  return row.run.label + ' ' + kHow[at(row.status)] + ": " + row.reason +
+         (row.memory_ignored ? "; its times are those of a run that would not fit (--ignore-memory)" : "");
+}
+
+bool all_ok(const StudyResult& result) {
+  return std::all_of(result.policies.begin(), result.policies.end(),
+                     [](const PolicyResult& p) { return p.status == RowStatus::ok; });
+}
+
+std::vector<std::string> comparison_header(bool with_status) {
+  std::vector<std::string> header = {"policy"};
+  if (with_status) header.emplace_back("status");
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed()) header.emplace_back(column.title);
+  return header;
+}
+
+std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_status) {
+  std::vector<std::string> cells = {p.run.label};
+  if (with_status) cells.emplace_back(p.memory_ignored ? "oom, ignored" : name_of(p.status));
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed()) cells.push_back(column.printed(figures_of(p)));
+  return cells;
+}
+
+std::string source_line(const Study& study, const StudyResult& result) {
+  return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
+         study.framework.preset.name + ": " + result.kernels + "; pack ms measured on this machine)";
+}
+
+std::string study_table(const Study& study, const StudyResult& result) {
+  std::ostringstream out;
+  const Layout& l = study.layout;
+  out << study.name << ": " << study.model.name << " on " << grouped(l.gpus()) << " GPUs (TP " << l.tensor
+      << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
+      << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin
+      << ", framework " << study.framework.preset.name << '\n';
+  const bool with_status = !all_ok(result);
+  TextTable table(comparison_header(with_status));
+  if (with_status) table.align_left(1);
+  for (const PolicyResult& p : result.policies) table.add(comparison_cells(p, with_status));
+  out << table.text();
+  for (const PolicyResult& p : result.policies)
+    if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
+  if (const std::string differs = recompute_difference(result); !differs.empty())
+    out << "Note: " << differs << ".\n";
+  out << limits_line(study, result) << spread_line(result) << memory_line(result);
+  out << source_line(study, result) << '\n' << published_table(beside_published(result));
+  return out.str();
+}
+
+std::optional<double> PublishedRow::difference_percent() const {
+  if (!simulated || !published || *published == 0) return {};
+  return 100 * (*simulated / *published - 1);
+}
+
+std::vector<PublishedRow> beside_published(const StudyResult& result) {
+  std::vector<PublishedRow> rows;
+  for (const PolicyResult& p : result.policies)
+    for (const Published& published : p.run.published) {
+      if (published.out_of_memory) {
+        PublishedRow row;
+        row.label = p.run.label;
+        row.metric = "status";
+        row.simulated_status = name_of(p.status);
+        row.published_fits = !*published.out_of_memory;
+        row.source = published.source;
+        rows.push_back(std::move(row));
+      }
+      const PolicyResult* against = row_with_label(result, published.against);
+      const PolicyResult& base = against != nullptr ? *against : result.policies[result.baseline];
+      for (const Published::Figure& f : published.figures) {
+        PublishedRow row;
+        row.label = p.run.label;
+        row.metric = f.metric;
+        row.simulated = simulated_value(p, base, f.metric);
+        row.published = f.value;
+        if (f.metric == "speedup") row.against = base.run.label;
+        row.source = published.source;
+        rows.push_back(std::move(row));
+      }
+    }
+  return rows;
+}
+
+std::string published_table(const std::vector<PublishedRow>& rows) {
+  if (rows.empty()) return "";
+  TextTable table({"policy", "metric", "ours (simulated)", "published", "difference %", "source"});
+  for (const std::size_t column : {1U, 5U}) table.align_left(column);
+  for (const PublishedRow& row : rows) {
+    if (row.metric == "status") {
+      table.add(
+          {row.label, "status", row.simulated_status, row.published_fits ? "ok" : "oom", "-", row.source});
+      continue;
+    }
+    table.add({row.label, published_metric(row), published_cell(row, row.simulated),
+               published_cell(row, row.published), difference_cell(row.difference_percent()), row.source});
+  }
+  return "Beside the published figures\n" + table.text();
+}
+
+SweepCase sweep_case(const std::string& name, const Study& study, const StudyResult& result) {
+  SweepCase one{name, {}, "", ""};
+  for (const PolicyResult& row : result.policies) {
+    std::vector<std::string> line = comparison_cells(row, true);
+    line.insert(line.begin(), name);
+    one.lines.push_back(std::move(line));
+    if (row.status != RowStatus::ok) one.reasons += name + ": " + reason_line(row) + '\n';
+  }
+  if (const std::string differs = recompute_difference(result); !differs.empty())
+    one.reasons += name + ": note: " + differs + '\n';
+  if (!result.kernels.empty()) one.source = source_line(study, result);
+  return one;
+}
+
+void SweepTable::add(const SweepCase& one) {
+  lines_.insert(lines_.end(), one.lines.begin(), one.lines.end());
+  reasons_ += one.reasons;
+  if (one.source.empty()) return;
+  const auto same = std::find_if(sources_.begin(), sources_.end(),
+                                 [&](const auto& known) { return known.line == one.source; });
+  if (same == sources_.end())
+    sources_.push_back({one.source, one.name});
+  else
+    same->cases += ", " + one.name;
+}
+
+std::string SweepTable::text() const {
+  std::vector<std::string> header = comparison_header(true);
+  header.insert(header.begin(), "case");
+  TextTable table(std::move(header));
+  for (const std::size_t left : {1U, 2U}) table.align_left(left);
+  for (const std::vector<std::string>& line : lines_) table.add(line);
+  std::string below = reasons_;
+  // One source needs no list of its cases.
+  for (const auto& [line, cases] : sources_) below += (sources_.size() > 1 ? cases + ": " : "") + line + '\n';
+  return table.text() + below;
+}
+
+}  // namespace equipoise

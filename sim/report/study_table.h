@@ -1,0 +1,69 @@
+// A study's results for people: the table, a paper's figures beside ours, and the one table of a sweep.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// The comparison an engineer reads, and one line on what limits the winner. All times are simulated.
+std::string study_table(const Study& study, const StudyResult& result);
+
+// Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
+std::vector<std::string> comparison_header(bool with_status);
+std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
+std::string reason_line(const PolicyResult& row);
+// What the times of a table come from, one line.
+std::string source_line(const Study& study, const StudyResult& result);
+
+struct PublishedRow {
+  std::string label;
+  std::string metric;  // "status" where the source says whether the run fits in memory
+  std::optional<double> simulated, published;
+  const char* simulated_status = "ok";  // of "status"
+  bool published_fits = true;
+  std::string against;  // of a speed-up: label of the row it is over
+  std::string source;
+
+  // Of the published figure; none where one of them is missing or the published one is 0.
+  [[nodiscard]] std::optional<double> difference_percent() const;
+};
+
+// Rows and sources in the order of the study file, figures by key.
+std::vector<PublishedRow> beside_published(const StudyResult& result);
+
+// The table of these rows, empty without rows.
+std::string published_table(const std::vector<PublishedRow>& rows);
+// What the table shows of one case: text only, so a sweep of many holds no results of those that are
+// finished.
+struct SweepCase {
+  std::string name;
+  std::vector<std::vector<std::string>> lines;  // cells, a line a policy
+  std::string reasons;                          // of rows that did not run, and what differs between rows
+  std::string source;                           // what the times come from; empty: nothing ran
+};
+SweepCase sweep_case(const std::string& name, const Study& study, const StudyResult& result);
+
+// The one table at the end of a sweep: a line per case and policy.
+class SweepTable {
+ public:
+  void add(const SweepCase& one);
+  [[nodiscard]] bool empty() const { return lines_.empty(); }
+  // The table, and below it the reasons of the rows that did not run, what differs between rows, and what the
+  // times come from.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> lines_;
+  std::string reasons_;
+  struct Source {
+    std::string line;
+    std::string cases;
+  };
+  std::vector<Source> sources_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,291 @@
+#include "sim/report/verdict.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
+#include "sim/study/row/judge.h"
+
+namespace equipoise {
+namespace {
+
+constexpr double kShareWorthNaming = 0.001;
+constexpr std::size_t kNamedLosses = 3;
+
+std::string times(double ratio) {
+  return fixed(ratio, 2) + "x";
+}
+
+std::string rate(const PolicyResult& row) {
+  return fixed(*row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
+}
+
+bool has_interval(const Metrics& m) {
+  return m.speedup && m.speedup_low && m.speedup_high;
+}
+
+const PolicyResult* next_best(const StudyResult& result, const PolicyResult& winner) {
+  const PolicyResult* best = nullptr;
+  for (const PolicyResult& row : result.policies)
+    if (&row != &winner && row.status == RowStatus::ok && row.metrics.tokens_per_second_per_gpu &&
+        (best == nullptr ||
+         *row.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
+      best = &row;
+  return best;
+}
+
+std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseline) {
+  const Metrics& m = winner.metrics;
+  if (&winner == &baseline || !m.speedup) return "";
+  if (!has_interval(m))
+    return "Fewer than four global batches give no interval: how much of this is the luck of these documents "
+           "is "
+           "not known.";
+  const std::string range = "Resampling these documents puts the speed-up between " + times(*m.speedup_low) +
+                            " and " + times(*m.speedup_high) + " in 95 % of draws: ";
+  return range +
+         (*m.speedup_low > 1 ? "it is not the luck of the documents." : "they do not tell the two apart.");
+}
+
+std::string next_sentence(const PolicyResult& winner, const PolicyResult& next,
+                          const PolicyResult& baseline) {
+  if (&next == &baseline && &winner != &baseline) return "";  // the verdict has said it
+  std::string text = "Next is " + next.run.label + " at " + rate(next);
+  if (next.metrics.speedup) text += " (" + times(*next.metrics.speedup) + ")";
+  const bool overlap = has_interval(winner.metrics) && has_interval(next.metrics) && &winner != &baseline &&
+                       &next != &baseline && *next.metrics.speedup_high >= *winner.metrics.speedup_low;
+  return text + (overlap ? ": too close to tell apart, their intervals overlap." : ".");
+}
+
+// What shrinks most from the baseline to the winner.
+std::string why_sentence(const Study& study, const PolicyResult& winner, const PolicyResult& baseline) {
+  const int stages = study.layout.pipeline;
+  const std::vector<Loss> own = losses_of(winner.metrics, stages);
+  const std::string limited = "It is limited by " + blame_text(winner.metrics, stages) + ".";
+  if (&winner == &baseline || !baseline.simulated()) return limited;
+  const Loss* gained = nullptr;
+  double most = 0.005, left = 0;
+  const std::vector<Loss> before = losses_of(baseline.metrics, stages);
+  for (const Loss& loss : before) {
+    const auto same = std::find_if(own.begin(), own.end(),
+                                   [&](const Loss& l) { return std::string_view(l.name) == loss.name; });
+    const double now = same == own.end() ? 0 : same->share;
+    if (loss.share - now <= most) continue;
+    most = loss.share - now;
+    gained = &loss;
+    left = now;
+  }
+  if (gained == nullptr) return limited;
+  return baseline.run.label + " loses " + fixed(100 * gained->share, 1) + " % of a step to " + gained->name +
+         ", " + winner.run.label + " " + fixed(100 * left, 1) + " %. " + limited;
+}
+
+}  // namespace
+
+const PolicyResult* winner_of(const StudyResult& result) {
+  const PolicyResult* best = nullptr;
+  for (const PolicyResult& p : result.policies)
+    if (p.status == RowStatus::ok && p.metrics.tokens_per_second_per_gpu &&
+        (best == nullptr || *p.metrics.tokens_per_second_per_gpu > *best->metrics.tokens_per_second_per_gpu))
+      best = &p;
+  return best;
+}
+
+const PolicyResult* fullest_of(const StudyResult& result) {
+  const PolicyResult* most = nullptr;
+  for (const PolicyResult& p : result.policies)
+    if (p.capacity_bytes > 0 && (most == nullptr || p.peak.parts.total() > most->peak.parts.total()))
+      most = &p;
+  return most;
+}
+
+std::string limits_line(const Study& study, const StudyResult& result) {
+  const PolicyResult* best = winner_of(result);
+  if (best == nullptr) return "";
+  return best->run.label + " is fastest; it is limited by " +
+         blame_text(best->metrics, study.layout.pipeline) + ".\n";
+}
+
+std::string spread_line(const StudyResult& result) {
+  const PolicyResult* best = winner_of(result);
+  if (best == nullptr) return "";
+  const Metrics& m = best->metrics;
+  if (!m.gpu_attention_imbalance || !m.gpu_compute_imbalance) return "";
+  // A stage without layers has no attention to set the slowest against.
+  const auto against = [](const std::optional<double>& fastest, const std::optional<double>& mean) {
+    return (fastest ? times(*fastest) + " that of the fastest and " : std::string()) + times(*mean) +
+           " the mean";
+  };
+  return "Its slowest GPU's attention takes " +
+         against(m.gpu_attention_slowest_over_fastest, m.gpu_attention_imbalance) +
+         " (all compute: " + against(m.gpu_compute_slowest_over_fastest, m.gpu_compute_imbalance) + ").\n";
+}
+
+std::string memory_line(const StudyResult& result) {
+  const PolicyResult* most = fullest_of(result);
+  return most == nullptr ? "" : most->run.label + " holds the most: " + peak_text(*most) + ".\n";
+}
+
+std::vector<std::string> verdict_of(const Study& study, const StudyResult& result) {
+  const PolicyResult* winner = winner_of(result);
+  if (winner == nullptr) return {"No policy of this study runs: each row below says what would make it."};
+  const PolicyResult& baseline = result.policies[result.baseline];
+  const PolicyResult* next = next_best(result, *winner);
+  std::vector<std::string> lines;
+  if (winner == &baseline)
+    lines.push_back(winner->run.label + ", the baseline, trains fastest: " + rate(*winner) + ".");
+  else if (winner->metrics.speedup)
+    lines.push_back(winner->run.label + " trains fastest: " + rate(*winner) + ", " +
+                    times(*winner->metrics.speedup) + " " + baseline.run.label + ".");
+  else
+    lines.push_back(winner->run.label + " trains fastest: " + rate(*winner) + "; the baseline " +
+                    baseline.run.label + " did not run.");
+  const auto add = [&](const std::string& line) {
+    if (!line.empty()) lines.push_back(line);
+  };
+  add(sure_sentence(*winner, baseline));
+  if (next != nullptr) add(next_sentence(*winner, *next, baseline));
+  add(why_sentence(study, *winner, baseline));
+  return lines;
+}
+
+std::vector<Loss> losses_of(const Metrics& m, int stages) {
+  std::vector<Loss> losses;
+  const auto add = [&losses](const Metric& share, const char* name) {
+    if (share && *share > kShareWorthNaming) losses.push_back({*share, name});
+  };
+  const auto exposed = [&m](Stream axis) { return m.exposed_comm_ratio[at(axis)]; };
+  add(m.losses.waiting, stages > 1 ? "waiting for other stages" : "waiting for others");
+  add(m.losses.lanes_wait, "waiting for the slowest replica");
+  add(exposed(Stream::tp), "TP communication");
+  add(exposed(Stream::cp), "CP communication");
+  add(exposed(Stream::ep), "EP communication");
+  add(exposed(Stream::pp), "transfers between stages");
+  add(exposed(Stream::dp), "gradient and parameter exchange");
+  add(m.losses.recompute, "recompute");
+  std::stable_sort(losses.begin(), losses.end(),
+                   [](const Loss& a, const Loss& b) { return a.share > b.share; });
+  return losses;
+}
+
+std::string blame_text(const Metrics& metrics, int stages) {
+  const std::vector<Loss> losses = losses_of(metrics, stages);
+  std::string text;
+  for (std::size_t i = 0; i < std::min(kNamedLosses, losses.size()); ++i)
+    text += (i == 0 ? "" : ", ") + std::string(losses[i].name) + " " + fixed(100 * losses[i].share, 1) + " %";
+  return text.empty() ? "computation" : text + " of a step";
+}
+
+namespace {
+
+constexpr double kBytesWorthNaming = 0.05 * kGiB;
+
+std::string gib(double bytes) {
+  return fixed(bytes / kGiB, 1);
+}
+
+}  // namespace
+
+std::string peak_text(const PolicyResult& policy) {
+  const MemoryPeak& peak = policy.peak;
+  const PeakMoment& moment = policy.peak_moment;
+  std::ostringstream text;
+  text << gib(peak.parts.total()) << " of " << gib(policy.capacity_bytes) << " GiB on stage " << peak.stage
+       << " of lane " << peak.lane << ", CP rank " << peak.rank;
+  if (peak.op_index >= 0) {
+    text << ", at the " << (peak.at_end ? "end" : "start") << " of " << letter_of(peak.op)
+         << peak.micro_batch;
+    if (peak.virtual_stage > 0) text << '.' << peak.virtual_stage;
+    if (moment.op)
+      text << " (" << fixed(to_seconds(peak.at_end ? moment.op->end : moment.op->start), 3) << " s into step "
+           << moment.step << ')';
+    else if (moment.step >= 0)
+      text << " in step " << moment.step;
+  }
+  std::vector<const MemoryPartName*> parts;
+  for (const MemoryPartName& part : kMemoryParts)
+    if (peak.parts.*part.bytes >= kBytesWorthNaming) parts.push_back(&part);
+  std::stable_sort(parts.begin(), parts.end(), [&](const MemoryPartName* a, const MemoryPartName* b) {
+    return peak.parts.*(a->bytes) > peak.parts.*(b->bytes);
+  });
+  const char* separator = ": ";
+  for (const MemoryPartName* part : parts) {
+    std::string name = part->key;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    text << separator << name << ' ' << gib(peak.parts.*(part->bytes));
+    separator = ", ";
+  }
+  return text.str();
+}
+
+nlohmann::json memory_json(const PolicyResult& policy) {
+  if (policy.capacity_bytes == 0) return nullptr;  // nothing was planned
+  const MemoryPeak& peak = policy.peak;
+  nlohmann::json node = {{"capacity_bytes", policy.capacity_bytes},
+                         {"peak_bytes", peak.parts.total()},
+                         {"stage", peak.stage},
+                         {"lane", peak.lane},
+                         {"rank", peak.rank},
+                         {"micro_batch", peak.micro_batch},
+                         {"explanation", peak_text(policy)}};
+  for (const MemoryPartName& part : kMemoryParts) node[part.key] = peak.parts.*part.bytes;
+  if (peak.op_index >= 0) {
+    node["op"] = letter_of(peak.op);
+    node["virtual_stage"] = peak.virtual_stage;
+    node["at"] = peak.at_end ? "end" : "start";
+  }
+  if (policy.peak_moment.step >= 0) node["step"] = policy.peak_moment.step;
+  if (policy.peak_moment.op && policy.simulated()) {
+    node["op_start_seconds"] = to_seconds(policy.peak_moment.op->start);
+    node["op_end_seconds"] = to_seconds(policy.peak_moment.op->end);
+  }
+  if (policy.status == RowStatus::oom) {
+    const OutOfMemory& fault = policy.memory_fault;
+    node["out_of_memory"] = {{"step", fault.step},
+                             {"lane", fault.lane},
+                             {"stage", fault.stage},
+                             {"rank", fault.rank},
+                             {"micro_batch", fault.micro_batch},
+                             {"need_bytes", fault.need_bytes},
+                             {"capacity_bytes", fault.capacity_bytes},
+                             {"message", out_of_memory_text(fault)}};
+  }
+  return node;
+}
+
+namespace {
+
+// How a row decides what it recomputes.
+std::string recompute_rule_of(const PolicyResult& row) {
+  if (row.run.recompute_chosen) return "chosen by memory";
+  const Layout& layout = row.layout;
+  if (layout.recompute == Recompute::modules) return names_of(layout.recompute_modules);
+  if (layout.recompute != Recompute::layers) return std::string(name_of(layout.recompute));
+  return std::to_string(layout.recompute_layers) + (layout.recompute_layers == 1 ? " layer" : " layers");
+}
+
+}  // namespace
+
+std::string recompute_difference(const StudyResult& result) {
+  std::vector<std::string> rules, rows;
+  for (const PolicyResult& row : result.policies) {
+    if (!row.simulated()) continue;
+    const std::string rule = recompute_rule_of(row);
+    const auto known = std::find(rules.begin(), rules.end(), rule);
+    if (known == rules.end()) {
+      rules.push_back(rule);
+      rows.push_back(row.run.label);
+    } else {
+      rows[at(known - rules.begin())] += ", " + row.run.label;
+    }
+  }
+  if (rules.size() < 2) return "";
+  std::string text = "recompute differs between rows, and so part of their speed-up: ";
+  for (std::size_t i = 0; i < rules.size(); ++i)
+    text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
+  return text;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,48 @@
+// Which policy of a study is best, by how much, how sure that is, and why: the facts that the table's lines
+// and the head of report.html both tell.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// The most tokens a second and GPU of the rows that ran; null if none did. Ties go to the first.
+const PolicyResult* winner_of(const StudyResult& result);
+// The policy that needs the most memory; ties go to the first.
+const PolicyResult* fullest_of(const StudyResult& result);
+
+// "wlb is fastest; it is limited by ...": lines that end with a newline, none where nothing ran.
+std::string limits_line(const Study& study, const StudyResult& result);
+// The winner's slowest GPU beside the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
+std::string spread_line(const StudyResult& result);
+std::string memory_line(const StudyResult& result);
+
+// Sentences, the first the verdict itself: who, how much. Then how sure, against the next best, and why.
+std::vector<std::string> verdict_of(const Study& study, const StudyResult& result);
+
+struct Loss {
+  double share = 0;  // of a step
+  const char* name = "";
+};
+
+// Largest first; ties in the order of the code. Each second of a GPU counts once, so that shares add up to 1
+// or less: communication in what is recomputed is communication, a transfer that a stage waits for is no
+// waiting. What is left is computation. (`bubble_ratio`, by contrast, is 1 - useful time over the pipeline's
+// makespan: waiting and recompute in one.)
+std::vector<Loss> losses_of(const Metrics& metrics, int stages);
+
+// "waiting for other stages 30.1 %, TP communication 4.2 % of a step": the largest three.
+std::string blame_text(const Metrics& metrics, int stages);
+
+// One line: "57.2 of 79.1 GiB on stage 0 of lane 0, CP rank 0, ...", categories by size.
+std::string peak_text(const PolicyResult& policy);
+nlohmann::json memory_json(const PolicyResult& policy);
+
+// What differs, naming the rows; empty where all rows that ran follow one rule.
+std::string recompute_difference(const StudyResult& result);
+
+}  // namespace equipoise

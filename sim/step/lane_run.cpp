@@ -1,0 +1,443 @@
+#include "sim/step/lane_run.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "policies/base/index.h"
+#include "sim/schedule/timing.h"
+
+namespace equipoise {
+
+namespace {
+
+// Of all kinds but W.
+Inbox inbox_of(OpKind kind) {
+  return kind == OpKind::B ? Inbox::backward : kind == OpKind::R ? Inbox::again : Inbox::forward;
+}
+
+}  // namespace
+
+LaneEngine::LaneEngine(std::shared_ptr<const PartOrders> orders, const Layout& layout)
+    : stages_(layout.pipeline),
+      order_(layout.stage_order()),
+      orders_(std::move(orders)),
+      grad_ready_(at(orders_->virtual_stages())) {}
+
+// Lanes of a plan mostly run one schedule.
+void LaneEngine::read_schedule(const Run& run) {
+  const auto same = [](const MicroBatch& micro_batch, int layers) {
+    return micro_batch.recompute_layers == layers;
+  };
+  if (run.schedule_number != 0 && run.schedule_number == facts_.schedule_number &&
+      std::equal(run.micro_batches.begin(), run.micro_batches.end(), facts_.recompute_layers.begin(),
+                 facts_.recompute_layers.end(), same))
+    return;
+  facts_.schedule_number = run.schedule_number;
+  facts_.recompute_layers.clear();
+  for (const MicroBatch& micro_batch : run.micro_batches)
+    facts_.recompute_layers.push_back(micro_batch.recompute_layers);
+  facts_.splits_backward = splits_backward(run.schedule);
+  count_ops(run);
+  facts_.last_gradient.assign(grad_ready_.size(), -1);
+  facts_.ops_of.assign(run.micro_batches.size(), 0);
+  facts_.ops = 0;
+  for (int s = 0; s < stages_; ++s) {
+    facts_.ops += run.schedule.ops[at(s)].size();
+    for (const ScheduleOp& op : run.schedule.ops[at(s)]) {
+      ++facts_.ops_of[at(op.micro_batch)];
+      if (releases(op, facts_.splits_backward))
+        facts_.last_gradient[at(op.virtual_stage * stages_ + s)] = op.micro_batch;
+    }
+  }
+}
+
+// Nothing has arrived but every micro-batch at its first virtual stage, and all stages are free at `start`.
+void LaneEngine::begin(Run& run, Picoseconds start) {
+  const std::size_t virtual_stages = grad_ready_.size();
+  const std::size_t c = run.ranks;
+  free_.assign(at(stages_) * c, start);
+  inboxes_.begin(run.micro_batches.size() * virtual_stages, c, start);
+  for (std::size_t j = 0; j < run.micro_batches.size(); ++j) {
+    const auto number = static_cast<std::int32_t>(j);
+    const int first = order_.first(run.schedule.bidirectional ? direction_of(number) : 0);
+    inboxes_.fill_from_start(Inbox::forward, slot(number, first));
+    inboxes_.fill_from_start(Inbox::again, slot(number, first));
+    for (int v = 0; stages_ == 1 && j >= run.real && at(v) < virtual_stages; ++v)
+      inboxes_.fill_from_start(Inbox::backward, slot(number, v));
+  }
+  next_.assign(at(stages_), 0);
+  for (auto& ready : grad_ready_) ready.clear();
+  run.accounts.compute.assign(at(stages_) * c, 0);
+  run.accounts.attention.assign(at(stages_) * c, 0);
+  run.accounts.stage_recompute.assign(at(stages_), 0);
+  static_cast<OpSums&>(run.accounts) = {};
+  costs_.assign(std::max(run.costs.size(), run.micro_batches.size()), nullptr);
+  for (std::size_t i = 0; i < run.costs.size(); ++i) costs_[i] = &run.costs[i];
+  read_schedule(run);
+  counted_.resize(facts_.counts.tables());
+  for (Sums& sums : counted_) sums.begin(run.ranks);
+  queue_.clear();
+  queued_.assign(at(stages_), 1);
+  for (int s = stages_; s-- > 0;) queue_.push_back(s);
+  end_ = start;
+}
+
+const Picoseconds* LaneEngine::input_of(const ScheduleOp& op, int stage) const {
+  const std::size_t of_op = slot(op.micro_batch, virtual_stage(op, stage));
+  return op.kind == OpKind::W ? nullptr : inboxes_.arrived(inbox_of(op.kind), of_op);
+}
+
+void LaneEngine::wake(int stage) {
+  if (queued_[at(stage)] != 0) return;
+  queued_[at(stage)] = 1;
+  queue_.push_back(stage);
+}
+
+void LaneEngine::hand_on(Run& run, const ScheduleOp& op, int v, std::span<const Picoseconds> ended) {
+  const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
+  const auto deliver = [&](Inbox inbox, int to, const std::vector<Picoseconds>& send) {
+    Picoseconds* const arrival = inboxes_.fill(inbox, slot(op.micro_batch, to));
+    for (std::size_t r = 0; r < run.ranks; ++r) arrival[r] = ended[r] + send[r];
+    if (run.blocking_sends)
+      for (std::size_t r = 0; r < run.ranks; ++r) clock_[r] = std::max(clock_[r], arrival[r]);
+    wake(stage_of(to));
+  };
+  if (op.kind == OpKind::W) return;
+  const auto send_by = [&](int by) -> const std::vector<Picoseconds>& {
+    return order_.wraps(v, by) ? cost.send_wrap : by > 0 ? cost.send_next : cost.send_previous;
+  };
+  if (op.kind == OpKind::B) {
+    if (!order_.is_first(v)) deliver(Inbox::backward, order_.further(v, -1), send_by(-1));
+  } else if (!order_.is_last(v)) {
+    deliver(inbox_of(op.kind), order_.further(v, 1), send_by(1));
+  } else if (op.kind != OpKind::D) {  // the last stage's backward starts from its own forward
+    std::copy_n(ended.begin(), run.ranks, inboxes_.fill(Inbox::backward, slot(op.micro_batch, v)));
+  }
+}
+
+const ScheduleOp* LaneEngine::partner(const Run& run, int s) const {
+  const std::vector<ScheduleOp>& ops = run.schedule.ops[at(s)];
+  return ops[next_[at(s)]].with_next ? &ops[next_[at(s)] + 1] : nullptr;
+}
+
+bool LaneEngine::ready(const Run& run, int s) const {
+  const auto& stage_ops = run.schedule.ops[at(s)];
+  if (next_[at(s)] == stage_ops.size()) return false;
+  const ScheduleOp* const second = partner(run, s);
+  return has_input(stage_ops[next_[at(s)]], s) && (second == nullptr || has_input(*second, s));
+}
+
+ScheduleOp LaneEngine::open(Run& run, int s) {
+  const ScheduleOp op = run.schedule.ops[at(s)][next_[at(s)]];
+  clock_ = std::span(free_).subspan(at(s) * run.ranks, run.ranks);
+  if (const ScheduleOp* const second = partner(run, s))
+    await_inputs(run, s, op, *second);
+  else
+    await_input(run, s, op);
+  if (run.ops != nullptr) run.opened_on.assign(clock_.begin(), clock_.end());
+  return op;
+}
+
+const std::vector<Picoseconds>* LaneEngine::sent_for(int s, const ScheduleOp& op) const {
+  const bool from_next = op.kind == OpKind::B;
+  // W, the last stage's backward after its own forward, or the step's input.
+  const int v = virtual_stage(op, s);
+  if (op.kind == OpKind::W || (from_next ? order_.is_last(v) : order_.is_first(v))) return nullptr;
+  const MicroBatchCost& cost = *costs_[at(op.micro_batch)];
+  const bool wraps = order_.wraps(v, from_next ? 1 : -1);
+  return wraps ? &cost.send_wrap : from_next ? &cost.send_previous : &cost.send_next;
+}
+
+LaneEngine::Travel LaneEngine::travel(int s, const ScheduleOp& op, std::size_t rank) const {
+  const std::vector<Picoseconds>* const sent = sent_for(s, op);
+  if (sent == nullptr) return {};
+  const Picoseconds arrived = input_of(op, s)[rank];
+  return {arrived - (*sent)[rank], arrived};
+}
+
+void LaneEngine::await_input(Run& run, int s, const ScheduleOp& op) {
+  const Picoseconds* const arrived = input_of(op, s);
+  if (arrived == nullptr) return;
+  const std::vector<Picoseconds>* const sent = sent_for(s, op);
+  if (sent == nullptr) {
+    for (std::size_t r = 0; r < run.ranks; ++r) wait_until(clock_[r], arrived[r]);
+    return;
+  }
+  Picoseconds waited = 0;
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    waited += std::min((*sent)[r], wait_until(clock_[r], arrived[r]));
+  }
+  run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
+}
+
+void LaneEngine::await_inputs(Run& run, int s, const ScheduleOp& op, const ScheduleOp& second) {
+  Picoseconds waited = 0;
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    Travel first = travel(s, op, r), later = travel(s, second, r);
+    if (later.left < first.left) std::swap(first, later);
+    // Where both travel at once the time counts once.
+    waited += std::max<Picoseconds>(0, first.arrived - std::max(first.left, clock_[r]));
+    waited += std::max<Picoseconds>(0, later.arrived - std::max({later.left, first.arrived, clock_[r]}));
+  }
+  for (const Picoseconds* const arrived : {input_of(op, s), input_of(second, s)})
+    for (std::size_t r = 0; arrived != nullptr && r < run.ranks; ++r)
+      clock_[r] = std::max(clock_[r], arrived[r]);
+  run.accounts.exposed[at(Stream::pp)] += waited / static_cast<Picoseconds>(run.ranks);
+}
+
+std::vector<Picoseconds>* LaneEngine::fills(const ScheduleOp& op, int s) {
+  const auto v = at(virtual_stage(op, s));
+  return releases(op, facts_.splits_backward) && facts_.last_gradient[v] == op.micro_batch ? &grad_ready_[v]
+                                                                                           : nullptr;
+}
+
+// Before its inbox is emptied.
+void LaneEngine::record(Run& run, const ScheduleOp& op, int s, std::span<const Picoseconds> ended) const {
+  StageOp& recorded = run.ops->emplace_back(
+      StageOp{run.lane, s, op, *std::min_element(run.opened_on.begin(), run.opened_on.end()),
+              *std::max_element(ended.begin(), ended.end())});
+  for (std::size_t r = 0; r < run.ranks; ++r) {
+    const Travel way = travel(s, op, r);
+    recorded.ranks.push_back({{run.opened_on[r], ended[r]}, {way.left, way.arrived}});
+  }
+}
+
+void LaneEngine::close(Run& run, const ScheduleOp& op, int s) {
+  const ScheduleOp* const second = partner(run, s);
+  std::span<const Picoseconds> ended = clock_;
+  if (run.blocking_sends) {  // which move clock_
+    ended_.assign(clock_.begin(), clock_.end());
+    ended = ended_;
+  }
+  for (const ScheduleOp* const issued : {&op, second}) {
+    if (issued == nullptr) continue;
+    const int v = virtual_stage(*issued, s);
+    if (run.ops != nullptr && at(issued->micro_batch) < run.real) record(run, *issued, s, ended);
+    if (issued->kind != OpKind::W) inboxes_.empty(inbox_of(issued->kind), slot(issued->micro_batch, v));
+    hand_on(run, *issued, v, ended);
+    ++next_[at(s)];
+    ++run.executed;
+  }
+  if (next_[at(s)] == run.schedule.ops[at(s)].size())
+    end_ = std::max(end_, *std::max_element(ended.begin(), ended.end()));
+}
+
+void LaneEngine::report_stall(const Schedule& schedule) const {
+  std::string waiting;
+  for (int s = 0; s < stages_; ++s)
+    if (next_[at(s)] < schedule.ops[at(s)].size()) {
+      const ScheduleOp& op = schedule.ops[at(s)][next_[at(s)]];
+      waiting.append(waiting.empty() ? "stage " : ", stage ").append(std::to_string(s));
+      waiting.append(" waits for the input of ").append(describe_op(op, schedule.virtual_stages));
+    }
+  throw std::logic_error("the schedule stalls: " + waiting);
+}
+
+void LaneEngine::fetch(const ScheduleOp& op, CostSource& source) {
+  for (; fetched_ <= at(op.micro_batch); ++fetched_) {
+    costs_[fetched_] = &source.cost(fetched_);
+    account_cost(fetched_);
+  }
+}
+
+LaneResult LaneEngine::run(const Schedule& schedule, std::span<const MicroBatch> micro_batches,
+                           std::span<const MicroBatchCost> costs, const StepOptions& options,
+                           Picoseconds start, std::int32_t lane, LaneAccounts& accounts,
+                           std::vector<StageOp>* ops) {
+  const std::size_t ranks = costs.empty() ? std::size_t{1} : at(costs.front().ranks);
+  Run run{schedule, micro_batches, costs, options.blocking_sends, lane,
+          accounts, ops,           ranks, micro_batches.size()};
+  return this->run(run, nullptr, start);
+}
+
+LaneResult LaneEngine::run(const Schedule& schedule, std::uint64_t schedule_number,
+                           std::span<const MicroBatch> micro_batches, std::size_t ranks, CostSource& costs,
+                           const StepOptions& options, Picoseconds start, std::int32_t lane,
+                           LaneAccounts& accounts) {
+  Run run{schedule, micro_batches, {},    options.blocking_sends, lane,
+          accounts, nullptr,       ranks, micro_batches.size()};
+  run.schedule_number = schedule_number;
+  return this->run(run, &costs, start);
+}
+
+LaneResult LaneEngine::run(Run& run, CostSource* source, Picoseconds start) {
+  const Schedule& schedule = run.schedule;
+  begin(run, start);
+  assert(source == nullptr || !facts_.counts.has_pairs());
+  fetched_ = 0;
+  to_run_ = facts_.ops_of;
+  while (!queue_.empty()) {
+    const int s = queue_.back();
+    queue_.pop_back();
+    queued_[at(s)] = 0;
+    while (ready(run, s)) {
+      if (source != nullptr) fetch(schedule.ops[at(s)][next_[at(s)]], *source);
+      const ScheduleOp op = open(run, s);
+      if (const ScheduleOp* const second = partner(run, s))
+        apply_pair(pair_of(run, s, next_[at(s)]), clock_, fills(*second, s));
+      else
+        apply(work_of(op, virtual_stage(op, s), run.micro_batches[at(op.micro_batch)]),
+              *costs_[at(op.micro_batch)], clock_, fills(op, s));
+      close(run, op, s);
+      if (source != nullptr && --to_run_[at(op.micro_batch)] == 0) source->give_back(at(op.micro_batch));
+    }
+  }
+  if (run.executed != facts_.ops) report_stall(schedule);
+  if (source != nullptr)
+    account_stages(run);
+  else
+    account(run);
+  return finish(run, start);
+}
+
+LaneResult LaneEngine::finish(Run& run, Picoseconds start) const {
+  run.result.recompute = run.accounts.recompute;
+  run.result.useful = run.accounts.useful - run.accounts.recompute;  // recompute is not useful time
+  run.result.context = static_cast<int>(run.ranks);
+  run.result.makespan = end_ - start;
+  return run.result;
+}
+
+// The time of one op of a virtual stage: its parts in order (part_order.h) at the durations of a
+// micro-batch's cost.
+
+namespace {
+
+void add(std::span<Picoseconds> clock, const std::vector<Picoseconds>& durations) {
+  for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += durations[r];
+}
+
+// What all three orders have in common: a lane on its own makes no collectives with others.
+struct LaneParts {
+  const MicroBatchCost& cost;
+  std::span<Picoseconds> clock;
+  std::vector<Picoseconds>* filled = nullptr;
+
+  void gather(ModelPart) const {}
+  void wait() const {}
+  void done(const OrderedPart& part) const {
+    if (filled != nullptr) (*filled)[at(part.bucket)] = *std::max_element(clock.begin(), clock.end());
+  }
+};
+
+struct Forward : LaneParts {
+  void work(const OrderedPart& part) const {
+    if (is_layer(part.part)) return advance(cost.forward[index_of(part.part)], part.layers, clock);
+    add(clock, (part.part == ModelPart::head ? cost.head_forward : cost.embed_forward).total);
+  }
+};
+
+// From the last layer to the first; the recomputed ones are the stage's first.
+struct Backward : LaneParts {
+  int recomputed;
+  void work(const OrderedPart& part) const {
+    if (!is_layer(part.part))
+      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
+    const std::size_t k = index_of(part.part);
+    const int full = part.recomputed_of(recomputed);
+    advance(cost.backward[k], part.layers - full, clock);
+    advance(cost.full[k], full, clock);
+  }
+};
+
+// The half of a split backward that makes input gradients; layer by layer.
+struct InputGradients : LaneParts {
+  int recomputed;
+  void work(const OrderedPart& part) const {
+    if (!is_layer(part.part))
+      return add(clock, (part.part == ModelPart::head ? cost.head_backward : cost.embed_backward).total);
+    const std::size_t k = index_of(part.part);
+    advance(cost.forward[k], part.recomputed_of(recomputed), clock);
+    advance(cost.input_gradient[k], part.layers, clock);
+  }
+};
+
+struct Weights : LaneParts {
+  void work(const OrderedPart& part) const {
+    if (!is_layer(part.part)) return;
+    const std::vector<Picoseconds>& layer = cost.weight_gradient[index_of(part.part)];
+    for (std::size_t r = 0; r < clock.size(); ++r) clock[r] += part.layers * layer[r];
+  }
+};
+
+}  // namespace
+
+// `filled`: one entry a bucket, or null.
+void LaneEngine::apply(const StageWork& work, const MicroBatchCost& cost, std::span<Picoseconds> clock,
+                       std::vector<Picoseconds>* filled) const {
+  const int v = work.virtual_stage;
+  const bool each = filled != nullptr;
+  if (each) filled->resize(orders_->buckets(v).size());
+  switch (work.kind) {
+    case OpKind::F:
+    case OpKind::D:
+    case OpKind::R:
+      return each_part(orders_->forward(v), false, Forward{{cost, clock}});
+    case OpKind::B:
+      if (work.half)
+        return each_part(orders_->backward(v), true, InputGradients{{cost, clock}, work.recomputed});
+      return each_part(orders_->backward(v), each, Backward{{cost, clock, filled}, work.recomputed});
+    case OpKind::W:
+      return each_part(orders_->weights(v), each, Weights{{cost, clock, filled}});
+  }
+  std::abort();
+}
+
+namespace {
+
+// A forward and the backward beside it.
+struct BothWays {
+  Forward forward_order;
+  Backward backward_order;
+  std::span<Picoseconds> exposed;  // of the exchanges of layers that run side by side, by rank
+
+  void forward(const OrderedPart& part) const { forward_order.work(part); }
+  void backward(const OrderedPart& part) const { backward_order.work(part); }
+  void done(const OrderedPart& part) const { backward_order.done(part); }
+  void both(const OrderedPart& f, const OrderedPart& b) const {
+    const MicroBatchCost& forward_cost = forward_order.cost;
+    const MicroBatchCost& backward_cost = backward_order.cost;
+    const std::size_t k = index_of(b.part);
+    advance(backward_cost.forward[k], b.recomputed_of(backward_order.recomputed), backward_order.clock);
+    advance_pair(forward_cost.forward[index_of(f.part)], backward_cost.backward[k], backward_order.clock,
+                 exposed);
+  }
+};
+
+}  // namespace
+
+LaneEngine::Pair LaneEngine::pair_of(const Run& run, int stage, std::size_t position) const {
+  const ScheduleOp& op = run.schedule.ops[at(stage)][position];
+  const ScheduleOp& second = run.schedule.ops[at(stage)][position + 1];
+  return {virtual_stage(op, stage), virtual_stage(second, stage), run.micro_batches[at(second.micro_batch)],
+          cost_of(run, op, stage, position), cost_of(run, second, stage, position + 1)};
+}
+
+void LaneEngine::apply_pair(const Pair& pair, std::span<Picoseconds> clock,
+                            std::vector<Picoseconds>* filled) {
+  if (filled != nullptr) filled->resize(orders_->buckets(pair.backward_stage).size());
+  exposed_.assign(clock.size(), 0);
+  const int recomputed = orders_->recomputed_layers(pair.backward_stage, pair.backward_batch);
+  each_part_of_pair(orders_->forward(pair.forward_stage), orders_->backward(pair.backward_stage),
+                    BothWays{Forward{{pair.forward, clock}},
+                             Backward{{pair.backward, clock, filled}, recomputed}, exposed_});
+}
+
+// With all ranks starting together; leaves in exposed_ what is exposed of its exchanges.
+Picoseconds LaneEngine::pair_alone(const Pair& pair) {
+  zero_.assign(at(pair.forward.ranks), 0);
+  apply_pair(pair, zero_, nullptr);
+  return *std::max_element(zero_.begin(), zero_.end());
+}
+
+Picoseconds LaneEngine::alone(const StageWork& work, const MicroBatchCost& cost) {
+  zero_.assign(at(cost.ranks), 0);
+  apply(work, cost, zero_, nullptr);
+  return *std::max_element(zero_.begin(), zero_.end());
+}
+
+}  // namespace equipoise

@@ -1,0 +1,142 @@
+// Lanes that wait for each other inside layers, and how they are kept in step.
+//
+// Two kinds of collectives have members on several lanes: expert-parallel exchanges, whose group may span
+// replicas, and what all replicas make together with every micro-batch: the gradient reductions of ZeRO-2 and
+// 3, the parameter gathers of ZeRO-3. Such a collective starts when its last member arrives, so every member
+// must make the same number of them in the same order: a framework whose ranks disagree hangs. Lanes of one
+// step may hold different numbers of micro-batches, and dependent chunks order their ops differently, so the
+// lanes of a lockstep group (those that share a group, directly or over others) are brought in step the way
+// frameworks do it, with ops that hold no documents and only take part in the collectives:
+//
+// - Without a pipeline: the lanes' op lists are merged. In each round all lanes run one op of the same kind:
+//   a forward while any lane has one next, else a backward, else a weight gradient; a lane whose next op is
+//   of another kind, or that has none left, runs an empty one. The result never deadlocks, and no lane's own
+//   order changes.
+// - With a pipeline, or in pairs of a forward and a backward: a lane with fewer micro-batches gets empty ones
+// behind its own, up to the longest lane's
+//   number, and the schedule for that number. Lanes whose orders differ even then (dependent chunks in groups
+//   of unlike sizes) could wait for each other in a circle; no framework runs them so. They are put in
+//   lockstep groups of their own and do not wait for each other.
+//
+// A lane without any micro-batch takes no part: its GPUs are always ready.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "policies/plan.h"
+#include "sim/cost/experts.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/step/part_order.h"
+#include "sim/step/step_result.h"
+#include "sim/topology/rank_grid.h"
+
+namespace equipoise {
+
+// Whether lanes of the layout wait for each other inside layers.
+bool lanes_synchronize(const Layout& layout);
+
+// What the study's schedule is given for a lane: `sizes` becomes the sizes of its groups of dependent chunks,
+// which the input refers to.
+ScheduleInput schedule_input(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                             const StepOptions& options, std::vector<std::int32_t>& sizes);
+// The ops of a lane on the stages of the pipeline, made by that schedule.
+Schedule schedule_of(std::span<const MicroBatch> micro_batches, const Layout& layout,
+                     const StepOptions& options);
+
+// What arrives at a lane's experts with each of its ops.
+struct LaneArrivals {
+  struct Entry {
+    std::int32_t micro_batch = 0;          // -1: none; the lane works for what others send
+    std::vector<ExpertArrivals> arriving;  // by CP rank
+    friend bool operator==(const Entry&, const Entry&) = default;
+  };
+  // First the lane's micro-batches in order, then what arrives with other ops where that differs.
+  std::vector<Entry> entries;
+  std::vector<std::vector<std::int32_t>> of_op;  // by stage and position; empty: the op's micro-batch
+  // By stage and position, only where not all lanes recompute as many layers: by layer of the virtual stage,
+  // with what it is recomputed.
+  std::map<std::pair<std::size_t, std::size_t>, std::vector<std::int32_t>> again;
+
+  [[nodiscard]] std::size_t entry_of(const ScheduleOp& op, int stage, std::size_t position) const {
+    const auto s = at(stage);
+    return at(of_op.empty() ? op.micro_batch : of_op[s][position]);
+  }
+  // Null where every recomputed layer is the op's own entry's.
+  [[nodiscard]] const std::vector<std::int32_t>* again_of(int stage, std::size_t position) const {
+    const auto found = again.find({at(stage), position});
+    return found == again.end() ? nullptr : &found->second;
+  }
+};
+
+struct LockstepLane {
+  std::int32_t lane = 0;                  // in the step
+  int first_replica = 0;                  // place of CP rank 0 among the data x context ranks of a stage
+  std::size_t real = 0;                   // micro-batches of the plan
+  std::vector<MicroBatch> micro_batches;  // those, and empty ones
+  Schedule schedule;
+  std::vector<int> expert_group;  // by CP rank: its expert-parallel group, numbered within the lockstep group
+  LaneArrivals arrivals;          // filled by find_expert_arrivals
+};
+
+struct LockstepGroup {
+  std::vector<LockstepLane> lanes;  // equally many ops of equal kinds on every stage
+  int expert_groups = 0;
+  // By expert group: the data x context ranks that share its experts, those of lanes without micro-batches,
+  // too; of unsynchronized lanes, which wait for no others, their own.
+  std::vector<int> group_places;
+  bool unsynchronized = false;  // shares groups with a lockstep group that orders its ops otherwise
+  bool ends_step = false;       // no lane with micro-batches is in a later barrier group
+};
+
+// Lockstep groups of the lanes of one barrier group, by their lowest lanes. Throws UserError as the schedule
+// does.
+std::vector<LockstepGroup> make_lockstep_groups(const Step& step, int barrier_group, const Layout& layout,
+                                                const RankGrid& grid, const StepOptions& options);
+
+// Layers of a virtual stage that any of the lockstep group's lanes recomputes in full in its op number
+// `position` on the stage: the others take part in those layers' collectives.
+int most_recomputed(const LockstepGroup& lockstep, const PartOrders& orders, int stage, std::size_t position);
+
+// What the lanes of a lockstep group cost, whose experts work for each other's tokens.
+//
+// The lanes run op number i of a stage together (lockstep.h), so what arrives at a rank with an op's
+// exchanges is the mean of what its expert-parallel group sends: the tokens of the micro-batches that the
+// group's lanes have in their op number i, CP ranks and replicas alike. A lane that has none there works for
+// the others; a lane without any micro-batch does, too, beside the step. In a layer that only some of the
+// lanes recompute the tokens of those are exchanged once more, and all work for them.
+//
+// So a micro-batch has a price for each set of micro-batches that it runs beside: one, as long as lanes run
+// theirs in the same order.
+//
+// Example, 2 lanes on 2 ranks, micro-batches of 1,000 and 3,000 tokens beside one of 5,000: with the first op
+// 3,000 arrive at each rank, with the second 1,500, which leaves the shorter lane half of the longer one's
+// experts' work.
+
+// Fills LockstepLane::arrivals of all lanes that share experts. `tokens`: by lane, [micro-batch x CP rank].
+// O(ops x lanes).
+void find_expert_arrivals(LockstepGroup& lockstep, std::span<const std::vector<std::int64_t>> tokens,
+                          const LayerCosts& costs, const PartOrders& orders);
+
+// That, and the costs of all its entries, by lane. Throws UserError as the sharding rule does.
+std::vector<std::vector<MicroBatchCost>> cost_lockstep_group(LockstepGroup& lockstep,
+                                                             MicroBatchCoster& coster,
+                                                             const LayerCosts& costs,
+                                                             const PartOrders& orders);
+
+// A lane with what its micro-batches cost, the empty ones of its lockstep group among them. For a lane that
+// waits for others, the costs of the entries of its arrivals (LaneArrivals).
+struct CostedLane {
+  std::size_t lane = 0;  // in the step
+  std::span<const MicroBatch> micro_batches;
+  std::span<const MicroBatchCost> costs;
+  const Schedule& schedule;
+  const LockstepGroup* lockstep = nullptr;  // null if the lane waits for no other
+  int group = -1;                           // which lockstep group of the step that is
+};
+
+}  // namespace equipoise

@@ -1,0 +1,504 @@
+// The inner loop at op resolution: moves the clocks of all ranks of one lane's stage over one scheduled op.
+//
+// With x_r the clock of rank r and d_r the op's duration there:
+//   a kernel                x_r += d_r
+//   beside the next step    x_r += max(d_r, u_r)
+//   a collective of group g x_r  = max(max_{q in g} x_q + d, x_r + u_r)     (u = 0 without a step beside it)
+// The observer hears of every op; a run that nobody listens to uses one that the compiler removes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "sim/step/op_run.h"
+#include "sim/step/step_end.h"
+
+namespace equipoise::interpreter {
+
+struct NoObserver {
+  static constexpr bool kListens = false;
+  static const Picoseconds* recorded_ends(const OpLane&, SyncGroup, int) { return nullptr; }
+  void on_op(const OpEvent&) {}
+  void on_repetition(std::uint32_t, std::uint32_t) {}
+};
+
+// How many ends a collective inside a lane records under contention, one for each of its groups; 0: none.
+// `tensor`: of the program; `folded`: collectives of folded TP ranks record theirs.
+inline std::size_t recorded_groups(SyncGroup sync, const OpLane& lane, int tensor, bool folded) {
+  if (sync == SyncGroup::context && lane.context > 1) return at(tensor);
+  if (sync == SyncGroup::tensor && (tensor > 1 || folded)) return at(lane.context);
+  return 0;
+}
+
+struct SinkObserver {
+  static constexpr bool kListens = true;
+  OpSink* sink = nullptr;
+  const Picoseconds* recorded = nullptr;  // the next collective's, or null: ops take their durations
+  bool folded = false;                    // see recorded_groups
+  // By group, when the collectives of this step ended, where the network says so; null elsewhere.
+  const Picoseconds* recorded_ends(const OpLane& lane, SyncGroup sync, int tensor) {
+    if (recorded == nullptr) return nullptr;
+    const std::size_t groups = recorded_groups(sync, lane, tensor, folded);
+    const Picoseconds* const ends = recorded;
+    recorded += groups;
+    return groups > 0 ? ends : nullptr;
+  }
+  void on_op(const OpEvent& event) { sink->on_op(event); }
+  void on_repetition(std::uint32_t run, std::uint32_t repetition) { sink->on_repetition(run, repetition); }
+};
+
+// For a replay of one scheduled op.
+inline SinkObserver observer_of(const OpResult& result, int lane, int stage, int scheduled, OpSink& sink) {
+  SinkObserver observer{&sink};
+  if (result.recorded == nullptr) return observer;
+  const RecordedTimes::Stage& times = result.recorded->lanes[at(lane)][at(stage)];
+  observer.recorded = times.collective_end.data() + times.first[at(scheduled)];
+  observer.folded = times.tensor;
+  return observer;
+}
+
+// Buffers of one thread, grown once.
+struct Scratch {
+  std::vector<Picoseconds> durations;  // a block's durations for every rank
+  std::vector<Picoseconds> jittered, jittered_beside;
+  std::vector<Picoseconds> latest;  // by group
+  std::vector<int> last;            // by group: who arrived last
+};
+
+struct OpContext {
+  const OpProgram& program;
+  const OpOptions& options;
+  const OpLane& lane;
+  int context = 1;
+  int tensor = 1;
+  std::size_t ranks = 1;
+  std::span<const double> speed;  // of this lane's stage, by rank; empty: nominal
+  std::uint64_t jitter_base = 0;
+};
+
+// Where group members sit: ranks lie in a table of context x tensor, whose columns are context groups
+// and whose lines are tensor groups.
+inline std::size_t group_of(std::size_t rank, SyncGroup sync, int tensor) {
+  const auto t = at(tensor);
+  return sync == SyncGroup::context ? rank % t : sync == SyncGroup::tensor ? rank / t : rank;
+}
+
+// A kernel; what the host makes the GPU wait is none.
+inline bool computes(const OpStep& step) {
+  return step.stream == Stream::compute && step.name != OpName::host_stall;
+}
+
+// Durations of a block on every rank: over TP, and slowed where GPUs are slow.
+inline const Picoseconds* expand(const OpContext& stage, const OpBlock& block, Scratch& scratch) {
+  if (stage.tensor == 1 && stage.speed.empty()) return block.durations.data();
+  scratch.durations.resize(std::max(scratch.durations.size(), block.steps.size() * stage.ranks));
+  for (std::size_t s = 0; s < block.steps.size(); ++s) {
+    const bool slowed = !stage.speed.empty() && computes(block.steps[s]);
+    for (std::size_t r = 0; r < stage.ranks; ++r) {
+      const Picoseconds d = block.durations[s * at(stage.context) + r / at(stage.tensor)];
+      scratch.durations[s * stage.ranks + r] = slowed ? scaled(d, 1.0 / stage.speed[r]) : d;
+    }
+  }
+  return scratch.durations.data();
+}
+
+// One draw per kernel, one per collective (that of its first member).
+inline void jitter_step(const OpContext& stage, const Picoseconds* duration, SyncGroup sync,
+                        std::uint64_t key, std::vector<Picoseconds>& out) {
+  out.resize(stage.ranks);
+  for (std::size_t r = 0; r < stage.ranks; ++r)
+    out[r] = scaled(duration[r],
+                    stage.options.jitter.factor(stage.jitter_base + key + group_of(r, sync, stage.tensor)));
+}
+
+// Aligned, so that the loops' speed does not depend on what the linker puts before them.
+template <class Observer>
+[[gnu::aligned(64)]] void run_step(const OpContext& stage, SyncGroup sync, const Picoseconds* duration,
+                                   const Picoseconds* beside, Picoseconds* clock, Scratch& scratch,
+                                   Observer& observer, std::uint32_t run, std::uint32_t repetition,
+                                   std::uint32_t step, [[maybe_unused]] const Picoseconds* recorded) {
+  const std::size_t ranks = stage.ranks;
+  if (sync == SyncGroup::none) {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const Picoseconds arrived = clock[r];
+      Picoseconds takes = duration[r];
+      if constexpr (Observer::kListens)
+        if (recorded != nullptr) takes = recorded[r] - arrived;
+      clock[r] += beside == nullptr ? takes : std::max(takes, beside[r]);
+      if constexpr (Observer::kListens) {
+        const int rank = static_cast<int>(r);
+        observer.on_op({run, repetition, step, rank, arrived, arrived, arrived + takes, rank});
+        if (beside != nullptr)
+          observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+      }
+    }
+    return;
+  }
+  const auto t = at(stage.tensor);
+  const std::size_t groups = sync == SyncGroup::context ? t : at(stage.context);
+  Picoseconds* const latest = scratch.latest.data();
+  std::fill_n(latest, groups, Picoseconds{0});
+  if (sync == SyncGroup::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) latest[g] = std::max(latest[g], clock[r + g]);
+  } else if (sync == SyncGroup::context) {
+    for (std::size_t r = 0; r < ranks; ++r) latest[0] = std::max(latest[0], clock[r]);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) latest[r / t] = std::max(latest[r / t], clock[r]);
+  }
+  if constexpr (Observer::kListens)
+    for (std::size_t r = ranks; r-- > 0;)  // ties: the lowest rank
+      if (const std::size_t g = group_of(r, sync, stage.tensor); clock[r] == latest[g])
+        scratch.last[g] = static_cast<int>(r);
+  const auto finish = [&](std::size_t r, std::size_t g) {
+    const Picoseconds arrived = clock[r];
+    Picoseconds done = latest[g] + duration[r];
+    if constexpr (Observer::kListens)
+      if (recorded != nullptr) done = recorded[g];
+    clock[r] = beside == nullptr ? done : std::max(done, arrived + beside[r]);
+    if constexpr (Observer::kListens) {
+      const int rank = static_cast<int>(r);
+      observer.on_op({run, repetition, step, rank, arrived, latest[g], done, scratch.last[g]});
+      if (beside != nullptr)
+        observer.on_op({run, repetition, step + 1, rank, arrived, arrived, arrived + beside[r], rank});
+    }
+  };
+  if (sync == SyncGroup::context && t > 1) {
+    for (std::size_t r = 0; r < ranks; r += t)
+      for (std::size_t g = 0; g < t; ++g) finish(r + g, g);
+  } else if (sync == SyncGroup::context) {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, 0);
+  } else {
+    for (std::size_t r = 0; r < ranks; ++r) finish(r, r / t);
+  }
+}
+
+// Where a lane stands in a scheduled op: op number `step` in repetition `repetition` of run number `run`.
+struct Place {
+  std::uint32_t run = 0, repetition = 0, step = 0;
+};
+
+// Runs the op at `place` (and the one beside it) on every rank and goes behind it.
+template <bool kJitter, class Observer>
+void run_local(const OpContext& stage, const OpBlock& block, const Picoseconds* durations, Place& place,
+               std::uint64_t& key, Picoseconds* clock, Picoseconds* compute, Scratch& scratch,
+               Observer& observer) {
+  const OpStep& step = block.steps[place.step];
+  SyncGroup sync = step.sync;
+  if ((sync == SyncGroup::tensor && stage.tensor == 1) || (sync == SyncGroup::context && stage.context == 1))
+    sync = SyncGroup::none;
+  const Picoseconds* duration = durations + place.step * stage.ranks;
+  const Picoseconds* beside = step.with_next ? duration + stage.ranks : nullptr;
+  if constexpr (kJitter) {
+    jitter_step(stage, duration, sync, key, scratch.jittered);
+    duration = scratch.jittered.data();
+    key += stage.ranks;
+    if (beside != nullptr) {
+      jitter_step(stage, beside, SyncGroup::none, key, scratch.jittered_beside);
+      beside = scratch.jittered_beside.data();
+      key += stage.ranks;
+    }
+    const Picoseconds* const busy = computes(step) ? duration : beside;
+    if (compute != nullptr && busy != nullptr)
+      for (std::size_t r = 0; r < stage.ranks; ++r) compute[r] += busy[r];
+  }
+  run_step(stage, sync, duration, beside, clock, scratch, observer, place.run, place.repetition, place.step,
+           observer.recorded_ends(stage.lane, step.sync, stage.tensor));
+  place.step += beside != nullptr ? 2 : 1;
+}
+
+// The durations of a run's block on every rank; adds the compute stream's time where it does not jitter.
+template <bool kJitter>
+const Picoseconds* enter_run(const OpContext& stage, const BlockRun& run, Picoseconds* compute,
+                             Scratch& scratch) {
+  const OpBlock& block = stage.lane.blocks[run.block];
+  const Picoseconds* const durations = expand(stage, block, scratch);
+  if (!kJitter && compute != nullptr)
+    for (std::size_t s = 0; s < block.steps.size(); ++s)
+      if (computes(block.steps[s]))
+        for (std::size_t r = 0; r < stage.ranks; ++r)
+          compute[r] += run.repeat * durations[s * stage.ranks + r];
+  return durations;
+}
+
+// After the last op of a repetition.
+template <class Observer>
+void end_repetition(const OpContext& stage, const BlockRun& run, Place& place, const Picoseconds* clock,
+                    Picoseconds* buckets, Observer& observer) {
+  observer.on_repetition(place.run, place.repetition);
+  if (run.bucket != kNoBucket && buckets != nullptr)
+    std::copy(clock, clock + stage.ranks, buckets + (at(run.bucket) + place.repetition) * stage.ranks);
+  ++place.repetition;
+  place.step = 0;
+}
+
+// Moves `clock` over the scheduled op. `buckets`: where bucket k is filled, rank r's clock goes to [k * ranks
+// + r]; may be null if the scheduled op fills none. `compute`: adds the compute stream's time per rank; may
+// be null.
+template <bool kJitter, class Observer>
+void run_scheduled_op(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock,
+                      Picoseconds* buckets, Picoseconds* compute, Scratch& scratch, Observer& observer) {
+  scratch.latest.resize(std::max(scratch.latest.size(), stage.ranks));
+  scratch.last.resize(std::max(scratch.last.size(), stage.ranks));
+  std::uint64_t key = 0;
+  for (Place place; place.run < scheduled.run_count; ++place.run) {
+    const BlockRun& run = stage.lane.runs[scheduled.first_run + place.run];
+    const OpBlock& block = stage.lane.blocks[run.block];
+    const Picoseconds* const durations = enter_run<kJitter>(stage, run, compute, scratch);
+    for (place.repetition = 0; place.repetition < run.repeat;) {
+      for (place.step = 0; place.step < block.steps.size();)
+        run_local<kJitter>(stage, block, durations, place, key, clock, compute, scratch, observer);
+      end_repetition(stage, run, place, clock, buckets, observer);
+    }
+  }
+}
+
+// Of the draws of a scheduled op.
+inline std::uint64_t jitter_base_of(const OpProgram& program, int lane, int stage, int scheduled) {
+  const auto place = static_cast<std::uint64_t>(lane) * static_cast<std::uint64_t>(program.stages) +
+                     static_cast<std::uint64_t>(stage);
+  return SplitMix64((place << 24) + static_cast<std::uint64_t>(scheduled)).next();
+}
+
+OpContext context_of(const OpProgram& program, const OpOptions& options, int lane, int stage, int scheduled,
+                     std::vector<double>& speed_buffer);
+
+// One lane's pipeline at op resolution, scheduled op by scheduled op.
+
+// Names who waits for whom: "lane 0: stage 1 waits at F of micro-batch 2 for stage 0's ..."
+[[noreturn]] void report_stall(const OpProgram& program, std::size_t lane,
+                               const std::vector<std::size_t>& next);
+
+// `filled[stage]` gets the times at which buckets were filled, [bucket * ranks + rank].
+class LaneProgress {
+ public:
+  LaneProgress(const OpProgram& program, const OpOptions& options, std::size_t lane, Picoseconds begin,
+               OpResult::Lane& result, std::vector<std::vector<Picoseconds>>& filled)
+      : program_(program),
+        options_(options),
+        number_(lane),
+        lane_(program.lanes[lane]),
+        result_(result),
+        filled_(filled),
+        begin_(begin),
+        ranks_(at(lane_.context) * at(program.tensor)) {
+    const std::size_t stages = lane_.stages.size();
+    result_.start.resize(stages);
+    result_.end.resize(stages);
+    result_.compute.resize(stages);
+    filled_.resize(stages);
+    next_.assign(stages, 0);
+    for (std::size_t s = 0; s < stages; ++s) {
+      result_.start[s].resize(lane_.stages[s].size() * ranks_);
+      result_.end[s].resize(lane_.stages[s].size() * ranks_);
+      result_.compute[s].assign(ranks_, 0);
+      if (!program_.ends.empty() && !lane_.stages[s].empty())
+        filled_[s].assign(program_.ends[s].buckets.size() * ranks_, 0);
+    }
+  }
+
+  [[nodiscard]] const OpLane& lane() const { return lane_; }
+  [[nodiscard]] std::size_t number() const { return number_; }
+  [[nodiscard]] const ScheduledOp& scheduled(std::size_t stage) const {
+    return lane_.stages[stage][next_[stage]];
+  }
+  [[nodiscard]] Picoseconds* buckets(std::size_t stage) {
+    return filled_[stage].empty() ? nullptr : filled_[stage].data();
+  }
+  [[nodiscard]] Picoseconds* compute(std::size_t stage) { return result_.compute[stage].data(); }
+  [[nodiscard]] std::size_t position(std::size_t stage) const { return next_[stage]; }
+
+  // Whether the stage's next scheduled op has its input; false at the end, too.
+  [[nodiscard]] bool ready(std::size_t stage) const {
+    if (next_[stage] == lane_.stages[stage].size()) return false;
+    if (ends_pair(lane_.stages[stage], next_[stage])) return true;
+    return has_input(scheduled(stage)) && (!scheduled(stage).op.with_next || has_input(second(stage)));
+  }
+  // Sets the clocks of the stage's next scheduled op to when each rank can begin, and returns them.
+  Picoseconds* open(std::size_t stage) {
+    const std::size_t index = next_[stage];
+    Picoseconds* const start = result_.start[stage].data() + index * ranks_;
+    Picoseconds* const end = result_.end[stage].data() + index * ranks_;
+    if (ends_pair(lane_.stages[stage], index)) {
+      std::copy_n(start - ranks_, ranks_, start);
+      std::copy_n(end - ranks_, ranks_, end);
+      return end;
+    }
+    if (index == 0)
+      std::fill_n(start, ranks_, begin_);
+    else
+      leave_previous(stage, index - 1, end - ranks_, start);
+    await_input(stage, scheduled(stage), start);
+    if (scheduled(stage).op.with_next) await_input(stage, second(stage), start);
+    std::copy_n(start, ranks_, end);
+    return end;
+  }
+  // `speed`: keeps what the context refers to.
+  [[nodiscard]] OpContext context(std::size_t stage, std::vector<double>& speed) const {
+    return context_of(program_, options_, static_cast<int>(number_), static_cast<int>(stage),
+                      static_cast<int>(next_[stage]), speed);
+  }
+  void close(std::size_t stage) { ++next_[stage]; }
+
+  void check_finished() const {
+    for (std::size_t s = 0; s < next_.size(); ++s)
+      if (next_[s] < lane_.stages[s].size()) report_stall(program_, number_, next_);
+  }
+
+ private:
+  [[nodiscard]] const ScheduledOp& second(std::size_t stage) const {
+    return lane_.stages[stage][next_[stage] + 1];
+  }
+  [[nodiscard]] bool has_input(const ScheduledOp& op) const {
+    return op.input_stage == kNoInput || next_[at(op.input_stage)] > at(op.input_op);
+  }
+  // When each rank is free again after a scheduled op, or the pair that it is the second of.
+  void leave_previous(std::size_t stage, std::size_t index, const Picoseconds* end, Picoseconds* free) const {
+    std::copy_n(end, ranks_, free);
+    const std::vector<ScheduledOp>& ops = lane_.stages[stage];
+    for (std::size_t i = ends_pair(ops, index) ? index - 1 : index; i <= index; ++i)
+      for (std::size_t r = 0; r < ranks_ && ops[i].blocking_send != kNoTransfer; ++r)
+        free[r] = std::max(free[r], end[r] + transfer(ops[i].blocking_send, r));
+  }
+  void await_input(std::size_t stage, const ScheduledOp& next, Picoseconds* start) const {
+    if (next.input_stage == kNoInput || at(next.input_stage) == stage) return;
+    const Picoseconds* const sent = result_.end[at(next.input_stage)].data() + at(next.input_op) * ranks_;
+    for (std::size_t r = 0; r < ranks_; ++r)
+      start[r] = std::max(start[r], sent[r] + transfer(next.transfer, r));
+  }
+  [[nodiscard]] Picoseconds transfer(std::int64_t first, std::size_t rank) const {
+    return lane_.transfers[at(first) + rank / at(program_.tensor)];
+  }
+
+  const OpProgram& program_;
+  const OpOptions& options_;
+  std::size_t number_;
+  const OpLane& lane_;
+  OpResult::Lane& result_;
+  std::vector<std::vector<Picoseconds>>& filled_;
+  Picoseconds begin_;
+  std::size_t ranks_;
+  std::vector<std::size_t> next_;
+};
+
+// The lanes of a lockstep group. They wait for each other inside scheduled ops: at expert-parallel exchanges,
+// and at the gathers and reductions of ZeRO-2 and 3. Every lane runs to its next op of this kind; when all
+// stand there, each group's op starts at the time of its last member and takes as long as its longest member
+// says. Which lane is visited first cannot be seen in the result.
+
+// A lane's way through one scheduled op, from one collective over several lanes to the next. `network[t]`:
+// when the last background op of TP coordinate t ends.
+template <bool kJitter, class Observer>
+class OpCursor {
+ public:
+  OpCursor(const OpContext& stage, const ScheduledOp& scheduled, Picoseconds* clock, Picoseconds* buckets,
+           Picoseconds* compute, const Picoseconds* network, Observer& observer)
+      : stage_(stage),
+        scheduled_(scheduled),
+        clock_(clock),
+        buckets_(buckets),
+        compute_(compute),
+        network_(network),
+        observer_(observer) {
+    scratch_.latest.resize(stage.ranks);
+    scratch_.last.resize(stage.ranks);
+  }
+
+  // Runs to the next collective over several lanes; null at the end of the scheduled op.
+  const OpStep* next() {
+    while (place_.run < scheduled_.run_count) {
+      const BlockRun& run = stage_.lane.runs[scheduled_.first_run + place_.run];
+      const OpBlock& block = stage_.lane.blocks[run.block];
+      if (place_.repetition == 0 && place_.step == 0)
+        durations_ = enter_run<kJitter>(stage_, run, compute_, scratch_);
+      while (place_.repetition < run.repeat) {
+        for (;;) {
+          if (under_end_ > 0 && place_.step == under_end_) await_exchange();
+          if (place_.step == block.steps.size()) break;
+          const OpStep& step = block.steps[place_.step];
+          if (spans_lanes(step.sync)) return &step;
+          if (step.waits)
+            wait();
+          else
+            run_local<kJitter>(stage_, block, durations_, place_, key_, clock_, compute_, scratch_,
+                               observer_);
+        }
+        end_repetition(stage_, run, place_, clock_, buckets_, observer_);
+      }
+      ++place_.run;
+      place_.repetition = 0;
+    }
+    return nullptr;
+  }
+  // Of the op that next() returned, by rank.
+  [[nodiscard]] const Picoseconds* durations() const { return durations_ + place_.step * stage_.ranks; }
+  [[nodiscard]] const Place& place() const { return place_; }
+  [[nodiscard]] Picoseconds* clock() const { return clock_; }
+  // Goes behind the op that next() returned, which ends at end_of(rank). In the background the rank goes on
+  // at once; else then, after what runs under the op.
+  template <class EndOf>
+  void pass(const EndOf& end_of) {
+    const OpStep& step =
+        stage_.lane.blocks[stage_.lane.runs[scheduled_.first_run + place_.run].block].steps[place_.step];
+    ++place_.step;
+    if (step.background) return;
+    if (step.over == 0) {
+      for (std::size_t r = 0; r < stage_.ranks; ++r) clock_[r] = end_of(r);
+      return;
+    }
+    under_end_ = place_.step + step.over;
+    exchange_end_.resize(stage_.ranks);
+    for (std::size_t r = 0; r < stage_.ranks; ++r) exchange_end_[r] = end_of(r);
+  }
+
+ private:
+  void await_exchange() {
+    for (std::size_t r = 0; r < stage_.ranks; ++r) wait_until(clock_[r], exchange_end_[r]);
+    under_end_ = 0;
+  }
+  void wait() {
+    for (std::size_t r = 0; r < stage_.ranks; ++r) {
+      const Picoseconds arrived = clock_[r];
+      wait_until(clock_[r], network_[r % at(stage_.tensor)]);
+      if constexpr (Observer::kListens) {
+        const int rank = static_cast<int>(r);
+        observer_.on_op(
+            {place_.run, place_.repetition, place_.step, rank, arrived, arrived, clock_[r], rank});
+      }
+    }
+    ++place_.step;
+  }
+
+  OpContext stage_;
+  const ScheduledOp& scheduled_;
+  Picoseconds *clock_, *buckets_, *compute_;
+  const Picoseconds* network_;
+  Observer& observer_;
+  Scratch scratch_;
+  Place place_;
+  const Picoseconds* durations_ = nullptr;
+  std::uint64_t key_ = 0;
+  std::uint32_t under_end_ = 0;            // of the block's steps: the first behind those under an exchange
+  std::vector<Picoseconds> exchange_end_;  // by rank
+};
+
+// The group of a rank at a collective over several lanes, as an index into OpResult::Lockstep.
+inline std::size_t sync_index(const OpLane& lane, std::size_t rank, SyncGroup sync, int tensor) {
+  const auto t = at(tensor);
+  const std::size_t group = sync == SyncGroup::expert ? at(lane.expert_group[rank / t]) : std::size_t{0};
+  return group * t + (sync == SyncGroup::expert ? expert_coordinate(lane, rank % t) : rank % t);
+}
+
+// Runs the lanes to their end.
+void run_lockstep(const OpProgram& program, const OpOptions& options, const std::vector<std::size_t>& lanes,
+                  Picoseconds begin, OpResult& result,
+                  std::vector<std::vector<std::vector<Picoseconds>>>& filled);
+
+// One lane's scheduled op again, from the recorded synchronizations.
+void replay_lockstep_op(const OpProgram& program, const OpOptions& options, const OpResult& result, int lane,
+                        int stage, int scheduled, OpSink& sink);
+
+}  // namespace equipoise::interpreter

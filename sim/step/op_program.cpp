@@ -1,0 +1,186 @@
+#include "sim/step/op_program.h"
+
+#include <algorithm>
+#include <string>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+namespace {
+
+[[noreturn]] void broken(std::size_t lane, const std::string& what) {
+  throw EngineError("lane " + std::to_string(lane) + ": " + what);
+}
+
+// Whether what runs under exchange number `first` is inside the block and waits for no other lane.
+bool can_run_under(const OpBlock& block, std::size_t first) {
+  const OpStep& exchange = block.steps[first];
+  const std::size_t end = first + 1 + exchange.over;
+  if (exchange.sync != SyncGroup::expert || exchange.with_next || end > block.steps.size()) return false;
+  for (std::size_t s = first + 1; s < end; ++s)
+    if (spans_lanes(block.steps[s].sync) || block.steps[s].waits) return false;
+  return !block.steps[end - 1].with_next;
+}
+
+void check_blocks(std::size_t number, const OpLane& lane) {
+  const auto context = static_cast<std::size_t>(lane.context);
+  for (const OpBlock& block : lane.blocks) {
+    if (block.durations.size() != block.steps.size() * context)
+      broken(number, "a block of " + std::to_string(block.steps.size()) + " ops holds " +
+                         std::to_string(block.durations.size()) + " durations for " +
+                         std::to_string(context) + " ranks");
+    for (const Picoseconds duration : block.durations)
+      if (duration < 0) broken(number, "an op's duration is negative");
+    for (std::size_t s = 0; s < block.steps.size(); ++s) {
+      if (spans_lanes(block.steps[s].sync) && lane.lockstep == kNoLockstep)
+        broken(number, "an op meets other lanes, but the lane is in no lockstep group");
+      if (block.steps[s].background && block.steps[s].sync != SyncGroup::replicas)
+        broken(number, "a background op must meet all replicas");
+      if (block.steps[s].over > 0 && !can_run_under(block, s))
+        broken(number, "only local ops of its block can run under an exchange of experts");
+      if (block.steps[s].with_next && (s + 1 == block.steps.size() || block.steps[s + 1].with_next ||
+                                       block.steps[s + 1].sync != SyncGroup::none))
+        broken(number, "an op that runs beside the next one needs a kernel there");
+      if (block.steps[s].sync != SyncGroup::context) continue;
+      const auto* row = block.durations.data() + s * context;
+      if (std::any_of(row, row + context, [&](Picoseconds t) { return t != row[0]; }))
+        broken(number, "size mismatch: the members of a collective disagree about its duration");
+    }
+  }
+}
+
+// All the lane's work one after another must fit the clock: then no sum in the engine can overflow.
+void check_clock(std::size_t number, const OpLane& lane) {
+  std::vector<double> longest(lane.blocks.size());
+  for (std::size_t b = 0; b < lane.blocks.size(); ++b)
+    for (const Picoseconds duration : lane.blocks[b].durations) longest[b] += static_cast<double>(duration);
+  double sum = 0;
+  for (const auto& stage : lane.stages)
+    for (const ScheduledOp& scheduled : stage)
+      for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+        const BlockRun& run = lane.runs[scheduled.first_run + r];
+        sum += run.repeat * longest[run.block];
+      }
+  if (!(sum < kLongestSeconds * kPicosecondsPerSecond))
+    broken(number, "its ops take longer than the clock can hold");
+}
+
+void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) {
+  if (first < 0 || static_cast<std::size_t>(first + lane.context) > lane.transfers.size())
+    broken(number, "a transfer has no durations");
+}
+
+// How often each bucket is filled.
+std::vector<int> check_scheduled_ops(std::size_t number, const OpLane& lane, std::size_t stage,
+                                     std::size_t buckets) {
+  std::vector<int> filled(buckets, 0);
+  const std::vector<ScheduledOp>& ops = lane.stages[stage];
+  for (std::size_t i = 0; i < ops.size(); ++i)
+    if (ops[i].op.with_next && (i + 1 == ops.size() || ops[i + 1].op.with_next || ops[i + 1].run_count > 0))
+      broken(number, "the first op of a pair needs a second behind it that runs nothing of its own");
+  for (const ScheduledOp& scheduled : lane.stages[stage]) {
+    if (std::size_t{scheduled.first_run} + scheduled.run_count > lane.runs.size())
+      broken(number, "a scheduled op runs blocks that do not exist");
+    for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+      const BlockRun& run = lane.runs[scheduled.first_run + r];
+      if (run.block >= lane.blocks.size()) broken(number, "a scheduled op runs a block that does not exist");
+      if (run.bucket == kNoBucket) continue;
+      if (run.bucket < 0 || static_cast<std::size_t>(run.bucket) + run.repeat > buckets)
+        broken(number, "stage " + std::to_string(stage) + " fills a gradient bucket that is not reduced");
+      for (std::uint32_t i = 0; i < run.repeat; ++i) ++filled[at(run.bucket) + i];
+    }
+    if (scheduled.input_stage == kNoInput) continue;
+    const auto from = static_cast<std::size_t>(scheduled.input_stage);
+    if (scheduled.input_stage < 0 || from >= lane.stages.size() || scheduled.input_op < 0 ||
+        static_cast<std::size_t>(scheduled.input_op) >= lane.stages[from].size())
+      broken(number, "receive without its send: stage " + std::to_string(stage) +
+                         " awaits a scheduled op that does not exist");
+    if (from != stage) check_transfer(number, lane, scheduled.transfer);
+    if (scheduled.blocking_send != kNoTransfer) check_transfer(number, lane, scheduled.blocking_send);
+  }
+  return filled;
+}
+
+// Lanes of a lockstep group run as one.
+void check_lockstep_groups(const OpProgram& program) {
+  std::vector<const OpLane*> first(static_cast<std::size_t>(program.lockstep_groups), nullptr);
+  for (std::size_t l = 0; l < program.lanes.size(); ++l) {
+    const OpLane& lane = program.lanes[l];
+    if (lane.lockstep == kNoLockstep) continue;
+    if (lane.lockstep < 0 || lane.lockstep >= program.lockstep_groups)
+      broken(l, "its lockstep group does not exist");
+    if (lane.expert_group.size() != static_cast<std::size_t>(lane.context))
+      broken(l, "it names expert groups for " + std::to_string(lane.expert_group.size()) + " of " +
+                    std::to_string(lane.context) + " ranks");
+    const OpLane*& other = first[at(lane.lockstep)];
+    if (other == nullptr) other = &lane;
+    if (lane.barrier_group != other->barrier_group)
+      broken(l, "its lockstep group is in another barrier group");
+    for (std::size_t s = 0; s < lane.stages.size(); ++s)
+      if (lane.stages[s].size() != other->stages[s].size())
+        broken(l, "stage " + std::to_string(s) + " has " + std::to_string(lane.stages[s].size()) +
+                      " ops where its lockstep group has " + std::to_string(other->stages[s].size()));
+  }
+}
+
+std::int64_t kernels_of(const OpBlock& block) {
+  return std::count_if(block.steps.begin(), block.steps.end(),
+                       [](const OpStep& step) { return !step.waits; });
+}
+
+}  // namespace
+
+std::int64_t OpProgram::tasks() const {
+  std::int64_t sum = 0;
+  for (const OpLane& lane : lanes) {
+    const std::int64_t ranks_of_stage = std::int64_t{lane.context} * tensor;
+    std::vector<std::int64_t> of_block;  // which many ops run
+    of_block.reserve(lane.blocks.size());
+    for (const OpBlock& block : lane.blocks) of_block.push_back(kernels_of(block));
+    for (std::size_t s = 0; s < lane.stages.size(); ++s)
+      for (const ScheduledOp& scheduled : lane.stages[s]) {
+        std::int64_t ops =
+            scheduled.input_stage != kNoInput && scheduled.input_stage != static_cast<std::int32_t>(s) ? 1
+                                                                                                       : 0;
+        for (std::uint32_t r = 0; r < scheduled.run_count; ++r) {
+          const BlockRun& run = lane.runs[scheduled.first_run + r];
+          ops += std::int64_t{run.repeat} * of_block[run.block];
+        }
+        sum += ops * ranks_of_stage;
+      }
+    for (const StageEnd& end : ends)
+      sum += ranks_of_stage * static_cast<std::int64_t>(end.buckets.size() + end.steps.size());
+  }
+  return sum;
+}
+
+void check_program(const OpProgram& program) {
+  int last_group = 0;
+  for (const OpLane& lane : program.lanes) last_group = std::max(last_group, lane.barrier_group);
+  if (!program.ends.empty() && program.ends.size() != static_cast<std::size_t>(program.stages))
+    throw EngineError("the step's end is given for " + std::to_string(program.ends.size()) + " of " +
+                      std::to_string(program.stages) + " stages");
+  for (std::size_t l = 0; l < program.lanes.size(); ++l) {
+    const OpLane& lane = program.lanes[l];
+    if (lane.stages.size() != static_cast<std::size_t>(program.stages))
+      broken(l, "it has ops for " + std::to_string(lane.stages.size()) + " of " +
+                    std::to_string(program.stages) + " stages");
+    if (lane.context < 1 || lane.first_replica < 0 || lane.first_replica + lane.context > program.replicas)
+      broken(l, "its " + std::to_string(lane.context) + " ranks from place " +
+                    std::to_string(lane.first_replica) + " on do not fit the " +
+                    std::to_string(program.replicas) + " replicas of a stage");
+    check_blocks(l, lane);
+    for (std::size_t s = 0; s < lane.stages.size(); ++s) {
+      const std::size_t buckets = program.ends.empty() ? 0 : program.ends[s].buckets.size();
+      const std::vector<int> filled = check_scheduled_ops(l, lane, s, buckets);
+      for (std::size_t k = 0; k < buckets && !lane.stages[s].empty(); ++k)
+        if (filled[k] != 1 && (filled[k] != 0 || lane.barrier_group == last_group))
+          broken(l, "stage " + std::to_string(s) + " fills gradient bucket " + std::to_string(k) + " " +
+                        std::to_string(filled[k]) + " times; expected once");
+    }
+    check_clock(l, lane);
+  }
+  check_lockstep_groups(program);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,173 @@
+// One optimizer step as programs that ranks interpret: the `op` fidelity in compact form.
+//
+// 8,192 GPUs x 126 layers are 40 million kernels a step, but they repeat: every layer of a micro-batch runs
+// the same list of ops with the same durations, and the ranks of a lane differ only in those durations. So
+// what is stored is, per lane and micro-batch, one block per part of the model (a layer's forward, a layer's
+// backward, the embedding, the head), and per op of the schedule (ScheduledOp) which blocks it repeats how
+// often. The engine (op_run.h) runs every op of every rank from that; tests/oracle/lowering.h writes the
+// same program out as a task graph.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "policies/base/clock.h"
+#include "policies/base/index.h"
+#include "sim/schedule/schedule.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+// Whom an op waits for besides its own rank's earlier ops.
+enum class SyncGroup : std::uint8_t {
+  none,     // a kernel
+  tensor,   // the ranks of the TP group (of no effect while TP is folded)
+  context,  // the lane's CP ranks of equal TP coordinate
+  // Members on several lanes of a lockstep group:
+  expert,    // the expert-parallel group, at equal TP coordinate modulo OpLane::expert_tensor
+  replicas,  // all of the lockstep group's ranks of equal TP coordinate
+};
+inline bool spans_lanes(SyncGroup sync) {
+  return sync == SyncGroup::expert || sync == SyncGroup::replicas;
+}
+
+struct OpStep {
+  OpName name{};
+  Stream stream = Stream::compute;
+  SyncGroup sync = SyncGroup::none;
+  bool with_next = false;  // runs beside the next step, on its own stream; what follows waits for both
+  // An exchange of experts: how many of the next steps run under it. What follows waits for it and for them;
+  // none of them waits for other lanes.
+  std::uint32_t over = 0;
+  bool of_second = false;  // in a block of a pair: belongs to the second op, the backward
+  // ZeRO-2 and 3. `background`: the rank goes on at once, the op runs behind those of its lockstep group that
+  // are under way; it waits for all replicas. `waits`: takes no time, but the rank goes on when the
+  // background ops so far have ended.
+  bool background = false;
+  bool waits = false;
+  // For timelines and link contention; the busiest rank's. Bytes of a collective as its cost model counts
+  // them.
+  double bytes = 0;
+  double flops = 0;
+};
+
+// What the ops of a block compute. Engines do not ask; whoever runs them for real does.
+enum class BlockRole : std::uint8_t {
+  none,  // collectives between lanes, or nothing
+  embedding_forward,
+  embedding_backward,
+  head_forward,
+  head_backward,
+  layer_forward,
+  layer_backward,
+  layer_input_gradient,  // a backward in two halves
+  layer_weight_gradient
+};
+inline constexpr std::int32_t kNoMicroBatch = -1;
+inline constexpr std::int32_t kNoLayer = -1;
+
+// A run of ops that all ranks of a lane execute in step.
+struct OpBlock {
+  std::vector<OpStep> steps;
+  // [step * context + CP rank]; equal over the CP ranks of a collective. A collective over several lanes
+  // takes as long as its longest member says.
+  std::vector<Picoseconds> durations;
+  BlockRole role = BlockRole::none;
+  std::int32_t micro_batch = kNoMicroBatch;  // place in the lane
+};
+
+inline constexpr int kNoLockstep = -1;
+inline constexpr std::int32_t kNoBucket = -1;
+inline constexpr std::int32_t kNoInput = -1;
+inline constexpr std::int64_t kNoTransfer = -1;
+
+struct BlockRun {
+  std::uint32_t block = 0;          // in OpLane::blocks
+  std::uint32_t repeat = 1;         // layers
+  std::int32_t bucket = kNoBucket;  // repetition i completes the gradients of bucket + i (last backward only)
+  // Of the model, that of the first repetition: a forward's go up, those of backward and weight gradients
+  // down.
+  std::int32_t layer = kNoLayer;
+};
+
+// One op of the schedule on one stage. The first of a pair (ScheduleOp::with_next) holds the runs of both;
+// the second, behind it, has none of its own, and starts and ends with it.
+struct ScheduledOp {
+  ScheduleOp op;
+  std::uint32_t first_run = 0;  // in OpLane::runs
+  std::uint32_t run_count = 0;
+  std::int32_t input_stage = kNoInput;  // who makes its input: a scheduled op of this or another stage
+  std::int32_t input_op = kNoInput;
+  std::int64_t transfer = kNoTransfer;  // of the input: first of `context` durations in OpLane::transfers
+  // Blocking sends only: the transfer of this scheduled op's result, which its stage waits for.
+  std::int64_t blocking_send = kNoTransfer;
+};
+
+// Whether a block that the first of a pair runs is the second's: it is of another micro-batch.
+inline bool block_of_second(const ScheduledOp& first, const OpBlock& block) {
+  return first.op.with_next && block.micro_batch != kNoMicroBatch &&
+         block.micro_batch != first.op.micro_batch;
+}
+
+// Whether scheduled op number `index` of a stage is the second of a pair.
+inline bool ends_pair(std::span<const ScheduledOp> stage, std::size_t index) {
+  return index > 0 && stage[index - 1].op.with_next;
+}
+
+// One data-parallel replica.
+struct OpLane {
+  int context = 1;
+  int first_replica = 0;  // place of CP rank 0 among the data x context ranks of a stage
+  int barrier_group = 0;  // starts when all lanes of lower groups have ended
+  // Lanes of a lockstep group wait for each other inside scheduled ops: scheduled op number i of a stage
+  // makes on each of them the same collectives over lanes, in the same order.
+  int lockstep = kNoLockstep;
+  std::vector<int> expert_group;  // with a lockstep group, by CP rank: its expert-parallel group, numbered in
+                                  // the lockstep group
+  int expert_tensor = 0;  // expert groups span the TP ranks that are equal modulo this; 0: none but equals
+  std::vector<OpBlock> blocks;
+  std::vector<BlockRun> runs;
+  std::vector<Picoseconds> transfers;
+  std::vector<double> transfer_bytes;            // parallel, or empty: unknown
+  std::vector<std::vector<ScheduledOp>> stages;  // in issue order
+};
+
+// What TP ranks of one expert-parallel group have in common.
+inline std::size_t expert_coordinate(const OpLane& lane, std::size_t tensor_rank) {
+  return lane.expert_tensor > 0 ? tensor_rank % at(lane.expert_tensor) : tensor_rank;
+}
+
+// The end of a step on one stage. A bucket is a collective over all data x context ranks that overlaps the
+// backward: it starts when the last rank has filled it and the one before it is done; buckets go in the order
+// in which they are full (ties: the lower index).
+struct StageEnd {
+  // Every lane with ops on the stage fills each once; those of lower barrier groups may leave it to the last.
+  std::vector<Picoseconds> buckets;
+  std::vector<OpStep> steps;  // after buckets and backward, on every rank: optimizer, parameter gather
+  std::vector<Picoseconds> durations;  // of the steps
+  std::vector<double> bucket_bytes{};  // parallel to buckets, or empty: unknown
+};
+
+struct OpProgram {
+  int stages = 1;
+  int tensor = 1;    // 1 while TP is folded: one task stands for all ranks of a TP group
+  int replicas = 1;  // data x context ranks of a stage
+  int lockstep_groups = 0;
+  std::vector<OpLane> lanes;
+  std::vector<StageEnd> ends;  // by stage; empty: the step ends with the last backward
+
+  [[nodiscard]] std::int64_t ranks() const {
+    std::int64_t sum = 0;
+    for (const OpLane& lane : lanes) sum += lane.context;
+    return sum * tensor * stages;
+  }
+  // Kernels, collective members and transfers of the step.
+  [[nodiscard]] std::int64_t tasks() const;
+};
+
+// Throws EngineError where the program contradicts itself (an input that does not exist, sizes that differ,
+// buckets that no scheduled op fills, negative durations). O(size of the program).
+void check_program(const OpProgram& program);
+
+}  // namespace equipoise

@@ -1,0 +1,169 @@
+#include "sim/step/step_end.h"
+
+#include <algorithm>
+
+#include "policies/base/index.h"
+
+namespace equipoise {
+namespace {
+
+// Bytes that the optimizer moves per parameter: the fp32 gradient and the states read, the states and the
+// weight written.
+double update_bytes(const LayerCosts& costs) {
+  return 4 + 2 * costs.framework().optimizer_bytes + costs.profile().device().element_bytes;
+}
+
+}  // namespace
+
+GradientSync::GradientSync(const LayerCosts& costs)
+    : costs_(costs), replicas_(costs.layout().data * costs.layout().context) {
+  const Layout& layout = costs.layout();
+  const PartSizes sizes = part_sizes(costs.model(), layout);
+  const std::vector<std::vector<ModelPart>> buckets_of = backward_parts(costs.model(), layout);
+  stages_.resize(at(layout.pipeline));
+  std::vector<Held> held(stages_.size());
+  for (std::size_t v = 0; v < buckets_of.size(); ++v) {
+    StageCosts& stage = stages_[v % stages_.size()];
+    Held& sum = held[v % stages_.size()];
+    std::vector<Picoseconds> buckets;
+    std::vector<double> bytes;
+    for (const ModelPart of_model : buckets_of[v]) {
+      const Held elements = held_by_rank(sizes[at(of_model)], layout);
+      sum.dense += elements.dense;
+      sum.experts += elements.experts;
+      const Op op = reduce(elements);
+      buckets.push_back(op.duration);
+      bytes.push_back(op.bytes);
+    }
+    stage.buckets.push_back(std::move(buckets));
+    stage.bucket_bytes.push_back(std::move(bytes));
+  }
+  for (std::size_t s = 0; s < stages_.size(); ++s) {
+    // Experts have fewer replicas to share their states with: those of their expert-parallel rank.
+    const double shards = layout.zero >= 1 ? replicas_ : 1;
+    const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
+    double updated = held[s].dense / shards + held[s].experts / expert_shards;
+    const int stage = static_cast<int>(s);
+    const bool gathers = layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather;
+    if (layout.bidirectional) {
+      const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
+      stages_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
+      if (gathers)
+        stages_[s].gather =
+            between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
+      if (layout.zero >= 1) updated /= layout.copies();
+    }
+    stages_[s].optimizer = to_picoseconds(
+        costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
+    if (gathers) {
+      const Op gathered = gather(held[s]);
+      stages_[s].gather_bytes = gathered.bytes;
+      stages_[s].gather += gathered.duration;
+    }
+  }
+  price_parts(sizes);
+  make_ends();
+}
+
+void GradientSync::make_ends() {
+  const Layout& layout = costs_.layout();
+  for (std::size_t v = 0; v < stages_.size() * stages_.front().buckets.size(); ++v) {
+    std::size_t before = 0;
+    for (std::size_t local = 0; local < v / stages_.size(); ++local)
+      before += stages_[v % stages_.size()].buckets[local].size();
+    first_bucket_.push_back(before);
+  }
+  for (const StageCosts& stage : stages_) {
+    StageEnd& end = ends_.emplace_back();
+    for (std::size_t local = 0; local < stage.buckets.size(); ++local) {
+      if (!fills_buckets(static_cast<int>(local) * layout.pipeline)) continue;
+      for (const Picoseconds t : stage.buckets[local]) end.buckets.push_back(has_replicas() ? t : 0);
+      // An all-reduce moves everything twice: reduced, then gathered.
+      for (const double b : stage.bucket_bytes[local])
+        end.bucket_bytes.push_back(layout.zero == 0 ? 2 * b : b);
+    }
+    if (stage.copies > 0) {
+      end.steps.push_back({OpName::dp_reduce, Stream::dp});  // between two ranks: no flow over all replicas
+      end.durations.push_back(stage.copies);
+    }
+    end.steps.insert(end.steps.end(), {{OpName::optimizer}, {OpName::dp_all_gather, Stream::dp}});
+    end.steps.back().bytes = stage.gather_bytes;
+    end.durations.insert(end.durations.end(), {stage.optimizer, stage.gather});
+  }
+  buckets_.resize(ends_.size());
+}
+
+// What is gathered and reduced with every micro-batch.
+void GradientSync::price_parts(const PartSizes& sizes) {
+  gather_.fill({OpName::dp_all_gather, Stream::dp});
+  reduce_.fill({OpName::dp_reduce, Stream::dp});
+  if (!reduces_each_micro_batch()) return;
+  for (std::size_t p = 0; p < kModelParts; ++p) {
+    if (sizes[p].dense == 0) continue;  // a kind of layers that the model does not have
+    const Held held = held_by_rank(sizes[p], costs_.layout());
+    reduce_[p] = reduce(held);
+    if (shards_parameters()) gather_[p] = gather(held);
+  }
+}
+
+GradientSync::Held GradientSync::held_by_rank(const PartParameters& size, const Layout& layout) {
+  return {static_cast<double>(size.dense) / layout.tensor,
+          static_cast<double>(size.routed) / layout.expert_tensor_size() / layout.expert};
+}
+
+Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stage) {
+  const GroupShape pair = costs_.grid().hop_shape(stage, costs_.layout().pipeline - 1 - stage);
+  return to_picoseconds(costs_.collectives().seconds(kind, bytes, pair, use_));
+}
+
+Op GradientSync::reduce(const Held& held) {
+  return collective(OpName::dp_reduce,
+                    costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, held,
+                    costs_.framework().gradient_bytes);
+}
+
+Op GradientSync::gather(const Held& held) {
+  return collective(OpName::dp_all_gather, Collective::all_gather, held,
+                    costs_.profile().device().element_bytes);
+}
+
+Op GradientSync::collective(OpName name, Collective kind, const Held& held, double bytes_each) {
+  Op op{name, Stream::dp};
+  const auto add = [&](double elements, GroupShape group) {
+    op.bytes += elements * bytes_each;
+    op.duration += to_picoseconds(costs_.collectives().seconds(kind, elements * bytes_each, group, use_));
+  };
+  add(held.dense, costs_.grid().data_context_shape());
+  if (held.experts > 0) add(held.experts, costs_.grid().expert_data_shape());
+  return op;
+}
+
+void GradientSync::begin_step() {
+  for (std::size_t s = 0; s < buckets_.size(); ++s) buckets_[s].assign(ends_[s].buckets.size(), {});
+}
+
+void GradientSync::add_lane(const std::vector<std::vector<Picoseconds>>& ready) {
+  for (std::size_t v = 0; v < ready.size(); ++v)
+    for (std::size_t i = 0; i < ready[v].size() && fills_buckets(static_cast<int>(v)); ++i) {
+      OpResult::Bucket& bucket = buckets_[v % buckets_.size()][first_bucket_[v] + i];
+      bucket.filled = std::max(bucket.filled, ready[v][i]);
+      bucket.last_lane = 0;  // of no meaning but that there is one
+    }
+}
+
+GradientSync::End GradientSync::finish(Picoseconds pipeline_end) {
+  End end;
+  end.use = use_;
+  end.step = pipeline_end;
+  for (std::size_t s = 0; s < ends_.size(); ++s) {
+    run_.begin(buckets_[s]);
+    if (costs_.layout().zero == 3) run_.done = pipeline_end;
+    for (const OpResult::Bucket& bucket : buckets_[s]) run_.done = std::max(run_.done, bucket.filled);
+    run_stage_end(ends_[s], run_, buckets_[s], StageEndAlone{ends_[s], buckets_[s]});
+    end.optimizer = std::max(end.optimizer, stages_[s].optimizer);
+    end.step = std::max(end.step, run_.busy);
+  }
+  return end;
+}
+
+}  // namespace equipoise

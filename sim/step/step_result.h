@@ -1,0 +1,204 @@
+// What comes out of a step: what was worked on, and when it happened.
+//
+// The work of a step follows from the plan, the sharding and the schedule alone. Its times are those of an
+// executor: layer resolution (StepSimulator) or op resolution (OpStepSimulator). Each returns both values
+// whole.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "policies/base/index.h"
+#include "policies/plan.h"
+#include "profiler/profile/cost_models.h"
+#include "sim/memory/memory_model.h"
+#include "sim/schedule/schedule.h"
+#include "sim/workload/layout.h"
+#include "sim/workload/ops.h"
+
+namespace equipoise {
+
+// Tokens by micro-batch of a lane, for what its ranks hold.
+struct LaneTokens {
+  std::vector<std::int64_t> rank_tokens;  // [micro-batch * context + CP rank]
+  std::vector<std::int64_t> gathered;     // [micro-batch]: those whose K and V a rank gathers
+  friend bool operator==(const LaneTokens&, const LaneTokens&) = default;
+};
+
+struct StepWork {
+  std::int64_t tokens = 0;              // real
+  std::int64_t computed_tokens = 0;     // with padding
+  std::int64_t distributed_tokens = 0;  // in micro-batches with CP degree > 1, distributed slices only
+  double causal_pairs = 0;
+  double window_pairs = 0;  // of them, those inside the model's sliding window, where it has one
+  double kv_sent_tokens = 0;
+  double kv_useful_tokens = 0;
+  MemoryPeak peak;                    // of all lanes, with a memory model
+  bool bucket_broken = false;         // a CP rank holds more than Skrull's bucket
+  bool unsynchronized_lanes = false;  // lanes that share groups order their ops differently (lockstep.h)
+  RangeUse use;
+  // With record_ops and a memory model:
+  std::vector<LaneTokens> lane_tokens;  // by lane
+  std::vector<MemoryPeak> stage_peaks;  // by stage, of the lane that holds the most there
+  friend bool operator==(const StepWork&, const StepWork&) = default;
+};
+
+struct TimeSpan {
+  Picoseconds start = 0, end = 0;
+  friend bool operator==(const TimeSpan&, const TimeSpan&) = default;
+};
+
+// An op on one CP rank: from when it could begin to its end there, and the transfer that brought its input
+// (empty where none travels).
+struct RankOp {
+  TimeSpan op, transfer;
+  friend bool operator==(const RankOp&, const RankOp&) = default;
+};
+
+// One op of one stage, for timelines and tests.
+struct StageOp {
+  std::int32_t lane = 0;
+  std::int32_t stage = 0;
+  ScheduleOp op;
+  Picoseconds start = 0;        // first CP rank
+  Picoseconds end = 0;          // last CP rank
+  std::vector<RankOp> ranks{};  // by CP rank; empty at op fidelity, where each rank has ops of its own
+  friend bool operator==(const StageOp&, const StageOp&) = default;
+};
+
+struct LaneResult {
+  Picoseconds makespan = 0;   // first op to last backward, from the lane's own start
+  Picoseconds useful = 0;     // sum over stages, recompute excluded
+  Picoseconds recompute = 0;  // sum over stages
+  int context = 1;
+
+  // Useful time counts each op at its slowest rank. Ranks that do not wait for each other (Skrull's whole
+  // documents need no exchange) run ahead of each other, so that ops overlap and may sum to more than the
+  // makespan: no bubble.
+  [[nodiscard]] double bubble(int stages) const {
+    if (makespan <= 0) return 0;
+    return std::max(0.0, 1.0 - to_seconds(useful) / (stages * to_seconds(makespan)));
+  }
+  friend bool operator==(const LaneResult&, const LaneResult&) = default;
+};
+
+// A quantity of every GPU: what is needed of it.
+struct GpuSpread {
+  double max = 0, mean = 0, min = 0;
+  friend bool operator==(const GpuSpread&, const GpuSpread&) = default;
+};
+
+// What lanes leave unused, means over GPUs. A lane's pipeline is useful time, recompute and idle time
+// (bubbles, transfers between stages that nothing hides, ZeRO-3's waits).
+struct LaneLosses {
+  double bubble_ratio = 0;        // mean over lanes
+  double idle_seconds = 0;        // 0 where ops of ranks that drift apart overlap (LaneResult::bubble)
+  double lanes_wait_seconds = 0;  // until the slowest lane ends
+  friend bool operator==(const LaneLosses&, const LaneLosses&) = default;
+};
+
+// `pipeline`: first op to the last backward of any of the lanes.
+LaneLosses lane_losses(std::span<const LaneResult> lanes, Picoseconds pipeline, const Layout& layout);
+
+struct StepTimes {
+  Picoseconds makespan = 0;       // first op to the end of the optimizer step
+  Picoseconds pipeline = 0;       // first op to the last backward of any lane
+  Picoseconds gradient_wait = 0;  // after that: exposed gradient reduction and parameter gathering
+  Picoseconds optimizer = 0;      // slowest stage
+  std::vector<LaneResult> lanes;  // those with micro-batches
+  LaneLosses losses;
+  std::vector<Picoseconds> forward_latency;  // per micro-batch, all lanes in order: through all stages
+  GpuSpread compute;                         // seconds of each GPU
+  GpuSpread attention;                       // of them, in attention kernels
+  double cp_imbalance = 1;                   // max / mean of attention over ranks, weighted by micro-batch
+  // Means over GPUs.
+  double recompute_seconds = 0;
+  std::array<double, kStreams> exposed_seconds{};
+  double recompute_exposed_seconds = 0;  // of exposed_seconds, the part that is in recompute_seconds, too
+  // When the op ran that sets the memory peak, first to last rank. Only op fidelity knows.
+  std::optional<TimeSpan> peak_op;
+  std::vector<double>
+      gpu_compute;           // with record_gpus: GpuCompute::seconds; of one TP rank where all do the same
+  std::vector<StageOp> ops;  // with record_ops
+  friend bool operator==(const StepTimes&, const StepTimes&) = default;
+};
+
+// What ops take by themselves, however long they wait for each other: summed over ops and stages.
+struct OpSums {
+  Picoseconds useful = 0;             // of the slowest rank of each op; recompute included
+  Picoseconds recompute = 0;          // of it
+  Picoseconds recompute_exposed = 0;  // of `exposed`, the part that is in `recompute`, too
+  std::array<Picoseconds, kStreams>
+      exposed{};  // communication that compute does not hide; mean of a stage's ranks
+  OpSums& operator+=(const OpSums& other) {
+    useful += other.useful;
+    recompute += other.recompute;
+    recompute_exposed += other.recompute_exposed;
+    for (std::size_t s = 0; s < kStreams; ++s) exposed[s] += other.exposed[s];
+    return *this;
+  }
+  friend bool operator==(const OpSums&, const OpSums&) = default;
+};
+
+// The sums of lanes as seconds of all GPUs, TP folded, of which a step reports means.
+struct GpuSums {
+  double recompute = 0, recompute_exposed = 0;
+  std::array<double, kStreams> exposed{};
+  // A lane with so many ranks on a stage.
+  void add(const OpSums& lane, int ranks);
+  void report_means(const Layout& layout, StepTimes& times) const;
+};
+
+struct StepResult {
+  StepWork work;
+  StepTimes times;
+  friend bool operator==(const StepResult&, const StepResult&) = default;
+};
+
+// What every step of a run is run with, at either fidelity.
+
+struct StepOptions {
+  const SchedulePolicy* schedule = nullptr;
+  int keep = 1;  // ChunkFlow's K
+  bool strict_keep = false;
+  bool blocking_sends = false;
+  bool pairs = false;        // forward and backward of a turn issued together; always where they hide each
+                             // other's exchanges (LayerCosts::pairs_micro_batches)
+  bool record_ops = false;   // fill StepTimes::ops and StepWork::lane_tokens
+  bool record_gpus = false;  // fill StepTimes::gpu_compute
+};
+
+// Compute seconds (or those of attention alone) of every GPU in a step.
+//
+// Lanes take the stage's data x context ranks in plan order, as many as their CP degree; lanes of a later
+// barrier group start over on the same GPUs, whose times then add up. GPUs that no lane takes computed
+// nothing. O(lanes) to begin a step, O(1) an addition.
+
+class GpuCompute {
+ public:
+  // `tensor`: TP ranks with times of their own; 1 where they all do the same.
+  void begin_step(const Step& step, const Layout& layout, int tensor);
+
+  // `rank`: of the lane's context x tensor ranks on that stage, TP innermost.
+  void add(std::size_t lane, int stage, std::size_t rank, double seconds) {
+    seconds_[(at(stage) * replicas_ + first_[lane]) * tensor_ + rank] += seconds;
+  }
+
+  [[nodiscard]] GpuSpread spread() const;
+  // [(stage * replicas + replica) * tensor + TP rank]
+  [[nodiscard]] const std::vector<double>& seconds() const { return seconds_; }
+
+ private:
+  std::vector<double> seconds_;
+  std::vector<std::size_t> first_;  // replica of a lane's first CP rank
+  std::vector<std::size_t> taken_;  // replicas, by barrier group
+  std::size_t replicas_ = 1;        // data x context
+  std::size_t tensor_ = 1;
+};
+
+}  // namespace equipoise

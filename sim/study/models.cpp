@@ -1,0 +1,108 @@
+#include "sim/study/models.h"
+
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+
+namespace equipoise {
+
+int gpus_per_node(const Cluster& cluster, const Profile& profile) {
+  return cluster.gpus_per_node > 0 ? cluster.gpus_per_node : profile.device().gpus_per_node;
+}
+
+double nic_GBps(const Cluster& cluster, const Profile& profile) {
+  return cluster.network.nic_GBps > 0 ? cluster.network.nic_GBps : profile.device().nic_GBps;
+}
+
+void check_communication(const Cluster& cluster, const FrameworkOptions& framework, const Layout& layout,
+                         const Profile& profile) {
+  const std::int64_t gpus = layout.gpus();
+  if (gpus == 1) return;
+  const std::string all = std::to_string(gpus);
+  if (!profile.has_table("collective"))
+    throw UserError("parallel: expected one GPU with profile " + profile.name() +
+                    ", which has no collectives (" + profile.origin() + ": tables.collective), found " + all);
+  const bool deepep = framework.expert_dispatcher == ExpertDispatcher::deepep;
+  if (layout.expert > 1 && deepep &&
+      !profile.table("collective").value("exchange", nlohmann::json::object()).contains("deepep"))
+    throw UserError("framework.expert_dispatcher: expected alltoall with profile " + profile.name() +
+                    ", which has no times of DeepEP (" + profile.origin() +
+                    ": tables.collective.exchange.deepep), found deepep");
+  const int in_node = gpus_per_node(cluster, profile);
+  if (gpus <= in_node) return;
+  if (!profile.table("collective").contains("networks"))
+    throw UserError("parallel: expected at most " + std::to_string(in_node) +
+                    " GPUs, a node's (cluster.gpus_per_node), with profile " + profile.name() +
+                    ", which has no network between nodes (" + profile.origin() +
+                    ": tables.collective.networks), found " + all);
+  if (!(nic_GBps(cluster, profile) > 0))
+    throw UserError("cluster.network.nic_GBps: expected a rate, since " + all + " GPUs lie over nodes of " +
+                    std::to_string(in_node) + " and profile " + profile.name() +
+                    " states none (device.nic_GBps), found nothing");
+}
+
+std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile) {
+  if (gpus <= gpus_per_node(cluster, profile)) return {};
+  const nlohmann::json& table = profile.table("collective");
+  const std::string& asked = cluster.network.name;
+  const std::string name = asked.empty() ? table.value("default_network", std::string()) : asked;
+  const nlohmann::json network =
+      table.value("networks", nlohmann::json::object()).value(name, nlohmann::json::object());
+  const std::string kind = network.value("provenance", nlohmann::json::object()).value("kind", std::string());
+  if (kind == "measured" || kind == "mended") return {};
+  std::string note =
+      "network " + name + " of profile " + profile.name() + " is borrowed from other clusters; on this one ";
+  if (const std::string errors = unseen_fabric_errors(network); !errors.empty())
+    note += "collectives between nodes may be off as on fabrics left out of such a fit, " + errors +
+            "; a few points of "
+            "nccl-tests mend it (equipoise fit --base " +
+            profile.name() + ")";
+  else
+    note += "its error is unknown; a few points of nccl-tests mend it (equipoise fit --base " +
+            profile.name() + ")";
+  return note;
+}
+
+void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile,
+                 const std::string& where) {
+  if (gpus == 1 || gpus_per_node(cluster, profile) == 1 || profile.device().nvlink_GBps > 0) return;
+  throw UserError(where + ": " + profile.origin() +
+                  ": device.nvlink_GBps: expected a rate > 0 for --contention between the GPUs of a node, "
+                  "found 0");
+}
+
+RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
+                     const FrameworkOptions& framework, const Profile& profile)
+    : layout(l),
+      cluster(c),
+      grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor},
+           gpus_per_node(cluster, profile)),
+      costs(model, layout, profile, grid, cluster.network, framework),
+      memory(model, layout, profile, framework) {
+  check_communication(cluster, framework, layout, profile);
+  if (cluster.memory_GB > 0) memory.set_capacity(cluster.memory_GB * 1e9);
+}
+
+RunModels::RunModels(const Study& study, const Layout& l, const Profile& profile)
+    : RunModels(study.model, l, study.cluster, study.framework.on(profile), profile) {}
+
+RunModels::RunModels(const RunModels& other, const Layout& l)
+    : RunModels(other.costs.model(), l, other.cluster, other.costs.framework(), other.costs.profile()) {}
+
+Layout layout_of(const Study& study, const PolicyRun& run) {
+  Layout layout = study.layout;
+  if (run.has_recompute) {
+    layout.recompute = run.recompute;
+    layout.recompute_layers = run.recompute_layers;
+    layout.recompute_modules = run.recompute_modules;
+  }
+  // Of model chunks a schedule from both ends knows none: it refuses them by itself.
+  layout.bidirectional = schedule_policy_of(study, run).bidirectional && layout.virtual_pipeline == 1;
+  return layout;
+}
+
+const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run) {
+  return schedule_policy(run.schedule.empty() ? study.schedule : run.schedule);
+}
+
+}  // namespace equipoise

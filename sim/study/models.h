@@ -1,0 +1,55 @@
+// What prices a row: the costs and the memory of its layout on the study's cluster.
+//
+// A study states some of a cluster's rates, its profile the others. Nothing is assumed where neither does:
+// what needs the rate is refused, before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "profiler/profile/profile.h"
+#include "sim/cost/micro_batch_cost.h"
+#include "sim/memory/memory_model.h"
+#include "sim/study/read/study.h"
+
+namespace equipoise {
+
+// The study's, else the profile's.
+int gpus_per_node(const Cluster& cluster, const Profile& profile);
+double nic_GBps(const Cluster& cluster, const Profile& profile);
+
+// Whether the profile, with what the study adds, prices the communication of a layout. Throws UserError.
+void check_communication(const Cluster& cluster, const FrameworkOptions& framework, const Layout& layout,
+                         const Profile& profile);
+
+// That the network between nodes is another cluster's, and how far such a one has been off; empty where the
+// layout stays in a node, and where the network was measured or mended.
+std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
+
+// What --contention asks beyond that: the rates of links. `where` names the study's file. Throws UserError.
+void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile, const std::string& where);
+
+// Everything that prices a run of one layout; shared by all its policies and threads.
+struct RunModels {
+  RunModels(const Study& study, const Layout& layout, const Profile& profile);
+  // The same cluster with another layout.
+  RunModels(const RunModels& other, const Layout& layout);
+
+  Layout layout;
+  Cluster cluster;
+  RankGrid grid;
+  LayerCosts costs;
+  MemoryModel memory;
+
+ private:
+  RunModels(const ModelShape& model, const Layout& layout, const Cluster& cluster,
+            const FrameworkOptions& framework, const Profile& profile);
+};
+
+// The layout with the policy's own recompute mode, as its schedule runs it.
+Layout layout_of(const Study& study, const PolicyRun& run);
+
+// The schedule of its policy, else the study's.
+const SchedulePolicy& schedule_policy_of(const Study& study, const PolicyRun& run);
+
+}  // namespace equipoise

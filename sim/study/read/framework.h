@@ -1,0 +1,38 @@
+// What a study's `framework` says: a preset by name or file, and what differs from it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "profiler/profile/profile.h"
+#include "sim/framework/framework.h"
+
+namespace equipoise {
+
+struct Framework {
+  FrameworkPreset preset;
+  bool reduce_each_micro_batch = true;
+  // What the study says beside the preset counts on any GPU; the preset's slowdowns only on those it was
+  // fitted on.
+  FrameworkOptions on_fitted_gpus;
+  FrameworkOptions elsewhere;
+  bool says_kernel = false;     // the study names the attention kernel
+  bool says_slowdowns = false;  // and one or more slowdowns
+  std::vector<std::string> notes;
+
+  // The options on a profile's GPU.
+  [[nodiscard]] FrameworkOptions on(const Profile& profile) const;
+  // What a user must know of them there; nothing if the preset applies as it is.
+  [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
+  // How much slower than alone kernels run there, and how well that is known.
+  [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
+  // How evenly the router is taken to load the experts' ranks there.
+  [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
+};
+
+// A preset and nothing beside it.
+Framework framework_with(FrameworkPreset preset);
+Framework framework_of(std::string_view preset);  // by name or path. Throws UserError
+
+}  // namespace equipoise

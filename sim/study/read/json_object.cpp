@@ -1,0 +1,117 @@
+#include "sim/study/read/json_object.h"
+
+#include "policies/base/error.h"
+#include "policies/base/names.h"
+#include "traces/json_text.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+std::string shown(double value) {
+  const json node = value;
+  return node.dump();
+}
+
+}  // namespace
+
+bool parse_size(const json& node, std::int64_t& value) {
+  if (node.is_string()) return parse_size(std::string_view(node.get_ref<const std::string&>()), value);
+  if (node.is_number_unsigned() && node.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+    return false;
+  if (!node.is_number_integer()) return false;
+  value = node.get<std::int64_t>();
+  return true;
+}
+
+JsonObject::JsonObject(const json& node, std::string where) : node_(node), where_(std::move(where)) {
+  if (!node.is_object()) throw UserError(where_ + ": expected an object, found " + shown_json(node));
+}
+
+const json* JsonObject::find(std::string_view key) {
+  known_.emplace_back(key);
+  const auto it = node_.find(std::string(key));
+  return it == node_.end() ? nullptr : &*it;
+}
+
+void JsonObject::fail(std::string_view key, const std::string& expected) const {
+  const auto it = node_.find(std::string(key));
+  const std::string found = it == node_.end() ? "nothing" : shown_json(*it);
+  throw UserError(where_ + "." + std::string(key) + ": expected " + expected + ", found " + found);
+}
+
+std::string JsonObject::text(std::string_view key, std::string_view fallback) {
+  const json* node = find(key);
+  if (node == nullptr) return std::string(fallback);
+  if (!node->is_string()) fail(key, "a string");
+  return node->get<std::string>();
+}
+
+bool JsonObject::flag(std::string_view key, bool fallback) {
+  const json* node = find(key);
+  if (node == nullptr) return fallback;
+  if (!node->is_boolean()) fail(key, "true or false");
+  return node->get<bool>();
+}
+
+std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t least,
+                                 std::int64_t most) {
+  const json* node = find(key);
+  if (node == nullptr) return fallback;
+  std::int64_t value = 0;
+  if (!parse_size(*node, value) || value < least || value > most)
+    fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most));
+  return value;
+}
+
+double JsonObject::number(std::string_view key, double fallback, double least, double most) {
+  const json* node = find(key);
+  if (node == nullptr) return fallback;
+  if (!node->is_number()) fail(key, "a number");
+  const double value = node->get<double>();
+  if (!(value >= least && value <= most)) fail(key, "a number in " + shown(least) + ".." + shown(most));
+  return value;
+}
+
+std::size_t JsonObject::choice(std::string_view key, std::size_t fallback,
+                               std::span<const std::string_view> allowed) {
+  const json* node = find(key);
+  if (node == nullptr) return fallback;
+  if (node->is_string())
+    for (std::size_t i = 0; i < allowed.size(); ++i)
+      if (node->get_ref<const std::string&>() == allowed[i]) return i;
+  fail(key, "one of " + joined(allowed));
+}
+
+std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_t least, std::int64_t most) {
+  const json* node = find(key);
+  std::vector<std::int64_t> values;
+  if (node == nullptr) return values;
+  const std::string expected = "a list of integers in " + std::to_string(least) + ".." + std::to_string(most);
+  if (!node->is_array()) fail(key, expected);
+  for (const json& item : *node) {
+    std::int64_t value = 0;
+    if (!parse_size(item, value) || value < least || value > most) fail(key, expected);
+    values.push_back(value);
+  }
+  return values;
+}
+
+void JsonObject::finish() const {
+  for (const auto& [key, value] : node_.items()) {
+    bool known = false;
+    std::vector<std::string_view> names;
+    for (const std::string& name : known_) {
+      known = known || name == key;
+      names.push_back(name);
+    }
+    if (known) continue;
+    const std::string near = did_you_mean(key, names);
+    throw UserError(where_ + ": unknown key \"" + key + "\"" +
+                    (near.empty() ? ", allowed: " + joined(names) : near));
+  }
+}
+
+}  // namespace equipoise

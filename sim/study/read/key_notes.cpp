@@ -1,0 +1,139 @@
+#include "sim/study/read/key_notes.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "policies/policy.h"
+#include "sim/schedule/schedule.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+bool has_effect(const std::string& key, const PolicyRun& run) {
+  if (key == "tile") return false;  // the profile prices its kernels' own tiles
+  // hbp chooses it with its groups (Algorithm 1).
+  if (key == "recompute" && run.chooses_groups()) return false;
+  // What orders micro-batches asks for their cost.
+  if (key == "cost" && run.pack.order != Order::as_packed) return true;
+  return uses_key(run.policy(), key) || uses_key(run.rule(), key);
+}
+
+// The profile's W(d) spreads what is linear in tokens over a micro-batch of a window.
+bool prices_windows(const PolicyRun& run) {
+  return run.cost_kind() == CostKind::profiled && has_effect("cost", run);
+}
+
+bool batch_key_has_effect(std::string_view key, const PolicyRun& run) {
+  if (key == "loader") return false;
+  return uses_key(run.policy(), key) || (key == "context_window" && prices_windows(run));
+}
+
+// Policies that have no use for a key of the batch, each once.
+std::vector<std::string_view> policies_without(std::string_view key, const Study& study) {
+  std::vector<std::string_view> names;
+  for (const PolicyRun& run : study.policies)
+    if (!batch_key_has_effect(key, run) && std::find(names.begin(), names.end(), run.name) == names.end())
+      names.push_back(run.name);
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : entry.items())
+    if (!has_effect(key, run)) keys.push_back(key);
+  return keys;
+}
+
+std::string idle_key_note(const PolicyRun& run, const std::string& key) {
+  if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
+  return key + " has no effect on " + (is_shard_key(key) ? run.shard + " sharding" : run.name);
+}
+
+void note_oversubscription(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  if (study.cluster.oversubscription != 1)
+    notes.emplace_back(
+        "network.oversubscription matters only with --fidelity op --contention, and between nodes");
+}
+
+void note_recompute_ahead(std::string_view, bool stated, const Study& study,
+                          std::vector<std::string>& notes) {
+  if (stated && study.layout.pipeline > 1)
+    notes.emplace_back("framework.recompute_ahead matters only without a pipeline");
+}
+
+// What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
+// no exchanges that is only worth a word if the study asks for it.
+void note_expert_overlap(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+  const ExpertOverlap overlap = study.framework.on_fitted_gpus.expert_overlap;
+  const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
+  const auto note = [&](const std::string& text) { notes.push_back(key + text); };
+  if (overlap == ExpertOverlap::none) return;
+  if (!study.model.moe || study.layout.expert == 1) {
+    if (stated)
+      note(study.model.moe ? " matters only with parallel.expert above 1"
+                           : " has no effect: the model has no experts");
+    return;
+  }
+  if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
+    note(": the model has no shared expert, so nothing runs under the exchanges");
+  if (overlap != ExpertOverlap::dualpipe) return;
+  if (study.layout.zero == 3)
+    note(" pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed");
+  for (const PolicyRun& run : study.policies) {
+    const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
+    const SchedulePolicy& policy = schedule_policy(schedule);
+    if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
+      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
+                      " pairs no forward with a backward, so exchanges are exposed (1f1b, "
+                      "interleaved-1f1b and dualpipe do)");
+  }
+}
+
+void note_reduction(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+  if (!stated || study.layout.zero == 2) return;
+  notes.emplace_back(
+      "framework.reduce_each_micro_batch matters only with zero 2; zero " +
+      std::to_string(study.layout.zero) +
+      (study.layout.zero == 3 ? " always reduces with every micro-batch" : " reduces after the last one"));
+}
+
+void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  if (study.layout.count_embedding_and_head && study.layout.pipeline == 1)
+    notes.emplace_back("parallel.count_embedding_and_head has no effect without a pipeline");
+}
+
+void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+  if (!stated && study.layout.zero != study.framework.preset.zero)
+    notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
+                       std::to_string(study.layout.zero) +
+                       " with a pipeline, which keeps parameters and gradients whole");
+}
+
+// Of the layout's key and of those of the rows.
+void note_selective(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  const bool selective = std::any_of(study.policies.begin(), study.policies.end(), [&](const PolicyRun& run) {
+    return (run.has_recompute ? run.recompute : study.layout.recompute) == Recompute::selective;
+  });
+  if (selective)
+    notes.emplace_back(
+        "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
+        "forward once more, as it does in Megatron-LM");
+}
+
+// With documents_per_step: keys that shape windows and some policy has no use for.
+void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
+  if (!stated || study.batch.documents_per_step == 0) return;
+  std::string names;
+  for (const std::string_view name : policies_without(key, study))
+    names.append(names.empty() ? "" : ", ").append(name);
+  if (!names.empty())
+    notes.push_back("batch." + std::string(key) + " has no effect with documents_per_step on " + names +
+                    ": documents come whole");
+}
+
+}  // namespace equipoise

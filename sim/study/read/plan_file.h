@@ -1,0 +1,59 @@
+// Plans made elsewhere: {"name": "plan", "file": "plan.json"} of a study.
+//
+// A file is one plan (equipoise.plan/1: what `pack --format json` writes, and other tools may), or several
+// (equipoise.plans/1: `pack --compare`, and plan.json of `study --out`), of which `policy` of the entry names
+// one by its name or its policy. A plan is read whole, every key checked, once for a study; check_plan says
+// whether it fits the study: its layout and, by the judge of all plans (policies/validator.h), its documents.
+//
+// What a file says of recomputing: `recompute_layers` counts layers of a pipeline stage, a MicroBatch those
+// of the model. A micro-batch is read as
+//   recompute_layers_of_model      that many, if it stands there (as our own files have it),
+//   the study's layout             else, if the plan says "recompute": "study" or the micro-batch nothing,
+//   recompute_layers               else: the fewest of the model that give every stage so many, or all its
+//   own.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "policies/loader.h"
+#include "policies/plan.h"
+#include "sim/study/read/study.h"
+#include "sim/workload/stage_layers.h"
+
+namespace equipoise {
+
+// `file` of a row whose plan the caller brings along (PolicyRun::plan), as the Python module does: nothing is
+// read.
+inline constexpr std::string_view kPlanOfCaller = "(of the caller)";
+
+// The row of the registry that `plan` would have: it derives nothing and has no algorithm.
+const Policy& plan_policy();
+
+// The plan of that name in a file's contents, or its only one where `name` is empty. `where` is the file.
+// Throws UserError.
+Plan read_plan(const nlohmann::json& file, const std::string& where, const std::string& name,
+               const RecomputedLayers& recomputed);
+
+// The plans of a study's rows that have a file, by label. Throws UserError naming file and key.
+using PlansOfRows = std::map<std::string, std::shared_ptr<const Plan>>;
+PlansOfRows read_plan_files(const Study& study);
+
+// A row that has a file, with its plan (any other row and one that has it as they are): sharded and scheduled
+// as the policy that made it would be, as far as we know that policy and the study says nothing else; a note
+// says so.
+PolicyRun with_plan(PolicyRun run, const PlansOfRows& plans, std::vector<std::string>& notes);
+
+// Throws UserError with file, place, what was found and what is allowed. What is odd and yet runs is a note
+// without the row's label.
+//
+// One law is milder than for our own policies: pieces of a document that run out of order are taken where
+// they are whole pieces to the plan, as --oversize split makes them.
+void check_plan(const Layout& layout, int heads, const DocumentSet& documents, const PolicyRun& run,
+                std::vector<std::string>& notes);
+
+}  // namespace equipoise

@@ -1,0 +1,168 @@
+#include "sim/study/read/policy_run.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <variant>
+
+#include "policies/base/error.h"
+#include "policies/base/utf8.h"
+#include "policies/policy.h"
+#include "sim/schedule/schedule.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/read/key_notes.h"
+#include "sim/study/read/study_keys.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr Preset kPresets[] = {
+    {"plain-4d", "plain", "per-sequence", nullptr, 0,
+     "WLB-LLM's first baseline: windows as they are, per-sequence sharding"},
+    {"fixed-4d", "fixed-greedy", "static-best", nullptr, 0,
+     "WLB-LLM's second baseline: fixed-length greedy packing, the better static sharding"},
+    {"wlb-llm", "wlb", "adaptive", "queues", 2,
+     "WLB-LLM: variable-length packing, outlier delay with 2 queues, adaptive sharding"},
+};
+
+template <class Options>
+void read_parameters(JsonObject& object, std::span<const Parameter<Options>> rows, Options& options) {
+  for (const Parameter<Options>& row : rows) {
+    if (object.find(row.key) == nullptr) continue;
+    const ParameterValue value = read_value(object, row);
+    if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && row.rising)
+      if (std::adjacent_find(list->begin(), list->end(), std::greater_equal<>()) != list->end())
+        object.fail(row.key, "rising " + std::string(row.key));
+    if (!row.excludes.empty() && object.has(row.excludes))
+      object.fail(row.key,
+                  "one of " + std::string(row.excludes) + " and " + std::string(row.key) + ", not both");
+    naming(object.where() + "." + std::string(row.key), [&] {
+      row.set(options, value);
+      return true;
+    });
+  }
+}
+
+constexpr double kLargestFigure = 1e30;
+
+Published read_published_source(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  Published published;
+  published.source = object.text("source", "");
+  if (published.source.empty()) object.fail("source", "where the figures stand, e.g. \"arXiv ..., Table 2\"");
+  read_keys(object, published_keys(), published);
+  if (object.has("status")) published.out_of_memory = object.choice("status", 0, kPublishedStatus) == 1;
+  if (const json* metrics = object.find("metrics")) {
+    JsonObject figures(*metrics, where + ".metrics");
+    for (const std::string& key : published_metrics()) {
+      const double value = figures.number(key, 0, -kLargestFigure, kLargestFigure);
+      if (figures.has(key)) published.figures.push_back({key, value});
+    }
+    figures.finish();
+  }
+  object.finish();
+  if (published.figures.empty() && !published.out_of_memory)
+    throw UserError(where + ": expected metrics or status, found neither");
+  return published;
+}
+
+// One object, or a list of them, one a source.
+std::vector<Published> read_published(const json& node, const std::string& where) {
+  if (!node.is_array()) return {read_published_source(node, where)};
+  std::vector<Published> list;
+  for (std::size_t i = 0; i < node.size(); ++i)
+    list.push_back(read_published_source(node[i], where + "[" + std::to_string(i) + "]"));
+  return list;
+}
+
+// Of `plan` only: where it is, and which.
+void read_plan_keys(JsonObject& object, const Study& study, PolicyRun& run) {
+  const std::string file = object.text("file", "");
+  run.plan_name = object.text("policy", "");
+  const bool from_file = run.name == plan_policy().name;
+  for (const char* key : {"file", "policy"})
+    if (!from_file && object.has(key)) object.fail(key, "none beside a name other than plan");
+  if (!from_file) return;
+  if (file.empty()) object.fail("file", "the path of a plan (equipoise.plan/1)");
+  run.plan_file = file;
+  if (file == kPlanOfCaller) return;
+  run.plan_file = (std::filesystem::path(study.directory) / file).lexically_normal().string();
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(run.plan_file, error)) object.fail("file", "a file that is there");
+}
+
+}  // namespace
+
+const Policy& PolicyRun::policy() const {
+  return has_plan_file() ? plan_policy() : packing_policy(name);
+}
+
+std::span<const Preset> presets() {
+  return kPresets;
+}
+
+ShardOptions default_sharding() {
+  ShardOptions sharding;
+  sharding.pad = Pad::tail;
+  return sharding;
+}
+
+CostKind PolicyRun::cost_kind() const {
+  if (cost) return *cost;
+  return rule().places_documents ? CostKind::flops : policy().cost;
+}
+
+bool PolicyRun::chooses_groups() const {
+  return policy().derives == Derives::groups && pack.groups.empty();
+}
+
+PolicyRun read_policy_run(const json& node, const std::string& where, const Study& study) {
+  const json named = node.is_string() ? json{{"name", node}} : node;
+  JsonObject object(named, where);
+  PolicyRun run;
+  run.pack = study.batch;
+  run.sharding = default_sharding();
+  run.name = object.text("name", "");
+  if (run.name.empty()) object.fail("name", "the name of a policy");
+  run.label = run.name;
+  read_plan_keys(object, study, run);
+  const auto preset = std::find_if(std::begin(kPresets), std::end(kPresets),
+                                   [&](const Preset& p) { return run.name == p.name; });
+  if (preset != std::end(kPresets)) run.name = preset->policy;
+  naming(where, [&] { return run.policy(); });
+  run.shard = run.policy().shard;
+  if (preset != std::end(kPresets)) {
+    run.shard = preset->shard;
+    if (preset->key != nullptr) pack_parameter(preset->key)->set(run.pack, preset->value);
+  }
+  run.schedule = run.policy().schedule;
+  read_keys(object, policy_keys(), run);
+  run.label = printable(run.label);
+  naming(where, [&] { return sharding_policy(run.shard); });
+  if (!run.schedule.empty()) naming(where, [&] { return schedule_policy(run.schedule); });
+  if (const json* recompute = object.find("recompute")) read_policy_recompute(*recompute, where, run);
+  read_parameters(object, pack_parameters(), run.pack);
+  read_parameters(object, shard_parameters(), run.sharding);
+  for (const auto& [key, value] : named.items()) run.typed.push_back(key);
+  if (const json* published = object.find("published"))
+    run.published = read_published(*published, where + ".published");
+  object.finish();
+  run.idle_keys = idle_keys(named, run);
+  return run;
+}
+
+void make_labels_unique(std::vector<PolicyRun>& runs) {
+  std::set<std::string> taken;
+  for (PolicyRun& run : runs) {
+    std::string label = run.label;
+    for (int count = 2; !taken.insert(label).second; ++count)
+      label = run.label + " #" + std::to_string(count);
+    run.label = label;
+  }
+}
+
+}  // namespace equipoise

@@ -1,0 +1,36 @@
+// Reading one entry of a study's `policies`, presets included.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "sim/study/read/study.h"
+
+namespace equipoise {
+
+class JsonObject;
+
+// Throws UserError naming `where` and the key.
+PolicyRun read_policy_run(const nlohmann::json& node, const std::string& where, const Study& study);
+
+// Sharding as a study has it where it says nothing: its windows need not be multiples of 2 x CP.
+ShardOptions default_sharding();
+
+void read_policy_recompute(const nlohmann::json& node, const std::string& where, PolicyRun& run);
+
+// Two entries of one policy get " #2" and so on, unless the study labels them.
+void make_labels_unique(std::vector<PolicyRun>& runs);
+
+struct Preset {
+  const char* name;
+  const char* policy;
+  const char* shard;
+  const char* key;  // of the policy, with its value; null: none
+  std::int64_t value;
+  const char* summary;
+};
+// The papers' systems by name: plain-4d, fixed-4d, wlb-llm.
+std::span<const Preset> presets();
+
+}  // namespace equipoise

@@ -1,0 +1,419 @@
+// Reads a study: the plain keys by their rows (study_keys.h), here what depends on other keys, what is no
+// plain value, and what does not go together.
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "policies/base/error.h"
+#include "policies/base/index.h"
+#include "policies/base/names.h"
+#include "policies/base/utf8.h"
+#include "profiler/profile/json_fields.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/schedule/schedule.h"
+#include "sim/study/read/key_notes.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/read/study_keys.h"
+#include "sim/workload/model.h"
+#include "traces/json_text.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 50;
+
+// An object of which every key is plain.
+template <class Target>
+Target read_plain(const json& node, const std::string& where, std::span<const Key<Target>> rows) {
+  JsonObject object(node, where);
+  Target target;
+  read_keys(object, rows, target);
+  object.finish();
+  require_keys(object, rows);
+  return target;
+}
+
+// A preset's name, or a path relative to the study.
+FrameworkPreset load_preset(const std::string& name, const std::string& where, const std::string& directory) {
+  const bool is_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  return naming(where, [&] {
+    return FrameworkPreset::load(is_path ? (std::filesystem::path(directory) / name).string() : name);
+  });
+}
+
+// The study's `framework`: a preset by name or file, and what differs from it. `node`: null where the study
+// says nothing.
+Framework read_framework(const json* node, const std::string& where, const std::string& directory) {
+  if (node == nullptr || node->is_string()) {
+    const std::string name = node == nullptr ? std::string(kDefaultFramework) : node->get<std::string>();
+    return framework_with(load_preset(name, where, directory));
+  }
+  if (!node->is_object())
+    throw UserError(where + ": expected a preset's name, a file or an object, found " + shown_json(*node));
+  JsonObject object(*node, where);
+  Framework framework =
+      framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
+  read_keys(object, framework_keys(), framework);
+  object.finish();
+  // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
+  for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
+    if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
+      options->expert_dispatcher = ExpertDispatcher::deepep;
+  framework.says_kernel = object.has("attention_kernel");
+  framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
+                             object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
+                             object.has("expert_product_seconds");
+  return framework;
+}
+
+MoeShape read_experts(const json& node, const std::string& where, const ModelShape& model) {
+  MoeShape moe = read_plain(node, where, expert_keys());
+  moe.shared = moe.shared_ffn > 0 ? 1 : 0;
+  JsonObject object(node, where);
+  if (moe.dense_layers > model.layers)
+    object.fail("dense_layers", "an integer in 0.." + std::to_string(model.layers));
+  if (moe.active > moe.experts) object.fail("active", "at most count experts");
+  return moe;
+}
+
+// A shape written out in the study.
+ModelShape read_shape(JsonObject& object) {
+  ModelShape m;
+  m.name = "custom";
+  read_keys(object, shape_keys(), m);
+  if (!object.has("kv_heads")) m.kv_heads = m.heads;
+  if (!object.has("head_dim")) m.head_dim = m.heads > 0 ? static_cast<int>(m.hidden / m.heads) : 0;
+  const std::int64_t every = object.integer("sliding_window_pattern", 0, 2, 100000);
+  if (every > 0 && m.sliding_window == 0)
+    object.fail("sliding_window", "the window of sliding_window_pattern");
+  for (int i = 0; every > 0 && i < m.layers; ++i) m.sliding_layers.push_back((i + 1) % every != 0);
+  if (const json* experts = object.find("experts"))
+    m.moe = read_experts(*experts, object.where() + ".experts", m);
+  if (const json* mla = object.find("mla")) {
+    m.mla = read_plain(*mla, object.where() + ".mla", mla_keys());
+    if (!object.has("head_dim")) m.head_dim = m.mla->nope_dim + m.mla->rope_dim;
+  }
+  object.finish();
+  require_keys(object, shape_keys());
+  if (m.head_dim < 1) object.fail("heads", "at most hidden heads, or a head_dim");
+  if (m.mla && m.head_dim != m.mla->nope_dim + m.mla->rope_dim)
+    object.fail("head_dim", "mla.nope_dim + mla.rope_dim, or none");
+  if (m.heads % m.kv_heads != 0) object.fail("kv_heads", "a divisor of heads");
+  check_model_size(m, object.where());
+  return m;
+}
+
+// A built-in name, a config.json whose path is relative to the study's file, or a shape written out.
+ModelShape read_model(const json& node, const std::string& where, const std::string& study,
+                      std::vector<std::string>& notes) {
+  if (node.is_string())
+    return naming(study, [&] { return builtin_model(node.get<std::string>()); });  // says "model: " itself
+  JsonObject object(node, where);
+  if (object.has("hidden")) return read_shape(object);
+  HfSource source;
+  read_keys(object, hf_keys(), source);
+  if (source.path.empty()) object.fail("hf_config", "the path of a Hugging Face config.json");
+  if (const json* keys = object.find("ignore")) {
+    if (!keys->is_array()) object.fail("ignore", "a list of keys of the config");
+    for (const json& key : *keys) {
+      if (!key.is_string()) object.fail("ignore", "a list of keys of the config");
+      source.options.ignore.push_back(key.get<std::string>());
+    }
+  }
+  object.finish();
+  return read_hf_config((std::filesystem::path(study).parent_path() / source.path).string(), source.options,
+                        &notes);
+}
+
+TraceSource read_trace_source(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  TraceSource source;
+  read_keys(object, trace_keys(), source);
+  if (const json* parts = object.find("mixture")) {
+    if (!parts->is_array() || parts->empty())
+      object.fail("mixture", "a list of {file or distribution, weight}");
+    for (std::size_t i = 0; i < parts->size(); ++i) {
+      const std::string place = where + ".mixture[" + std::to_string(i) + "]";
+      source.mixture.push_back(read_plain((*parts)[i], place, mixture_keys()));
+      if (source.mixture.back().file.empty() == source.mixture.back().distribution.empty())
+        throw UserError(place + ": expected file or distribution");
+    }
+  }
+  object.finish();
+  const int kinds =
+      !source.file.empty() + (source.uniform > 0) + !source.distribution.empty() + !source.mixture.empty();
+  if (kinds != 1)
+    throw UserError(where + ": expected one of file, uniform, distribution and mixture, found " +
+                    std::to_string(kinds));
+  return source;
+}
+
+Cluster read_cluster(const json& node, const std::string& where) {
+  JsonObject object(node, where);
+  Cluster cluster;
+  read_keys(object, cluster_keys(), cluster);
+  if (const json* network = object.find("network")) {
+    JsonObject net(*network, where + ".network");
+    read_keys(net, network_keys(), cluster);
+    net.finish();
+  }
+  object.finish();
+  return cluster;
+}
+
+RecomputeModules read_modules(const json& list, JsonObject& object) {
+  std::string known;
+  for (const std::string_view name : kRecomputeModuleNames)
+    known.append(known.empty() ? "" : ", ").append(name);
+  const std::string expected = "a list of " + known;
+  if (!list.is_array() || list.empty()) object.fail("modules", expected);
+  RecomputeModules modules = 0;
+  for (const json& word : list) {
+    const auto* const name =
+        std::find(std::begin(kRecomputeModuleNames), std::end(kRecomputeModuleNames),
+                  word.is_string() ? std::string_view(word.get_ref<const std::string&>()) : "");
+    if (name == std::end(kRecomputeModuleNames)) object.fail("modules", expected);
+    modules |= module_bit(static_cast<RecomputeModule>(name - std::begin(kRecomputeModuleNames)));
+  }
+  return modules;
+}
+
+// Of a layout or of a row: a mode, or an object with layers or modules.
+template <class Target>
+void read_recompute(const json& node, const std::string& where, Target& target) {
+  if (node.is_object()) {
+    JsonObject object(node, where + ".recompute");
+    RecomputeKeys keys;
+    read_keys(object, recompute_keys(), keys);
+    if (const json* modules = object.find("modules"))
+      target.recompute_modules = read_modules(*modules, object);
+    target.recompute_layers = keys.layers;
+    object.finish();
+    if (object.has("layers") == object.has("modules"))
+      object.fail("layers", "an integer in 0..100000, or modules instead of it");
+    target.recompute = object.has("layers") ? Recompute::layers : Recompute::modules;
+    return;
+  }
+  const json wrapped = {{"recompute", node}};
+  JsonObject object(wrapped, where);
+  target.recompute = kRecomputeModes[object.choice("recompute", 0, kRecomputeModeNames)];
+}
+
+// PyTorch's pipelining holds parameters and gradients whole: a preset that shards them everywhere else shards
+// the optimizer's states there.
+int default_zero(const Framework& framework, const Layout& layout) {
+  return framework.preset.zero == 3 && layout.pipeline > 1 ? 1 : framework.preset.zero;
+}
+
+void read_layout(const json& node, const std::string& where, const Framework& framework, Layout& layout) {
+  JsonObject object(node, where);
+  read_keys(object, parallel_keys(), layout);
+  if (!object.has("zero")) layout.zero = default_zero(framework, layout);
+  layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
+  if (object.has("reduce_each_micro_batch"))
+    throw UserError(where +
+                    ".reduce_each_micro_batch: expected under framework, as "
+                    "framework.reduce_each_micro_batch (default true)");
+  if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
+  object.finish();
+  std::int64_t gpus = 1;
+  for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
+    gpus *= axis;  // both at most 2^22
+    if (gpus > kMostGpus)
+      throw UserError(where + ": expected tensor x context x pipeline x data of at most " +
+                      std::to_string(kMostGpus) + " GPUs, found more");
+  }
+}
+
+void read_batch(const json& node, const std::string& where, Study& study) {
+  JsonObject object(node, where);
+  PackOptions& batch = study.batch;
+  batch.sequences_per_step = std::int64_t{study.layout.pipeline} * study.layout.data;
+  read_keys(object, batch_keys(), study);
+  object.finish();
+  if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
+    throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
+  const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
+  if (batch.micro_batches == 0 && batch.documents_per_step == 0 && batch.sequences_per_step % per_lane != 0)
+    study.impossible = where +
+                       ".sequences_per_step: expected a multiple of micro_batch_size x parallel.data = " +
+                       std::to_string(per_lane) + ", found " + std::to_string(batch.sequences_per_step);
+  batch.lanes = study.layout.data;
+  batch.context = study.layout.context;
+  batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
+  batch.stages = study.layout.pipeline;
+}
+
+// The row with this label, else the first row of a policy of this name.
+std::string label_of(const std::vector<PolicyRun>& runs, const std::string& name, const std::string& where) {
+  std::vector<std::string_view> labels;
+  for (const PolicyRun& run : runs) labels.push_back(run.label);
+  if (std::find(labels.begin(), labels.end(), name) != labels.end()) return name;
+  for (const PolicyRun& run : runs)
+    if (run.name == name) return run.label;
+  throw UserError(where + ": expected the name of one of the policies, found \"" + name + "\"" +
+                  did_you_mean(name, labels));
+}
+
+// Why the model cannot run in this layout; empty where it can.
+std::string layout_fault(const ModelShape& model, const Layout& layout, const std::string& path) {
+  try {
+    check_layout(model, layout, path);
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+// A row's named parts against the model, and against what runs beside them.
+void check_modules(const PolicyRun& run, const std::string& path, Study& study) {
+  Layout layout = study.layout;
+  if (run.has_recompute) {
+    layout.recompute = run.recompute;
+    layout.recompute_modules = run.recompute_modules;
+  }
+  if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
+  study.impossible = layout_fault(study.model, layout, path);
+  if (layout.repeats(RecomputeModule::moe) &&
+      study.framework.on_fitted_gpus.expert_overlap == ExpertOverlap::dualpipe)
+    study.impossible =
+        path +
+        ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "
+        "whose pairs have no place for exchanges that run again";
+}
+
+void read_rows(const json* policies, const std::string& path, Study& study) {
+  for (std::size_t i = 0; i < policies->size(); ++i)
+    study.policies.push_back(
+        read_policy_run((*policies)[i], path + ": policies[" + std::to_string(i) + "]", study));
+  for (std::size_t i = 0; i < study.policies.size(); ++i)
+    if (const int layers = study.policies[i].recompute_layers; layers > study.model.layers)
+      study.impossible = path + ": policies[" + std::to_string(i) + "].recompute.layers: expected 0.." +
+                         std::to_string(study.model.layers) + ", found " + std::to_string(layers);
+  for (const PolicyRun& run : study.policies) check_modules(run, path, study);
+  make_labels_unique(study.policies);
+}
+
+// In the order in which users know them: the network's, the framework's, the layout's, the rows', the
+// batch's.
+void note_all_keys(const json& file, Study& study) {
+  const auto under = [](const json* node, const char* key) -> const json* {
+    if (node == nullptr || !node->is_object()) return nullptr;
+    const auto found = node->find(key);
+    return found == node->end() ? nullptr : &*found;
+  };
+  std::vector<std::string>& notes = study.notes;
+  note_keys(network_keys(), under(under(&file, "cluster"), "network"), study, notes);
+  note_keys(framework_keys(), under(&file, "framework"), study, notes);
+  note_keys(parallel_keys(), under(&file, "parallel"), study, notes);
+  for (const PolicyRun& run : study.policies)
+    for (const std::string& key : run.idle_keys) notes.push_back(run.label + ": " + idle_key_note(run, key));
+  note_keys(batch_keys(), under(&file, "batch"), study, notes);
+}
+
+}  // namespace
+
+void read_policy_recompute(const json& node, const std::string& where, PolicyRun& run) {
+  run.has_recompute = true;
+  read_recompute(node, where, run);
+}
+
+Study parse_case(const json& file, const std::string& path) {
+  Study study;
+  study.file = path;
+  study.directory = std::filesystem::path(path).parent_path().string();
+  study.name = std::filesystem::path(path).stem().string();
+  JsonObject object(file, path);
+  read_keys(object, study_keys(), study);
+  study.name = printable(study.name);
+  require_keys(object, study_keys());
+  static const json kEmpty = json::object();
+  const auto part = [&](const char* key) -> const json& {
+    const json* node = object.find(key);
+    return node == nullptr ? kEmpty : *node;
+  };
+  const auto inside = [&](const char* key) { return path + ": " + key; };
+  study.trace = read_trace_source(part("trace"), inside("trace"));
+  study.model = read_model(part("model"), inside("model"), path, study.notes);
+  study.cluster = read_cluster(part("cluster"), inside("cluster"));
+  study.framework = read_framework(object.find("framework"), inside("framework"), study.directory);
+  read_layout(part("parallel"), inside("parallel"), study.framework, study.layout);
+  read_batch(part("batch"), inside("batch"), study);
+  if (!object.has("schedule") && study.layout.virtual_pipeline > 1) study.schedule = "interleaved-1f1b";
+  naming(path, [&] { return schedule_policy(study.schedule); });
+  if (const std::string fault = layout_fault(study.model, study.layout, path); !fault.empty())
+    study.impossible = fault;
+  const json* policies = object.find("policies");
+  if (!policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
+  read_rows(policies, path, study);
+  note_all_keys(file, study);
+  object.finish();
+  if (!object.has("baseline")) study.baseline = study.policies.front().label;
+  study.baseline = label_of(study.policies, printable(study.baseline), path + ".baseline");
+  for (std::size_t i = 0; i < study.policies.size(); ++i)
+    for (Published& published : study.policies[i].published)
+      if (!published.against.empty())
+        published.against = label_of(study.policies, published.against,
+                                     path + ": policies[" + std::to_string(i) + "].published.against");
+  return study;
+}
+
+namespace {
+
+json with_overrides(const std::string& path, const std::vector<std::string>& overrides) {
+  json file = read_json_file(path);
+  for (const std::string& assignment : overrides) set_study_key(file, assignment);
+  return file;
+}
+
+}  // namespace
+
+Study parse_study(const json& file, const std::string& path) {
+  Study study = parse_case(file, path);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  return study;
+}
+
+void set_study_key(json& file, const std::string& assignment) {
+  const std::size_t equals = assignment.find('=');
+  if (equals == std::string::npos || equals == 0)
+    throw UserError("--set " + assignment + ": expected key=value, e.g. parallel.context=4");
+  json value = json_or_word(assignment.substr(equals + 1), "--set " + assignment.substr(0, equals));
+  // "framework": "fsdp" with --set framework.KEY=...: that preset, and what differs from it.
+  if (assignment.starts_with("framework.") && file.contains("framework") && file["framework"].is_string())
+    file["framework"] = json{{"preset", file["framework"]}};
+  json* node = &file;
+  if (std::count(assignment.begin(), assignment.begin() + static_cast<std::ptrdiff_t>(equals), '.') >=
+      kMostJsonDepth)
+    throw UserError("--set: expected a key of at most " + std::to_string(kMostJsonDepth) +
+                    " parts, found more: " + assignment.substr(0, 60) + "...");
+  std::istringstream path(assignment.substr(0, equals));
+  for (std::string key; std::getline(path, key, '.');) {
+    if (node->is_array()) {
+      std::int64_t index = 0;
+      if (!parse_size(std::string_view(key), index) || index < 0 ||
+          static_cast<std::size_t>(index) >= node->size())
+        throw UserError("--set " + assignment + ": expected an index below " + std::to_string(node->size()) +
+                        ", found " + key);
+      node = &(*node)[at(index)];
+    } else {
+      if (!node->is_object() && !node->is_null())
+        throw UserError("--set " + assignment + ": " + key + " is not inside an object");
+      node = &(*node)[key];
+    }
+  }
+  *node = std::move(value);
+}
+
+Study read_study(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_study(with_overrides(path, overrides), path);
+}
+
+Study read_case(const std::string& path, const std::vector<std::string>& overrides) {
+  return parse_case(with_overrides(path, overrides), path);
+}
+
+}  // namespace equipoise

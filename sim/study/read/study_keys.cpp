@@ -1,0 +1,519 @@
+#include "sim/study/read/study_keys.h"
+
+#include <algorithm>
+
+#include "policies/policy.h"
+#include "sim/metrics/columns.h"
+#include "sim/study/read/key_notes.h"
+
+namespace equipoise {
+
+namespace keys {
+namespace {
+
+constexpr std::int64_t kMostSteps = 10'000'000;
+constexpr std::int64_t kMostDocuments = std::int64_t{1} << 32;
+constexpr std::int64_t kMostLayers = 100000;
+
+ordered_json one_required(std::initializer_list<const char*> keys) {
+  ordered_json list = ordered_json::array();
+  for (const char* key : keys) list.push_back({{"required", {key}}});
+  return list;
+}
+
+ordered_json text_schema() {
+  return {{"type", "string"}};
+}
+ordered_json filled_text_schema() {
+  return {{"type", "string"}, {"minLength", 1}};
+}
+ordered_json described_text(const char* description) {
+  return {{"description", description}, {"type", "string"}};
+}
+ordered_json definition(const char* name) {
+  return {{"$ref", std::string("#/definitions/") + name}};
+}
+
+constexpr Key<TraceSource::Component> kMixtureKeys[] = {
+    text<&TraceSource::Component::file>("file", "A trace file"),
+    text<&TraceSource::Component::distribution>("distribution", "A published distribution"),
+    number<&TraceSource::Component::weight>("weight", 1e-09, 1e9, "Relative; 1 by default"),
+};
+
+ordered_json mixture_schema() {
+  ordered_json part = object_schema(mixture_keys());
+  part["oneOf"] = one_required({"file", "distribution"});
+  return {{"type", "array"}, {"minItems", 1}, {"items", std::move(part)}};
+}
+
+constexpr Key<TraceSource> kTraceKeys[] = {
+    text<&TraceSource::file>("file",
+                             "Document lengths: integers, CSV, JSONL, .npy, Megatron .idx; .gz and .zst too"),
+    integer<&TraceSource::uniform>("uniform", 1, kLongestSize, "Every document has this length"),
+    text<&TraceSource::distribution>("distribution",
+                                     "A published length distribution (`equipoise list traces`)"),
+    other<TraceSource>("mixture", mixture_schema, "Traces drawn from by weight"),
+    text<&TraceSource::column>("column", "CSV column or JSONL field with the length"),
+    integer<&TraceSource::documents>("documents", 1, kMostDocuments,
+                                     "At most this many; as many as the study needs by default"),
+    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace"),
+    flag<&TraceSource::repeat>("repeat", "Read the trace again from the start where it is too short"),
+};
+
+ordered_json trace_schema() {
+  ordered_json schema = object_schema(trace_keys());
+  schema["oneOf"] = one_required({"file", "uniform", "distribution", "mixture"});
+  return schema;
+}
+
+ordered_json names_schema() {
+  return {{"type", "array"}, {"items", text_schema()}};
+}
+
+constexpr Key<HfSource> kHfKeys[] = {
+    text<&HfSource::path>("hf_config", "Path of a config.json")
+        .must_be("the path of a Hugging Face config.json"),
+    flag<&HfSource::options, &HfOptions::gated_ffn>(
+        "gated_ffn", "Where the file's activation and model_type leave it open"),
+    other<HfSource>("ignore", names_schema,
+                    "Keys of the file that are passed over although the simulation has nothing for them"),
+    integer<&HfSource::options, &HfOptions::layers>("layers", 1, kMostLayers, "Instead of the file's"),
+};
+
+constexpr Key<MoeShape> kExpertKeys[] = {
+    integer<&MoeShape::experts>("count", 1, 1 << 20, "Routed experts").must_be("a size"),
+    integer<&MoeShape::active>("active", 1, 1 << 20, "Experts that a token visits").must_be("a size"),
+    integer<&MoeShape::expert_ffn>("ffn", 1, 1 << 26, "Width of one expert").must_be("a size"),
+    integer<&MoeShape::shared_ffn>("shared_ffn", 1, 1 << 26,
+                                   "Width of all shared experts together; none without it"),
+    integer<&MoeShape::dense_layers>("dense_layers", 0, kMostLayers,
+                                     "Layers without experts, the first ones; 0 by default"),
+};
+
+constexpr Key<MlaShape> kMlaKeys[] = {
+    integer<&MlaShape::q_lora>("q_lora", 1, 1 << 24,
+                               "Rank of the compressed queries; without it they are projected directly"),
+    integer<&MlaShape::kv_lora>("kv_lora", 1, 1 << 24, "Rank of the compressed keys and values")
+        .must_be("a size"),
+    integer<&MlaShape::nope_dim>("nope_dim", 1, 1 << 16, "Of a head's query and key, without position")
+        .must_be("a size"),
+    integer<&MlaShape::rope_dim>("rope_dim", 1, 1 << 16, "Of a head's query and key, rotary")
+        .must_be("a size"),
+    integer<&MlaShape::v_dim>("v_dim", 1, 1 << 16, "Of a head's value").must_be("a size"),
+};
+
+ordered_json pattern_schema() {
+  return size_schema(2, kMostLayers);
+}
+ordered_json experts_schema() {
+  return object_schema(expert_keys());
+}
+ordered_json mla_schema() {
+  return object_schema(mla_keys());
+}
+
+constexpr Key<ModelShape> kShapeKeys[] = {
+    text<&ModelShape::name>("name", "For the table"),
+    integer<&ModelShape::layers>("layers", 1, kMostLayers, "Layers").must_be("a size"),
+    integer<&ModelShape::hidden>("hidden", 1, 1 << 24, "Hidden size").must_be("a size"),
+    integer<&ModelShape::heads>("heads", 1, 1 << 20, "Query heads").must_be("a size"),
+    integer<&ModelShape::kv_heads>("kv_heads", 1, 1 << 20, "KV heads; as many as query heads by default"),
+    integer<&ModelShape::head_dim>("head_dim", 1, 1 << 16, "hidden / heads by default"),
+    integer<&ModelShape::ffn>("ffn", 1, 1 << 26, "FFN size").must_be("a size"),
+    integer<&ModelShape::vocab>("vocab", 1, 1 << 26, "Vocabulary").must_be("a size"),
+    flag<&ModelShape::gated_ffn>("gated_ffn", "SwiGLU (true by default) or one up projection"),
+    flag<&ModelShape::tied_embeddings>("tied_embeddings", "The head shares the embedding"),
+    integer<&ModelShape::sliding_window>("sliding_window", 1, kLongestSize,
+                                         "Keys up to its own that a query sees; without it all"),
+    other<ModelShape>(
+        "sliding_window_pattern", pattern_schema,
+        "Of so many layers the last sees everything, the others the window; without it all layers slide"),
+    other<ModelShape>("experts", experts_schema,
+                      "Layers with a mixture of experts; ffn beside it is the width of those without"),
+    other<ModelShape>("mla", mla_schema,
+                      "Multi-head latent attention (DeepSeek-V2); head_dim is nope_dim + rope_dim"),
+};
+
+ordered_json model_schema() {
+  return {{"anyOf",
+           {described_text("Built-in name (`equipoise list models`)"), object_schema(hf_keys()),
+            object_schema(shape_keys())}}};
+}
+
+constexpr Key<Cluster> kNetworkKeys[] = {
+    number<&Cluster::network, &NetworkRates::nic_GBps>(
+        "nic_GBps", 0.001, 1e6, "Of one GPU's NIC, one direction; the profile's by default"),
+    text<&Cluster::network, &NetworkRates::name>("name", "Which of the profile's fitted networks"),
+    choice<&Cluster::wiring>("topology", kWiringNames, "Wiring of nodes and switches"),
+    number<&Cluster::oversubscription>("oversubscription", 1, 1000, "Of the uplinks")
+        .noting(note_oversubscription),
+};
+
+ordered_json network_schema() {
+  return object_schema(network_keys());
+}
+
+constexpr Key<Cluster> kClusterKeys[] = {
+    text<&Cluster::profile>("profile", "`equipoise list profiles`, or the path of a profile"),
+    integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
+    other<Cluster>("network", network_schema, "Between nodes"),
+    number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
+};
+
+ordered_json cluster_schema() {
+  return object_schema(cluster_keys());
+}
+
+constexpr Key<Framework> kFrameworkKeys[] = {
+    other<Framework>("preset", text_schema,
+                     "A preset's name, or a path that ends in .json; megatron by default"),
+    flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM"),
+    flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
+                                                  "ZeRO-1 and 2 gather parameters under the next forward"),
+    integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
+                                               "Of a gradient element in the reduction"),
+    number<&FrameworkOptions::optimizer_bytes>(
+        "optimizer_bytes", 1, 32,
+        "Of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
+    integer<&FrameworkOptions::logit_bytes>(
+        "logit_bytes", 4, 16,
+        "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
+        "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too"),
+    number<&FrameworkOptions::seconds_per_op>(
+        "seconds_per_op", 0, 1,
+        "Host time of an op, which shows when the GPU would run dry; the preset's by default, the profile's "
+        "where the preset says nothing or was fitted on other GPUs"),
+    flag<&FrameworkOptions::recompute_ahead>(
+        "recompute_ahead",
+        "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
+        "backward, and so holds K + 1 chunks; true by default, of no effect with strict_keep")
+        .noting(note_recompute_ahead),
+    number<&FrameworkOptions::expert_imbalance>("expert_imbalance", 1, 1000,
+                                                "Busiest expert-parallel rank / mean, in every micro-batch"),
+    number<&FrameworkOptions::expert_skew>(
+        "expert_skew", 0, 10,
+        "Standard deviation over mean of an expert's share of a document's tokens: the busiest "
+        "expert-parallel rank is then drawn for every micro-batch; the preset's by default, which is 0: the "
+        "router is balanced"),
+    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default"),
+    number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
+                                                    "How much slower the experts' grouped GEMMs run in "
+                                                    "training, over gemm_slowdown; the preset's by default"),
+    number<&FrameworkOptions::expert_product_seconds>(
+        "expert_product_seconds", 0, 1,
+        "What each expert's product takes beside its arithmetic (launch, first and last wave, a host that "
+        "falls behind); the preset's by default"),
+    integer<&FrameworkOptions::expert_streams>(
+        "expert_streams", 0, kMostExpertStreams,
+        "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "
+        "all of a rank's in one kernel; the preset's by default"),
+    integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
+                                             "SMs that the kernels of an exchange of experts hold: compute "
+                                             "under it runs on the others; the preset's by default"),
+    flag<&FrameworkOptions::exchange_sm_margin>(
+        "exchange_sm_margin",
+        "Compute under an exchange is launched for the SMs that it leaves; false: for all, and the blocks of "
+        "those that it holds come in a wave of their own; the preset's by default"),
+    integer<&FrameworkOptions::routing_kernels>(
+        "routing_kernels", 0, kMostRoutingKernels,
+        "Small kernels of a layer with experts, each pass, beside those that move its tokens (softmax, "
+        "choice, auxiliary loss, counts, maps); the preset's by default"),
+    choice<&FrameworkOptions::expert_overlap>(
+        "expert_overlap", kExpertOverlapNames,
+        "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
+        "moe_shared_expert_overlap); nothing, by DeepEP's kernels; another micro-batch's forward or backward "
+        "(DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
+        .noting(note_expert_overlap),
+    choice<&FrameworkOptions::expert_dispatcher>(
+        "expert_dispatcher", kExpertDispatcherNames,
+        "What moves token copies to their experts: NCCL's all-to-all, or DeepEP, which crosses the network "
+        "once for each node and token"),
+    integer<&FrameworkOptions::expert_nodes>(
+        "expert_nodes", 0, 1 << 20,
+        "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
+        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own"),
+    number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
+                                              "Bytes of an element sent to its experts (FP8 dispatch: 1, "
+                                              "1.03125 with its scales); 0: an activation's"),
+    number<&FrameworkOptions::gemm_slowdown>(
+        "gemm_slowdown", 0.1, 100,
+        "How much slower GEMMs run in training than alone; the preset's by default"),
+    number<&FrameworkOptions::attention_slowdown>(
+        "attention_slowdown", 0.1, 100,
+        "How much slower attention runs in training than alone; the preset's by default"),
+    number<&FrameworkOptions::elementwise_slowdown>(
+        "elementwise_slowdown", 0.1, 100,
+        "How much slower elementwise kernels run in training than alone; the preset's by default"),
+    text<&FrameworkOptions::attention_kernel>("attention_kernel",
+                                              "Which of the profile's attention kernels; the preset's by "
+                                              "default, the profile's default where it has no such kernel"),
+    flag<&Framework::reduce_each_micro_batch>(
+        "reduce_each_micro_batch",
+        "With zero 2: gradients are reduced with every micro-batch, as DeepSpeed and FSDP do, not only after "
+        "a layer's last backward (memory is the same); true by default, zero 3 always does")
+        .noting(note_reduction),
+};
+
+ordered_json framework_schema() {
+  return {
+      {"anyOf",
+       {described_text("A preset's name, or a path that ends in .json"), object_schema(framework_keys())}}};
+}
+
+ordered_json modules_schema() {
+  return {{"type", "array"}, {"minItems", 1}, {"items", {{"enum", kRecomputeModuleNames}}}};
+}
+
+constexpr Key<RecomputeKeys> kRecomputeKeys[] = {
+    integer<&RecomputeKeys::layers>("layers", 0, kMostLayers,
+                                    "Layers of the whole model that are recomputed in full"),
+    other<RecomputeKeys>("modules", modules_schema,
+                         "Parts of a layer whose forward runs again in the backward and whose results are "
+                         "not kept (Megatron-LM's --recompute-modules)"),
+};
+
+// Layers or modules: an object with one of them.
+ordered_json recompute_definition() {
+  const auto object_of = [](const Key<RecomputeKeys>& row) {
+    ordered_json schema = object_schema(std::span(&row, 1));
+    schema["required"].push_back(row.key);
+    return schema;
+  };
+  return {{"description",
+           "What a backward computes again; none by default. Selective repeats attention's forward and, with "
+           "FlashAttention, frees nothing. Auto: the fewest layers with which the row fits into memory"},
+          {"anyOf",
+           {{{"enum", kRecomputeModeNames}}, object_of(kRecomputeKeys[0]), object_of(kRecomputeKeys[1])}}};
+}
+ordered_json recompute_schema() {
+  return definition("recompute");
+}
+
+constexpr Key<Layout> kParallelKeys[] = {
+    integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP; sequence parallelism is always on with it"),
+    integer<&Layout::context>("context", 1, kMostGpus, "CP"),
+    integer<&Layout::pipeline>("pipeline", 1, kMostGpus, "PP"),
+    integer<&Layout::data>("data", 1, kMostGpus, "DP"),
+    integer<&Layout::virtual_pipeline>("virtual_pipeline", 1, kMostGpus, "Model chunks of a pipeline rank"),
+    integer<&Layout::expert>("expert", 1, kMostGpus, "EP"),
+    integer<&Layout::expert_tensor>(
+        "expert_tensor", 1, kMostGpus,
+        "Tensor parallelism inside an expert, a divisor of tensor; tensor by default, as in Megatron-LM"),
+    flag<&Layout::count_embedding_and_head>(
+        "count_embedding_and_head",
+        "Embedding and head count as a layer each where the stages get their layers")
+        .noting(note_count_embedding),
+    choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V"),
+    integer<&Layout::zero>("zero", 0, 3,
+                           "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
+                           "FSDP; the framework preset's by default")
+        .noting(note_zero),
+    other<Layout>("recompute", recompute_schema, "").noting(note_selective),
+    text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
+};
+
+ordered_json parallel_schema() {
+  return object_schema(parallel_keys());
+}
+
+constexpr Key<Study> kBatchKeys[] = {
+    integer<&Study::batch, &PackOptions::context_window>("context_window", 1, kLongestSize,
+                                                         "Tokens of a window; 128K by default")
+        .noting(note_windows),
+    integer<&Study::batch, &PackOptions::sequences_per_step>(
+        "sequences_per_step", 1, 1 << 24, "Global batch in windows; pipeline x data by default")
+        .noting(note_windows),
+    integer<&Study::batch, &PackOptions::micro_batch_size>("micro_batch_size", 1, 1 << 20,
+                                                           "Windows of a micro-batch"),
+    integer<&Study::batch, &PackOptions::documents_per_step>(
+        "documents_per_step", 1, 1 << 30, "Global batch in whole documents instead of windows"),
+    integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
+                                                        "Micro-batches of a step over all lanes"),
+    integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),
+    choice<&Study::loader>("loader", kLoaderTailNames,
+                           "What becomes of the rest of a document cut at a window's end")
+        .noting(note_windows),
+};
+
+ordered_json batch_schema() {
+  return object_schema(batch_keys());
+}
+
+ordered_json published_status_schema() {
+  return {{"enum", kPublishedStatus}};
+}
+ordered_json published_metrics_schema() {
+  ordered_json properties = ordered_json::object();
+  for (const std::string& metric : published_metrics()) properties[metric] = definition("figure");
+  return {{"type", "object"}, {"additionalProperties", false}, {"properties", std::move(properties)}};
+}
+
+constexpr Key<Published> kPublishedKeys[] = {
+    other<Published>("source", filled_text_schema, "Where they stand, e.g. \"arXiv 2503.17924, Table 2\"")
+        .must_be("where the figures stand, e.g. \"arXiv ..., Table 2\""),
+    text<&Published::against>(
+        "against", "Name or label of the row that a speed-up is over; the study's baseline by default"),
+    other<Published>("status", published_status_schema,
+                     "oom: the source says that this run does not fit in memory"),
+    other<Published>("metrics", published_metrics_schema,
+                     "Figures by the keys of summary.json's metrics, and bucket_size"),
+};
+
+ordered_json published_definition() {
+  ordered_json schema = {{"description", "Figures of one source"}};
+  schema.update(object_schema(published_keys()));
+  schema["anyOf"] = one_required({"metrics", "status"});
+  return schema;
+}
+ordered_json published_schema() {
+  return {{"anyOf", {definition("published"), {{"type", "array"}, {"items", definition("published")}}}}};
+}
+
+constexpr Key<PolicyRun> kPolicyKeys[] = {
+    other<PolicyRun>("name", text_schema,
+                     "A packing policy (`equipoise list policies`), a preset (plain-4d, fixed-4d, wlb-llm), "
+                     "or plan: a plan made elsewhere")
+        .must_be("the name of a policy"),
+    other<PolicyRun>("file", filled_text_schema,
+                     "plan: its file (equipoise.plan/1 or equipoise.plans/1), relative to the study"),
+    other<PolicyRun>("policy", text_schema,
+                     "plan: which of the file's plans, by its name or its policy; the only one by default"),
+    text<&PolicyRun::label>("label", "How the row is called; the name by default"),
+    text<&PolicyRun::shard>("shard", "Sharding rule; per-sequence by default"),
+    text<&PolicyRun::schedule>("schedule", "Pipeline schedule of this policy; the study's by default"),
+    choice<&PolicyRun::cost>("cost", kCostKindNames, "What a document weighs when packing"),
+    other<PolicyRun>("recompute", recompute_schema, ""),
+    other<PolicyRun>("published", published_schema,
+                     "What a paper printed for this row, shown beside ours; one object, or one a source"),
+};
+
+ordered_json policy_definition() {
+  ordered_json schema = {{"description", "One row of the comparison"}};
+  schema.update(object_schema(policy_keys()));
+  const ordered_json of_policies = policy_schema_properties();
+  for (const auto& [key, value] : of_policies.items()) schema["properties"][key] = value;
+  return schema;
+}
+ordered_json policies_schema() {
+  return {
+      {"type", "array"},
+      {"minItems", 1},
+      {"items", {{"anyOf", {described_text("A policy or preset with its defaults"), definition("policy")}}}}};
+}
+
+constexpr Key<Study> kStudyKeys[] = {
+    text<&Study::name>("name", "Title of the table; the file's name by default"),
+    other<Study>("trace", trace_schema,
+                 "Where the documents come from: one of file, uniform, distribution and mixture")
+        .must_be("an object"),
+    other<Study>("model", model_schema, "A built-in name, a Hugging Face config.json, or a shape written out")
+        .must_be("a model name or {\"hf_config\": path}"),
+    other<Study>("cluster", cluster_schema, "GPUs and network"),
+    other<Study>("parallel", parallel_schema, "The layout: GPUs = tensor x context x pipeline x data"),
+    other<Study>("batch", batch_schema, "The shape of a step"),
+    choice<&Study::layout, &Layout::precision>("precision", kPrecisionNames, "Of GEMMs"),
+    other<Study>("framework", framework_schema,
+                 "A preset (`equipoise list frameworks`; megatron by default), the path of a file made by "
+                 "`equipoise fit --steps`, or an object with a preset and what differs from it"),
+    text<&Study::schedule>(
+        "schedule", "`equipoise list schedules`; 1f1b by default, interleaved-1f1b with virtual stages"),
+    other<Study>("policies", policies_schema, "Rows of the comparison")
+        .must_be("a list of at least one policy"),
+    text<&Study::baseline>("baseline",
+                           "Name or label of the row the others are compared with; the first by default"),
+};
+
+template <class Parameter>
+void add_parameters(std::span<const Parameter> rows, ordered_json& properties) {
+  for (const Parameter& row : rows) {
+    const std::string key(row.key);
+    if (properties.contains(key)) continue;
+    properties[key] = {{"description", help_of_key(row.key, row.help)}};
+    properties[key].update(value_schema(row));
+  }
+}
+
+}  // namespace
+}  // namespace keys
+
+using nlohmann::ordered_json;
+
+std::span<const Key<Study>> study_keys() {
+  return keys::kStudyKeys;
+}
+std::span<const Key<TraceSource>> trace_keys() {
+  return keys::kTraceKeys;
+}
+std::span<const Key<TraceSource::Component>> mixture_keys() {
+  return keys::kMixtureKeys;
+}
+std::span<const Key<HfSource>> hf_keys() {
+  return keys::kHfKeys;
+}
+std::span<const Key<ModelShape>> shape_keys() {
+  return keys::kShapeKeys;
+}
+std::span<const Key<MoeShape>> expert_keys() {
+  return keys::kExpertKeys;
+}
+std::span<const Key<MlaShape>> mla_keys() {
+  return keys::kMlaKeys;
+}
+std::span<const Key<Cluster>> cluster_keys() {
+  return keys::kClusterKeys;
+}
+std::span<const Key<Cluster>> network_keys() {
+  return keys::kNetworkKeys;
+}
+std::span<const Key<Framework>> framework_keys() {
+  return keys::kFrameworkKeys;
+}
+std::span<const Key<Layout>> parallel_keys() {
+  return keys::kParallelKeys;
+}
+std::span<const Key<RecomputeKeys>> recompute_keys() {
+  return keys::kRecomputeKeys;
+}
+std::span<const Key<Study>> batch_keys() {
+  return keys::kBatchKeys;
+}
+std::span<const Key<PolicyRun>> policy_keys() {
+  return keys::kPolicyKeys;
+}
+std::span<const Key<Published>> published_keys() {
+  return keys::kPublishedKeys;
+}
+
+std::vector<std::string> published_metrics() {
+  std::vector<std::string> metrics;
+  for (const ResultColumn& column : result_columns())
+    if (column.is_metric()) metrics.emplace_back(column.key);
+  std::sort(metrics.begin(), metrics.end());
+  metrics.insert(metrics.begin(), "bucket_size");
+  return metrics;
+}
+
+ordered_json policy_schema_properties() {
+  ordered_json properties = ordered_json::object();
+  keys::add_parameters(pack_parameters(), properties);
+  keys::add_parameters(shard_parameters(), properties);
+  return properties;
+}
+
+ordered_json study_schema() {
+  ordered_json schema = {
+      {"$schema", "http://json-schema.org/draft-07/schema#"},
+      {"title", "Equipoise study"},
+      {"description",
+       "Documents, a model, a cluster, a layout and the policies to compare on them. Paths are relative to "
+       "the study file; sizes may be strings with K (1024) or M (1024^2)."}};
+  schema.update(keys::object_schema(study_keys()));
+  schema["definitions"] = {
+      {"recompute", keys::recompute_definition()},
+      {"figure", {{"description", "In the unit of summary.json's metric of this name"}, {"type", "number"}}},
+      {"published", keys::published_definition()},
+      {"policy", keys::policy_definition()}};
+  return schema;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,287 @@
+// The keys of a study file: a table an object of the file, a row a key. From these rows come the reader
+// (read_study.cpp), the JSON Schema (`equipoise list schema`), the keys that an error lists, and the notes
+// about keys that have no effect. A policy's keys are rows of the same kind beside the policy
+// (policies/parameter.h).
+//
+// To add a key: a field in the struct that it belongs to, and its row,
+//
+//   integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP; sequence parallelism is always on with it"),
+//
+// where the struct's own initial value is what counts without the key. A key that is no plain value (an
+// object, a list) has a row with its schema, and code that reads it.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "policies/parameter.h"
+#include "sim/study/read/json_object.h"
+#include "sim/study/read/study.h"
+
+namespace equipoise {
+
+// What a user should know of a key in this study, whether the file states it or not: that it has no effect.
+using KeyNote = void (*)(std::string_view key, bool stated, const Study& study,
+                         std::vector<std::string>& notes);
+
+template <class Target>
+struct Key : Parameter<Target> {
+  nlohmann::ordered_json (*schema)() = nullptr;  // of what is no plain value, which code reads
+  std::string_view required = {};                // what an error expects of a missing key; empty: nothing
+  KeyNote note = nullptr;
+
+  [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
+    Key made = *this;
+    made.required = expected;
+    return made;
+  }
+  [[nodiscard]] constexpr Key noting(KeyNote what) const {
+    Key made = *this;
+    made.note = what;
+    return made;
+  }
+};
+
+// The value of a key that is there, as its row asks for it. Throws UserError.
+template <class Target>
+ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
+  switch (row.kind) {
+    case ParameterKind::integer:
+      return object.integer(row.key, 0, row.least, row.most);
+    case ParameterKind::number:
+      return object.number(row.key, 0, row.lowest, row.highest);
+    case ParameterKind::flag:
+      return object.flag(row.key, false);
+    case ParameterKind::choice:
+      return static_cast<std::int64_t>(object.choice(row.key, 0, row.choices));
+    case ParameterKind::integers:
+      return object.integers(row.key, row.least, row.most);
+    case ParameterKind::text:
+      break;
+  }
+  if (row.pattern.empty()) return object.text(row.key, "");
+  if (!object.find(row.key)->is_string()) object.fail(row.key, "a string of " + std::string(row.help));
+  return object.text(row.key, "");
+}
+
+// Puts what the object says into `target`. Keys without a `set` are known from here on, and read elsewhere.
+template <class Row, class Target>
+void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
+  for (const Row& row : rows)
+    if (object.find(row.key) != nullptr && row.set != nullptr) row.set(target, read_value(object, row));
+}
+
+// Throws UserError where a key is missing that must be there.
+template <class Target>
+void require_keys(const JsonObject& object, std::span<const Key<Target>> rows) {
+  for (const Key<Target>& row : rows)
+    if (!row.required.empty() && !object.has(row.key)) object.fail(row.key, std::string(row.required));
+}
+
+// Adds what the rows note of a study whose file has `object` at their place; null: it has none.
+template <class Target>
+void note_keys(std::span<const Key<Target>> rows, const nlohmann::json* object, const Study& study,
+               std::vector<std::string>& notes) {
+  for (const Key<Target>& row : rows)
+    if (row.note != nullptr)
+      row.note(row.key, object != nullptr && object->is_object() && object->contains(std::string(row.key)),
+               study, notes);
+}
+
+namespace keys {
+
+using nlohmann::ordered_json;
+
+template <class Member>
+struct MemberOf;
+template <class Held, class Struct>
+struct MemberOf<Held Struct::*> {
+  using Target = Struct;
+};
+
+// Where a key's value goes: a member, or a member of a member.
+template <auto First, auto... Rest>
+struct Place {
+  using Target = typename MemberOf<decltype(First)>::Target;
+  template <class Put>
+  static void reach(Target& target, const Put& put) {
+    if constexpr (sizeof...(Rest) == 0)
+      put(target.*First);
+    else
+      Place<Rest...>::reach(target.*First, put);
+  }
+};
+// Framework options are held twice (framework.h), and what a study says counts on any GPU.
+template <auto Member>
+requires std::is_same_v<typename MemberOf<decltype(Member)>::Target, FrameworkOptions>
+struct Place<Member> {
+  using Target = Framework;
+  template <class Put>
+  static void reach(Framework& framework, const Put& put) {
+    put(framework.on_fitted_gpus.*Member);
+    put(framework.elsewhere.*Member);
+  }
+};
+
+template <class Field>
+struct Inside {
+  using type = Field;
+};
+template <class Held>
+struct Inside<std::optional<Held>> {
+  using type = Held;
+};
+
+template <class Held, auto... Path>
+constexpr auto row(ParameterKind kind, std::string_view key, std::string_view help) {
+  using Target = typename Place<Path...>::Target;
+  Key<Target> made;
+  made.key = key;
+  made.help = help;
+  made.kind = kind;
+  made.set = [](Target& target, const ParameterValue& value) {
+    Place<Path...>::reach(target, [&]<class Field>(Field& field) {
+      field = static_cast<typename Inside<Field>::type>(std::get<Held>(value));
+    });
+  };
+  return made;
+}
+template <auto... Path>
+constexpr auto integer(std::string_view key, std::int64_t least, std::int64_t most, std::string_view help) {
+  auto made = row<std::int64_t, Path...>(ParameterKind::integer, key, help);
+  made.least = least;
+  made.most = most;
+  return made;
+}
+template <auto... Path>
+constexpr auto number(std::string_view key, double lowest, double highest, std::string_view help) {
+  auto made = row<double, Path...>(ParameterKind::number, key, help);
+  made.lowest = lowest;
+  made.highest = highest;
+  return made;
+}
+template <auto... Path>
+constexpr auto flag(std::string_view key, std::string_view help) {
+  return row<bool, Path...>(ParameterKind::flag, key, help);
+}
+template <auto... Path>
+constexpr auto choice(std::string_view key, std::span<const std::string_view> names, std::string_view help) {
+  auto made = row<std::int64_t, Path...>(ParameterKind::choice, key, help);
+  made.choices = names;
+  return made;
+}
+template <auto... Path>
+constexpr auto text(std::string_view key, std::string_view help) {
+  return row<std::string, Path...>(ParameterKind::text, key, help);
+}
+// A key that code reads.
+template <class Target>
+constexpr Key<Target> other(std::string_view key, ordered_json (*schema)(), std::string_view help) {
+  Key<Target> made;
+  made.key = key;
+  made.help = help;
+  made.schema = schema;
+  return made;
+}
+
+// What the JSON Schema says of a value, and of an object with these keys and no others.
+inline ordered_json size_schema(std::int64_t least, std::int64_t most) {
+  return {
+      {"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", "^[0-9]+[KkMm]?$"}};
+}
+
+template <class Target>
+ordered_json value_schema(const Parameter<Target>& row) {
+  switch (row.kind) {
+    case ParameterKind::integer:
+      return size_schema(row.least, row.most);
+    case ParameterKind::number:
+      return {{"type", "number"}, {"minimum", row.lowest}, {"maximum", row.highest}};
+    case ParameterKind::flag:
+      return {{"type", "boolean"}};
+    case ParameterKind::choice:
+      return {{"enum", row.choices}};
+    case ParameterKind::integers:
+      return {{"type", "array"}, {"items", size_schema(row.least, row.most)}};
+    case ParameterKind::text:
+      break;
+  }
+  if (row.pattern.empty()) return {{"type", "string"}};
+  return {{"type", "string"}, {"pattern", row.pattern}};
+}
+
+template <class Target>
+void add_properties(std::span<const Key<Target>> rows, ordered_json& properties) {
+  for (const Key<Target>& row : rows) {
+    ordered_json& property = properties[std::string(row.key)] = ordered_json::object();
+    if (!row.help.empty()) property["description"] = row.help;
+    property.update(row.schema != nullptr ? row.schema() : value_schema(row));
+  }
+}
+
+template <class Target>
+ordered_json object_schema(std::span<const Key<Target>> rows) {
+  ordered_json schema = {
+      {"type", "object"}, {"additionalProperties", false}, {"properties", ordered_json::object()}};
+  add_properties(rows, schema["properties"]);
+  for (const Key<Target>& row : rows)
+    if (!row.required.empty()) schema["required"].push_back(row.key);
+  return schema;
+}
+
+}  // namespace keys
+
+inline constexpr std::int64_t kMostGpus = 1 << 22;
+
+// What a layout or a row may say of recompute in a word; layers and modules are an object (recompute_keys).
+inline constexpr Recompute kRecomputeModes[] = {Recompute::none, Recompute::selective, Recompute::full,
+                                                Recompute::automatic};
+inline constexpr std::string_view kRecomputeModeNames[] = {
+    name_of(kRecomputeModes[0]), name_of(kRecomputeModes[1]), name_of(kRecomputeModes[2]),
+    name_of(kRecomputeModes[3])};
+inline constexpr std::string_view kPublishedStatus[] = {"ok", "oom"};
+
+// A model's config.json, and what a study says beside it.
+struct HfSource {
+  std::string path;
+  HfOptions options;
+};
+
+// What a study or a row recomputes by name: layers or modules.
+struct RecomputeKeys {
+  int layers = 0;
+  RecomputeModules modules = 0;
+};
+
+std::span<const Key<Study>> study_keys();  // of the file itself
+std::span<const Key<TraceSource>> trace_keys();
+std::span<const Key<TraceSource::Component>> mixture_keys();
+std::span<const Key<HfSource>> hf_keys();
+std::span<const Key<ModelShape>> shape_keys();
+std::span<const Key<MoeShape>> expert_keys();
+std::span<const Key<MlaShape>> mla_keys();
+std::span<const Key<Cluster>> cluster_keys();
+std::span<const Key<Cluster>> network_keys();
+std::span<const Key<Framework>> framework_keys();
+std::span<const Key<Layout>> parallel_keys();
+std::span<const Key<RecomputeKeys>> recompute_keys();
+std::span<const Key<Study>> batch_keys();
+std::span<const Key<PolicyRun>> policy_keys();  // of every row, beside those of its policy and sharding rule
+std::span<const Key<Published>> published_keys();
+
+// Metrics that a source may have printed: the keys of summary.json's metrics that hold one number, and
+// bucket_size.
+std::vector<std::string> published_metrics();
+
+// The JSON Schema of a study, from all rows and those of the policies.
+nlohmann::ordered_json study_schema();
+
+// Its properties of a policy's entry that are keys of some policy or sharding rule.
+nlohmann::ordered_json policy_schema_properties();
+
+}  // namespace equipoise

@@ -1,0 +1,283 @@
+#include "sim/study/row/fit.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "policies/base/error.h"
+#include "policies/policy.h"
+#include "sim/cost/layer_costs.h"
+#include "sim/workload/stage_layers.h"
+
+namespace equipoise {
+namespace {
+
+struct Change {
+  std::string text;
+  std::function<void(Study&, PolicyRun&)> apply;
+};
+
+class Search {
+ public:
+  Search(const FailedRow& row, const TryRow& try_row) : row_(row), try_row_(try_row) {}
+
+  [[nodiscard]] bool runs(const std::vector<Change>& changes) const {
+    Study study = row_.study;
+    PolicyRun run = row_.run;
+    for (const Change& change : changes) change.apply(study, run);
+    try {
+      check_layout(study.model, study.layout, study.file);
+      const RowStatus status = try_row_(study, run);
+      note_tried(changes);
+      return status == RowStatus::ok;
+    } catch (const UserError&) {
+      return false;  // a layout that the model or the cluster does not allow
+    }
+  }
+
+  static std::string text_of(const std::vector<Change>& changes) {
+    std::string text;
+    for (const Change& change : changes) text += (text.empty() ? "" : " and ") + change.text;
+    return text;
+  }
+
+  // The values of a key from the one that asks least to the one that asks most; what runs with one is taken
+  // to run with all that ask more, and the one named has run itself. Empty if not even the last runs.
+  [[nodiscard]] std::string first_that_runs(std::int64_t least, std::int64_t most,
+                                            const std::function<Change(std::int64_t)>& change) const {
+    if (least > most || !runs({change(most)})) return "";
+    while (least < most) {
+      const std::int64_t middle = least + (most - least) / 2;
+      if (runs({change(middle)}))
+        most = middle;
+      else
+        least = middle + 1;
+    }
+    return change(most).text;
+  }
+
+  // Each entry is a set of changes made together.
+  [[nodiscard]] std::string first_of(const std::vector<std::vector<Change>>& choices) const {
+    for (const std::vector<Change>& changes : choices)
+      if (runs(changes)) return text_of(changes);
+    return "";
+  }
+
+  [[nodiscard]] const FailedRow& row() const { return row_; }
+  // Every key that was changed in vain, at the value tried last.
+  [[nodiscard]] std::string tried() const {
+    std::string text;
+    for (const std::string& change : tried_) text += (text.empty() ? "" : ", ") + change;
+    return text;
+  }
+
+ private:
+  void note_tried(const std::vector<Change>& changes) const {
+    const auto key = [](const std::string& text) { return text.substr(0, text.find(' ')); };
+    for (const Change& change : changes) {
+      const auto known = std::find_if(tried_.begin(), tried_.end(), [&](const std::string& other) {
+        return key(other) == key(change.text);
+      });
+      if (known == tried_.end())
+        tried_.push_back(change.text);
+      else
+        *known = change.text;
+    }
+  }
+
+  const FailedRow& row_;
+  const TryRow& try_row_;
+  mutable std::vector<std::string> tried_;
+};
+
+// Whether the key's value comes from memory since the study does not give it.
+bool is_derived(const PolicyRun& run, std::string_view key) {
+  const Derives derives = run.policy().derives;
+  return !run.says(key) && key == key_of(derives) && derives != Derives::groups;
+}
+
+Change recompute_layers(std::int64_t layers) {
+  return {"recompute {\"layers\": " + std::to_string(layers) + "}", [layers](Study&, PolicyRun& run) {
+            run.has_recompute = true;
+            run.recompute = Recompute::layers;
+            run.recompute_layers = static_cast<int>(layers);
+          }};
+}
+
+std::string more_recompute(const Search& search) {
+  const FailedRow& row = search.row();
+  Layout layout = row.study.layout;
+  if (row.run.has_recompute) {
+    layout.recompute = row.run.recompute;
+    layout.recompute_layers = row.run.recompute_layers;
+  }
+  const int layers = row.study.model.layers;
+  return search.first_that_runs(checkpointed_layers(layout, layers) + 1, layers, recompute_layers);
+}
+
+// A smaller value of a size of the policy, the largest that runs of those tried: of a count every one down to
+// 1, of tokens 15/16, 14/16 .. 1/16 of it.
+std::string smaller_size(const Search& search, const PackParameter& size) {
+  constexpr std::int64_t kMostCounted = 64;
+  const auto now = std::get<std::int64_t>(size.get(search.row().run.pack));
+  const std::int64_t parts = now <= kMostCounted ? now : 16;
+  const auto value = [now, parts](std::int64_t less) {
+    return std::max<std::int64_t>(1, now - now * less / parts);
+  };
+  return search.first_that_runs(1, parts - 1, [&](std::int64_t less) {
+    return Change{std::string(size.key) + ' ' + std::to_string(value(less)),
+                  [&size, smaller = value(less)](Study&, PolicyRun& run) { size.set(run.pack, smaller); }};
+  });
+}
+
+std::string smaller_policy_sizes(const Search& search) {
+  const PolicyRun& run = search.row().run;
+  const std::span<const std::string_view> own = run.policy().sizes;
+  std::vector<std::string_view> keys(own.begin(), own.end());
+  const bool known = std::find(keys.begin(), keys.end(), "bucket_size") != keys.end();
+  if (run.rule().places_documents && run.says("bucket_size") && !known) keys.push_back("bucket_size");
+  for (const std::string_view key : keys) {
+    if (is_derived(run, key)) continue;
+    const PackParameter& size = *pack_parameter(key);
+    if (std::get<std::int64_t>(size.get(run.pack)) < 2) continue;
+    if (std::string found = smaller_size(search, size); !found.empty()) return found;
+  }
+  return "";
+}
+
+Change zero(int level) {
+  return {"parallel.zero " + std::to_string(level), [level](Study& s, PolicyRun&) { s.layout.zero = level; }};
+}
+
+// Sharding of states, alone and with all layers recomputed; the level that asks least first.
+std::vector<std::vector<Change>> more_sharding(const Study& study, const Change& full) {
+  std::vector<std::vector<Change>> choices;
+  for (int level = study.layout.zero + 1; level <= 3; ++level) choices.push_back({zero(level)});
+  for (int level = study.layout.zero + 1; level <= 3; ++level) choices.push_back({zero(level), full});
+  return choices;
+}
+
+constexpr int kMostContextFactor = 8;
+
+std::vector<std::vector<Change>> more_context(const Study& study, const Change& full) {
+  std::vector<std::vector<Change>> choices;
+  for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
+    const int context = study.layout.context * factor;
+    const Change wider{"parallel.context " + std::to_string(context) + " (" +
+                           std::to_string(study.layout.gpus() * factor) + " GPUs)",
+                       [context](Study& s, PolicyRun& r) { set_context(s, r, context); }};
+    choices.push_back({wider});
+    choices.push_back({wider, full});
+    for (std::vector<Change>& sharded : more_sharding(study, full)) {
+      sharded.insert(sharded.begin(), wider);
+      choices.push_back(std::move(sharded));
+    }
+  }
+  return choices;
+}
+
+// hbp's groups as typed, on more ranks each: the study's CP degree is not theirs.
+std::string wider_groups(const Search& search) {
+  const PolicyRun& run = search.row().run;
+  const std::vector<Group>& typed = run.pack.groups;
+  if (run.policy().derives != Derives::groups || typed.empty()) return "";
+  const Change full = recompute_layers(search.row().study.model.layers);
+  for (int factor = 2; factor <= run.pack.gpus; factor *= 2) {
+    std::vector<Group> groups = typed;
+    for (Group& g : groups)
+      g.context = static_cast<int>(std::min<std::int64_t>(run.pack.gpus, std::int64_t{factor} * g.context));
+    PackOptions options;
+    options.groups = groups;
+    const Change wider{"groups \"" + std::get<std::string>(pack_parameter("groups")->get(options)) + '"',
+                       [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
+    if (search.runs({wider})) return wider.text;
+    if (search.runs({full, wider})) return wider.text + " and " + full.text;
+  }
+  return "";
+}
+
+std::string when_out_of_memory(const Search& search) {
+  const Study& study = search.row().study;
+  const Change full = recompute_layers(study.model.layers);
+  std::string found = more_recompute(search);
+  if (found.empty()) found = smaller_policy_sizes(search);
+  if (found.empty()) found = wider_groups(search);
+  if (found.empty()) found = search.first_of(more_sharding(study, full));
+  if (found.empty()) found = search.first_of(more_context(study, full));
+  return found;
+}
+
+// The policy's own change that leaves room for the longest document.
+std::vector<std::vector<Change>> room_for_longest(const FailedRow& row) {
+  const PolicyRun& run = row.run;
+  if (run.policy().room_for == nullptr) return {};
+  const Room room = run.policy().room_for(run.pack, row.longest_document);
+  if (is_derived(run, room.key)) return {};  // from memory: a larger value does not stay
+  return {{{room.text, [options = room.options](Study& s, PolicyRun& r) {
+              r.pack = options;
+              s.batch.context_window = options.context_window;
+            }}}};
+}
+
+Change oversize(Oversize kind, const char* name) {
+  return {std::string("oversize \"") + name + '"',
+          [kind](Study&, PolicyRun& run) { run.pack.oversize = kind; }};
+}
+
+std::string when_unplaceable(const Search& search) {
+  const Study& study = search.row().study;
+  std::string found = search.first_of(room_for_longest(search.row()));
+  if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
+  if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers)));
+  if (found.empty())
+    found = search.first_of({{oversize(Oversize::split, "split")}, {oversize(Oversize::drop, "drop")}});
+  return found;
+}
+
+std::string when_refused(const Search& search) {
+  const Study& study = search.row().study;
+  const Layout& layout = study.layout;
+  std::vector<std::vector<Change>> changes;
+  // As many micro-batches a lane as the next multiple of the stages.
+  const std::int64_t per_round = std::int64_t{layout.pipeline} * layout.data * study.batch.micro_batch_size;
+  const std::int64_t sequences = (study.batch.sequences_per_step / per_round + 1) * per_round;
+  if (study.batch.sequences_per_step % per_round != 0)
+    changes.push_back(
+        {{"batch.sequences_per_step " + std::to_string(sequences), [sequences](Study& s, PolicyRun& r) {
+            s.batch.sequences_per_step = r.pack.sequences_per_step = sequences;
+          }}});
+  changes.push_back({{"pad \"tail\"", [](Study&, PolicyRun& r) { r.sharding.pad = Pad::tail; }}});
+  for (const char* schedule : {"1f1b", "state-aware-1f1b"}) {
+    const bool interleaved = layout.virtual_pipeline > 1;
+    changes.push_back({{std::string("schedule \"") + schedule + '"' +
+                            (interleaved ? " and parallel.virtual_pipeline 1" : ""),
+                        [schedule](Study& s, PolicyRun& r) {
+                          s.layout.virtual_pipeline = 1;
+                          r.schedule = schedule;
+                        }}});
+  }
+  changes.push_back({{"shard \"per-document\"", [](Study&, PolicyRun& r) { r.shard = "per-document"; }}});
+  return search.first_of(changes);
+}
+
+}  // namespace
+
+void set_context(Study& study, PolicyRun& run, int context) {
+  study.layout.context = context;
+  for (PackOptions* options : {&study.batch, &run.pack}) {
+    options->context = context;
+    options->gpus = std::int64_t{study.layout.data} * context;
+  }
+}
+
+std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
+  const Search search(row, try_row);
+  std::string found;
+  if (row.status == RowStatus::oom) found = when_out_of_memory(search);
+  if (row.status == RowStatus::unplaceable) found = when_unplaceable(search);
+  if (row.status == RowStatus::refused) found = when_refused(search);
+  if (!found.empty()) return (row.status == RowStatus::oom ? "fits with " : "runs with ") + found;
+  if (row.status != RowStatus::oom) return "";
+  return search.tried().empty() ? "" : "nothing tried fits: " + search.tried();
+}
+
+}  // namespace equipoise

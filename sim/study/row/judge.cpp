@@ -1,0 +1,195 @@
+#include "sim/study/row/judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "policies/base/index.h"
+#include "policies/base/number_text.h"
+#include "policies/base/utf8.h"
+#include "sim/step/lockstep.h"
+
+namespace equipoise {
+namespace {
+
+double peak_flops(const Layout& layout, const DeviceFacts& device) {
+  const bool fp8 = layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
+  return (fp8 ? device.peak_fp8_tflops : device.peak_bf16_tflops) * 1e12;
+}
+
+// The largest peak of all steps, and the first step that does not fit.
+void judge_memory(PolicyResult& result) {
+  for (std::size_t i = 0; i < result.steps.size(); ++i) {
+    const StepWork& step = result.steps[i].work;
+    const double need = step.peak.parts.total();
+    if (need > result.peak.parts.total()) result.peak = step.peak;
+    if (result.status == RowStatus::oom || fits(step, result.capacity_bytes)) continue;
+    result.status = RowStatus::oom;
+    OutOfMemory& fault = result.memory_fault;
+    fault.step = static_cast<int>(i);
+    fault.lane = step.peak.lane;
+    fault.stage = step.peak.stage;
+    fault.rank = step.peak.rank;
+    fault.micro_batch = step.peak.micro_batch;
+    fault.need_bytes = need;
+    fault.capacity_bytes = result.capacity_bytes;
+    if (step.bucket_broken)
+      fault.reason = "a CP rank holds more than its bucket of " +
+                     std::to_string(result.run.pack.bucket_size) +
+                     " tokens";
+  }
+  result.metrics.peak_memory_bytes = result.peak.parts.total();
+  if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);
+}
+
+// Mean over full steps; over all where there are only tails.
+void average_gpus(const Plan& plan, PolicyResult& result) {
+  const bool any_full =
+      std::any_of(result.tail.begin(), result.tail.end(), [](char tail) { return tail == 0; });
+  double steps = 0;
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    const std::vector<double>& seconds = result.steps[i].times.gpu_compute;
+    if ((plan.steps[i].tail && any_full) || seconds.empty()) continue;
+    result.gpu_compute.resize(seconds.size(), 0);
+    for (std::size_t g = 0; g < seconds.size(); ++g) result.gpu_compute[g] += seconds[g];
+    ++steps;
+  }
+  for (double& seconds : result.gpu_compute) seconds /= steps;
+  const Layout& l = result.layout;
+  result.gpu_tensor = static_cast<int>(result.gpu_compute.size()) / (l.pipeline * l.data * l.context);
+}
+
+// A run that does not fit has no step time; what follows from the plan alone stays.
+Metrics without_times(const Metrics& m) {
+  Metrics kept;
+  static_cast<PlanMetrics&>(kept) = m;
+  kept.peak_memory_bytes = m.peak_memory_bytes;
+  return kept;
+}
+
+// Whether other lanes have no say in when a lane's ops run.
+bool runs_alone(const Layout& layout, const Lane& lane) {
+  return !lanes_synchronize(layout) && lane.barrier_group == 0;
+}
+
+// The step with the micro-batches of one lane alone.
+Step only_lane(const Step& step, std::size_t number) {
+  Step alone;
+  for (const Lane& lane : step.lanes) alone.lanes.push_back({lane.context, {}, lane.barrier_group});
+  alone.lanes[number].micro_batches = step.lanes[number].micro_batches;
+  return alone;
+}
+
+// The step of the largest peak, and when the op ran that sets it: at op fidelity its times are there, at
+// stage fidelity that step is simulated once more with its ops recorded.
+PeakMoment find_peak(const StudyRow& row, const PolicyResult& result, const Plan& plan, const ShardRule& rule,
+                     const StepSettings& settings) {
+  PeakMoment moment;
+  const MemoryPeak& peak = result.peak;
+  for (std::size_t i = 0; i < result.steps.size() && moment.step < 0; ++i)
+    if (result.steps[i].work.peak.parts.total() == peak.parts.total()) moment.step = static_cast<int>(i);
+  if (moment.step < 0 || peak.op_index < 0) return moment;
+  const auto number = static_cast<std::size_t>(moment.step);
+  if (settings.fidelity == Fidelity::op) {
+    moment.op = result.steps[number].times.peak_op;
+    return moment;
+  }
+  StepOptions recorded = row.step_options();
+  recorded.record_ops = true;
+  const Step& whole = plan.steps[number];
+  const Step step = runs_alone(row.models->layout, whole.lanes[at(peak.lane)])
+                        ? only_lane(whole, static_cast<std::size_t>(peak.lane))
+                        : whole;
+  const StepTimes again = StepRunner(row, rule, recorded, settings).simulate(step, number).times;
+  const ScheduleOp op{peak.op, peak.micro_batch, peak.virtual_stage};
+  const auto found = std::find_if(again.ops.begin(), again.ops.end(), [&](const StageOp& o) {
+    return o.lane == peak.lane && o.stage == peak.stage && same_work(o.op, op);
+  });
+  if (found == again.ops.end()) return moment;
+  moment.op = TimeSpan{found->start, found->end};
+  return moment;
+}
+
+}  // namespace
+
+std::string out_of_memory_text(const OutOfMemory& fault) {
+  if (fault.before_any_plan)
+    return "stage " + std::to_string(fault.stage) + " holds " + fixed(fault.need_bytes / kGiB, 1) +
+           " GiB of " + fixed(fault.capacity_bytes / kGiB, 1) + " before any micro-batch: " + fault.reason;
+  std::string text = "stage " + std::to_string(fault.stage) + " of lane " + std::to_string(fault.lane) +
+                     ", CP rank " + std::to_string(fault.rank) + " in step " + std::to_string(fault.step) +
+                     ", micro-batch " + std::to_string(fault.micro_batch);
+  if (!fault.reason.empty()) return text + ": " + fault.reason;
+  return text + " needs " + fixed(fault.need_bytes / kGiB, 1) + " GiB of " +
+         fixed(fault.capacity_bytes / kGiB, 1);
+}
+
+PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan simulated,
+                          const RunStudyOptions& options) {
+  const RunModels& models = *row.models;
+  const Plan& plan = planned.plan;
+  PolicyResult result;
+  result.run = row.run;
+  result.pack_ms = planned.pack_ms;
+  result.notes = row.notes;
+  result.notes.insert(result.notes.end(), planned.notes.begin(), planned.notes.end());
+  result.steps = std::move(simulated.steps);
+  result.capacity_bytes = models.memory.capacity_bytes();
+  result.layout = models.layout;
+  result.gpus_per_node = models.grid.gpus_per_node();
+  result.metrics = metrics_of(
+      {models.costs.model(), models.layout, peak_flops(models.layout, models.costs.profile().device()),
+       row.documents.batches, plan, result.steps, options.beside_others ? 1 : options.jobs});
+  for (const StepResult& s : result.steps) result.use += s.work.use;
+  for (const Step& s : plan.steps) result.tail.push_back(s.tail);
+  const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
+  if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
+  if (std::any_of(result.steps.begin(), result.steps.end(),
+                  [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
+    note(
+        "lanes that share experts or gradients order their chunks differently, which no framework can run: "
+        "their exchanges do not wait for each other");
+  if (options.record_gpus) average_gpus(plan, result);
+  judge_memory(result);
+  result.peak_moment = find_peak(row, result, plan, row.rule(simulated.shard), options.steps);
+  if (result.status == RowStatus::oom) {
+    result.memory_ignored = options.ignore_memory;
+    if (!options.ignore_memory) result.metrics = without_times(result.metrics);
+  }
+  result.plan = std::move(planned.plan);
+  return result;
+}
+
+PolicyResult without_room(StudyRow row) {
+  const RunModels& models = *row.models;
+  PolicyResult result;
+  for (int s = 0; s < models.layout.pipeline; ++s) {
+    const MemoryParts held = models.memory.fixed(s);
+    if (s > 0 && held.total() <= result.peak.parts.total()) continue;
+    result.peak.parts = held;
+    result.peak.stage = s;
+  }
+  result.status = RowStatus::oom;
+  result.capacity_bytes = models.memory.capacity_bytes();
+  result.memory_fault.stage = result.peak.stage;
+  result.memory_fault.need_bytes = result.peak.parts.total();
+  result.memory_fault.capacity_bytes = result.capacity_bytes;
+  result.memory_fault.reason = std::move(row.no_room);
+  result.memory_fault.before_any_plan = true;
+  result.reason = out_of_memory_text(result.memory_fault);
+  result.metrics.peak_memory_bytes = result.peak.parts.total();
+  result.plan.policy = row.run.name;
+  result.run = std::move(row.run);
+  result.notes = std::move(row.notes);
+  return result;
+}
+
+PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason) {
+  PolicyResult result;
+  result.status = status;
+  result.reason = printable(reason);  // it names files
+  result.plan.policy = row.name;
+  result.run = std::move(row);
+  return result;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,26 @@
+// What a row came to: its metrics and its memory, or why it did not run.
+#pragma once
+
+#include <string>
+
+#include "sim/study/row/plan_row.h"
+#include "sim/study/row/row.h"
+#include "sim/study/row/simulate.h"
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// Metrics, memory and notes of what ran; result.run is the row as it ran.
+PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan simulated,
+                          const RunStudyOptions& options);
+
+// The model's states leave no room for any plan: the row says so, with the fullest stage and what it holds.
+PolicyResult without_room(StudyRow row);
+
+// What could not be planned or simulated.
+PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason);
+
+// One line: where memory ends, and by how much.
+std::string out_of_memory_text(const OutOfMemory& fault);
+
+}  // namespace equipoise

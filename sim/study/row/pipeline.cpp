@@ -1,0 +1,114 @@
+#include "sim/study/row/pipeline.h"
+
+#include <utility>
+
+#include "policies/base/error.h"
+#include "policies/loader.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/row/details.h"
+#include "sim/study/row/fit.h"
+#include "sim/study/row/judge.h"
+
+namespace equipoise {
+namespace {
+
+// How a row ends, without what only a row that is shown needs.
+RowStatus try_row(StudyRow row, const RunStudyOptions& options) {
+  end_if_stopped(options);
+  const std::vector<StepResult> steps =
+      simulate_row(row, trial_options(options), Until::first_that_does_not_fit).ran.steps;
+  const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
+  return runs ? RowStatus::ok : RowStatus::oom;
+}
+
+bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& options) {
+  try {
+    StudyRow tried = row;
+    tried.recompute_layers(layers);
+    return try_row(std::move(tried), options) == RowStatus::ok;
+  } catch (const UserError&) {
+    return false;  // L_max and BucketSize come from memory, too
+  }
+}
+
+// What would make a row run that ended as `status`; empty where nothing is known.
+std::string what_would_run(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                           RowStatus status, const RunStudyOptions& options) {
+  const auto ends = [&](const Study& changed, PolicyRun tried) {
+    if ((tried.has_recompute ? tried.recompute : changed.layout.recompute) == Recompute::automatic) {
+      tried.has_recompute = true;  // if not with all layers, then with none
+      tried.recompute = Recompute::full;
+    }
+    if (changed.batch.sequences_per_step == study.batch.sequences_per_step)
+      return try_row({changed, inputs.documents, &inputs.profile, std::move(tried)}, options);
+    const DocumentSet documents = documents_of(changed, load_trace(changed));
+    return try_row({changed, documents, &inputs.profile, std::move(tried)}, options);
+  };
+  std::vector<std::string> told;  // by the row itself
+  const PolicyRun run = with_plan(entry, inputs.plans, told);
+  return smallest_change({study, run, status, longest_of(inputs.documents)}, ends);
+}
+
+// From the prepared row to its result.
+PolicyResult run_prepared(StudyRow row, const RunStudyOptions& options) {
+  SimulatedRow simulated;
+  try {
+    simulated = simulate_row(row, options, Until::all_steps);
+  } catch (const UnplaceableDocument& e) {
+    return not_run(std::move(row.run), RowStatus::unplaceable, e.what());
+  } catch (const UserError& e) {
+    return not_run(std::move(row.run), RowStatus::refused, e.what());
+  }
+  if (!row.no_room.empty()) return without_room(std::move(row));
+  const std::string shard = simulated.ran.shard;
+  PolicyResult result = describe_row(row, std::move(simulated.planned), std::move(simulated.ran), options);
+  if (!options.details.directory.empty()) add_details(row, row.rule(shard), options, result);
+  if (!options.keep_plans) result.plan = {};
+  return result;
+}
+
+}  // namespace
+
+void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
+  if (row.models->layout.recompute != Recompute::automatic) return;
+  const int all = row.models->costs.model().layers;
+  row.run.recompute_chosen = true;
+  if (row.run.policy().derives == Derives::groups) {
+    for (Group& group : row.run.pack.groups) {
+      const int layers = layers_of_group(row, group.length, group.context);
+      group.recompute_layers = layers < 0 ? all : layers;
+    }
+    row.recompute_layers(all);  // only where no group fits: every micro-batch has its group's own
+    return;
+  }
+  int least = 0, most = runs_with(row, 0, options) ? 0 : all;
+  while (most - least > 1) {
+    const int middle = least + (most - least) / 2;
+    (runs_with(row, middle, options) ? most : least) = middle;
+  }
+  row.recompute_layers(most);
+  row.note("recompute auto is " + std::to_string(most) + " of " + std::to_string(all) + " layers");
+}
+
+SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until) {
+  SimulatedRow result;
+  derive_sizes(row, options.ignore_memory);
+  if (!row.no_room.empty()) return result;
+  result.planned = pack_row(row, options);
+  result.ran = simulate_plan(row, result.planned.plan, options, until);
+  return result;
+}
+
+PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                     const RunStudyOptions& options) {
+  StudyRow row(study, inputs, entry);
+  resolve_recompute(row, options);
+  PolicyResult result = run_prepared(std::move(row), options);
+  if (result.status == RowStatus::ok || !options.find_fits) return result;
+  if (const std::string change = what_would_run(study, inputs, entry, result.status, options);
+      !change.empty())
+    result.reason += "; " + change;
+  return result;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,39 @@
+// The way of every row: prepare -> plan -> simulate -> judge.
+//
+// A study runs each of its rows so (run_row). `recompute: auto` and the search for what would make a row run
+// send trials the same way and ask only whether they fit. `tune` ends its candidates early and shares their
+// plans, and ranks that really run a row take its plan, so they go from stage to stage on their own:
+//   prepare   StudyRow, resolve_recompute   its plan's file, the models of its layout   (row.h)
+//   plan      derive_sizes, pack_row        what memory decides, then the policy        (plan_row.h)
+//   simulate  simulate_plan                 all steps, under the row's sharding rule    (simulate.h)
+//   judge     describe_row                  metrics, memory, and why it did not run     (judge.h)
+#pragma once
+
+#include "sim/study/row/plan_row.h"
+#include "sim/study/row/row.h"
+#include "sim/study/row/simulate.h"
+#include "sim/study/run_options.h"
+#include "sim/study/study_inputs.h"
+#include "sim/study/study_result.h"
+
+namespace equipoise {
+
+// `recompute: auto` becomes the fewest checkpointed layers with which the row runs: bisection, so some log2
+// of the layers runs. What runs with no number of layers is left with all. hbp's groups take their own
+// (Algorithm 4).
+void resolve_recompute(StudyRow& row, const RunStudyOptions& options);
+
+// Plans and simulates: both are empty where nothing fits (row.no_room). Throws UnplaceableDocument where the
+// policy cannot place a document, UserError where it refuses its options.
+struct SimulatedRow {
+  PlannedRow planned;
+  SimulatedPlan ran;
+};
+SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until);
+
+// All of it. What the row's own options do not allow is its reason, with options.find_fits followed by what
+// would make it run; a file that cannot be written is an error of the whole study.
+PolicyResult run_row(const Study& study, const StudyInputs& inputs, const PolicyRun& entry,
+                     const RunStudyOptions& options);
+
+}  // namespace equipoise

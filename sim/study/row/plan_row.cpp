@@ -1,0 +1,173 @@
+#include "sim/study/row/plan_row.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "policies/policy.h"
+#include "policies/steps.h"
+#include "sim/cost/context_exchange/context_form.h"
+#include "sim/memory/derived_sizes.h"
+#include "sim/study/read/plan_file.h"
+#include "sim/study/read/policy_run.h"
+#include "sim/study/row/simulate.h"
+
+namespace equipoise {
+namespace {
+
+// The schedule of a lane of `micro_batches` micro-batches.
+Schedule schedule_of_lane(const StudyRow& row, std::int64_t micro_batches) {
+  return lane_schedule(row.schedule, row.models->layout, micro_batches,
+                       row.models->costs.pairs_micro_batches());
+}
+
+std::string derive_max_tokens(StudyRow& row) {
+  const PackOptions& pack = row.run.pack;
+  std::int64_t& most = row.run.pack.max_tokens;
+  most = 0;
+  const std::int64_t wanted = 2 * micro_batch_capacity(pack);  // where memory allows all
+  const std::int64_t of_lane = (micro_batches_of_step(pack) + pack.lanes - 1) / pack.lanes;
+  most = largest_micro_batch(row.models->memory, schedule_of_lane(row, of_lane), row.models->layout.context,
+                             wanted);
+  if (most < 1) return "not even one token fits";
+  if (most < wanted) row.note("L_max is " + std::to_string(most) + " tokens, what memory allows");
+  return "";
+}
+
+// Skrull's micro-batches are as many as its buckets ask for: enough of them to fill the pipeline.
+std::string derive_bucket(StudyRow& row) {
+  const Layout& layout = row.models->layout;
+  std::int64_t& bucket = row.run.pack.bucket_size;
+  bucket = largest_bucket(row.models->memory, schedule_of_lane(row, std::int64_t{2} * layout.pipeline),
+                          layout.context);
+  if (bucket < 1) return "no bucket of a token fits";
+  row.note("BucketSize is " + std::to_string(bucket) + " tokens a CP rank, from the memory model");
+  return "";
+}
+
+// dacp shards by the bucket and the roll-back that the packing has.
+void share_bucket(PolicyRun& run) {
+  run.sharding.bucket_size = run.pack.bucket_size;
+  run.sharding.rollback = run.pack.rollback;
+}
+
+// Groups are formed of the DP x CP ranks.
+bool has_degree(const RunModels& models, int degree) {
+  const Layout& layout = models.layout;
+  if (layout.data * layout.context % degree != 0) return false;
+  return heads_suit(context_form(layout.context_comm), models.costs.model().heads / layout.tensor, degree);
+}
+
+// Why no plan can be made where nothing fits into memory, else nothing.
+std::string derive_from_memory(StudyRow& row) {
+  const PolicyRun& run = row.run;
+  const Derives derives = run.policy().derives;
+  if (derives == Derives::max_tokens && !run.says("max_tokens"))
+    if (std::string none = derive_max_tokens(row); !none.empty()) return none;
+  const bool buckets = derives == Derives::bucket_size || run.rule().places_documents;
+  if (buckets && !run.says("bucket_size"))
+    if (std::string none = derive_bucket(row); !none.empty()) return none;
+  share_bucket(row.run);
+  const OptionSearch& search = run.policy().search;
+  if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return "";
+  PlanPrices prices;
+  prices.layers = layers_of_groups(row);
+  return search.hopeless(run.pack, prices);
+}
+
+// Where nothing fits and the user wants times all the same.
+void derive_without_memory(StudyRow& row) {
+  PackOptions& pack = row.run.pack;
+  if (!row.run.says("max_tokens")) pack.max_tokens = 2 * row.context_window;
+  if (!row.run.says("bucket_size"))
+    pack.bucket_size = (row.context_window + pack.context - 1) / pack.context + 1;
+  share_bucket(row.run);
+}
+
+// What the policy leaves to a search, under the row's options as they stand.
+void search_options(const PackingProblem& problem, const PlanPrices& prices, PolicyRun& run,
+                    std::vector<std::string>& notes) {
+  const OptionSearch& search = run.policy().search;
+  if (!search.is_open_in(run.pack) || (search.by_memory && !prices.layers)) return;
+  for (const std::string& note : search.find(problem, prices, run.pack))
+    notes.push_back(run.label + ": " + note);
+  if (run.policy().derives == Derives::groups) run.recompute_chosen = true;
+}
+
+// The policy's plan, or the one that was made elsewhere, if it fits.
+Plan plan_of(const StudyRow& row, const PackingProblem& problem, std::vector<std::string>& notes) {
+  const PolicyRun& run = row.run;
+  if (!run.has_plan_file()) return make_plan(run.policy(), problem);
+  std::vector<std::string> odd;
+  check_plan(row.models->layout, row.models->costs.model().heads, row.documents, run, odd);
+  for (const std::string& note : odd) notes.push_back(run.label + ": " + note);
+  Plan plan = *run.plan;
+  order_micro_batches(plan, run.pack.order, problem.workload);
+  return plan;
+}
+
+void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& plan,
+               std::vector<std::string>& notes) {
+  const auto note = [&](const std::string& text) { notes.push_back(run.label + ": " + text); };
+  std::int64_t dropped = 0;
+  for (const Slice& s : plan.dropped) dropped += s.tokens();
+  if (!plan.dropped.empty())
+    note(std::to_string(plan.dropped.size()) + " slices with " + std::to_string(dropped) +
+         " tokens dropped (--oversize)");
+  for (const std::string& text : plan.notes) note(text);
+  if (run.policy().places_documents && !run.says("bucket_size") && run.pack.context > 1 &&
+      run.pack.bucket_size >= longest_of(documents))
+    note(
+        "that is room for the longest document on one CP rank, where the others may wait for it; a smaller "
+        "bucket_size would distribute it");
+}
+
+}  // namespace
+
+int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
+  const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(row.run.pack) / degree);
+  const std::int64_t packs = packs_of_iteration(row.run.pack, length);
+  return layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
+                              tokens_of_rank(length, degree), degree);
+}
+
+std::function<int(std::int64_t length, int degree)> layers_of_groups(const StudyRow& row) {
+  return [&row](std::int64_t length, int degree) {
+    return has_degree(*row.models, degree) ? layers_of_group(row, length, degree) : -1;
+  };
+}
+
+void derive_sizes(StudyRow& row, bool ignore_memory) {
+  row.no_room = derive_from_memory(row);
+  if (row.no_room.empty() || !ignore_memory) return;
+  derive_without_memory(row);
+  row.no_room.clear();
+}
+
+PlannedRow pack_row(StudyRow& row, const PlanPrices& prices) {
+  PlannedRow planned;
+  const PackingProblem problem{row.documents.batches, row.run.pack, *row.workload};
+  search_options(problem, prices, row.run, planned.notes);
+  planned.plan = plan_of(row, problem, planned.notes);
+  for (const Step& step : planned.plan.steps) planned.pack_ms += step.pack_ms;
+  planned.pack_ms /= static_cast<double>(std::max<std::size_t>(1, row.documents.batches.size()));
+  note_plan(row.documents, row.run, planned.plan, planned.notes);
+  return planned;
+}
+
+PlannedRow pack_row(StudyRow& row, const RunStudyOptions& options) {
+  row.workload = workload_of(row);
+  // Groups are chosen at stage fidelity.
+  const RunStudyOptions quick = trial_options(options);
+  return pack_row(row, {[&](const Plan& plan) { return trial_seconds(row, plan, options); },
+                        [&](const Plan& plan) { return trial_seconds_that_fit(row, plan, quick); },
+                        layers_of_groups(row)});
+}
+
+std::int64_t longest_of(const DocumentSet& documents) {
+  std::int64_t longest = 0;
+  for (const GlobalBatch& batch : documents.batches)
+    for (const Slice& slice : batch.slices) longest = std::max(longest, slice.tokens());
+  return longest;
+}
+
+}  // namespace equipoise

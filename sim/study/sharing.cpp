@@ -1,0 +1,167 @@
+#include "sim/study/sharing.h"
+
+#include <charconv>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "policies/base/error.h"
+
+namespace equipoise {
+namespace {
+
+constexpr int kMostShares = 1 << 20;
+
+std::optional<int> number_of(std::string_view text) {
+  int number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+std::optional<int> variable(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? std::nullopt : number_of(text);
+}
+
+// SLURM_NTASKS is there in a batch script, too, whose one process is no rank: the step's own count is not.
+constexpr const char* kRanks[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                     {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                     {"PMI_RANK", "PMI_SIZE"},
+                                     {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+
+}  // namespace
+
+std::string Share::folder() const {
+  return "shard-" + std::to_string(index) + "-of-" + std::to_string(count);
+}
+
+Share parse_share(const std::string& text, const std::string& where) {
+  const std::size_t slash = text.find('/');
+  if (slash != std::string::npos) {
+    const auto index = number_of(std::string_view(text).substr(0, slash));
+    const auto count = number_of(std::string_view(text).substr(slash + 1));
+    if (index && count && *count >= 1 && *count <= kMostShares && *index >= 0 && *index < *count)
+      return {*index, *count};
+  }
+  throw UserError(where + ": expected i/n with i from 0 to n - 1, as 0/4, found " + text);
+}
+
+std::optional<Share> share_of_ranks() {
+  for (const auto& [rank, size] : kRanks) {
+    const auto index = variable(rank), count = variable(size);
+    if (index && count && *count > 1 && *index >= 0 && *index < *count) return Share{*index, *count};
+  }
+  return std::nullopt;
+}
+
+Share chosen_share(const std::string& text) {
+  return text.empty() ? share_of_ranks().value_or(Share{}) : parse_share(text, "--shard");
+}
+
+struct Cores::Job {
+  const std::size_t row;
+  const std::size_t items;
+  const Work& work;
+  std::size_t next = 0;
+  std::size_t failed = items;  // lowest item with an error
+  std::exception_ptr error{};
+  [[nodiscard]] bool is_given_out() const { return next >= items; }
+};
+
+struct Cores::Waiter {
+  std::size_t row;
+  Waiter* next;
+};
+
+bool Cores::has_to_wait(std::size_t row) const {
+  for (const Waiter* other = waiting_; other != nullptr; other = other->next)
+    if (other->row < row) return true;
+  return false;
+}
+
+bool Cores::take(Lock& lock, std::size_t row, const Job* job) noexcept {
+  Waiter own{row, waiting_};
+  waiting_ = &own;
+  const auto gave_up = [&] { return job != nullptr && job->is_given_out(); };
+  changed_.wait(lock, [&] { return gave_up() || (free_ > 0 && !has_to_wait(row)); });
+  Waiter** link = &waiting_;
+  while (*link != &own) link = &(*link)->next;
+  *link = own.next;
+  const bool takes = !gave_up();
+  if (takes) --free_;
+  if (free_ > 0) changed_.notify_all();  // those who stood back
+  return takes;
+}
+
+void Cores::give_back() noexcept {
+  const std::lock_guard lock(mutex_);
+  ++free_;
+  changed_.notify_all();
+}
+
+void Cores::work_on(Lock& lock, Job& job, int worker) {
+  while (!job.is_given_out() && !has_to_wait(job.row)) {
+    const std::size_t item = job.next++;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      job.work(worker, item);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    if (!error || item >= job.failed) continue;
+    job.failed = item;
+    job.error = error;
+  }
+}
+
+void Cores::help(Job& job, int worker) {
+  Lock lock(mutex_);
+  while (take(lock, job.row, &job)) {
+    work_on(lock, job, worker);
+    ++free_;
+    changed_.notify_all();
+  }
+}
+
+Cores::Row::Row(Cores& cores, std::size_t number) : cores_(cores), number_(number) {
+  Lock lock(cores_.mutex_);
+  cores_.take(lock, number_, nullptr);
+}
+
+void Cores::Row::fail() {
+  std::size_t lowest = cores_.failed_;
+  while (number_ < lowest && !cores_.failed_.compare_exchange_weak(lowest, number_)) {
+  }
+}
+
+void Cores::Row::for_each(std::size_t items, const Work& work) {
+  Job job{number_, items, work};
+  std::vector<std::thread> helpers;
+  try {
+    helpers.reserve(static_cast<std::size_t>(cores_.count_));
+    for (int w = 1; w < cores_.count_ && static_cast<std::size_t>(w) < items; ++w)
+      helpers.emplace_back([this, &job, w] { cores_.help(job, w); });
+  } catch (const std::exception&) {  // the system gives no more: those that there are do it all
+  }
+  Lock lock(cores_.mutex_);
+  while (true) {
+    cores_.work_on(lock, job, 0);
+    // Without a core while another row goes first, and while helpers end.
+    ++cores_.free_;
+    cores_.changed_.notify_all();
+    if (job.is_given_out()) break;
+    cores_.take(lock, number_, nullptr);
+  }
+  lock.unlock();
+  for (std::thread& helper : helpers) helper.join();
+  lock.lock();
+  cores_.take(lock, number_, nullptr);
+  lock.unlock();
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+}  // namespace equipoise

@@ -1,0 +1,86 @@
+// Who computes what of a study: the cases of a run are shared by machines, the rows of a case by cores.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace equipoise {
+
+// Which of a run's cases are this process's, where several machines share them.
+struct Share {
+  int index = 0, count = 1;
+
+  [[nodiscard]] bool is_all() const { return count == 1; }
+  // Cases are dealt out in turn, so that shares are alike where neighbours cost alike.
+  [[nodiscard]] bool has(std::size_t number) const {
+    return number % static_cast<std::size_t>(count) == static_cast<std::size_t>(index);
+  }
+  [[nodiscard]] std::string folder() const;  // "shard-1-of-4"
+  friend bool operator==(const Share&, const Share&) = default;
+};
+
+// "1/4", 0 <= i < n. Throws UserError.
+Share parse_share(const std::string& text, const std::string& where);
+
+// The process's rank and the number of ranks, as mpirun (Open MPI, MPICH and its kin) and srun tell it in the
+// environment; nothing for a process on its own.
+std::optional<Share> share_of_ranks();
+
+// `text` where it is given, else the ranks', else all. Throws UserError.
+Share chosen_share(const std::string& text);
+
+// The cores that a study may use, shared by rows that run at the same time. Who computes holds one of them: a
+// row from its plan to its results, and helpers of its steps. A core goes to the first of the rows that wait
+// for one, so that rows end in their order, and none is idle while another row has work that two can do.
+class Cores {
+ public:
+  using Work = std::function<void(int worker, std::size_t item)>;
+
+  explicit Cores(int count) : count_(count), free_(count) {}
+
+  // A row at work: waits for a core and holds it while it lives, but where another row goes first.
+  class Row {
+   public:
+    Row(Cores& cores, std::size_t number);
+    Row(const Row&) = delete;
+    Row& operator=(const Row&) = delete;
+    ~Row() { cores_.give_back(); }
+    // Calls work(worker, item) for every item in [0, items), by the caller as worker 0 and by helpers on
+    // other cores; worker is in [0, count). Every item is tried; the error of the lowest one is thrown.
+    void for_each(std::size_t items, const Work& work);
+    [[nodiscard]] int count() const { return cores_.count_; }
+    // An error that ends the study: rows after this one are in vain.
+    void fail();
+    [[nodiscard]] bool is_in_vain() const { return cores_.failed_ < number_; }
+
+   private:
+    Cores& cores_;
+    const std::size_t number_;
+  };
+
+ private:
+  struct Job;
+  struct Waiter;
+  using Lock = std::unique_lock<std::mutex>;
+  void give_back() noexcept;
+  // Takes a core when it is the row's turn; false, without one, if the job is given out before.
+  bool take(Lock& lock, std::size_t row, const Job* job) noexcept;
+  [[nodiscard]] bool has_to_wait(std::size_t row) const;
+  void work_on(Lock& lock, Job& job, int worker);
+  void help(Job& job, int worker);
+
+  const int count_;
+  std::atomic<std::size_t> failed_ = std::numeric_limits<std::size_t>::max();  // lowest row
+  std::mutex mutex_;                                                           // of all below and of all jobs
+  std::condition_variable changed_;
+  int free_;
+  Waiter* waiting_ = nullptr;  // rows, and helpers of theirs: a list through their stacks
+};
+
+}  // namespace equipoise

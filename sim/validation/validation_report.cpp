@@ -1,0 +1,247 @@
+#include "sim/validation/validation_report.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "policies/base/number_text.h"
+#include "policies/base/utf8.h"
+#include "sim/report/text_table.h"
+
+namespace equipoise {
+
+using nlohmann::ordered_json;
+
+namespace {
+
+ordered_json number(double value) {
+  return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
+}
+ordered_json number(const std::optional<double>& value) {
+  return value ? number(*value) : ordered_json(nullptr);
+}
+
+// Where an op was; what it has none of is left out.
+ordered_json place_json(const OpPair& op) {
+  ordered_json node = {{"label", printable(op.label)}, {"step", op.step}};
+  const auto add = [&](const char* key, int value) {
+    if (value >= 0) node[key] = value;
+  };
+  add("lane", op.lane);
+  add("stage", op.stage);
+  add("micro_batch", op.micro_batch);
+  add("rank", op.rank);
+  node["predicted_seconds"] = number(op.predicted_seconds);
+  node["measured_seconds"] =
+      op.measured_seconds.empty() ? ordered_json(nullptr) : number(op.measured_seconds[0]);
+  return node;
+}
+
+// The keys of specs first, then what else is known.
+ordered_json policy_json(const PolicyFigures& p) {
+  ordered_json steps = ordered_json::array();
+  for (const StepFigures& step : p.steps)
+    steps.push_back({{"step", step.step},
+                     {"predicted_seconds", number(step.predicted_seconds)},
+                     {"measured_seconds", number(step.measured_seconds)},
+                     {"error", number(step.error())},
+                     {"noise_seconds", number(step.noise_seconds)},
+                     {"repetitions", step.repetitions}});
+  return {{"label", printable(p.label)},
+          {"predicted_seconds", number(p.predicted_seconds)},
+          {"measured_seconds", number(p.measured_seconds)},
+          {"error", number(p.errors.error())},
+          {"error_of_profile_alone", number(p.errors.error_alone())},
+          {"noise_seconds", number(p.noise_seconds)},
+          {"within_limit", p.within_limit},
+          {"mean_abs_step_error", number(p.errors.mean_abs)},
+          {"mean_step_error", number(p.errors.mean)},
+          {"worst_step_error", number(p.errors.worst)},
+          {"runs", p.runs},
+          {"dropped_runs", p.dropped_runs},
+          {"steps", std::move(steps)}};
+}
+
+ordered_json op_json(const OpFigures& op) {
+  return {{"op", printable(op.op)},
+          {"count", op.errors.count},
+          {"mean_abs_error", number(op.errors.mean_abs)},
+          {"mean_error", number(op.errors.mean)},
+          {"worst", number(op.errors.worst)},
+          {"worst_at", place_json(op.worst)},
+          {"error", number(op.errors.error())},
+          {"error_of_profile_alone", number(op.errors.error_alone())},
+          {"predicted_seconds", number(op.errors.predicted_seconds)},
+          {"measured_seconds", number(op.errors.measured_seconds)},
+          {"within_limit", op.within_limit}};
+}
+
+ordered_json micro_batches_json(const ValidationFigures& figures) {
+  const Errors& errors = figures.micro_batches;
+  ordered_json worst = ordered_json::array();
+  for (const MicroBatchFigures& m : figures.worst_micro_batches)
+    worst.push_back({{"label", printable(m.label)},
+                     {"step", m.step},
+                     {"lane", m.lane},
+                     {"micro_batch", m.micro_batch},
+                     {"predicted_seconds", number(m.predicted_seconds)},
+                     {"measured_seconds", number(m.measured_seconds)},
+                     {"error", number(m.error())}});
+  return {{"count", errors.count},
+          {"mean_abs_error", number(errors.mean_abs)},
+          {"mean_error", number(errors.mean)},
+          {"worst", std::move(worst)}};
+}
+
+ordered_json labels_json(const std::vector<std::string>& labels) {
+  ordered_json list = ordered_json::array();
+  for (const std::string& label : labels) list.push_back(printable(label));
+  return list;
+}
+
+ordered_json pairs_json(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  ordered_json list = ordered_json::array();
+  for (const auto& [fast, slow] : pairs) list.push_back({printable(fast), printable(slow)});
+  return list;
+}
+
+}  // namespace
+
+ordered_json validation_json(const Validation& validation, const ValidationFigures& figures) {
+  ordered_json policies = ordered_json::array(), ops = ordered_json::array();
+  for (const PolicyFigures& p : figures.policies) policies.push_back(policy_json(p));
+  for (const OpFigures& op : figures.ops) ops.push_back(op_json(op));
+  const Ranking& ranking = figures.ranking;
+  return {{"schema", "equipoise.validation/1"},
+          {"study", printable(validation.study)},
+          {"device", printable(validation.device)},
+          {"profile", printable(validation.profile)},
+          {"policies", std::move(policies)},
+          {"ops", std::move(ops)},
+          {"micro_batches", micro_batches_json(figures)},
+          {"ranking",
+           {{"predicted", labels_json(ranking.predicted)},
+            {"measured", labels_json(ranking.measured)},
+            {"same", ranking.same()},
+            {"by", ranking.per_token ? "seconds per token" : "seconds per step"},
+            {"ties", pairs_json(ranking.ties)},
+            {"swaps", pairs_json(ranking.swaps)}}},
+          {"limits", {{"step", validation.limits.step}, {"op", validation.limits.op}}},
+          {"unmeasured_ops", figures.unmeasured_ops},
+          {"notes", labels_json(validation.notes)},
+          {"broken", labels_json(figures.broken)},
+          {"passed", figures.passed()}};
+}
+
+namespace {
+
+// In the unit that leaves digits before the point: "1.234 s", "12.3 ms", "4.56 us".
+std::string time_text(double seconds) {
+  if (!std::isfinite(seconds)) return "-";
+  if (seconds >= 1) return fixed(seconds, 3) + " s";
+  if (seconds >= 1e-3) return fixed(1e3 * seconds, 3) + " ms";
+  return fixed(1e6 * seconds, 3) + " us";
+}
+
+std::string mark(bool within_limit) {
+  return within_limit ? "" : "  BEYOND";
+}
+
+std::string alone(const Errors& errors) {
+  return errors.error_alone() ? signed_percent(*errors.error_alone()) : "-";
+}
+
+std::string steps_table(const ValidationFigures& figures) {
+  TextTable table({"policy", "steps", "simulated", "measured", "noise +-", "error", "profile alone",
+                   "mean |step error|", "worst step", "runs dropped"});
+  for (const PolicyFigures& p : figures.policies)
+    table.add({p.label, std::to_string(p.steps.size()), time_text(p.predicted_seconds),
+               time_text(p.measured_seconds), p.noise_seconds ? time_text(*p.noise_seconds) : "-",
+               signed_percent(p.errors.error()) + mark(p.within_limit), alone(p.errors),
+               signed_percent(p.errors.mean_abs).substr(1),
+               signed_percent(p.errors.worst) + " (" + std::to_string(p.steps[p.errors.worst_at].step) + ")",
+               std::to_string(p.dropped_runs) + " of " + std::to_string(p.runs)});
+  return table.text();
+}
+
+std::string place_text(const OpPair& op) {
+  std::string text = op.label + ", step " + std::to_string(op.step);
+  const auto add = [&](const char* what, int value) {
+    if (value >= 0) text.append(", ").append(what).append(" ").append(std::to_string(value));
+  };
+  add("lane", op.lane);
+  add("stage", op.stage);
+  add("micro-batch", op.micro_batch);
+  add("rank", op.rank);
+  return text;
+}
+
+std::string ops_table(const ValidationFigures& figures) {
+  TextTable table({"op", "count", "simulated", "measured", "error by time", "profile alone", "mean |error|",
+                   "mean error", "worst", "where"});
+  table.align_left(9);
+  for (const OpFigures& op : figures.ops)
+    table.add({op.op, grouped(op.errors.count), time_text(op.errors.predicted_seconds),
+               time_text(op.errors.measured_seconds),
+               signed_percent(op.errors.error()) + mark(op.within_limit), alone(op.errors),
+               signed_percent(op.errors.mean_abs).substr(1), signed_percent(op.errors.mean),
+               signed_percent(op.errors.worst), place_text(op.worst)});
+  return table.text();
+}
+
+std::string micro_batches_table(const ValidationFigures& figures) {
+  TextTable table({"micro-batch", "simulated", "measured", "error"});
+  const Errors& e = figures.micro_batches;
+  table.add(
+      {"all " + grouped(e.count) + ": mean |error| " + signed_percent(e.mean_abs).substr(1) + ", mean error",
+       time_text(e.predicted_seconds), time_text(e.measured_seconds), signed_percent(e.mean)});
+  for (const MicroBatchFigures& m : figures.worst_micro_batches)
+    table.add({m.label + ", step " + std::to_string(m.step) + ", lane " + std::to_string(m.lane) +
+                   ", micro-batch " + std::to_string(m.micro_batch),
+               time_text(m.predicted_seconds), time_text(m.measured_seconds), signed_percent(m.error())});
+  return table.text();
+}
+
+std::string in_order(const std::vector<std::string>& labels) {
+  std::string text;
+  for (const std::string& label : labels) text.append(text.empty() ? "" : " < ").append(printable(label));
+  return text;
+}
+
+std::string ranking_text(const Ranking& ranking) {
+  if (ranking.measured.size() < 2) return "";
+  std::ostringstream out;
+  out << "Ranking by seconds per " << (ranking.per_token ? "token" : "step") << ", fastest first\n"
+      << "  simulated  " << in_order(ranking.predicted) << '\n'
+      << "  measured   " << in_order(ranking.measured) << '\n';
+  for (const auto& [fast, slow] : ranking.ties)
+    out << "  no order   " << printable(fast) << " and " << printable(slow)
+        << ": measured closer than their noise\n";
+  out << (ranking.same() ? "  the same order\n" : "  another order\n");
+  return out.str();
+}
+
+}  // namespace
+
+std::string validation_text(const Validation& validation, const ValidationFigures& figures) {
+  std::ostringstream out;
+  out << printable(validation.study) << ": simulated with profile " << printable(validation.profile)
+      << ", measured on " << printable(validation.device) << '\n';
+  if (!figures.policies.empty()) out << '\n' << steps_table(figures);
+  if (!figures.ops.empty()) out << '\n' << ops_table(figures);
+  if (figures.micro_batches.count > 0) out << '\n' << micro_batches_table(figures);
+  if (const std::string ranking = ranking_text(figures.ranking); !ranking.empty()) out << '\n' << ranking;
+  out << '\n';
+  if (figures.unmeasured_ops > 0)
+    out << "Note: " << grouped(figures.unmeasured_ops) << " ops have no measured time and are in no figure\n";
+  for (const std::string& note : validation.notes) out << "Note: " << printable(note) << '\n';
+  out << "An error is simulated / measured - 1; noise is half the 95% interval of the measured median\n"
+      << "(below 6 repetitions half their range).\n"
+      << "Limits: step " << signed_percent(validation.limits.step).substr(1) << ", op kind by time "
+      << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";
+  for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
+  out << (figures.passed() ? "passed\n" : "failed\n");
+  return out.str();
+}
+
+}  // namespace equipoise

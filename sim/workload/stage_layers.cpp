@@ -1,0 +1,158 @@
+#include "sim/workload/stage_layers.h"
+
+#include <algorithm>
+
+#include "policies/base/index.h"
+#include "policies/plan.h"
+
+namespace equipoise {
+
+std::vector<int> split_layers(int layers, int virtual_stages) {
+  const auto n = at(virtual_stages);
+  std::vector<int> split(n, layers / virtual_stages);
+  int extra = layers % virtual_stages;
+  // The extra layers go to the middle stages first, from the centre outwards.
+  for (std::size_t step = 0; extra > 0; ++step) {
+    const std::size_t offset = (step + 1) / 2;
+    const std::size_t centre = (n - 1) / 2;
+    const std::size_t stage = step % 2 == 1 ? centre + offset : centre - offset;
+    if (stage >= n) continue;  // also an underflow to the left
+    ++split[stage];
+    --extra;
+  }
+  return split;
+}
+
+std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout) {
+  const int counted = layout.count_embedding_and_head ? 2 : 0;
+  std::vector<int> split = split_layers(model.layers + counted, layout.stage_order().blocks);
+  if (counted > 0) {
+    --split.front();
+    --split.back();
+  }
+  if (layout.bidirectional) split.insert(split.end(), split.rbegin(), split.rend());
+  return split;
+}
+
+std::vector<int> first_layers(const ModelShape& model, const Layout& layout) {
+  const std::vector<int> layers = layers_of_stages(model, layout);
+  const VirtualStages order = layout.stage_order();
+  std::vector<int> first;
+  int layer = 0;
+  for (int v = 0; v < order.count(); ++v) {
+    first.push_back(v < order.blocks ? layer : first[at(order.block_of(v))]);
+    layer += layers[at(v)];
+  }
+  return first;
+}
+
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout) {
+  std::vector<StageLayers> stages;
+  const std::vector<int> layers = layers_of_stages(model, layout);
+  const std::vector<int> first = first_layers(model, layout);
+  for (std::size_t v = 0; v < layers.size(); ++v)
+    stages.push_back({model.layer_counts(first[v], first[v] + layers[v])});
+  return stages;
+}
+
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout) {
+  const std::vector<StageLayers> layers = stage_layers(model, layout);
+  const VirtualStages order = layout.stage_order();
+  std::vector<std::vector<ModelPart>> parts(layers.size());
+  for (std::size_t v = 0; v < layers.size(); ++v) {
+    if (order.is_last(static_cast<int>(v))) parts[v].push_back(ModelPart::head);
+    for (int k = kLayerKinds; k-- > 0;)
+      parts[v].insert(parts[v].end(), at(layers[v].count[at(k)]), part_of(static_cast<LayerKind>(k)));
+    if (order.is_first(static_cast<int>(v))) parts[v].push_back(ModelPart::embedding);
+  }
+  return parts;
+}
+
+PartSizes part_sizes(const ModelShape& model, const Layout& layout) {
+  PartSizes sizes{};
+  for (int layer = 0; layer < model.layers; ++layer) {  // layers of a kind have equally many
+    const std::int64_t routed = model.routed_parameters(layer);
+    sizes[at(part_of(model.kind(layer)))] = {model.layer_parameters(layer) - routed, routed};
+  }
+  // On ranks that have both ends.
+  const bool shares_embedding = model.tied_embeddings && (layout.pipeline == 1 || layout.bidirectional);
+  sizes[at(ModelPart::embedding)].dense = model.embedding_parameters();
+  sizes[at(ModelPart::head)].dense = (shares_embedding ? 0 : model.embedding_parameters()) + model.hidden;
+  return sizes;
+}
+
+int checkpointed_layers(const Layout& layout, int layers) {
+  if (layout.recompute == Recompute::full) return layers;
+  return layout.recompute == Recompute::layers ? layout.recompute_layers : 0;
+}
+
+RecomputeOrder::RecomputeOrder(const std::vector<int>& layers) {
+  begin_.push_back(0);
+  for (const int count : layers) begin_.push_back(begin_.back() + count);
+  struct Layer {
+    std::int64_t before;  // layers of its stage that go first
+    std::int64_t layers;  // of its stage
+    int number;
+  };
+  std::vector<Layer> order;
+  for (std::size_t v = 0; v < layers.size(); ++v)
+    for (int i = 0; i < layers[v]; ++i) order.push_back({i, layers[v], begin_[v] + i});
+  std::stable_sort(order.begin(), order.end(), [](const Layer& a, const Layer& b) {
+    return a.before * b.layers < b.before * a.layers;  // shares of their stages
+  });
+  turn_.resize(order.size());
+  for (std::size_t k = 0; k < order.size(); ++k) turn_[at(order[k].number)] = static_cast<int>(k);
+}
+
+int RecomputeOrder::of_stage(int virtual_stage, int checkpointed) const {
+  if (checkpointed <= 0) return 0;
+  const auto v = at(virtual_stage);
+  const auto first = turn_.begin() + begin_[v], last = turn_.begin() + begin_[v + 1];
+  return static_cast<int>(std::lower_bound(first, last, checkpointed) - first);
+}
+
+RecomputedLayers::RecomputedLayers(const ModelShape& model, const Layout& layout)
+    : of_layout_(checkpointed_layers(layout, model.layers)),
+      layers_(model.layers),
+      stages_(layout.stage_order()),
+      layers_of_stage_(at(layout.pipeline), 0) {
+  const std::vector<int> layers = layers_of_stages(model, layout);
+  order_ = RecomputeOrder({layers.begin(), layers.begin() + stages_.blocks});
+  for (std::size_t v = 0; v < layers.size(); ++v) layers_of_stage_[v % layers_of_stage_.size()] += layers[v];
+}
+
+int RecomputedLayers::of_stage(int virtual_stage, int of_model) const {
+  return order_.of_stage(stages_.block_of(virtual_stage),
+                         of_model != kStudyRecompute ? of_model : of_layout_);
+}
+
+int RecomputedLayers::of_pipeline_stage(int stage, int of_model) const {
+  int sum = 0;
+  for (int v = stage; v < stages_.count(); v += stages_.pipeline) sum += of_stage(v, of_model);
+  return sum;
+}
+
+int RecomputedLayers::of_fullest_stage(int of_model) const {
+  int most = 0;
+  for (int s = 0; s < stages_.pipeline; ++s) most = std::max(most, of_pipeline_stage(s, of_model));
+  return most;
+}
+
+int RecomputedLayers::of_model(int of_stage) const {
+  int least = 0, most = layers_;
+  const auto enough = [&](int layers) {
+    for (int s = 0; s < stages_.pipeline; ++s)
+      if (of_pipeline_stage(s, layers) < std::min(of_stage, layers_of_stage_[at(s)])) return false;
+    return true;
+  };
+  while (least < most) {
+    const int middle = least + (most - least) / 2;
+    if (enough(middle))
+      most = middle;
+    else
+      least = middle + 1;
+  }
+  return least;
+}
+
+}  // namespace equipoise

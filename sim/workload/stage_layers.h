@@ -1,0 +1,120 @@
+// What each virtual stage of a pipeline has of a model: its layers, the parts that ranks gather and reduce at
+// once, and which of its layers are recomputed.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "sim/workload/layout.h"
+#include "sim/workload/model.h"
+
+namespace equipoise {
+
+// `layers` over virtual stages, in model order. Where they do not divide, the stages in the middle get one
+// more: the first also embeds and the last also makes the logits.
+std::vector<int> split_layers(int layers, int virtual_stages);
+
+// Layers of each virtual stage: the one place that says which stage has which layers. Where
+// embedding and head count as layers, the first and the last stage have one fewer, perhaps none.
+std::vector<int> layers_of_stages(const ModelShape& model, const Layout& layout);
+
+// The head comes with the last norm. Layers stand in the order of LayerKind.
+enum class ModelPart : std::uint8_t {
+  embedding,
+  dense_layer,
+  moe_layer,
+  sliding_dense_layer,
+  sliding_moe_layer,
+  head
+};
+inline constexpr std::size_t kModelParts = 6;
+constexpr bool is_layer(ModelPart part) {
+  return part != ModelPart::embedding && part != ModelPart::head;
+}
+constexpr LayerKind kind_of(ModelPart layer) {
+  return static_cast<LayerKind>(static_cast<int>(layer) - static_cast<int>(ModelPart::dense_layer));
+}
+constexpr ModelPart part_of(LayerKind kind) {
+  return static_cast<ModelPart>(static_cast<int>(kind) + static_cast<int>(ModelPart::dense_layer));
+}
+
+// Layers of one virtual stage by kind. The layers of a kind run one after another, in the order of LayerKind,
+// as if the model had them so.
+struct StageLayers {
+  LayerCounts count{};
+  [[nodiscard]] int total() const { return std::accumulate(count.begin(), count.end(), 0); }
+};
+
+// The number of the first layer of each virtual stage.
+std::vector<int> first_layers(const ModelShape& model, const Layout& layout);
+
+// The layers of all virtual stages of a model on a layout.
+std::vector<StageLayers> stage_layers(const ModelShape& model, const Layout& layout);
+
+// The parts of all virtual stages in backward order: head, layers from the last to the first, embedding.
+std::vector<std::vector<ModelPart>> backward_parts(const ModelShape& model, const Layout& layout);
+
+// Parameters of a part, all TP and EP ranks together: those of its routed experts, and the others.
+struct PartParameters {
+  std::int64_t dense = 0;
+  std::int64_t routed = 0;
+};
+using PartSizes = std::array<PartParameters, kModelParts>;
+
+// Sizes by ModelPart, 0 for kinds of layers that the model does not have. Tied embeddings count once where
+// one stage has both ends.
+PartSizes part_sizes(const ModelShape& model, const Layout& layout);
+
+// Layers of a model of `layers` layers that the layout recomputes whole.
+int checkpointed_layers(const Layout& layout, int layers);
+
+// Which layers are recomputed when `k` of the model's are: the next one is always of the virtual stage with
+// the smallest share of its layers recomputed, ties to the lowest (whose rank keeps the most micro-batches in
+// flight). So k + 1 layers are the k layers and one more: no stage keeps more activations than before,
+// which a search for the fewest layers that fit relies on (a stage's first recomputed layer adds the layer at
+// work, so that there, with one micro-batch in flight, memory can rise a little). A share computed from k
+// alone (k x layers up to a stage, rounded) does not have this property.
+class RecomputeOrder {
+ public:
+  RecomputeOrder() = default;
+  // `layers`: of each virtual stage, in model order.
+  explicit RecomputeOrder(const std::vector<int>& layers);
+
+  // Layers of a virtual stage among the first `checkpointed` of the order.
+  [[nodiscard]] int of_stage(int virtual_stage, int checkpointed) const;
+  [[nodiscard]] int virtual_stages() const { return static_cast<int>(begin_.size()) - 1; }
+
+ private:
+  std::vector<int> begin_;  // of each virtual stage in turn_, and the end
+  std::vector<int> turn_;   // of each layer: how many are recomputed before it; ascending within a stage
+};
+
+// Layers that the virtual stages of a model on a layout recompute in full.
+class RecomputedLayers {
+ public:
+  RecomputedLayers(const ModelShape& model, const Layout& layout);
+
+  // `of_model`: how many of the model's layers a micro-batch recomputes (MicroBatch::recompute_layers), or
+  // kStudyRecompute, for as many as the layout says.
+  [[nodiscard]] int of_stage(int virtual_stage, int of_model) const;
+
+  // The most layers that any pipeline stage recomputes, all its virtual stages together: as plan files count.
+  [[nodiscard]] int of_fullest_stage(int of_model) const;
+  // The other way round: the fewest layers of the model with which every stage recomputes `of_stage` of its
+  // layers, or all it has.
+  [[nodiscard]] int of_model(int of_stage) const;
+  [[nodiscard]] int layers() const { return layers_; }  // of the model
+
+ private:
+  [[nodiscard]] int of_pipeline_stage(int stage, int of_model) const;
+
+  RecomputeOrder order_;
+  int of_layout_;
+  int layers_;
+  VirtualStages stages_;
+  std::vector<int> layers_of_stage_;
+};
+
+}  // namespace equipoise

@@ -1,0 +1,117 @@
+#include <doctest/doctest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "policies/base/error.h"
+#include "sim/report/expectation.h"
+
+using namespace equipoise;
+using nlohmann::json;
+
+namespace {
+
+Expectation two() {
+  Expectation e;
+  e.study = "two";
+  e.baseline = "plain";
+  e.documents = 10;
+  e.tokens = 1000;
+  e.policies = {{"plain", RowStatus::ok, {1.0, 2.0, 500.0}, {}, {}},
+                {"wlb", RowStatus::ok, {1.25, 1.6, 625.0}, 1.2, 1.3},
+                {"skrull", RowStatus::oom, {}, {}, {}}};
+  return e;
+}
+
+std::string refusal(const json& file) {
+  try {
+    (void)read_expectation(file, "e.json");
+  } catch (const UserError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("an expectation is the same after writing and reading") {
+  const Expectation again = read_expectation(json::parse(to_json(two()).dump()), "e.json");
+  CHECK(to_json(again) == to_json(two()));
+  CHECK(again.policies[1].metrics[0] == 1.25);
+  CHECK(!again.policies[2].metrics[0]);
+  CHECK(again.policies[2].status == RowStatus::oom);
+}
+
+TEST_CASE("what moved is beyond the tolerance, in either direction") {
+  Expectation found = two();
+  const auto moved = [&](double tolerance) { return changes_between(two(), found, 0, tolerance)[1].moved(); };
+  CHECK(!moved(0));
+  found.policies[1].metrics[0] = 1.25 * 1.004;
+  CHECK(!moved(0.005));
+  CHECK(moved(0.003));
+  found.policies[1].metrics[0] = 1.25 * 0.99;
+  CHECK(moved(0.005));
+  const Expectation expected = two();
+  const std::vector<PolicyChange> changes = changes_between(expected, found, 0, 0.005);
+  CHECK(changes[1].problem == "speedup moved by -1.00 %, beyond 0.50 %");
+  CHECK(!changes[0].moved());
+  CHECK(!changes[2].moved());  // out of memory before and now
+}
+
+TEST_CASE("another metric may be guarded") {
+  Expectation found = two();
+  for (ExpectedPolicy& policy : found.policies)
+    if (policy.metrics[1])
+      policy.metrics[1] = *policy.metrics[1] * 1.1;  // all slower alike: no speed-up moves
+  const Expectation expected = two();
+  CHECK(!changes_between(expected, found, 0, 0.005)[0].moved());
+  CHECK(changes_between(expected, found, 1, 0.005)[0].moved());
+}
+
+TEST_CASE("a change of status, a policy that is gone and a new one always fail") {
+  Expectation found = two();
+  found.policies[2].status = RowStatus::ok;
+  found.policies[2].metrics[0] = 1.1;
+  found.policies[0].label = "plain-4d";
+  const Expectation expected = two();
+  const std::vector<PolicyChange> changes = changes_between(expected, found, 0, 1e9);
+  REQUIRE(changes.size() == 4);
+  CHECK(changes[0].problem == "is not in the study any more");
+  CHECK(!changes[1].moved());
+  CHECK(changes[2].problem == "status was oom and is ok");
+  CHECK(changes[3].label == "plain-4d");
+  CHECK(changes[3].problem == "is new: not in the expectation");
+}
+
+TEST_CASE("a value that appears or goes has moved") {
+  Expectation found = two();
+  found.policies[1].metrics[0].reset();
+  const Expectation expected = two();
+  CHECK(changes_between(expected, found, 0, 1)[1].problem == "speedup has no value any more");
+  CHECK(changes_between(found, expected, 0, 1)[1].problem == "speedup is new: it had no value");
+  found.policies[1].metrics[0] = 0;
+  CHECK(changes_between(found, expected, 0, 1)[1].moved());  // from 0 any change is beyond
+  CHECK(!changes_between(found, found, 0, 0)[1].moved());
+}
+
+TEST_CASE("other documents are told") {
+  Expectation found = two();
+  CHECK(other_changes(two(), found).empty());
+  found.tokens = 1001;
+  CHECK(other_changes(two(), found) == std::vector<std::string>{"tokens: expected 1,000, found 1,001"});
+}
+
+TEST_CASE("what is no expectation is refused by file and key") {
+  json good = json::parse(to_json(two()).dump());
+  CHECK(refusal(good).empty());
+  const auto with = [&](const char* pointer, const json& value) {
+    json file = good;
+    file[json::json_pointer(pointer)] = value;
+    return refusal(file);
+  };
+  CHECK(with("/schema", "equipoise.expectation/2").find("e.json") == 0);
+  CHECK(with("/policies", 3).find("policies") != std::string::npos);
+  CHECK(with("/policies/1/status", "fine").find("policies[1]") != std::string::npos);
+  CHECK(with("/policies/1/speedup", "fast").find("speedup") != std::string::npos);
+  CHECK(with("/policies/1/label", "plain").find("once") != std::string::npos);
+  CHECK(with("/policies/1/sped", 1).find("sped") != std::string::npos);
+}

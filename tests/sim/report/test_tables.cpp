@@ -1,0 +1,149 @@
+// The columns of a result and the keys of a study: what their rows say is what users get, on every way.
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "policies/base/number_text.h"
+#include "sim/metrics/columns.h"
+#include "sim/report/result_files.h"
+#include "sim/report/study_table.h"
+#include "sim/study/read/study_keys.h"
+#include "sim/study/run_study.h"
+#include "tests/sim/study/study_case.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
+
+// The page is `text`. With EQUIPOISE_WRITE_PAGES=1 it is made so.
+void check_page(const std::string& file, const std::string& text) {
+  const std::string path = std::string(EQUIPOISE_SOURCE_DIR) + "/" + file;
+  if (std::getenv("EQUIPOISE_WRITE_PAGES") != nullptr) std::ofstream(path) << text;
+  std::ifstream page(path);
+  std::ostringstream found;
+  found << page.rdbuf();
+  INFO(file << ": EQUIPOISE_WRITE_PAGES=1 test_report writes it anew");
+  CHECK(found.str() == text);
+}
+
+std::string without_bars(std::string text) {
+  for (std::size_t bar = text.find('|'); bar != std::string::npos; bar = text.find('|', bar + 2))
+    text.insert(bar, "\\");
+  return text;
+}
+
+// "1 .. 4194304", "rail, fat-tree", "number".
+std::string values_of(const ordered_json& schema) {
+  if (schema.contains("enum")) {
+    std::string names;
+    for (const auto& name : schema["enum"]) names += (names.empty() ? "" : ", ") + name.get<std::string>();
+    return names;
+  }
+  if (schema.contains("minimum") && schema.contains("maximum"))
+    return schema["minimum"].dump() + " .. " + schema["maximum"].dump();
+  if (!schema.contains("type") || !schema["type"].is_string()) return "";
+  return schema["type"] == "boolean" ? "true, false" : schema["type"].get<std::string>();
+}
+
+void add_keys(const ordered_json& schema, const std::string& path, std::string& text) {
+  const auto inside = [&](const ordered_json& node) { return node.contains("properties"); };
+  if (schema.contains("anyOf"))
+    for (const ordered_json& form : schema["anyOf"]) add_keys(form, path, text);
+  if (schema.contains("items")) add_keys(schema["items"], path + "[]", text);
+  if (!inside(schema)) return;
+  for (const auto& [key, value] : schema["properties"].items()) {
+    const std::string name = path.empty() ? key : path + "." + key;
+    if (value.contains("description"))
+      text += "| `" + name + "` | " + values_of(value) + " | " +
+              without_bars(value["description"].get<std::string>()) + " |\n";
+    add_keys(value, name, text);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A column prints, scales and writes one value") {
+  Metrics m;
+  m.mfu = 0.415;
+  m.speedup = 1.25;
+  m.step_seconds = 2;
+  m.tokens = 3000;
+  m.exposed_comm_ratio[1] = 0.5;  // TP
+  const RowFigures row{m, 8 * kGiB, 3 * kGiB, 1.5};
+  std::map<std::string_view, std::string> printed;
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed()) printed[column.title] = column.printed(row);
+  CHECK(printed["MFU %"] == "41.5");
+  CHECK(printed["speed-up (95 %)"] == "1.25x");
+  CHECK(printed["step s"] == "2.000");
+  CHECK(printed["mem. free GiB"] == "5.0");
+  CHECK(printed["pack ms"] == "1.50");
+  CHECK(printed["bubble %"] == "-");
+  const json node = metrics_json(m);
+  CHECK(node["mfu"] == 0.415);
+  CHECK(node["total_tokens"].dump() == "3000");
+  CHECK(node["total_seconds"].is_null());
+  CHECK(node["bubble_ratio"].is_null());
+  CHECK(node["steps"].dump() == "0");
+  CHECK(node["exposed_comm_ratio"]["tp"] == 0.5);
+  CHECK(node["exposed_comm_ratio"].size() == 5);
+}
+
+TEST_CASE("Each column has one name, and all ways have the same columns") {
+  std::set<std::string_view> keys, titles;
+  std::size_t printed = 0, metrics = 0;
+  for (const ResultColumn& column : result_columns()) {
+    CAPTURE(column.title);
+    CAPTURE(column.key);
+    CHECK(!column.help.empty());
+    CHECK((column.is_printed() || !column.key.empty()));
+    if (!column.key.empty()) CHECK(keys.insert(column.key).second);
+    if (column.is_printed()) CHECK(titles.insert(column.title).second);
+    printed += column.is_printed() ? 1 : 0;
+    metrics += column.is_metric() ? 1 : 0;
+  }
+  CHECK(comparison_header(false).size() == printed + 1);
+  CHECK(comparison_header(true).size() == printed + 2);
+  CHECK(comparison_cells(PolicyResult(), true).size() == printed + 2);
+  CHECK(published_metrics().size() == metrics + 1);  // and bucket_size
+  const Study study = parse(small_study());
+  const std::string csv = summary_csv(study, refused_study(study, "not run"));
+  const std::string header = csv.substr(0, csv.find('\n'));
+  CHECK(std::count(header.begin(), header.end(), ',') == static_cast<std::ptrdiff_t>(metrics) + 3);
+}
+
+TEST_CASE("The pages for users list every column and every key as their rows say") {
+  std::string columns = R"(# Columns of a study's result
+
+Made from `sim/metrics/columns.cpp`. A metric is null (`-` in the table) where it makes no sense. How to read them:
+[guide](../study/GUIDE.md#how-to-read-a-studys-table).
+
+| table | summary.json, CSV | unit | what |
+| --- | --- | --- | --- |
+)";
+  for (const ResultColumn& column : result_columns())
+    columns += "| " + std::string(column.title) + (column.key.empty() ? " | " : " | `") +
+               std::string(column.key) + (column.key.empty() ? " | " : "` | ") + std::string(column.unit) +
+               " | " + std::string(column.help) + " |\n";
+  check_page("sim/report/COLUMNS.md", columns);
+  std::string keys = R"(# Keys of a study
+
+Made from `sim/study/read/study_keys.cpp` and the policies' own rows, as `equipoise list schema` is. Integers may be sizes such
+as "8K" or "1M".
+
+| key | values | what |
+| --- | --- | --- |
+)";
+  const ordered_json schema = study_schema();
+  add_keys(schema, "", keys);
+  for (const char* part : {"recompute", "policy", "published"})
+    add_keys(schema["definitions"][part], part == std::string("policy") ? "policies[]" : part, keys);
+  check_page("sim/study/read/KEYS.md", keys);
+}

@@ -1,0 +1,140 @@
+// Gradient buckets: hidden under the backward, or exposed after it.
+#include <cstdlib>
+#include <numeric>
+
+#include "sim/step/step_end.h"
+#include "tests/sim/models.h"
+#include "tests/sim/step/hand_costs.h"
+
+using namespace equipoise;
+using namespace equipoise::testing;
+
+namespace {
+
+// Four layers on two stages: stage 0 has two layers and the embedding, stage 1 the head and two layers.
+Layout replicated(int zero) {
+  Layout layout = pipeline_of(2);
+  layout.data = 2;
+  layout.zero = zero;
+  return layout;
+}
+
+Picoseconds sum(const std::vector<Picoseconds>& buckets) {
+  return std::accumulate(buckets.begin(), buckets.end(), Picoseconds{0});
+}
+
+constexpr Picoseconds kLong = 1'000'000'000'000;  // a second: any bucket of this model is far shorter
+
+}  // namespace
+
+TEST_CASE("A stage has one bucket a layer, the head's first and the embedding's last") {
+  const Models models(model_of(4), replicated(1));
+  const GradientSync sync(models.costs);
+  REQUIRE(sync.stages().size() == 2);
+  for (const GradientSync::StageCosts& part : sync.stages()) {
+    REQUIRE(part.buckets.size() == 1);
+    CHECK(part.buckets[0].size() == 3);
+    for (const Picoseconds t : part.buckets[0]) CHECK(t > 0);
+    CHECK(part.optimizer > 0);
+    CHECK(part.gather > 0);  // ZeRO-1 gathers the parameters it has updated in shards
+  }
+  const Models whole(model_of(4), replicated(0));
+  const GradientSync all(whole.costs);
+  CHECK(all.stages()[0].gather == 0);
+  CHECK(all.stages()[0].optimizer > sync.stages()[0].optimizer);  // every replica updates everything
+}
+
+TEST_CASE("Buckets that become ready far apart hide, but for the last") {
+  const Models models(model_of(4), replicated(1));
+  GradientSync sync(models.costs);
+  sync.begin_step();
+  sync.add_lane({{7 * kLong, 8 * kLong, 9 * kLong}, {1 * kLong, 2 * kLong, 3 * kLong}});
+  const GradientSync::StageCosts& first = sync.stages()[0];
+  const GradientSync::End end = sync.finish(9 * kLong);
+  CHECK(end.step == 9 * kLong + first.buckets[0][2] + first.optimizer + first.gather);
+}
+
+TEST_CASE("Buckets that are ready at once queue behind each other, exposed") {
+  const Models models(model_of(4), replicated(1));
+  GradientSync sync(models.costs);
+  sync.begin_step();
+  sync.add_lane({{kLong, kLong, kLong}, {kLong, kLong, kLong}});
+  Picoseconds slowest = 0;
+  for (const GradientSync::StageCosts& part : sync.stages())
+    slowest = std::max(slowest, sum(part.buckets[0]) + part.optimizer + part.gather);
+  CHECK(sync.finish(kLong).step == kLong + slowest);
+}
+
+TEST_CASE("A bucket waits for the replica that is last with its layer, and for the bucket before it") {
+  const Models models(model_of(4), replicated(1));
+  GradientSync sync(models.costs);
+  sync.begin_step();
+  sync.add_lane({{1 * kLong, 2 * kLong, 3 * kLong}, {0, 0, 0}});
+  sync.add_lane({{4 * kLong, 4 * kLong, 4 * kLong}, {0, 0, 0}});
+  // Stage 0: all three are ready at 4 s only.
+  const GradientSync::StageCosts& first = sync.stages()[0];
+  CHECK(sync.finish(4 * kLong).step == 4 * kLong + sum(first.buckets[0]) + first.optimizer + first.gather);
+  // The next step starts afresh.
+  sync.begin_step();
+  sync.add_lane({{1 * kLong, 2 * kLong, 3 * kLong}, {0, 0, 0}});
+  CHECK(sync.finish(3 * kLong).step == 3 * kLong + first.buckets[0][2] + first.optimizer + first.gather);
+}
+
+TEST_CASE("Without replicas there is nothing to reduce") {
+  const Models models(model_of(4), pipeline_of(2));
+  GradientSync sync(models.costs);
+  CHECK(!sync.has_replicas());
+  sync.begin_step();
+  sync.add_lane({{kLong, kLong, kLong}, {kLong, kLong, kLong}});
+  Picoseconds slowest = 0;
+  for (const GradientSync::StageCosts& part : sync.stages()) {
+    CHECK(part.gather == 0);
+    slowest = std::max(slowest, part.optimizer);
+  }
+  CHECK(sync.finish(kLong).step == kLong + slowest);
+}
+
+TEST_CASE("Spreading experts changes what a rank gathers, not how many parameters it updates") {
+  // Of E expert parameters on R replicas a rank holds E / ep and shares them with R / ep others: ZeRO leaves
+  // it E / R to update whatever ep is. It gathers two bytes of every parameter that it holds.
+  ModelShape model = builtin_model("deepseek-v2");
+  model.layers = 2;
+  model.moe->dense_layers = 0;
+  const auto with = [&](int zero, int expert) {
+    Layout layout = pipeline_of(1);
+    layout.data = 8;
+    layout.zero = zero;
+    layout.expert = expert;
+    return layout;
+  };
+  const double routed = static_cast<double>(model.routed_parameters(1));
+  const double dense = static_cast<double>(model.layer_parameters(1)) - routed;
+  CHECK(routed > dense);
+  for (const int zero : {1, 3}) {
+    const Models whole(model, with(zero, 1)), spread(model, with(zero, 4));
+    const GradientSync one(whole.costs), four(spread.costs);
+    const auto apart = one.stages()[0].optimizer - four.stages()[0].optimizer;
+    CHECK(std::abs(apart) <= 1);  // picoseconds: rounded
+    if (zero == 1)
+      CHECK(one.stages()[0].gather_bytes - four.stages()[0].gather_bytes ==
+            doctest::Approx(2 * 2 * routed * (1 - 0.25)));
+    if (zero == 3)
+      CHECK(four.gather_of(ModelPart::moe_layer).bytes == doctest::Approx(2 * (dense + routed / 4)));
+    // Two layers' worth of such gathers is what ZeRO-3 holds beside its shards.
+    CHECK(spread.memory.fixed(0).buffers == doctest::Approx(zero == 3 ? 2 * 2 * (dense + routed / 4) : 0));
+  }
+}
+
+TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
+  Layout layout = pipeline_of(1);
+  layout.data = 4;
+  layout.zero = 3;
+  const Models models(model_of(4), layout);
+  GradientSync sync(models.costs);
+  for (const ModelPart part : {ModelPart::embedding, ModelPart::dense_layer, ModelPart::head}) {
+    CHECK(sync.gather_of(part).duration > 0);
+    CHECK(sync.reduce_of(part).bytes == 2 * sync.gather_of(part).bytes);  // fp32 gradients, bf16 parameters
+  }
+  sync.begin_step();
+  CHECK(sync.finish(kLong).step == kLong + sync.stages()[0].optimizer);
+}

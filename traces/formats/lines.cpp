@@ -1,0 +1,324 @@
+// Lengths in text: one a line, a column of a table, a field of JSON lines, and a description in JSON of
+// lengths to draw.
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "policies/base/csv.h"
+#include "policies/base/error.h"
+#include "policies/base/random.h"
+#include "traces/formats/formats.h"
+#include "traces/json_text.h"
+#include "traces/synth.h"
+
+namespace equipoise::formats {
+
+// One integer a line. A byte order mark, blank lines and lines that start with # are skipped.
+void refuse_length(const std::string& where, std::string_view found) {
+  throw UserError(where + ": found " + shown(found) + "; expected a document length, an integer from 1 to " +
+                  std::to_string(kLongestDocument) + " (tokens)");
+}
+
+std::int64_t parse_length(std::string_view text) {
+  if (text.empty()) return -1;
+  std::int64_t value = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return -1;
+    value = std::min<std::int64_t>(value * 10 + (c - '0'), kLongestDocument + 1);
+  }
+  return value;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto blank = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
+  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+std::string shown(std::string_view found) {
+  constexpr std::size_t kShown = 40;
+  std::string out = "'";
+  for (const char c : found.substr(0, kShown)) out += c >= ' ' && c <= '~' ? c : '?';
+  out += '\'';
+  if (found.size() > kShown) out += "...";
+  return out;
+}
+
+Lengths read_text(std::string_view bytes, const std::string& name) {
+  Lengths lengths;
+  lengths.reserve(bytes.size() / 4);
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors write one
+  if (bytes.substr(0, kByteOrderMark.size()) == kByteOrderMark) bytes.remove_prefix(kByteOrderMark.size());
+  const char* at = bytes.data();
+  const char* const end = at + bytes.size();
+  for (std::int64_t line = 1; at < end; ++line) {
+    // The common line, digits up to the newline, is parsed in one pass over its bytes.
+    const char* const begin = at;
+    std::int64_t value = 0;
+    while (at < end && *at >= '0' && *at <= '9' && at - begin < 12) value = value * 10 + (*at++ - '0');
+    if ((at == end || *at == '\n') && at != begin && is_length(value)) {
+      lengths.push_back(value);
+      ++at;
+      continue;
+    }
+    at = std::find(at, end, '\n');
+    const std::string_view text = trimmed({begin, static_cast<std::size_t>(at - begin)});
+    if (at < end) ++at;
+    if (text.empty() || text.front() == '#') continue;
+    value = parse_length(text);
+    if (!is_length(value)) refuse_length(name + ":" + std::to_string(line), text);
+    lengths.push_back(value);
+  }
+  return lengths;
+}
+
+std::string text_bytes(const Lengths& lengths) {
+  std::string out;
+  out.reserve(lengths.size() * 6);
+  std::array<char, 24> digits{};
+  for (const std::int64_t length : lengths) {
+    const auto [last, error] = std::to_chars(digits.data(), digits.data() + digits.size(), length);
+    out.append(digits.data(), static_cast<std::size_t>(last - digits.data()));
+    out += '\n';
+  }
+  return out;
+}
+
+// One column of a CSV or TSV file; the first row is a header unless every field of it is a number.
+
+namespace {
+
+// Names of a column that holds lengths, most telling first; compared without case.
+constexpr std::array<std::string_view, 16> kLengthNames = {
+    "length",       "lengths", "num_tokens", "n_tokens", "tokens",          "token_count",
+    "token_length", "seq_len", "seq_lens",   "seqlen",   "sequence_length", "input_ids",
+    "doc_length",   "doc_len", "len",        "token_ids"};
+
+std::string lower(std::string_view text) {
+  std::string out(trimmed(text));
+  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return out;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + std::string(trimmed(name));
+  return out.size() > 200 ? out.substr(0, 200) + "..." : out;
+}
+
+// Which column holds the lengths. `header` is the first row; it may be numbers if the file has no header.
+std::size_t choose_column(const std::vector<std::string>& header, bool has_names, const std::string& column,
+                          const std::string& name) {
+  if (!column.empty()) {
+    for (std::size_t i = 0; i < header.size(); ++i)
+      if (has_names && trimmed(header[i]) == column) return i;
+    const std::int64_t index = parse_length(column);
+    if (index >= 0 && index < static_cast<std::int64_t>(header.size()))
+      return static_cast<std::size_t>(index);
+    throw UserError(name + ": no column '" + column + "'; the file has " +
+                    (has_names ? "columns " + listed(header)
+                               : std::to_string(header.size()) + " columns without names, counted from 0"));
+  }
+  if (has_names)
+    for (const std::string_view wanted : kLengthNames)
+      for (std::size_t i = 0; i < header.size(); ++i)
+        if (lower(header[i]) == wanted) return i;
+  if (header.size() == 1) return 0;
+  throw UserError(name + ": cannot tell which of " + std::to_string(header.size()) +
+                  " columns holds the lengths; name it (--column): " + listed(header));
+}
+
+}  // namespace
+
+Lengths read_csv(std::string_view bytes, const std::string& name, const std::string& column, char separator) {
+  CsvRecords reader(bytes, name, separator);
+  std::vector<std::string> row;
+  Lengths lengths;
+  if (!reader.next(row)) return lengths;
+  const bool has_names = !std::all_of(row.begin(), row.end(), [](const std::string& field) {
+    const std::string_view text = trimmed(field);
+    return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos;
+  });
+  const std::size_t index = choose_column(row, has_names, column, name);
+  const std::size_t columns = row.size();
+  if (has_names && !reader.next(row)) return lengths;
+  lengths.reserve(bytes.size() / 16);
+  do {
+    const std::string where = name + ":" + std::to_string(reader.line());
+    if (index >= row.size())
+      throw UserError(where + ": found " + std::to_string(row.size()) + " columns; expected at least " +
+                      std::to_string(index + 1));
+    if (row.size() > columns)
+      throw UserError(where + ": found " + std::to_string(row.size()) + " fields; expected at most " +
+                      std::to_string(columns) +
+                      " as in the first row (a field that holds the separator is quoted)");
+    const std::string_view text = trimmed(row[index]);
+    const std::int64_t value = parse_length(text);
+    if (!is_length(value)) refuse_length(where, text);
+    lengths.push_back(value);
+  } while (reader.next(row));
+  return lengths;
+}
+
+// One JSON object a line. The field is an integer (the length) or a flat array of token ids (its size is the
+// length, so that such files need no conversion). A line may also be the bare integer or array. Without a
+// name only fields that mean nothing else are taken: an "id" is a number, too.
+
+namespace {
+
+using nlohmann::json;
+
+std::string keys_of(const json& object) {
+  std::string out;
+  for (const auto& [key, value] : object.items()) out += (out.empty() ? "" : ", ") + key;
+  return out.size() > 200 ? out.substr(0, 200) + "..." : out;
+}
+
+// Follows "a.b.c"; a key that itself holds dots is found first.
+const json* descend(const json& object, std::string_view field) {
+  if (!object.is_object()) return nullptr;
+  if (const auto whole = object.find(field); whole != object.end()) return &*whole;
+  const std::size_t dot = field.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  const auto outer = object.find(field.substr(0, dot));
+  return outer == object.end() ? nullptr : descend(*outer, field.substr(dot + 1));
+}
+
+constexpr std::array<std::string_view, 5> kLengthFields = {"length", "num_tokens", "n_tokens", "token_count",
+                                                           "input_ids"};
+
+std::string choose_field(const json& first, const std::string& where) {
+  for (const std::string_view name : kLengthFields)
+    if (first.contains(name)) return std::string(name);
+  throw UserError(where +
+                  ": cannot tell which field holds the length: expected length, num_tokens, n_tokens, "
+                  "token_count or input_ids, or its name by --column; found " +
+                  keys_of(first));
+}
+
+std::int64_t length_of(const json& value, const std::string& where) {
+  std::int64_t length = -1;
+  if (value.is_array() &&
+      !std::all_of(value.begin(), value.end(), [](const json& id) { return id.is_number_integer(); }))
+    throw UserError(where + ": found " + shown_json(value) +
+                    "; expected a length, or one flat array of token ids");
+  if (value.is_array())
+    length = static_cast<std::int64_t>(value.size());
+  else if (value.is_number_unsigned())
+    length = static_cast<std::int64_t>(std::min<std::uint64_t>(
+        value.get<std::uint64_t>(), static_cast<std::uint64_t>(kLongestDocument) + 1));
+  if (!is_length(length)) refuse_length(where, value.is_array() ? "an empty array" : shown_json(value));
+  return length;
+}
+
+}  // namespace
+
+Lengths read_jsonl(std::string_view bytes, const std::string& name, const std::string& field) {
+  Lengths lengths;
+  std::string key = field;
+  for (std::int64_t line = 1; !bytes.empty(); ++line) {
+    const std::size_t size = std::min(bytes.find('\n'), bytes.size());
+    const std::string_view text = trimmed(bytes.substr(0, size));
+    bytes.remove_prefix(std::min(size + 1, bytes.size()));
+    if (text.empty()) continue;
+    const std::string where = name + ":" + std::to_string(line);
+    const json value = parse_json_line(text, where);
+    if (!value.is_object()) {
+      lengths.push_back(length_of(value, where));
+      continue;
+    }
+    if (key.empty()) key = choose_field(value, where);
+    const json* found = descend(value, key);
+    if (found == nullptr)
+      throw UserError(where + ": no field '" + key + "'; the object has " + keys_of(value));
+    lengths.push_back(length_of(*found, where));
+  }
+  return lengths;
+}
+
+// Megatron-LM's description of mock fine-tuning lengths (--sft-mock-dataset-config-json), so that a mock run
+// and its simulation can share one file:
+//   {"mode": "distribution", "type": "lognormal", "min_seq_len": 1024, "max_seq_len": 8192, "mean_seq_len":
+//   4096,
+//    "lognormal_sigma": 1.1}          draws exp(ln(mean) - sigma^2 / 2 + sigma * z), clipped to [min, max]
+//   {"mode": "file", "path": "x.csv"}   lengths from a file, relative to the JSON
+// The distribution is Megatron's, the draws are ours: NumPy's generator is not repeated here.
+
+namespace {
+
+using nlohmann::json;
+
+constexpr double kUnit = 0x1p-53;
+
+const json& member(const json& object, const char* key, const std::string& name) {
+  const auto it = object.find(key);
+  if (it == object.end()) throw UserError(name + ": " + key + ": expected a value, found nothing");
+  return *it;
+}
+
+double number(const json& object, const char* key, double least, double most, const std::string& name) {
+  const json& value = member(object, key, name);
+  if (value.is_number() && value.get<double>() >= least && value.get<double>() <= most)
+    return value.get<double>();
+  const std::string found = value.is_structured() ? "an object or array"
+                                                  : value.dump(-1, ' ', true, json::error_handler_t::replace);
+  throw UserError(name + ": " + key + ": found " + found + "; expected a number from " + json(least).dump() +
+                  " to " + json(most).dump());
+}
+
+std::string text(const json& object, const char* key, const std::string& allowed, const std::string& name) {
+  const json& value = member(object, key, name);
+  if (value.is_string()) return value.get<std::string>();
+  throw UserError(name + ": " + key + ": expected " + allowed);
+}
+
+Lengths lognormal(const json& config, const std::string& name, const TraceReadOptions& options) {
+  const auto most_allowed = static_cast<double>(kLongestDocument);
+  const double least = std::floor(number(config, "min_seq_len", 1, most_allowed, name));
+  const double most = std::floor(number(config, "max_seq_len", least, most_allowed, name));
+  const double mean = number(config, "mean_seq_len", 1, most_allowed, name);
+  const double sigma = number(config, "lognormal_sigma", 0, 20, name);
+  const double mu = std::log(mean) - sigma * sigma / 2;
+  SplitMix64 random(options.seed);
+  Lengths lengths(static_cast<std::size_t>(std::max<std::int64_t>(options.documents, 0)));
+  for (std::int64_t& length : lengths) {
+    const double share = (static_cast<double>(random.next() >> 11) + 0.5) * kUnit;
+    length =
+        static_cast<std::int64_t>(std::clamp(std::exp(mu + sigma * normal_quantile(share)), least, most));
+  }
+  return lengths;
+}
+
+}  // namespace
+
+Lengths read_megatron_mock(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
+  const json config = parse_json(bytes, name);
+  if (!config.is_object())
+    throw UserError(name +
+                    ": expected Megatron-LM's mock lengths, an object with \"mode\"; found no JSON object");
+  const std::string mode = text(config, "mode", "\"distribution\" or \"file\"", name);
+  if (mode == "distribution") {
+    const std::string type = text(config, "type", "\"lognormal\"", name);
+    if (type != "lognormal")
+      throw UserError(name + ": type: found " + shown(type) + "; expected \"lognormal\"");
+    return lognormal(config, name, options);
+  }
+  if (mode != "file")
+    throw UserError(name + ": mode: found " + shown(mode) + "; expected \"distribution\" or \"file\"");
+  const std::string path = text(config, "path", "a file name", name);
+  const std::size_t slash = name.rfind('/');
+  const bool relative = path.substr(0, 1) != "/" && slash != std::string::npos;
+  TraceReadOptions inner = options;
+  inner.format = TraceFormat::automatic;
+  const std::string target = relative ? name.substr(0, slash + 1) + path : path;
+  if (path.size() >= 5 && path.substr(path.size() - 5) == ".json")
+    throw UserError(name + ": path: found " + shown(path) +
+                    "; expected a file of lengths, not another description");
+  return read_trace(target, inner).lengths;
+}
+
+}  // namespace equipoise::formats
