@@ -15,25 +15,38 @@ from papers.summary import BEGIN, END, block_of, figures_of, summary_of  # noqa:
 
 
 class Figures(unittest.TestCase):
-    def test_deviation_is_of_the_published_figure(self):
-        self.assertAlmostEqual(Figure("x", 2.0, 2.2).deviation, 0.1)
-        self.assertFalse(Figure("x", 2.0, 2.29).beyond())
-        self.assertTrue(Figure("x", 2.0, 2.31).beyond())
-        self.assertTrue(Figure("x", 2.0, None).beyond())
+    def test_a_ratio_agrees_by_its_share_of_the_printed_gain(self):
+        self.assertAlmostEqual(Figure("x", 1.4, 1.3).share, 0.75)
+        self.assertTrue(Figure("x", 1.4, 1.301).agrees)
+        self.assertFalse(Figure("x", 1.4, 1.299).agrees)  # within 15 % of the figure, but not of the gain
+        self.assertFalse(Figure("x", 1.4, 1.0).agrees)
+        self.assertFalse(Figure("x", 1.4, None).agrees)
 
-    def test_ratios_next_to_zero_are_compared_by_their_difference(self):
-        self.assertFalse(Figure("abr", 0.002, 0.005, small=0.01).beyond())
-        self.assertTrue(Figure("abr", 0.002, 0.05, small=0.01).beyond())
+    def test_ratios_next_to_one_agree_where_both_are(self):
+        self.assertTrue(Figure("x", 1.01, 0.985).agrees)
+        self.assertFalse(Figure("x", 1.01, 1.03).agrees)
+        self.assertTrue(Figure("x", 1.0, 1.02).agrees)
+
+    def test_what_is_no_ratio_agrees_within_15_percent(self):
+        self.assertTrue(Figure("x", 2.0, 2.29, unit="s").agrees)
+        self.assertFalse(Figure("x", 2.0, 2.31, unit="s").agrees)
+        self.assertTrue(Figure("abr", 0.002, 0.005, kind="abr", small=0.01).agrees)
+        self.assertFalse(Figure("abr", 0.002, 0.05, kind="abr", small=0.01).agrees)
+
+    def test_a_band_explains_only_the_figure_that_it_contains(self):
+        self.assertTrue(Figure("x", 4.0, 2.0, band=(2.0, 4.1)).explained)
+        self.assertFalse(Figure("x", 4.0, 2.0, band=(2.0, 3.9)).explained)
+        self.assertFalse(Figure("x", 4.0, 2.0, band=(None, 4.1)).explained)
 
     def test_a_speed_up_agrees_in_sign_on_the_same_side_of_one(self):
         self.assertTrue(Figure("x", 1.4, 1.01).agrees_in_sign)
         self.assertFalse(Figure("x", 1.4, 0.99).agrees_in_sign)
         self.assertFalse(Figure("x", 1.4, None).agrees_in_sign)
 
-    def test_what_is_beyond_says_so_even_where_nobody_wrote_a_cause(self):
+    def test_what_differs_says_so_even_where_nobody_wrote_a_cause(self):
         table = Table("P", "T")
         table.add("a", 1.0, 2.0)
-        table.add("b", 1.0, 1.1, cause="unused")
+        table.add("b", 2.0, 2.1, cause="unused")
         text = markdown(table)
         self.assertIn("cause not shown", text)
         self.assertNotIn("unused", text)
@@ -50,13 +63,22 @@ class Summary(unittest.TestCase):
         table.add("days", 3.0, 4.0, unit="s")
         self.tables = [table, Experiment("HBP", "E", ["", "x"], [["row", 1.5]])]
 
-    def test_headlines_stand_first_and_all_figures_are_counted_between_the_marks(self):
+    def test_the_score_stands_between_the_marks_beside_the_null_model_and_headlines_after_it(self):
         summary = summary_of(self.tables)
         block = block_of(summary)
-        self.assertIn("| HBP | Gain by model: 8b | 1.400 | 1.600 (1.500 to 1.700) | +14 % | predicted |",
-                      summary[:summary.index(block)])
-        self.assertIn("Of all 2 figures", block)
-        self.assertIn("| 2 | 1 | 1, for 0 of them", block)
+        # One ratio, which neither ours nor 1 meets; one figure in seconds, of which no mean of others is known.
+        self.assertIn("| HBP | 1 | 0 | 0 | 0 | 1 |", block)
+        self.assertIn("| no ratios: seconds, memory, balance | 1 | 0 | 0 | 0 | 1 |", summary)
+        self.assertIn(
+            "| HBP | Gain by model: 8b | 1.400 | 1.600 (1.500 to 1.700) | 1.50 | predicted, differs; cause not shown |",
+            summary[summary.index(block) + len(block) :],
+        )
+
+    def test_the_null_model_is_right_about_what_gains_nothing(self):
+        table = Table("P", "T")
+        table.add("nothing", 1.01, 1.5)
+        table.add("something", 1.5, 1.5)
+        self.assertIn("| all | 2 | 1 | 1 | 0 | 1 |", summary_of([table]))
 
     def test_the_plot_is_valid_and_has_the_ratio_but_not_the_seconds(self):
         figure = ElementTree.fromstring(svg(figures_of(self.tables)))

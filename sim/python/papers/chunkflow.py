@@ -83,6 +83,7 @@ def table_5(run):
                 metric(summary, f"chunkflow ({size},1)", "peak_memory_bytes") / GIB,
                 "fitted",
                 unit="GiB",
+                kind="memory",
             )
     return table
 
@@ -107,6 +108,7 @@ def table_6(run):
             published,
             metric(summary, label, "step_seconds"),
             unit="s",
+            kind="seconds",
             cause='see "What Table 6\'s seconds would take"',
         )
     return table
@@ -282,6 +284,7 @@ def observation_2(run):
         "peak, a document of 32K, GB",
         75,
         peak(32 * K),
+        kind="memory in GB",
         cause="with `logit_bytes` 14 and fp32 gradients; the paper's Megatron-LM is not named",
     )
     low, high = K, 32 * K
@@ -293,6 +296,7 @@ def observation_2(run):
         f"share of micro-steps below 45 GB (ours: documents below {low / K:.1f}K)",
         0.977,
         sum(n < low for n in below) / len(below),
+        kind="share of steps",
     )
     short = [n for n in run.lengths("chunkflow-eval", DOCUMENTS * STEPS + 100) if n < 32 * K]
     speeds = {}
@@ -325,6 +329,7 @@ def observation_2(run):
         "speed a GPU that documents below 32K lose on 16 GPUs instead of 4",
         0.65,
         loss["TP 4, PP 4"],
+        kind="loss",
         band=(loss["TP 4, PP 4"], loss["TP 16"]),
         cause="the 16 GPUs' layout is not printed: PP 4 (first) or TP 16 over two nodes",
     )

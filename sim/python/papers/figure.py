@@ -3,11 +3,13 @@
 from dataclasses import dataclass, field
 from statistics import mean
 
-AIM = 0.15  # of the published figure
+SHARE = (0.75, 1.33)  # of the printed gain: a ratio within it agrees
+NEAR_ONE = 0.02  # two ratios this close to 1 agree
+AIM = 0.15  # of the published figure, for what is no ratio
 
 HOW = {
-    "predicted": "nothing was fitted to it",
-    "fitted": "a setting was chosen with this paper's results in view",
+    "predicted": "settings and lengths as printed, nothing chosen by this paper's results",
+    "fitted": "lengths, slowdowns or a setting were chosen with this paper's results in view",
     "by construction": "the input was made so that it comes out",
 }
 
@@ -22,7 +24,40 @@ class Figure:
     cause: str = ""  # of a deviation beyond the aim, and the table that shows it
     headline: bool = False
     band: tuple | None = None  # ours over what the paper does not print
-    small: float = 0.0  # an absolute difference up to this is no deviation (ratios next to zero)
+    small: float = 0.0  # an absolute difference up to this is no deviation (figures next to zero)
+    kind: str = "ratio"  # 1 says that nothing is gained; else what it is: "abr", "memory" ...
+
+    @property
+    def is_ratio(self):
+        return self.kind == "ratio" and not self.unit
+
+    @property
+    def share(self):
+        """Of the printed gain: (ours - 1) / (paper - 1); None where there is none."""
+        if not self.is_ratio or self.ours is None or self.published == 1:
+            return None
+        return (self.ours - 1) / (self.published - 1)
+
+    def agreed_by(self, said):
+        """Whether a model that says `said` agrees with the paper."""
+        if said is None:
+            return False
+        if not self.is_ratio:
+            return abs(said - self.published) <= max(self.small, AIM * abs(self.published))
+        if max(abs(said - 1), abs(self.published - 1)) <= NEAR_ONE + 1e-9:
+            return True
+        if self.published == 1:
+            return False
+        return SHARE[0] <= (said - 1) / (self.published - 1) <= SHARE[1]
+
+    @property
+    def agrees(self):
+        return self.agreed_by(self.ours)
+
+    @property
+    def explained(self):
+        """Whether ours, over what the paper leaves open, comes to the printed figure."""
+        return bool(self.band) and None not in self.band and min(self.band) <= self.published <= max(self.band)
 
     @property
     def deviation(self):
@@ -35,10 +70,6 @@ class Figure:
         """Of a speed-up: on the same side of 1."""
         return self.ours is not None and (self.ours - 1) * (self.published - 1) >= 0
 
-    def beyond(self):
-        if self.ours is not None and abs(self.ours - self.published) <= self.small:
-            return False
-        return self.deviation is None or abs(self.deviation) > AIM
 
 
 @dataclass
@@ -97,13 +128,29 @@ def percent(deviation):
     return "-" if deviation is None else f"{100 * deviation:+.0f} %"
 
 
+def score(f):
+    """The share of the printed gain; of what is no ratio, how far off it is."""
+    if f.is_ratio and f.share is not None:
+        return f"{f.share:.2f}"
+    return percent(f.deviation)
+
+
+def verdict(f):
+    if f.agrees:
+        return "agrees"
+    return "explained" if f.explained else "differs"
+
+
+def remark(f):
+    return f"{f.how}, {verdict(f)}" + (f"; {f.cause or 'cause not shown'}" if not f.agrees else "")
+
+
 def figure_line(f):
     ours = number(f.ours, f.unit)
     if f.band and None not in f.band:
         ours += f" ({number(min(f.band), f.unit)} to {number(max(f.band), f.unit)})"
-    remark = f.how + (f"; {f.cause or 'cause not shown'}" if f.beyond() else "")
     what = f"**{f.what}**" if f.headline else f.what
-    return f"| {what} | {number(f.published, f.unit)} {f.unit} | {ours} | {percent(f.deviation)} | {remark} |"
+    return f"| {what} | {number(f.published, f.unit)} {f.unit} | {ours} | {score(f)} | {remark(f)} |"
 
 
 def markdown(table):
@@ -114,6 +161,6 @@ def markdown(table):
         lines += [f"| {' | '.join(table.columns)} |", "| --- " * len(table.columns) + "|"]
         lines += [f"| {' | '.join(number(cell) for cell in row)} |" for row in table.rows]
     else:
-        lines += ["| | paper | ours | deviation | |", "| --- | --- | --- | --- | --- |"]
+        lines += ["| | paper | ours | share of gain, or off by | |", "| --- | --- | --- | --- | --- |"]
         lines += [figure_line(f) for f in table.figures]
     return "\n".join(lines) + "\n"

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from . import hbp_packing
-from .figure import Experiment, Table, ratio
+from .figure import Experiment, ratio
+from .hbp_setting import FittedTable as Table
 from .hbp_setting import GIB, GPUS, ISF, PAPER, TOKENS, K, layers
 from .runner import metric, seconds_per_token, speedup
 

@@ -1,8 +1,26 @@
 """HBP (arXiv 2503.07680): pack lengths, packers and batching."""
 
-from .figure import Experiment, Table, ratio
+from .figure import Experiment, ratio
+from .hbp_setting import FittedTable as Table
 from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, layers, packed_at, short_documents
 from .runner import metric, seconds_per_token, speedup, status
+
+
+RATES = (50, 25, 18, 12.5)  # GB/s of a GPU's NIC: not printed
+
+
+def seconds_by_nic(run, length, degree, checkpointed):
+    """Seconds of an iteration of ISF's packs by the NICs' rate."""
+    return [
+        metric(
+            packed_at(
+                run, length, degree, [ISF], layers(checkpointed), steps=60, cluster__network__nic_GBps=rate
+            ),
+            "isf",
+            "step_seconds",
+        )
+        for rate in RATES
+    ]
 
 
 def one_length(run):
@@ -56,7 +74,11 @@ def degrees(run):
             ours,
             unit="s",
             cause=cause,
-            band=(ours, metric(smooth[degree], "isf", "step_seconds")),
+            band=(
+                ours,
+                metric(smooth[degree], "isf", "step_seconds"),
+                *(seconds_by_nic(run, "32K", degree, {8: 8, 16: 0}[degree]) if degree >= 8 else ()),
+            ),
         )
         if degree != 8:
             table.add(
@@ -77,6 +99,7 @@ def best_per_length(run):
         ("64K", 4, 28, 3.01),
         ("128K", 8, 28, 3.05),
     ):
+        tokens = int(length[:-1]) * K
         summary = packed_at(run, length, degree, [ISF], layers(checkpointed))
         smooth = run.summary(
             "hbp-8b",
@@ -86,8 +109,8 @@ def best_per_length(run):
             parallel__data=GPUS // degree,
             parallel__recompute=layers(checkpointed),
             batch={
-                "context_window": int(length[:-1]) * K,
-                "sequences_per_step": max(TOKENS // (int(length[:-1]) * K), GPUS // degree),
+                "context_window": tokens,
+                "sequences_per_step": max(TOKENS // tokens, GPUS // degree),
                 "steps": 5,
             },
         )
@@ -96,7 +119,11 @@ def best_per_length(run):
             seconds,
             metric(summary, "isf", "step_seconds"),
             unit="s",
-            band=(metric(summary, "isf", "step_seconds"), metric(smooth, "isf", "step_seconds")),
+            band=(
+                metric(summary, "isf", "step_seconds"),
+                metric(smooth, "isf", "step_seconds"),
+                *(seconds_by_nic(run, length, degree, checkpointed) if tokens <= 32 * K else ()),
+            ),
             cause='short packs: see "What short packs and SP 16 hang on"; 128K: lanes of unlike packs wait '
             "for each other, and the band's low end has documents of 800 tokens each, where none "
             "waits",
@@ -199,11 +226,10 @@ def lanes_experiment(run):
 
 
 def nic_experiment(run):
-    rates = (50, 25, 18, 12.5)
     table = Experiment(
         PAPER,
         "What short packs and SP 16 hang on: seconds an iteration by the NICs' rate, GB/s a GPU",
-        ["", "paper", *map(str, rates)],
+        ["", "paper", *map(str, RATES)],
         note="The paper's network is not printed; 50 is assumed. Packs with few checkpoints and few tokens a "
              "GPU show it, since ZeRO-3 gathers the model for each, and Ulysses of 16 crosses nodes. At 18 "
              "all six rows are within 12 %; at 50, where the slowdowns were fitted to steps without packing, "
@@ -215,13 +241,7 @@ def nic_experiment(run):
         ("32K", 8, 8, 2.83),
         ("32K", 16, 0, 3.60),
     ):
-        found = [
-            packed_at(
-                run, length, degree, [ISF], layers(checkpointed), steps=60, cluster__network__nic_GBps=rate
-            )
-            for rate in rates
-        ]
-        seconds = [metric(summary, "isf", "step_seconds") for summary in found]
+        seconds = seconds_by_nic(run, length, degree, checkpointed)
         table.rows.append(
             [f"packs of {length}, SP {degree}, {checkpointed} layers", f"{published:.2f}", *seconds]
         )
@@ -237,7 +257,7 @@ def nic_experiment(run):
                 cluster__network__nic_GBps=rate,
                 batch={"context_window": 128 * K, "sequences_per_step": 4, "steps": 1},
             )
-            for rate in rates
+            for rate in RATES
         ]
         seconds = [metric(summary, "plain", "step_seconds") for summary in found]
         table.rows.append(
@@ -347,7 +367,7 @@ def flexsp(run):
         "not printed"
     )
     table.add("speed-up over ISF", 5.22 / 4.35, speedup(summary, "flexsp", "isf"), cause=cause)
-    for name, published in (("cr", 0.171), ("dbr", 0.064), ("abr", 0.36)):
+    for name, published in (("cr", 0.171), ("dbr", 0.064), ("abr", 0.36)):  # of the devices
         table.add(
             name,
             published,

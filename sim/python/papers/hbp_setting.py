@@ -1,11 +1,23 @@
 """What HBP's tables share (arXiv 2503.07680): the machine, an iteration, packs of one length."""
 
+from .figure import Table
+
 PAPER = "HBP"
 K = 1024
 GIB = 2.0**30
 TOKENS = 512 * K  # of an iteration: 4 packs of 128K
 GPUS = 32
 ISF = {"name": "isf", "shard": "per-sequence"}
+
+
+class FittedTable(Table):
+    """Its lengths come from this paper's balance ratios, its slowdowns from this paper's steps: nothing is predicted."""
+
+    def add(self, what, published, ours, how="fitted", **keywords):
+        last = what.split(": ")[-1]
+        if last in ("abr", "cr", "dbr"):
+            keywords["kind"] = last
+        super().add(what, published, ours, how, **keywords)
 
 
 def layers(count):

@@ -2,8 +2,11 @@
 
 from math import log
 
+from .figure import SHARE
+
 SIZE, MARGIN = 420, 48
 LOW, HIGH = 0.8, 12.0
+GRID = (1, 1.1, 1.25, 1.5, 2, 3, 4, 6, 8, 10, 12)
 COLOURS = {"WLB-LLM": "#1f77b4", "ChunkFlow": "#d62728", "HBP": "#2ca02c", "Skrull": "#9467bd"}
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" font-family="sans-serif" font-size="11">'
@@ -25,19 +28,16 @@ def svg(figures):
     shown = [
         (paper, f)
         for paper, f in figures
-        if not f.unit and f.ours and LOW <= f.published <= HIGH and LOW <= f.ours <= HIGH
+        if f.is_ratio and f.ours and LOW <= f.published <= HIGH and LOW <= f.ours <= HIGH
     ]
     parts = [HEAD.format(w=SIZE + 130, h=SIZE), f'<rect width="{SIZE + 130}" height="{SIZE}" fill="white"/>']
     low, high = place(LOW), place(HIGH)
-    for factor, style in (
-        (1, 'stroke="#444"'),
-        (1.15, 'stroke="#aaa" stroke-dasharray="4 3"'),
-        (1 / 1.15, 'stroke="#aaa" stroke-dasharray="4 3"'),
-    ):
-        shift = place(LOW * factor) - low
-        parts.append(
-            line(low - min(0, shift), low + max(0, shift), high - max(0, shift), high + min(0, shift), style)
-        )
+    parts.append(line(low, low, high, high, 'stroke="#444"'))
+    for share in SHARE:
+        points = [(published, 1 + share * (published - 1)) for published in GRID]
+        inside = [(place(x), SIZE - place(y)) for x, y in points if y <= HIGH]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in inside)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="#aaa" stroke-dasharray="4 3"/>')
     for tick in (1, 1.5, 2, 3, 4, 6, 8, 12):
         at = place(tick)
         parts.append(f'<text x="{at:.1f}" y="{SIZE - low + 16:.1f}" text-anchor="middle">{tick:g}</text>')
@@ -70,7 +70,8 @@ def svg(figures):
             "full: predicted",
             "hollow: fitted, or",
             "by construction",
-            "dashes: 15 %",
+            "dashes: 0.75 and 1.33",
+            "of the printed gain",
         )
     ):
         parts.append(f'<text x="{SIZE - 26}" y="{MARGIN + 88 + 15 * i}">{text}</text>')

@@ -26,6 +26,7 @@ CHUNK_NOTE = (
     "Model chunks a stage are not printed; 2 was chosen with these results in view, so all speed-ups here "
     "are fitted in that one number. In brackets: 1, 2 and 4 chunks."
 )
+LENGTH_NOTE = "The lengths of `wlb-128k` were fitted to Table 2."
 # Section 6: model, window in K, TP, CP, PP, DP; the global batch is PP * DP sequences.
 LAYOUTS = [
     ("wlb-550m", 64, 2, 2, 4, 2),
@@ -167,8 +168,10 @@ def figure_14_windows(run):
 
 
 def figure_1(run):
-    table = Table(PAPER, "Fig. 1 and 4, 8,192 GPUs, 128K window: attention of the slowest GPU over the mean")
-    table.add("Plain-4D", 1.44, metric(run.summary("wlb-8k-gpus"), "plain-4d", "gpu_attention_imbalance"))
+    table = Table(
+        PAPER, "Fig. 1 and 4, 8,192 GPUs, 128K window: attention of the slowest GPU over the mean", LENGTH_NOTE
+    )
+    table.add("Plain-4D", 1.44, metric(run.summary("wlb-8k-gpus"), "plain-4d", "gpu_attention_imbalance"), "fitted")
     return table
 
 
@@ -198,7 +201,9 @@ def table_2(run):
         "token delay, 2 queues, iterations",
         0.5,
         metric(summary, "wlb, 2 queues", "token_delay_mean"),
-        "predicted",
+        "fitted",
+        kind="delay",
+        band=delays_of(queues(run)),
         cause='see "What one queue and the delay hang on"',
     )
     rows = [
@@ -243,6 +248,11 @@ def queues(run):
     return run.summary("wlb-table2", ["plain-4d", *rows], batch__steps=200)
 
 
+def delays_of(found):
+    """Mean token delays with two queues."""
+    return tuple(metric(found, label, "token_delay_mean") for label, _ in QUEUES if label.startswith("2"))
+
+
 def queue_experiment(run):
     table = Experiment(
         PAPER,
@@ -262,7 +272,7 @@ def queue_experiment(run):
 
 
 def figure_15(run):
-    table = Table(PAPER, "Fig. 15, sharding alone: 7B, CP 4, no pipeline")
+    table = Table(PAPER, "Fig. 15, sharding alone: 7B, CP 4, no pipeline", LENGTH_NOTE)
     rows = [
         {"name": "plain", "shard": shard, "label": shard}
         for shard in ("per-sequence", "per-document", "adaptive", "optimal")
@@ -282,12 +292,13 @@ def figure_15(run):
             f"per-document over per-sequence, {window}",
             published,
             speedup(summary, "per-document", "per-sequence"),
+            "fitted",
         )
         if window == "128K":
-            table.add("adaptive over per-sequence", 1.075, speedup(summary, "adaptive", "per-sequence"))
-            table.add("adaptive over per-document", 1.034, speedup(summary, "adaptive", "per-document"))
+            table.add("adaptive over per-sequence", 1.075, speedup(summary, "adaptive", "per-sequence"), "fitted")
+            table.add("adaptive over per-document", 1.034, speedup(summary, "adaptive", "per-document"), "fitted")
             table.add(
-                'adaptive over optimal ("close to optimal")', 1.0, speedup(summary, "adaptive", "optimal")
+                'adaptive over optimal ("close to optimal")', 1.0, speedup(summary, "adaptive", "optimal"), "fitted"
             )
     return table
 
