@@ -13,9 +13,9 @@ INCLUDE = re.compile(r'\s*#\s*include\s+[<"]([^>"]+)[>"]')
 POLICIES = re.compile(r"policies/(packing|skrull|cp_degree)/")  # sim asks the registry instead
 
 LIMITS = {
-    "files": 615,
-    "lines": 73_700,
-    "headers with one user": 46,
+    "files": 425,
+    "lines": 71_700,
+    "headers with one user": 21,
     "files above 550 lines": 0,
     "files that include the tests": 0,
     "files of sim that include single policies": 0,
