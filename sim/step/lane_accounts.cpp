@@ -1,5 +1,5 @@
 // What a lane's ops compute, attend to, expose and recompute on every stage and rank. Sums of whole numbers,
-// so that they need not wait for the ops to run: they are taken by shape of op and micro-batch (op_counts.h),
+// so that they need not wait for the ops to run: they are taken by shape of op and micro-batch (lane_run.h),
 // and once for neighbouring stages that do the same.
 #include <algorithm>
 #include <numeric>

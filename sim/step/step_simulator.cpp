@@ -1,5 +1,5 @@
 // Steps whose lanes wait for each other inside layers: every lockstep group of lanes runs as one
-// (lockstep_run.h).
+// (lockstep.h).
 #include "sim/step/step_simulator.h"
 
 #include <algorithm>

@@ -13,7 +13,7 @@
 
 namespace equipoise {
 
-// Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy_keys.h).
+// Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy.h).
 std::vector<std::string> idle_keys(const nlohmann::json& entry, const PolicyRun& run);
 
 // "chunk_size has no effect on plain".
