@@ -78,7 +78,7 @@ def strategies(run):
         "Strategies, 8B without packing: Ulysses degree and checkpointed layers, seconds an iteration",
         "The slowdowns of the preset `deepspeed` were fitted to these seven rows (two numbers, of GEMM and "
         "of attention; `python3 -m papers.fit_deepspeed`): they are of the baseline framework, one document "
-        "a sequence, and of no packing. Everything else of HBP and all of Skrull is predicted with them.",
+        "a sequence, and of no packing. Skrull is predicted with them; the rest of HBP, being the same paper, is called fitted.",
     )
     for row in STRATEGIES:
         table.add(
