@@ -3,12 +3,13 @@
 #   ./run.sh study [STUDY.json] [options of `equipoise study`]   the main job: prints the comparison, writes out/
 #   ./run.sh test [release|dev|tsan|clang]                       builds everything and runs the tests
 #   ./run.sh papers [--paper NAME] [--write] [--check]           the four papers' tables and figures beside ours
+#   ./run.sh measured RUNS.json | --distca FOLDER                  measured steps with known lengths beside simulated ones
 #   ./run.sh wheel [FOLDER]                                      the Python module for other machines, in dist/
 set -euo pipefail
 cd "$(dirname "$0")"
 
 usage() {
-  sed -n '2,6s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
   exit 2
 }
 
@@ -104,6 +105,12 @@ case "${1:-}" in
     install_missing
     build release equipoise
     PYTHONPATH=sim/python python3 -m papers "$@"
+    ;;
+  measured)
+    shift
+    install_missing
+    build release equipoise
+    PYTHONPATH=sim/python python3 -m measured "$@"
     ;;
   wheel)
     install_missing

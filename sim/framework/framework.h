@@ -51,6 +51,9 @@ inline constexpr int kMostRoutingKernels = 255, kMostExpertStreams = 255;
 struct FrameworkOptions {
   bool tp_overlap_forward = true;     // Userbuffers-style: forward TP collectives under their GEMM
   bool overlap_param_gather = false;  // ZeRO-1/2 parameter all-gather under the next forward
+  bool reduce_gradients = true;       // over DP x CP; false: a benchmark that leaves its gradients local
+  bool optimizer_step = true;         // false: a benchmark that leaves optimizer and parameter gather out
+  bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
   double gradient_bytes = 4;          // of a gradient element in the reduction
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.

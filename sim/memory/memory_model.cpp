@@ -63,6 +63,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
+      keeps_gathered_kv_(framework.keep_gathered_kv && layout.context_comm == ContextComm::all_gather),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
       parts_(backward_parts(model, layout)),
@@ -148,6 +149,10 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
   out.activations = activation_bytes(v, tokens, recomputed);
+  // In the place of the rank's own K and V, which are kept anyway.
+  if (keeps_gathered_kv_ && load.context > 1)
+    out.activations +=
+        as_double(load.gathered_tokens[index] - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
   if (micro_batch.chunk.count > 1) out.kv = as_double(tokens) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
   return out;

@@ -44,17 +44,20 @@ GradientSync::GradientSync(const LayerCosts& costs)
     const double expert_shards = layout.zero >= 1 ? static_cast<double>(layout.expert_replicas()) : 1;
     double updated = held[s].dense / shards + held[s].experts / expert_shards;
     const int stage = static_cast<int>(s);
-    const bool gathers = layout.zero >= 1 && layout.zero < 3 && !costs.framework().overlap_param_gather;
+    const bool gathers = layout.zero >= 1 && layout.zero < 3 && costs.framework().optimizer_step &&
+                         !costs.framework().overlap_param_gather;
     if (layout.bidirectional) {
       const Collective adds = layout.zero == 0 ? Collective::all_reduce : Collective::reduce_scatter;
-      stages_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
+      if (costs.framework().reduce_gradients)
+        stages_[s].copies = between_copies(adds, updated * costs.framework().gradient_bytes, stage);
       if (gathers)
         stages_[s].gather =
             between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
       if (layout.zero >= 1) updated /= layout.copies();
     }
-    stages_[s].optimizer = to_picoseconds(
-        costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
+    if (costs.framework().optimizer_step)
+      stages_[s].optimizer = to_picoseconds(
+          costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
     if (gathers) {
       const Op gathered = gather(held[s]);
       stages_[s].gather_bytes = gathered.bytes;
@@ -117,6 +120,7 @@ Picoseconds GradientSync::between_copies(Collective kind, double bytes, int stag
 }
 
 Op GradientSync::reduce(const Held& held) {
+  if (!costs_.framework().reduce_gradients) return {OpName::dp_reduce, Stream::dp};
   return collective(OpName::dp_reduce,
                     costs_.layout().zero == 0 ? Collective::all_reduce : Collective::reduce_scatter, held,
                     costs_.framework().gradient_bytes);

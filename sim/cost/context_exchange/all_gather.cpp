@@ -1,9 +1,9 @@
 // All-gather of K and V (Llama 3, arXiv 2407.21783, section 3.3.2).
 //
 // Every rank gathers the K and V of all tokens, then attends with its own queries. The backward gathers them
-// again, since keeping them would take a group's whole context on every rank, and reduce-scatters their
-// gradients after the attention. Slices that one rank holds whole (Skrull) are computed while the K and V of
-// the distributed ones are gathered.
+// again, since keeping them would take a group's whole context on every rank (framework.keep_gathered_kv:
+// they are kept), and reduce-scatters their gradients after the attention. Slices that one rank holds whole
+// (Skrull) are computed while the K and V of the distributed ones are gathered.
 #include "policies/base/index.h"
 #include "sim/cost/context_exchange/context_form.h"
 
@@ -30,18 +30,21 @@ void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, int co
   if (gathered == 0) return;
   const Op gather = gather_or_scatter(costs, gathered, context, true, use);
   out.forward = {gather};
-  out.backward = {gather, gather_or_scatter(costs, gathered, context, false, use)};
+  if (!costs.framework().keep_gathered_kv) out.backward = {gather};
+  out.backward.push_back(gather_or_scatter(costs, gathered, context, false, use));
 }
 
 void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
+  // What the backward attends to is there before its first exchange where it was kept, else behind it.
+  const std::size_t gathers = of.costs.framework().keep_gathered_kv ? 0 : 1;
   out.forward.reset(of.context, 1);
-  out.backward.reset(of.context, 2);
+  out.backward.reset(of.context, gathers + 1);
   for (std::size_t r = 0; r < at(of.context); ++r) {
     const RankAttention rank = rank_attention(of, static_cast<int>(r), use);
     out.forward.add_under(0, r, rank.placed.forward);
     out.forward.add_run(1, r, rank.distributed.forward);
     out.backward.add_under(0, r, of.backward(rank.placed));
-    out.backward.add_run(1, r, of.backward(rank.distributed));
+    out.backward.add_run(gathers, r, of.backward(rank.distributed));
   }
 }
 
@@ -49,7 +52,8 @@ double least_gathering(const LayerCosts& costs, int context) {
   const GroupShape group = costs.grid().context_shape(context);
   const auto rate = [&](Collective kind) { return costs.collectives().least_seconds_per_byte(kind, group); };
   return as_double(costs.kv_bytes_per_token()) *
-         (2 * rate(Collective::all_gather) + rate(Collective::reduce_scatter));
+         ((costs.framework().keep_gathered_kv ? 1 : 2) * rate(Collective::all_gather) +
+          rate(Collective::reduce_scatter));
 }
 
 }  // namespace

@@ -94,6 +94,12 @@ void note_expert_overlap(std::string_view, bool stated, const Study& study, std:
   }
 }
 
+void note_kept_kv(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
+  if (stated && study.framework.on_fitted_gpus.keep_gathered_kv &&
+      (study.layout.context == 1 || study.layout.context_comm != ContextComm::all_gather))
+    notes.push_back("framework." + std::string(key) + " has no effect without all-gather CP");
+}
+
 void note_reduction(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (!stated || study.layout.zero == 2) return;
   notes.emplace_back(

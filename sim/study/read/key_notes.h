@@ -25,6 +25,7 @@ void note_recompute_ahead(std::string_view key, bool stated, const Study& study,
                           std::vector<std::string>& notes);
 void note_expert_overlap(std::string_view key, bool stated, const Study& study,
                          std::vector<std::string>& notes);
+void note_kept_kv(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_reduction(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_count_embedding(std::string_view key, bool stated, const Study& study,
                           std::vector<std::string>& notes);

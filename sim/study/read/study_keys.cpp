@@ -170,6 +170,18 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM"),
     flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
                                                   "ZeRO-1 and 2 gather parameters under the next forward"),
+    flag<&FrameworkOptions::reduce_gradients>(
+        "reduce_gradients",
+        "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
+    flag<&FrameworkOptions::optimizer_step>(
+        "optimizer_step",
+        "The step ends with the optimizer and the gather of what it updated; true by default, false for "
+        "benchmarks that time forward and backward (its memory stays)"),
+    flag<&FrameworkOptions::keep_gathered_kv>(
+        "keep_gathered_kv",
+        "context_comm all-gather: the K and V that a forward gathered are kept for its backward, which then "
+        "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
+        .noting(note_kept_kv),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
                                                "Of a gradient element in the reduction"),
     number<&FrameworkOptions::optimizer_bytes>(

@@ -1,0 +1,80 @@
+"""Steps that DistCA's authors timed (hao-ai-lab/DistCA, Apache-2.0), as runs that a user would state.
+
+A folder with steps.csv and documents.csv.gz, as its README describes them. What the harness did stands in its scripts
+and is said in framework's keys: nothing here is fitted to the steps.
+"""
+
+import csv
+import gzip
+from collections import defaultdict
+from pathlib import Path
+
+from .runs import Run, RunsError, Step
+
+SHAPES = {
+    "llama-8b": {"hidden": 4096, "heads": 32, "ffn": 14336, "vocab": 128256},
+    "codellama-34b": {"hidden": 8192, "heads": 64, "ffn": 22016, "vocab": 32000},
+}
+# Megatron-core 0.12.1 on H200, FlashAttention-2 varlen. finalize_model_grads is never called, so no gradient is
+# reduced; TP collectives and the parameters' gather are not overlapped; the gathered K and V are kept.
+HARNESS = {
+    "preset": "megatron",
+    "tp_overlap": False,
+    "overlap_param_gather": False,
+    "reduce_gradients": False,
+    "keep_gathered_kv": True,
+    "attention_kernel": "flash-attention-2",
+}
+CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 50}}
+POLICIES = {"baseline", "wlbllm", "wlbllm_perseq"}  # d2 computes attention away from its tokens: not simulated
+
+
+def read_distca(folder):
+    """Runs of a folder, by name."""
+    folder = Path(folder)
+    csv.field_size_limit(1 << 30)
+    try:
+        with gzip.open(folder / "documents.csv.gz", "rt", encoding="utf-8") as file:
+            documents = {row["id"]: row["micro_batches"] for row in csv.DictReader(file)}
+        with open(folder / "steps.csv", encoding="utf-8", newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row["policy"] in POLICIES]
+    except OSError as error:
+        raise RunsError(f"{folder}: expected steps.csv and documents.csv.gz: {error}") from error
+    of_run = defaultdict(list)
+    for row in rows:
+        of_run[row["run"]].append(row)
+    return [run_of(name, steps, documents) for name, steps in sorted(of_run.items())]
+
+
+def run_of(name, rows, documents):
+    first = rows[0]
+    context, lanes = int(first["cp"]), int(first["dp"])
+    framework = dict(HARNESS, optimizer_step=first["optimizer"] == "1")
+    model = dict(
+        SHAPES[first["model"]], name=first["model"], layers=int(first["layers"]), kv_heads=8, head_dim=128
+    )
+    parallel = {"tensor": int(first["tp"]), "context": context, "pipeline": int(first["pp"]), "data": lanes}
+    parallel["recompute"] = {"modules": ["mlp"]} if first["recompute"] == "mlp" else "none"
+    steps = []
+    for row in rows:
+        batches = [[int(n) for n in batch.split(";")] for batch in documents[row["id"]].split("|")]
+        if first["sharding"] != "none":
+            batches = [padded(batch, context, lanes) for batch in batches]
+        steps.append(Step(lanes=[[batch] for batch in batches], seconds=float(row["step_ms"]) / 1000))
+    return Run(
+        name=name,
+        study={"model": model, "cluster": CLUSTER, "parallel": parallel, "framework": framework},
+        steps=steps,
+        policy={"none": "as they come"}.get(first["sharding"], first["sharding"]),
+        shard=first["sharding"] if context > 1 else "per-sequence",
+        group=f"{first['model']}, {first['layers']} layers, {int(first['window']) // 1024}K, {first['gpus']} GPUs",
+        window=int(first["window"]),
+    )
+
+
+def padded(batch, context, lanes):
+    """As the harness pads: documents of 512 tokens where a lane has fewer than there are lanes, and the last one longer
+    until the sum divides by 16 x CP."""
+    batch = batch + [512] * max(0, lanes - len(batch))
+    batch[-1] += -sum(batch) % (16 * context)
+    return batch

@@ -1,0 +1,146 @@
+"""How far predicted steps are from measured ones: errors, the choice of a layout, and what a policy gains."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import correlation, mean, median
+
+
+
+@dataclass
+class Predicted:
+    run: object
+    seconds: list  # of each step
+
+    @property
+    def errors(self):
+        return [ours / step.seconds - 1 for ours, step in zip(self.seconds, self.run.steps)]
+
+    @property
+    def context(self):
+        return self.run.study["parallel"].get("context", 1)
+
+
+def summary(errors):
+    """Of errors (simulated / measured - 1), in %: how many, mean absolute, mean, worst."""
+    worst = max(errors, key=abs)
+    return {
+        "steps": len(errors),
+        "mean_abs": 100 * mean(map(abs, errors)),
+        "mean": 100 * mean(errors),
+        "worst": 100 * worst,
+    }
+
+
+def errors_by(results, key):
+    groups = defaultdict(list)
+    for result in results:
+        groups[key(result)] += result.errors
+    return {name: summary(errors) for name, errors in sorted(groups.items())}
+
+
+def within_runs(results):
+    """Correlation of predicted and measured steps inside each run whose documents change: [r]."""
+    found = []
+    for result in results:
+        measured = [step.seconds for step in result.run.steps]
+        if len(measured) > 2 and len(set(measured)) > 1 and len(set(result.seconds)) > 1:
+            found.append(correlation(measured, result.seconds))
+    return found
+
+
+def layouts(results):
+    """(group, policy) -> {CP degree: (measured, predicted)}: mean seconds of a step, of the steps that all have."""
+    steps = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for result in results:
+        for number, (step, ours) in enumerate(zip(result.run.steps, result.seconds)):
+            of_layout = steps[(result.run.group, result.run.policy)][result.context]
+            of_layout[number].append((step.seconds, ours))
+    found = {}
+    for name, of_context in sorted(steps.items()):
+        shared = set.intersection(*(set(numbers) for numbers in of_context.values()))
+        if not shared:
+            continue
+        found[name] = {
+            context: tuple(mean(mean(pair[k] for pair in numbers[n]) for n in shared) for k in (0, 1))
+            for context, numbers in sorted(of_context.items())
+        }
+    return found
+
+
+def choices(found):
+    """Of groups with a choice of CP degrees: [(name, best as measured, best as predicted, regret)]."""
+    rows = []
+    for name, times in found.items():
+        if len(times) < 2:
+            continue
+        best = min(times, key=lambda context: times[context][0])
+        chosen = min(times, key=lambda context: times[context][1])
+        rows.append((name, best, chosen, times[chosen][0] / times[best][0] - 1))
+    return rows
+
+
+def gains(found, better="per-document", worse="per-sequence"):
+    """[(group, CP, measured, predicted)]: how much faster one sharding is than the other, same layout."""
+    rows = []
+    for (group, policy), times in found.items():
+        other = found.get((group, worse), {})
+        if policy != better:
+            continue
+        for context, (measured, predicted) in times.items():
+            if context in other:
+                rows.append((group, context, other[context][0] / measured, other[context][1] / predicted))
+    return rows
+
+
+def text(results, version):
+    """The report as Markdown."""
+    lines = [f"Predicted by {version}; error is simulated / measured - 1, in %.", ""]
+
+    def table(title, groups):
+        lines.extend([f"| {title} | steps | mean abs | mean | worst |", "| --- | ---: | ---: | ---: | ---: |"])
+        for name, s in groups.items():
+            lines.append(
+                f"| {name} | {s['steps']} | {s['mean_abs']:.1f} | {s['mean']:+.1f} | {s['worst']:+.1f} |"
+            )
+        lines.append("")
+
+    everything = [error for result in results for error in result.errors]
+    table("all", {"all steps": summary(everything)} | length_classes(results))
+    table("model and window", errors_by(results, lambda r: r.run.group))
+    table("sharding and CP", errors_by(results, lambda r: f"{r.run.policy}, CP {r.context:2}"))
+    r = within_runs(results)
+    if r:
+        lines += [
+            f"Steps within a run: correlation {median(r):.3f} at the median of {len(r)} runs, {min(r):.3f} at least.",
+            "",
+        ]
+    found = layouts(results)
+    chosen = choices(found)
+    if chosen:
+        lines += ["| group | best CP measured | predicted | regret % |", "| --- | ---: | ---: | ---: |"]
+        lines += [
+            f"| {group}, {policy} | {best} | {ours} | {100 * regret:.1f} |"
+            for (group, policy), best, ours, regret in chosen
+        ]
+        right = sum(best == ours for _, best, ours, _ in chosen)
+        lines += ["", f"The best CP degree is right in {right} of {len(chosen)} groups.", ""]
+    gained = gains(found)
+    if gained:
+        lines += [
+            "| per-document over per-sequence | CP | measured | predicted |",
+            "| --- | ---: | ---: | ---: |",
+        ]
+        lines += [f"| {group} | {context} | {m:.2f} | {p:.2f} |" for group, context, m, p in gained]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def length_classes(results):
+    """Windows of 64K and above, and of 16K and below, where runs say their window."""
+    classes = {"windows of 64K and above": [], "windows of 16K and below": []}
+    for result in results:
+        if result.run.window >= 64 << 10:
+            classes["windows of 64K and above"] += result.errors
+        elif 0 < result.run.window <= 16 << 10:
+            classes["windows of 16K and below"] += result.errors
+    return {name: summary(errors) for name, errors in classes.items() if errors}

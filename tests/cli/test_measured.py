@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""Measured steps against the simulator's: the plan of a run, the report's figures, a table of runs from end to end."""
+import csv
+import gzip
+import json
+import subprocess
+import sys
+import unittest
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from support import PROGRAM, Case
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "sim/python"))
+
+from measured.distca import padded, read_distca  # noqa: E402
+from measured.plot import svg  # noqa: E402
+from measured.predict import predict  # noqa: E402
+from measured.recorder import StepRecorder  # noqa: E402
+from measured.report import Predicted, choices, gains, layouts, summary, text, within_runs  # noqa: E402
+from measured.runs import Run, RunsError, Step, plan_of, read_runs  # noqa: E402
+
+MODEL = {"name": "tiny", "layers": 2, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 4096}
+# Seven documents in step 0 and three in step 1: a batch of a study has equally many.
+LANES = [[[[4096, 96, 32, 64], [512]], [[2048], [1024]]], [[[4096]], [[64, 1984]]]]
+
+
+def a_run(seconds=(2.0, 1.0), context=2, policy="per-sequence", group="g", shard="per-sequence"):
+    study = {"model": MODEL, "cluster": {"profile": "h100-sxm"}, "parallel": {"tensor": 1, "context": context, "data": 2}}
+    steps = [Step(lanes, s) for lanes, s in zip(LANES, seconds)]
+    return Run("r", study, steps, policy, shard, group, window=64 << 10)
+
+
+class Plans(Case):
+    def test_each_step_has_its_documents_and_what_fills_the_last_batch_comes_behind(self):
+        plan, lengths, per_step = plan_of(a_run())
+        self.assertEqual(lengths[:10], [4096, 96, 32, 64, 512, 2048, 1024, 4096, 64, 1984])
+        self.assertEqual(len(lengths), per_step * 3)
+        first, second, fill = plan["steps"]
+        self.assertEqual([s[0] for m in first["lanes"][0]["micro_batches"] for s in m["slices"]], [0, 1, 2, 3, 4])
+        self.assertEqual(second["lanes"][1]["micro_batches"][0]["slices"], [[8, 0, 64], [9, 0, 1984]])
+        self.assertTrue(fill["tail"])
+        arrived = {d for d, _, _ in first["carried"]}
+        self.assertEqual(arrived, set(range(7, per_step)))
+
+    def test_the_harness_pads_a_short_lane(self):
+        self.assertEqual(padded([1000], 2, 3), [1000, 512, 512 + 24])
+
+    def test_the_simulator_takes_them(self):
+        seconds = predict(PROGRAM, a_run(), self.folder)
+        self.assertEqual(len(seconds), 2)
+        self.assertGreater(seconds[0], seconds[1])
+
+    def test_gradients_the_optimizer_and_kept_kv_are_left_out_by_their_keys(self):
+        def step(**framework):
+            run = a_run()
+            run.study["framework"] = {"preset": "none", "overlap_param_gather": False, **framework}
+            return predict(PROGRAM, run, self.folder / str(len(framework)))[0]
+
+        usual = step()
+        local = step(reduce_gradients=False)
+        bare = step(reduce_gradients=False, optimizer_step=False)
+        kept = step(reduce_gradients=False, optimizer_step=False, keep_gathered_kv=True)
+        self.assertTrue(usual >= local > bare > kept, (usual, local, bare, kept))
+
+
+class Reports(unittest.TestCase):
+    def test_errors(self):
+        found = summary([0.1, -0.2])
+        self.assertEqual(found["steps"], 2)
+        self.assertAlmostEqual(found["mean_abs"], 15)
+        self.assertAlmostEqual(found["mean"], -5)
+        self.assertAlmostEqual(found["worst"], -20)
+
+    def test_correlation_is_taken_inside_a_run(self):
+        self.assertEqual(within_runs([Predicted(a_run(), [4.0, 2.0])]), [])  # two steps say nothing
+        run = a_run()
+        run.steps.append(Step(LANES[0], 3.0))
+        self.assertAlmostEqual(within_runs([Predicted(run, [20.0, 10.0, 30.0])])[0], 1)
+
+    def test_a_wrong_choice_costs_what_was_measured(self):
+        results = [Predicted(a_run((2.0, 2.0), 2), [2.0, 2.0]), Predicted(a_run((3.0, 3.0), 4), [1.5, 1.5])]
+        (name, best, chosen, regret), = choices(layouts(results))
+        self.assertEqual((name, best, chosen), (("g", "per-sequence"), 2, 4))
+        self.assertAlmostEqual(regret, 0.5)
+
+    def test_the_gain_of_a_sharding_is_of_the_same_layout(self):
+        results = [
+            Predicted(a_run((3.0, 3.0)), [3.3, 3.3]),
+            Predicted(a_run((2.0, 2.0), policy="per-document"), [2.0, 2.0]),
+        ]
+        (group, context, measured, ours), = gains(layouts(results))
+        self.assertEqual((group, context), ("g", 2))
+        self.assertAlmostEqual(measured, 1.5)
+        self.assertAlmostEqual(ours, 1.65)
+        self.assertIn("| g | 2 | 1.50 | 1.65 |", text(results, "x"))
+        ElementTree.fromstring(svg(results))
+
+
+class Tables(Case):
+    def steps(self, seconds):
+        return "".join(json.dumps({"seconds": s, "lanes": lanes}) + "\n" for s, lanes in zip(seconds, LANES))
+
+    def table(self, **changes):
+        run = {"name": "mine", "policy": "per-sequence", "study": a_run().study, "steps": "steps.jsonl", **changes}
+        return self.write("runs.json", {"schema": "equipoise.runs/1", "runs": [run]})
+
+    def test_from_end_to_end(self):
+        self.write("steps.jsonl", self.steps((1.0, 1.0)))
+        predictions = self.folder / "predictions.json"
+        command = [sys.executable, "-m", "measured", self.table(), "--program", PROGRAM, "--predictions", predictions]
+        done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=True)
+        seconds = json.loads(predictions.read_text())["seconds"]["mine"]
+        self.assertEqual(len(seconds), 2)
+        errors = summary([s - 1 for s in seconds])
+        self.assertIn(f"| all steps | 2 | {errors['mean_abs']:.1f} | {errors['mean']:+.1f} |", done.stdout)
+
+    def test_what_is_wrong_is_named(self):
+        self.write("steps.jsonl", self.steps((1.0, 0.0)))
+        with self.assertRaisesRegex(RunsError, "steps.jsonl: line 2: expected"):
+            read_runs(self.table())
+        with self.assertRaisesRegex(RunsError, "unknown key colour"):
+            read_runs(self.table(colour="red"))
+        self.write("steps.jsonl", self.steps((1.0, 1.0)).replace("[[2048], [1024]]", "[[2048]]", 1))
+        self.assertEqual(len(read_runs(self.table())[0].steps), 2)
+        self.write("steps.jsonl", '{"seconds": 1, "lanes": [[[5]]]}')
+        with self.assertRaisesRegex(RunsError, "lanes: expected 2"):
+            read_runs(self.table())
+
+    def test_a_recorder_writes_what_is_read(self):
+        recorder = StepRecorder(self.folder / "steps.jsonl")
+        recorder.micro_batch([4096, 32])
+        recorder.step_done()
+        study = dict(a_run().study, parallel={"context": 1})
+        (run,) = read_runs(self.table(study=study))
+        self.assertEqual(run.steps[0].lanes, [[[4096, 32]]])
+
+    def test_files_of_the_published_steps(self):
+        row = {"id": "a#1", "run": "a", "model": "llama-8b", "layers": 4, "policy": "wlbllm", "sharding": "per-document", "gpus": 64,
+               "tp": 8, "cp": 4, "pp": 1, "dp": 2, "window": 65536, "step_ms": 1500, "optimizer": 0, "recompute": "mlp"}
+        with open(self.folder / "steps.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, row)
+            writer.writeheader()
+            writer.writerows([row, dict(row, id="b#1", run="b", policy="d2")])
+        with gzip.open(self.folder / "documents.csv.gz", "wt") as file:
+            file.write("id,windows,micro_batches\na#1,x,1000;24|64\n")
+        (run,) = read_distca(self.folder)
+        self.assertEqual(run.steps[0].lanes, [[[1000, 24]], [[64, 512]]])
+        self.assertEqual(run.steps[0].seconds, 1.5)
+        self.assertFalse(run.study["framework"]["optimizer_step"])
+
+
+if __name__ == "__main__":
+    unittest.main()
