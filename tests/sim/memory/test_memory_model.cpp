@@ -231,6 +231,14 @@ TEST_CASE("K and V of the group are gathered, with their gradients, only with co
   const MemoryPeak peak = peak_of(models, "1f1b", {1}, 1, 10, 20);
   CHECK(peak.parts.gathered_kv == 2 * 20 * kKv);
   CHECK(peak.parts.buffers == 10 * 2 * kInput);
+  CHECK(peak.parts.activations == 10 * (4 * kKept + kInput));
+
+  // Kept for the backward, those of the other rank stay in every layer.
+  FrameworkOptions framework;
+  framework.keep_gathered_kv = true;
+  const Models keeping(small_model(), layout, framework);
+  CHECK(peak_of(keeping, "1f1b", {1}, 1, 10, 20).parts.activations ==
+        peak.parts.activations + 4 * (20 - 10) * kKv);
 }
 
 TEST_CASE("DualPipe's ranks hold two blocks of layers and P + 1 activations, by hand") {
