@@ -26,6 +26,13 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+std::size_t common_ending(std::string_view a, std::string_view b) {
+  std::size_t letters = 0;
+  while (letters < std::min(a.size(), b.size()) && a[a.size() - 1 - letters] == b[b.size() - 1 - letters])
+    ++letters;
+  return letters;
+}
+
 }  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
@@ -35,7 +42,10 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
     const bool begins = name.size() >= 3 && candidate.substr(0, name.size()) == name;
     const std::size_t distance = begins ? 1 : edit_distance(name, candidate);
     const std::size_t allowed = std::max<std::size_t>(2, std::max(name.size(), candidate.size()) / 3);
-    if (distance <= allowed && (best.empty() || distance < best_distance)) {
+    // Of two as near, the one of the same ending: "llama3-70b" is llama3.1-70b, not llama2-7b.
+    const bool ends_alike = common_ending(name, candidate) > common_ending(name, best);
+    if (distance <= allowed &&
+        (best.empty() || distance < best_distance || (distance == best_distance && ends_alike))) {
       best = candidate;
       best_distance = distance;
     }

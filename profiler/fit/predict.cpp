@@ -93,6 +93,10 @@ class RowPredictor {
     if (!sample) return made;
     const bool fp8 = label(sample->labels, "dtype").find("fp8") != std::string::npos;
     const Precision precision = fp8 ? Precision::fp8 : Precision::bf16;
+    if (fp8 && !profile_.table("gemm").contains("fp8")) {
+      made.unable = "profile " + profile_.name() + " has no FP8 GEMMs";
+      return made;
+    }
     RangeUse use;
     made.seconds = GemmModel(profile_, precision).seconds(sample->m, sample->n, sample->k, use);
     made.measured = sample->seconds;

@@ -120,6 +120,12 @@ struct GemmModel::Fit {
 GemmModel::GemmModel(const Profile& profile, Precision precision) : fit_(std::make_unique<Fit>()) {
   const std::string key(name_of(precision));
   const std::string where = profile.origin() + ": tables.gemm";
+  if (precision == Precision::fp8 && !profile.table("gemm").contains(key))
+    throw UserError("precision: expected bf16 with profile " + profile.name() + ", found fp8: " +
+                    (profile.device().peak_fp8_tflops > 0
+                         ? "it has no times of FP8 GEMMs"
+                         : "this GPU (" + profile.device().name + ") has no FP8") +
+                    " (" + where + ".fp8)");
   const nlohmann::json& table = object_field(profile.table("gemm"), key, where);
   const std::string here = where + "." + key;
   fit_->profile = profile.name();

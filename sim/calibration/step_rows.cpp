@@ -231,8 +231,9 @@ json RowReader::model() const {
 std::string RowReader::profile() const {
   if (!tables_.profile.empty()) return tables_.profile;
   const std::string gpu = text("gpu");
-  for (const auto& [word, name] : {std::pair{"H200", "h200-sxm"}, std::pair{"H800", "h800-sxm"},
-                                   std::pair{"H100", "h100-sxm"}, std::pair{"A100", "a100-sxm"}})
+  for (const auto& [word, name] :
+       {std::pair{"H200", "h200-sxm"}, std::pair{"H800", "h800-sxm"}, std::pair{"H100", "h100-sxm"},
+        std::pair{"A100", "a100-sxm"}, std::pair{"B200", "b200-sxm"}})
     if (gpu.find(word) != std::string::npos) return name;
   throw NotThisRow{"gpu " + gpu + " without a profile (--profile)"};
 }
@@ -435,7 +436,7 @@ std::string benchmark_of(const std::string& group) {
 
 double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts) const {
   Study slowed = study;
-  for (FrameworkOptions* options : {&slowed.framework.on_fitted_gpus, &slowed.framework.elsewhere}) {
+  for (FrameworkOptions* options : {&slowed.framework.in_training, &slowed.framework.alone}) {
     options->gemm_slowdown = slowdowns[0];
     options->attention_slowdown = slowdowns[1];
     options->elementwise_slowdown = slowdowns[2];

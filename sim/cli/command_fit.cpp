@@ -1,5 +1,6 @@
 // `equipoise fit`: samples to a profile; with --steps, measured training steps to a framework preset.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -66,10 +67,10 @@ void add_facts(nlohmann::json& all, const nlohmann::json& file, const std::strin
 // The files' samples, and what they say beside them.
 struct ReadFiles {
   SampleSet samples;
-  nlohmann::json measured;  // facts of our own .json files; null: none
-  bool tables = false;      // .csv, whose rows only a recipe or a base can place
-  std::string foreign;      // the last file of another tool; empty: none
-  std::string foreign_gpu;  // that it names
+  nlohmann::json measured;             // facts of our own .json files; null: none
+  bool tables = false;                 // .csv, whose rows only a recipe or a base can place
+  std::string foreign;                 // the last file of another tool; empty: none
+  std::set<std::string> foreign_gpus;  // that such files name
 };
 
 void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std::ostream& notes) {
@@ -77,7 +78,7 @@ void add_foreign(ForeignFile file, const std::string& path, ReadFiles& all, std:
     throw UserError(path + ": expected a sample that fit can use, found " + printable(shown(file)));
   notes << path << ": " << printable(shown(file)) << '\n';
   all.foreign = path;
-  if (!file.gpu.empty()) all.foreign_gpu = std::move(file.gpu);
+  if (!file.gpu.empty()) all.foreign_gpus.insert(std::move(file.gpu));
 }
 
 void add_json_file(std::string_view text, const std::string& path, const std::string& network, ReadFiles& all,
@@ -144,17 +145,50 @@ std::string date_of(const std::vector<std::string>& paths) {
   return text;
 }
 
+// The word of a GPU's name that says which it is, such as H100; empty where there is none.
+std::string gpu_model(const std::string& name) {
+  std::istringstream words(name);
+  for (std::string word; words >> word;) {
+    const std::string model = word.substr(0, word.find('-'));
+    if (!model.empty() && std::isupper(static_cast<unsigned char>(model[0])) != 0 &&
+        std::isdigit(static_cast<unsigned char>(model[model.size() - 1])) != 0)
+      return model;
+  }
+  return "";
+}
+
+// Kernels of one GPU do not say how fast another is: all that the samples name, which are not of the base's.
+void note_other_gpus(const ReadFiles& files, const std::string& measured_on, const Profile& base,
+                     std::ostream& notes) {
+  std::set<std::string> named = files.foreign_gpus;
+  named.insert(measured_on);
+  const auto add = [&](const auto& samples) {
+    for (const auto& sample : samples)
+      if (const auto gpu = sample.labels.find("gpu"); gpu != sample.labels.end()) named.insert(gpu->second);
+  };
+  add(files.samples.attention), add(files.samples.gemm), add(files.samples.elementwise);
+  const std::string own = gpu_model(base.device().name);
+  std::set<std::string> others;
+  for (const std::string& gpu : named)
+    if (const std::string model = gpu_model(gpu); !own.empty() && !model.empty() && model != own)
+      others.insert(model);
+  for (const std::string& other : others)
+    notes << "note: samples of " << printable(other) << " mend --base " << base.name() << ", of "
+          << base.device().name << ": its facts, and tables without samples, stay those of " << own << '\n';
+}
+
 nlohmann::json mended(const FitCommandOptions& options, const std::string& name, const ReadFiles& files,
                       std::ostream& notes) {
   const Profile base = Profile::load(options.base);
   AdaptOptions mend{name,
-                   options.network,
-                   options.base_network,
-                   options.nic_GBps,
-                   date_of(options.samples),
-                   files.measured.is_null()
-                       ? files.foreign_gpu
-                       : files.measured.value("device", nlohmann::json::object()).value("name", "")};
+                    options.network,
+                    options.base_network,
+                    options.nic_GBps,
+                    date_of(options.samples),
+                    files.measured.is_null()
+                        ? files.foreign_gpus.empty() ? "" : *files.foreign_gpus.rbegin()
+                        : files.measured.value("device", nlohmann::json::object()).value("name", "")};
+  note_other_gpus(files, mend.measured_on, base, notes);
   std::vector<std::string> said;
   nlohmann::json file =
       refusing_other_types(base.origin(), [&] { return adapt_profile(base, mend, files.samples, said); });

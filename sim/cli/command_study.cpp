@@ -142,9 +142,11 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
                      case_bytes(c) * static_cast<double>(cases.size()), limit, "fewer values");
   }
   check_profiles(cases);
-  const bool any_possible =
-      std::any_of(cases.begin(), cases.end(), [](const Case& c) { return c.study.impossible.empty(); });
-  if (!any_possible) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
+  std::vector<Study*> possible;
+  for (Case& c : cases)
+    if (c.study.impossible.empty()) possible.push_back(&c.study);
+  if (cases.size() > 1) use_one_rule(possible);
+  if (possible.empty()) throw UserError(cases.front().name + ": " + cases.front().study.impossible);
   return cases;
 }
 

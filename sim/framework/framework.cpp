@@ -47,7 +47,8 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
       node,
       {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
        "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels", "exchange_sms",
-       "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin"},
+       "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin", "fp8_input_bytes",
+       "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"},
       where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
@@ -64,6 +65,13 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);
   };
+  const auto bytes = [&](const char* key, double most, double& value) {
+    if (node.contains(key)) value = number_within(node, key, 0, most, where);
+  };
+  bytes("fp8_input_bytes", 4, o.fp8_input_bytes);
+  bytes("fp8_attention_bytes", 4, o.fp8_attention_bytes);
+  bytes("fp8_activation_bytes", 4, o.fp8_activation_bytes);
+  bytes("fp8_weight_bytes", 4, o.fp8_weight_bytes);
   if (node.contains("expert_skew")) o.expert_skew = number_within(node, "expert_skew", 0, 10, where);
   count("exchange_sms", 1024, o.exchange_sms);
   count("expert_streams", kMostExpertStreams, o.expert_streams);
@@ -75,12 +83,26 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
     preset.skew_source = text_field(sources, "expert_skew", origin + ": sources");
 }
 
+std::vector<ErrorOnGpu> read_errors_on_gpus(const json& kernels, const std::string& where) {
+  std::vector<ErrorOnGpu> errors;
+  if (!kernels.contains("on_gpus")) return errors;
+  for (const auto& [gpu, node] : object_field(kernels, "on_gpus", where).items()) {
+    const std::string place = where + ".on_gpus." + gpu;
+    refuse_unknown_keys(node, {"rows", "mean_abs_error", "mean_error", "worst", "precision", "source"},
+                        place);
+    errors.push_back({gpu, static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
+                      non_negative_field(node, "mean_abs_error", place),
+                      number_field(node, "mean_error", place)});
+  }
+  return errors;
+}
+
 void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
   if (!file.contains("kernels")) return;
   const std::string where = origin + ": kernels";
   const json& node = object_field(file, "kernels", origin + ": file");
-  refuse_unknown_keys(node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts"},
-                      where);
+  refuse_unknown_keys(
+      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus"}, where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
     throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
@@ -105,6 +127,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
       throw UserError(where + ".gpu_families: expected words of GPU names, found " + shown_json(family));
     preset.gpu_families.push_back(family.get<std::string>());
   }
+  preset.on_gpus = read_errors_on_gpus(node, where);
   if (node.contains("left_out") && !node["left_out"].is_null())
     preset.error =
         non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
@@ -151,7 +174,7 @@ FrameworkPreset FrameworkPreset::load(std::string_view name_or_path) {
   return preset;
 }
 
-FrameworkOptions FrameworkPreset::elsewhere() const {
+FrameworkOptions FrameworkPreset::alone() const {
   FrameworkOptions o = options;
   o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = o.expert_gemm_slowdown = 1;
   o.expert_product_seconds = 0;
@@ -159,14 +182,43 @@ FrameworkOptions FrameworkPreset::elsewhere() const {
   return o;
 }
 
-bool FrameworkPreset::fitted_on(const Profile& profile) const {
-  const json::json_pointer provenance("/tables/gemm/bf16/provenance/kind");
-  if (profile.json().contains(provenance) &&
-      (profile.json()[provenance] == "measured" || profile.json()[provenance] == "mended"))
-    return false;
+namespace {
+
+bool names(const std::string& word, const std::string& gpu) {
+  return gpu.find(word) != std::string::npos;
+}
+
+// Chips with the same SMs: what slows kernels in training, slows them alike. (An H20 has half of them.)
+bool is_hopper(const std::string& gpu) {
+  return names("H100", gpu) || names("H800", gpu) || names("H200", gpu);  // a GH200 is one of the last
+}
+
+}  // namespace
+
+bool kernels_are_measured(const Profile& profile) {
+  const json::json_pointer kind("/tables/gemm/bf16/provenance/kind");
+  return profile.json().contains(kind) &&
+         (profile.json()[kind] == "measured" || profile.json()[kind] == "mended");
+}
+
+SlowdownRule FrameworkPreset::rule_on(const Profile& profile) const {
+  if (kernels == KernelTimes::benchmark || kernels_are_measured(profile)) return SlowdownRule::alone;
   const std::string& gpu = profile.device().name;
-  return std::any_of(gpu_families.begin(), gpu_families.end(),
-                     [&](const std::string& family) { return gpu.find(family) != std::string::npos; });
+  const bool known = std::any_of(gpu_families.begin(), gpu_families.end(), [&](const std::string& family) {
+    return names(family, gpu) || (is_hopper(family) && is_hopper(gpu));
+  });
+  return known ? SlowdownRule::fitted : SlowdownRule::carried;
+}
+
+std::string FrameworkPreset::error_on(const Profile& profile) const {
+  for (const ErrorOnGpu& seen : on_gpus) {
+    if (!names(seen.gpu, profile.device().name)) continue;
+    char text[120];
+    std::snprintf(text, sizeof text, "%.1f %% off (mean %+.1f %%) on %lld published steps of ",
+                  100 * seen.mean_abs_error, 100 * seen.mean_error, static_cast<long long>(seen.rows));
+    return text + seen.gpu;
+  }
+  return "";
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {

@@ -7,9 +7,10 @@
 //
 // Why slowdowns at all: a profile times kernels one by one on a cool GPU. In training the power limit lowers
 // the clock, shapes change from op to op and parts are not fused. The slowdowns are fitted to published steps
-// (tests/fit_published_steps.py) or to one's own (`equipoise fit --steps`), so they hold for the GPUs of
-// those runs: on others, and where kernels are really executed, they are 1. What a framework overlaps and
-// shards is its own choice on any GPU and stays.
+// (tests/fit_published_steps.py) or to one's own (`equipoise fit --steps`), so they hold for the family of
+// GPUs of those runs. On another family they are carried over, and marked so: without them one GPU's training
+// would stand beside another's benchmarks. On kernels that somebody measured, and where they are really
+// executed, they are 1. What a framework overlaps and shards is its own choice on any GPU and stays.
 #pragma once
 
 #include <cstddef>
@@ -94,6 +95,14 @@ struct FrameworkOptions {
   // loss). 10: bf16 logits, fp32 log-softmax, and an fp32 copy that makes room for the gradient (PyTorch's
   // loss under autocast). 14: copy and gradient each their own (a model that keeps its fp32 logits).
   double logit_bytes = 6;
+  // What FP8 linear layers keep, in bytes of an element. Of their inputs, for the weight gradient: one byte
+  // of Transformer Engine's, with a scale a tensor; two where they are cast again. Of attention's output:
+  // bf16 for its own backward, and the next layer's input. Of what an FFN's activation reads. Of weights,
+  // beside bf16.
+  double fp8_input_bytes = 1;
+  double fp8_attention_bytes = 3;
+  double fp8_activation_bytes = 2;
+  double fp8_weight_bytes = 2;
   // ChunkFlow without a pipeline holds K + 1 chunks, not K, unless strict_keep (sim/memory/memory_model.h).
   bool recompute_ahead = true;
   // The kernels are those of kernels/ and the ranks those of sim/execution: row ops move what the table in
@@ -102,6 +111,21 @@ struct FrameworkOptions {
 };
 
 enum class KernelTimes { benchmark, fitted, borrowed };
+
+// How a preset's slowdowns stand to a profile. alone: they do not count, kernels run as fast as the profile
+// has them; fitted: its GPU is of the family that they were fitted on; carried: it is of another.
+enum class SlowdownRule : std::uint8_t { alone, fitted, carried };
+inline constexpr std::string_view kSlowdownRuleNames[] = {"alone", "fitted", "carried"};
+constexpr std::string_view name_of(SlowdownRule rule) {
+  return kSlowdownRuleNames[at(rule)];
+}
+
+// What published steps of one GPU show of a preset that did not see them.
+struct ErrorOnGpu {
+  std::string gpu;  // a word of its name
+  std::int64_t rows = 0;
+  double mean_abs_error = 0, mean_error = 0;
+};
 
 struct FrameworkPreset {
   std::string name;
@@ -112,9 +136,10 @@ struct FrameworkPreset {
   FrameworkOptions options;  // as on the GPUs that the slowdowns were fitted on
   KernelTimes kernels = KernelTimes::benchmark;
   std::string borrowed_from;              // of KernelTimes::borrowed
-  std::vector<std::string> gpu_families;  // words of a device's name, e.g. "H100"
-  std::optional<double> error;            // mean absolute, on benchmarks that the fit did not see
-  std::string skew_source;                // what is known of defaults.expert_skew, where the preset says it
+  std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's stands for all of them
+  std::vector<ErrorOnGpu> on_gpus;
+  std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
+  std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
 
   // `name_or_path`: a shipped preset's name or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);
@@ -122,13 +147,18 @@ struct FrameworkPreset {
 
   // The preset's options without what was fitted or assumed of its GPUs: kernels and host are as fast as the
   // profile has them.
-  [[nodiscard]] FrameworkOptions elsewhere() const;
-  // Whether the slowdowns hold on a profile: its GPU is of a family that they were fitted on, and its kernels
-  // are published times like those of the fit. What someone measured on a machine is that machine's.
-  [[nodiscard]] bool fitted_on(const Profile& profile) const;
+  [[nodiscard]] FrameworkOptions alone() const;
+  // Kernels that someone measured on a machine are that machine's: there the rule is `alone`.
+  [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
+  // What published steps of the profile's GPU show: "26.0 % off (mean -26.0 %) on 2 published steps of H200".
+  // Empty where there are none.
+  [[nodiscard]] std::string error_on(const Profile& profile) const;
   // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
   [[nodiscard]] std::string kernels_text() const;
 };
+
+// Whether someone measured its GEMMs on a machine, all of them or the few that mended another's.
+bool kernels_are_measured(const Profile& profile);
 
 // "GEMM x1.21, attention x1.00, elementwise x1.44".
 std::string slowdowns_text(const FrameworkOptions& options);

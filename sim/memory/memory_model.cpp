@@ -14,10 +14,24 @@ constexpr double kFp32 = 4;
 // What the loss keeps of a logit for its backward: the softmax.
 constexpr double kSoftmaxBytes = kFp32;
 
+// Bytes of an element of what a layer's backward needs, by what it is.
+struct KeptBytes {
+  double input = kBf16;       // of a linear layer
+  double attention = kBf16;   // attention's output, which is the next linear layer's input, too
+  double activation = kBf16;  // what an FFN's activation reads
+
+  KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
+    if (layout.precision != Precision::fp8) return;
+    input = framework.fp8_input_bytes;
+    attention = framework.fp8_attention_bytes;
+    activation = framework.fp8_activation_bytes;
+  }
+};
+
 // Tensors that a layer's backward needs, in bytes a token on one TP rank: the two norm inputs and outputs
 // (sequence-parallel), Q, K, V, the attention output with its softmax statistics, gate, up and their product.
 // Named parts that are recomputed leave their inputs only.
-double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
+double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const KeptBytes& kept) {
   const int tensor = layout.tensor;
   const double t = tensor;
   const double h = as_double(m.hidden);
@@ -26,29 +40,35 @@ double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse) {
     queries_and_keys =
         as_double((m.mla->q_lora > 0 ? m.mla->q_lora : m.hidden) + m.mla->kv_lora + m.mla->rope_dim) / t;
   const double out_local = as_double(m.heads) * m.value_dim() / t;
-  const double norms = layout.repeats(RecomputeModule::layernorm) ? 2 * h / t : 4 * h / t;
-  const double tensors = m.gated_ffn ? 3 : 2;  // of an FFN: its activation's inputs and output
+  double norms = 2 * h / t * kBf16;  // inputs
+  if (!layout.repeats(RecomputeModule::layernorm)) {
+    // A router reads the second norm's output in bf16. Shared experts read that tensor, too, or its FP8 copy.
+    const bool has_own_copy = sparse && kept.input != kBf16 && m.moe->shared_width() > 0;
+    norms += h / t * (kept.input + (sparse ? kBf16 : kept.input) + (has_own_copy ? kept.input : 0));
+  }
+  const auto ffn_of = [&](double width, bool keeps_output) {
+    return width / t * ((m.gated_ffn ? 2 : 1) * kept.activation + (keeps_output ? kept.input : 0));
+  };
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
     // The active experts, and the copies of the inputs sent to them, gathered where they arrive.
-    const double kept = layout.repeats(RecomputeModule::moe_act) ? tensors - 1 : tensors;
-    ffn = kept * as_double(m.moe->expert_ffn * m.moe->active) / t +
-          h * m.moe->active * layout.expert_tensor_size() / t;
+    ffn = ffn_of(as_double(m.moe->expert_ffn * m.moe->active), !layout.repeats(RecomputeModule::moe_act)) +
+          kept.input * h * m.moe->active * layout.expert_tensor_size() / t;
     if (!layout.repeats(RecomputeModule::shared_experts))
-      ffn += tensors * as_double(m.moe->shared_width()) / t;
+      ffn += ffn_of(as_double(m.moe->shared_width()), true);
   } else if (!sparse && !layout.repeats(RecomputeModule::mlp)) {
-    ffn = tensors * as_double(m.ffn) / t;
+    ffn = ffn_of(as_double(m.ffn), true);
   }
-  return kBf16 * (norms + queries_and_keys + out_local + ffn) + kFp32 * m.heads / t;
+  return norms + kBf16 * queries_and_keys + kept.attention * out_local + ffn + kFp32 * m.heads / t;
 }
 
 // The mean of a model's layers: stages have layers of each kind.
-double mean_kept_bytes(const ModelShape& model, const Layout& layout) {
+double mean_kept_bytes(const ModelShape& model, const Layout& layout, const KeptBytes& kept) {
   double sum = 0;
   int sparse = 0;
   for (int layer = 0; layer < model.layers; ++layer) sparse += model.is_moe_layer(layer) ? 1 : 0;
-  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, false);
-  if (sparse > 0) sum += sparse * kept_bytes(model, layout, true);
+  if (sparse < model.layers) sum += (model.layers - sparse) * kept_bytes(model, layout, false, kept);
+  if (sparse > 0) sum += sparse * kept_bytes(model, layout, true, kept);
   return sum / model.layers;
 }
 
@@ -64,34 +84,40 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
       keeps_gathered_kv_(framework.keep_gathered_kv && layout.context_comm == ContextComm::all_gather),
+      cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
       parts_(backward_parts(model, layout)),
       part_sizes_(part_sizes(model, layout)),
       recomputed_(model, layout) {
   kv_bytes_per_token_ = kBf16 * as_double(model.kv_width_of_rank(layout.tensor));
-  kept_per_token_ = mean_kept_bytes(model, layout);
+  const KeptBytes kept(layout, framework);
+  kept_per_token_ = mean_kept_bytes(model, layout, kept);
   Layout keeps_all = layout;
   keeps_all.recompute = Recompute::none;
-  whole_per_token_ = mean_kept_bytes(model, keeps_all);
+  whole_per_token_ = mean_kept_bytes(model, keeps_all, kept);
 }
 
 MemoryParts MemoryModel::fixed(int stage) const {
-  double dense = 0, experts = 0;
+  double dense = 0, experts = 0, ends = 0;  // ends: of dense, what is no linear layer in FP8
   for (int v = stage; v < layout_.virtual_stages(); v += layout_.pipeline)
     for (const ModelPart part : parts_[at(v)]) {
       const PartParameters& size = part_sizes_[at(part)];
       dense += as_double(size.dense);
+      if (part == ModelPart::embedding || part == ModelPart::head) ends += as_double(size.dense);
       experts += as_double(size.routed);
     }
-  const double held = dense / layout_.tensor + experts / layout_.expert_tensor_size() / layout_.expert;
   // All that hold the same: two stages, where each block of layers has a copy.
   const double replicas = as_double(layout_.data) * layout_.context * layout_.copies();
   const double expert_replicas = as_double(layout_.expert_replicas()) * layout_.copies();
-  const double shard = dense / layout_.tensor / replicas +
-                       experts / layout_.expert_tensor_size() / layout_.expert / expert_replicas;
+  const auto on_rank = [&](double of_dense, bool sharded) {
+    return of_dense / layout_.tensor / (sharded ? replicas : 1) +
+           experts / layout_.expert_tensor_size() / layout_.expert / (sharded ? expert_replicas : 1);
+  };
+  const double held = on_rank(dense, false), shard = on_rank(dense, true);
   MemoryParts parts;
-  parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held);
+  parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held) +
+                     cached_weight_bytes_ * on_rank(dense - ends, layout_.zero >= 3);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
   parts.optimizer = optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
   if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();

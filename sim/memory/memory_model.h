@@ -131,6 +131,7 @@ class MemoryModel {
   double optimizer_bytes_;
   double logit_bytes_;
   bool keeps_gathered_kv_;
+  double cached_weight_bytes_;  // of a linear layer's weight, beside bf16
   double kept_per_token_ = 0;
   double whole_per_token_ = 0;  // with what named recomputation leaves out
   double input_per_token_ = 0;

@@ -156,6 +156,8 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"profile", result.profile},
                    {"framework", study.framework.preset.name},
                    {"kernels", result.kernels.empty() ? json(nullptr) : json(result.kernels)},
+                   {"slowdowns", name_of(result.slowdowns)},
+                   {"mfu_peak", result.mfu_peak.empty() ? json(nullptr) : json(result.mfu_peak)},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},

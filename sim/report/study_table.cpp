@@ -105,7 +105,9 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
 
 std::string source_line(const Study& study, const StudyResult& result) {
   return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
-         study.framework.preset.name + ": " + result.kernels + "; pack ms measured on this machine)";
+         study.framework.preset.name + ": " + result.kernels +
+         (result.mfu_peak.empty() ? "" : "; MFU is of " + result.mfu_peak) +
+         "; pack ms measured on this machine)";
 }
 
 std::string study_table(const Study& study, const StudyResult& result) {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
+#include "profiler/profile/json_fields.h"
 
 namespace equipoise {
 
@@ -61,6 +62,34 @@ std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Pr
     note += "its error is unknown; a few points of nccl-tests mend it (equipoise fit --base " +
             profile.name() + ")";
   return note;
+}
+
+std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,
+                                          const Profile& profile) {
+  constexpr double kFastestNic = 200;  // GB/s of one GPU, four times today's
+  std::vector<std::string> notes;
+  const std::int64_t gpus = layout.gpus();
+  const int in_node = gpus_per_node(cluster, profile);
+  const int of_profile = profile.device().gpus_per_node;
+  const std::string node = "nodes of " + std::to_string(in_node) + " GPUs (cluster.gpus_per_node)";
+  if (in_node > of_profile && gpus > of_profile)
+    notes.push_back(node + ": profile " + profile.name() + " has times inside nodes of " +
+                    std::to_string(of_profile) +
+                    "; NVLink is taken to reach all GPUs of a larger one as fast");
+  if (gpus <= in_node) return notes;
+  const double nic = nic_GBps(cluster, profile);
+  if (nic > kFastestNic)
+    notes.push_back("cluster.network.nic_GBps " + short_number(nic) + " is " + short_number(8 * nic) +
+                    " Gbit/s a GPU, above any NIC of today: was Gbps meant? Then it is " +
+                    short_number(nic / 8));
+  const int tensor = layout.tensor;
+  if (tensor > 1 && (tensor <= in_node ? in_node % tensor : tensor % in_node) != 0)
+    notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +
+                    ": one does not divide the other, so some TP groups lie over nodes and others do not");
+  if (gpus % in_node != 0)
+    notes.push_back(std::to_string(gpus) + " GPUs on " + node + ": the last node has " +
+                    std::to_string(gpus % in_node) + "; GPU hours count those that run");
+  return notes;
 }
 
 void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile,

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "profiler/profile/profile.h"
 #include "sim/cost/micro_batch_cost.h"
@@ -25,6 +26,11 @@ void check_communication(const Cluster& cluster, const FrameworkOptions& framewo
 // That the network between nodes is another cluster's, and how far such a one has been off; empty where the
 // layout stays in a node, and where the network was measured or mended.
 std::string borrowed_network(const Cluster& cluster, std::int64_t gpus, const Profile& profile);
+
+// What no cluster is likely to have: a NIC's rate that looks like Gbit/s, TP groups that lie over nodes
+// unevenly, a last node that is not full, nodes larger than those of the profile. A note each.
+std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& layout,
+                                          const Profile& profile);
 
 // What --contention asks beyond that: the rates of links. `where` names the study's file. Throws UserError.
 void check_links(const Cluster& cluster, std::int64_t gpus, const Profile& profile, const std::string& where);

@@ -139,8 +139,13 @@ std::vector<InputSource> sources_of(const Study& study, const StudyInputs& input
   add_profile(study, inputs.profile, list);
   add_rates(study, inputs.profile, list);
   const std::string kernels = study.framework.kernels_text_on(inputs.profile);
+  const SlowdownRule rule = study.framework.rule_on(inputs.profile);
+  const bool stated = study.framework.says_slowdowns || rule == SlowdownRule::alone ||
+                      study.framework.preset.kernels == KernelTimes::borrowed;
   list.push_back({"framework", study.framework.preset.name,
-                  kernels.find("fitted") != std::string::npos ? "fitted to published steps" : "stated",
+                  stated                          ? "stated"
+                  : rule == SlowdownRule::carried ? "carried over from other GPUs"
+                                                  : "fitted to published steps",
                   kernels});
   if (study.model.moe && study.layout.expert > 1)
     list.push_back({"routing", study.framework.routing_text_on(inputs.profile), "assumed", ""});

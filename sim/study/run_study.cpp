@@ -56,6 +56,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   }
   result.profile = inputs.profile.name();
   result.kernels = study.framework.kernels_text_on(inputs.profile);
+  result.mfu_peak = peak_text(study.layout, inputs.profile.device());
+  result.slowdowns = study.framework.rule_on(inputs.profile);
   const FrameworkOptions framework = study.framework.on(inputs.profile);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
     result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";
@@ -65,6 +67,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && study.layout.expert > 1)
     result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
+  for (std::string& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
+    result.notes.push_back(std::move(note));
   if (std::string note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile); !note.empty())
     result.notes.push_back(std::move(note));
   result.trace_origin = inputs.trace.origin;

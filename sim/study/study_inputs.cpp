@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "policies/base/error.h"
 #include "sim/study/models.h"
@@ -26,6 +27,30 @@ StudyInputs load_inputs(const Study& study) {
   Trace trace = naming(study.file, [&] { return load_trace(study); });
   DocumentSet documents = naming(study.file, [&] { return documents_of(study, trace); });
   return {std::move(profile), std::move(trace), std::move(documents), read_plan_files(study)};
+}
+
+void use_one_rule(const std::vector<Study*>& cases) {
+  std::map<std::string, bool> measured;  // of each profile
+  std::vector<Study*> alone;
+  bool any_counts = false;
+  for (Study* const study : cases) {
+    const Framework& framework = study->framework;
+    if (framework.carry_slowdowns || framework.preset.kernels == KernelTimes::benchmark) continue;
+    const auto [known, is_new] = measured.try_emplace(study->cluster.profile);
+    if (is_new) known->second = kernels_are_measured(Profile::load(study->cluster.profile));
+    if (known->second)
+      alone.push_back(study);
+    else
+      any_counts = true;
+  }
+  if (!any_counts) return;
+  for (Study* const study : alone) {
+    study->framework.carry_slowdowns = true;
+    study->notes.push_back("framework " + study->framework.preset.name +
+                           ": one rule for all profiles of a table: its "
+                           "slowdowns are carried over to " +
+                           study->cluster.profile + ", whose kernels were measured (alone they would be 1)");
+  }
 }
 
 namespace {

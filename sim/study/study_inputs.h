@@ -20,6 +20,11 @@ struct StudyInputs {
 // file that is no plan.
 StudyInputs load_inputs(const Study& study);
 
+// A table over several profiles has one rule: where a preset's slowdowns would count in some of its cases and
+// not in others, whose kernels somebody measured, they are carried over to all that do not state the rule
+// themselves. Says so in the notes of those. Throws UserError.
+void use_one_rule(const std::vector<Study*>& cases);
+
 // The trace as the study's global batches. Throws UserError where it is too short.
 DocumentSet documents_of(const Study& study, const Trace& trace);
 

@@ -9,9 +9,9 @@
 
 #include "policies/base/index.h"
 #include "policies/plan.h"
-#include "sim/step/step_result.h"
 #include "sim/memory/memory_model.h"
 #include "sim/metrics/metrics.h"
+#include "sim/step/step_result.h"
 #include "sim/study/read/study.h"
 #include "sim/study/run_options.h"
 
@@ -136,6 +136,8 @@ struct StudyResult {
   std::string profile;
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
   std::string kernels;
+  SlowdownRule slowdowns = SlowdownRule::alone;
+  std::string mfu_peak;  // what MFU is a share of: "989 TFLOP/s in bf16"; empty: the profile does not say
   std::vector<std::string> notes;  // of the framework on the profile's GPU
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;

@@ -15,10 +15,30 @@ bool has_attention_kernel(const Profile& profile, const std::string& kernel) {
   return profile.json().contains(json::json_pointer("/tables/attention/kernels") / kernel);
 }
 
+// "H100, H800", on which the slowdowns were fitted.
+std::string families_text(const FrameworkPreset& preset) {
+  std::string families;
+  for (const std::string& family : preset.gpu_families) families += (families.empty() ? "" : ", ") + family;
+  return families;
+}
+
+// How far carried slowdowns are off, as far as published steps of the GPU say.
+std::string error_text(const FrameworkPreset& preset, const Profile& profile) {
+  const std::string seen = kernels_are_measured(profile) ? "" : preset.error_on(profile);
+  return seen.empty() ? "error there unknown" : seen;
+}
+
 }  // namespace
 
+SlowdownRule Framework::rule_on(const Profile& profile) const {
+  const SlowdownRule rule = preset.rule_on(profile);
+  if (!carry_slowdowns || rule == SlowdownRule::fitted || preset.kernels == KernelTimes::benchmark)
+    return rule;
+  return *carry_slowdowns ? SlowdownRule::carried : SlowdownRule::alone;
+}
+
 FrameworkOptions Framework::on(const Profile& profile) const {
-  FrameworkOptions options = preset.fitted_on(profile) ? on_fitted_gpus : elsewhere;
+  FrameworkOptions options = rule_on(profile) == SlowdownRule::alone ? alone : in_training;
   if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
     options.attention_kernel.clear();
   return options;
@@ -30,17 +50,23 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
     return {name + ": kernels are taken at their benchmark speed; training runs them slower"};
   if (preset.kernels == KernelTimes::benchmark) return {};
   std::vector<std::string> found;
-  if (!preset.fitted_on(profile)) {
-    std::string families;
-    for (const std::string& family : preset.gpu_families) families += (families.empty() ? "" : ", ") + family;
-    found.push_back(name + ": its slowdowns were fitted on published times of " + families + "; on profile " +
-                    profile.name() + " (" + profile.device().name + ") they are 1" +
-                    (says_slowdowns ? " where the study states none" : "") +
-                    ", and the host's time is the profile's; what it overlaps and shards stays");
-  } else if (preset.kernels == KernelTimes::borrowed) {
-    found.push_back(name + ": slowdowns borrowed from " + preset.borrowed_from + ", their error is unknown");
+  std::string fitted = name + ": its slowdowns were fitted on published times of " + families_text(preset) +
+                       "; on profile " + profile.name() + " (" + profile.device().name + ") they are ";
+  switch (rule_on(profile)) {
+    case SlowdownRule::alone:
+      found.push_back(fitted + "1" + (says_slowdowns ? " where the study states none" : "") +
+                      ", and the host's time is the profile's; what it overlaps and shards stays" +
+                      (carry_slowdowns ? "" : " (framework.carry_slowdowns)"));
+      break;
+    case SlowdownRule::carried:
+      found.push_back(fitted + "carried over, " + error_text(preset, profile));
+      break;
+    case SlowdownRule::fitted:
+      if (preset.kernels == KernelTimes::borrowed)
+        found.push_back(name + ": slowdowns borrowed from " + preset.borrowed_from +
+                        ", their error is unknown");
   }
-  const std::string& kernel = on_fitted_gpus.attention_kernel;
+  const std::string& kernel = in_training.attention_kernel;
   if (!says_kernel && !kernel.empty() && !has_attention_kernel(profile, kernel))
     found.push_back(name + ": profile " + profile.name() + " has no attention kernel " + kernel +
                     ": its default is taken");
@@ -48,10 +74,20 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
 }
 
 std::string Framework::kernels_text_on(const Profile& profile) const {
-  const bool fitted = preset.fitted_on(profile);
-  if (says_slowdowns) return slowdowns_text(fitted ? on_fitted_gpus : elsewhere) + ", as the study says";
-  if (fitted || preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
-  return "kernels at their benchmark speed, its slowdowns were fitted on other GPUs";
+  if (says_slowdowns) return slowdowns_text(on(profile)) + ", as the study says";
+  if (preset.kernels == KernelTimes::benchmark) return preset.kernels_text();
+  switch (rule_on(profile)) {
+    case SlowdownRule::alone:
+      return std::string("kernels as fast as the profile has them") +
+             (kernels_are_measured(profile) ? ", which were measured" : "");
+    case SlowdownRule::carried:
+      return slowdowns_text(in_training) + ", carried over from " + families_text(preset) + ", " +
+             error_text(preset, profile);
+    case SlowdownRule::fitted:
+      break;
+  }
+  const std::string seen = preset.error_on(profile);
+  return preset.kernels_text() + (seen.empty() ? "" : "; " + seen);
 }
 
 std::string Framework::routing_text_on(const Profile& profile) const {
@@ -70,8 +106,8 @@ Framework framework_with(FrameworkPreset preset) {
   Framework framework;
   framework.preset = std::move(preset);
   framework.reduce_each_micro_batch = framework.preset.reduce_each_micro_batch;
-  framework.on_fitted_gpus = framework.preset.options;
-  framework.elsewhere = framework.preset.elsewhere();
+  framework.in_training = framework.preset.options;
+  framework.alone = framework.preset.alone();
   return framework;
 }
 

@@ -1,6 +1,7 @@
 // What a study's `framework` says: a preset by name or file, and what differs from it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,14 +14,18 @@ namespace equipoise {
 struct Framework {
   FrameworkPreset preset;
   bool reduce_each_micro_batch = true;
-  // What the study says beside the preset counts on any GPU; the preset's slowdowns only on those it was
-  // fitted on.
-  FrameworkOptions on_fitted_gpus;
-  FrameworkOptions elsewhere;
+  // What the study says beside the preset counts on any profile; the preset's slowdowns not on kernels that
+  // somebody measured.
+  FrameworkOptions in_training;
+  FrameworkOptions alone;
+  // Whether slowdowns are carried over to kernels that they were not fitted on: by default to published and
+  // derived ones, not to measured ones.
+  std::optional<bool> carry_slowdowns;
   bool says_kernel = false;     // the study names the attention kernel
   bool says_slowdowns = false;  // and one or more slowdowns
   std::vector<std::string> notes;
 
+  [[nodiscard]] SlowdownRule rule_on(const Profile& profile) const;
   // The options on a profile's GPU.
   [[nodiscard]] FrameworkOptions on(const Profile& profile) const;
   // What a user must know of them there; nothing if the preset applies as it is.

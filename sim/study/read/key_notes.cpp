@@ -69,7 +69,7 @@ void note_recompute_ahead(std::string_view, bool stated, const Study& study,
 // What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
 // no exchanges that is only worth a word if the study asks for it.
 void note_expert_overlap(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
-  const ExpertOverlap overlap = study.framework.on_fitted_gpus.expert_overlap;
+  const ExpertOverlap overlap = study.framework.in_training.expert_overlap;
   const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
   const auto note = [&](const std::string& text) { notes.push_back(key + text); };
   if (overlap == ExpertOverlap::none) return;

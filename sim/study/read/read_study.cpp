@@ -59,7 +59,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
   read_keys(object, framework_keys(), framework);
   object.finish();
   // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
-  for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
+  for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
     if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
       options->expert_dispatcher = ExpertDispatcher::deepep;
   framework.says_kernel = object.has("attention_kernel");
@@ -278,7 +278,7 @@ void check_modules(const PolicyRun& run, const std::string& path, Study& study) 
   if (layout.recompute != Recompute::modules || !study.impossible.empty()) return;
   study.impossible = layout_fault(study.model, layout, path);
   if (layout.repeats(RecomputeModule::moe) &&
-      study.framework.on_fitted_gpus.expert_overlap == ExpertOverlap::dualpipe)
+      study.framework.in_training.expert_overlap == ExpertOverlap::dualpipe)
     study.impossible =
         path +
         ": parallel.recompute.modules: expected no moe with framework.expert_overlap dualpipe, "

@@ -191,10 +191,30 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
         "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too"),
+    number<&FrameworkOptions::fp8_input_bytes>(
+        "fp8_input_bytes", 0, 4,
+        "With precision fp8, kept of an element of a linear layer's input: 1 as Transformer Engine keeps it, "
+        "1.03125 "
+        "with a scale for each 128 elements, 2 where bf16 is kept and cast again; the preset's by default"),
+    number<&FrameworkOptions::fp8_attention_bytes>(
+        "fp8_attention_bytes", 0, 4,
+        "With precision fp8, kept of an element of attention's output: 3 with bf16 for its own backward and "
+        "FP8 "
+        "for the next layer's, 2 where one bf16 copy serves both; the preset's by default"),
+    number<&FrameworkOptions::fp8_activation_bytes>(
+        "fp8_activation_bytes", 0, 4,
+        "With precision fp8, kept of an element that an FFN's activation reads: 2 in bf16, 1 where it is "
+        "stored "
+        "in FP8 (Megatron-LM's activation_func_fp8_input_store); the preset's by default"),
+    number<&FrameworkOptions::fp8_weight_bytes>(
+        "fp8_weight_bytes", 0, 4,
+        "With precision fp8, kept of a weight of a linear layer beside two bytes of bf16: 2 for cached FP8 "
+        "in both "
+        "orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
     number<&FrameworkOptions::seconds_per_op>(
         "seconds_per_op", 0, 1,
         "Host time of an op, which shows when the GPU would run dry; the preset's by default, the profile's "
-        "where the preset says nothing or was fitted on other GPUs"),
+        "where the preset says nothing or its slowdowns do not count"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
@@ -247,6 +267,11 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
                                               "Bytes of an element sent to its experts (FP8 dispatch: 1, "
                                               "1.03125 with its scales); 0: an activation's"),
+    flag<&Framework::carry_slowdowns>(
+        "carry_slowdowns",
+        "Slowdowns of the preset count on kernels that they were not fitted on: by default on published and "
+        "derived ones of any GPU, not on measured ones. A sweep over profiles of both kinds carries them to "
+        "all"),
     number<&FrameworkOptions::gemm_slowdown>(
         "gemm_slowdown", 0.1, 100,
         "How much slower GEMMs run in training than alone; the preset's by default"),

@@ -123,8 +123,8 @@ struct Place<Member> {
   using Target = Framework;
   template <class Put>
   static void reach(Framework& framework, const Put& put) {
-    put(framework.on_fitted_gpus.*Member);
-    put(framework.elsewhere.*Member);
+    put(framework.in_training.*Member);
+    put(framework.alone.*Member);
   }
 };
 

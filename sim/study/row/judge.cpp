@@ -11,9 +11,8 @@
 namespace equipoise {
 namespace {
 
-double peak_flops(const Layout& layout, const DeviceFacts& device) {
-  const bool fp8 = layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
-  return (fp8 ? device.peak_fp8_tflops : device.peak_bf16_tflops) * 1e12;
+bool peak_is_fp8(const Layout& layout, const DeviceFacts& device) {
+  return layout.precision == Precision::fp8 && device.peak_fp8_tflops > 0;
 }
 
 // The largest peak of all steps, and the first step that does not fit.
@@ -34,8 +33,7 @@ void judge_memory(PolicyResult& result) {
     fault.capacity_bytes = result.capacity_bytes;
     if (step.bucket_broken)
       fault.reason = "a CP rank holds more than its bucket of " +
-                     std::to_string(result.run.pack.bucket_size) +
-                     " tokens";
+                     std::to_string(result.run.pack.bucket_size) + " tokens";
   }
   result.metrics.peak_memory_bytes = result.peak.parts.total();
   if (result.status == RowStatus::oom) result.reason = out_of_memory_text(result.memory_fault);
@@ -111,6 +109,16 @@ PeakMoment find_peak(const StudyRow& row, const PolicyResult& result, const Plan
 
 }  // namespace
 
+double peak_tflops(const Layout& layout, const DeviceFacts& device) {
+  return peak_is_fp8(layout, device) ? device.peak_fp8_tflops : device.peak_bf16_tflops;
+}
+
+std::string peak_text(const Layout& layout, const DeviceFacts& device) {
+  const double peak = peak_tflops(layout, device);
+  const char* const dense = device.element_bytes == 4 ? "fp32" : "bf16";
+  return fixed(peak, peak < 10 ? 2 : 0) + " TFLOP/s in " + (peak_is_fp8(layout, device) ? "FP8" : dense);
+}
+
 std::string out_of_memory_text(const OutOfMemory& fault) {
   if (fault.before_any_plan)
     return "stage " + std::to_string(fault.stage) + " holds " + fixed(fault.need_bytes / kGiB, 1) +
@@ -136,9 +144,10 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
   result.capacity_bytes = models.memory.capacity_bytes();
   result.layout = models.layout;
   result.gpus_per_node = models.grid.gpus_per_node();
-  result.metrics = metrics_of(
-      {models.costs.model(), models.layout, peak_flops(models.layout, models.costs.profile().device()),
-       row.documents.batches, plan, result.steps, options.beside_others ? 1 : options.jobs});
+  result.metrics =
+      metrics_of({models.costs.model(), models.layout,
+                  peak_tflops(models.layout, models.costs.profile().device()) * 1e12, row.documents.batches,
+                  plan, result.steps, options.beside_others ? 1 : options.jobs});
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };

@@ -20,6 +20,11 @@ PolicyResult without_room(StudyRow row);
 // What could not be planned or simulated.
 PolicyResult not_run(PolicyRun row, RowStatus status, const std::string& reason);
 
+// The peak that MFU is a share of, at the study's precision: of FP8 where GEMMs are in FP8, though attention
+// is not. "989 TFLOP/s in bf16".
+double peak_tflops(const Layout& layout, const DeviceFacts& device);
+std::string peak_text(const Layout& layout, const DeviceFacts& device);
+
 // One line: where memory ends, and by how much.
 std::string out_of_memory_text(const OutOfMemory& fault);
 

@@ -90,6 +90,39 @@ TEST_CASE("States of a stage under ZeRO 0 to 3, by hand") {
   CHECK(ends.memory.fixed(0).buffers == 2 * (41088 + 65536 + 64));
 }
 
+TEST_CASE("FP8 as Transformer Engine keeps it, by hand: a byte of linear layers' inputs, cached weights") {
+  const Models models(small_model(), layout_of(2, 2, 1));
+  Layout layout = layout_of(2, 2, 1);
+  layout.precision = Precision::fp8;
+  FrameworkOptions framework;
+  const auto memory = [&](const ModelShape& model) {
+    return MemoryModel(model, layout, models.profile, framework);
+  };
+  // bf16: the norms' inputs (2 x 64), Q, K and V (192), gate and up (256). A byte: the norms' outputs (2 x
+  // 64), the product (128). Attention's output (64): bf16 for its own backward, a byte for the next layer.
+  CHECK(memory(small_model()).kept_per_token() == 2 * (128 + 192 + 256) + 128 + 128 + 3 * 64 + 4 * 2);
+  // Two bytes more of every weight but embedding and head, of which no GEMM is in FP8.
+  CHECK(memory(small_model()).fixed(0).parameters == 2 * kStage0 + 2 * (2 * 41088));
+  CHECK(memory(small_model()).fixed(1).parameters == 2 * kStage1 + 2 * (2 * 41088));
+  // FP8 weights in bf16's place, bf16 kept of inputs and cast again: as without FP8.
+  framework.fp8_input_bytes = framework.fp8_attention_bytes = 2;
+  framework.fp8_weight_bytes = 0;
+  CHECK(memory(small_model()).kept_per_token() == kKept);
+  CHECK(memory(small_model()).fixed(0).parameters == 2 * kStage0);
+  // Experts, 2 active of 8, 64 wide: the router keeps the second norm's output in bf16, the shared expert its
+  // own byte of it; copies of the input (2 x 64) are in FP8 where they arrive.
+  framework = {};
+  ModelShape sparse = small_model();
+  sparse.moe = MoeShape{8, 2, 0, 64};
+  const double routed = 2 * (128 + 192) + 64 + 2 * 64 + 3 * 64 + 4 * 2 + 2 * (2 * 2 * 64 + 64) + 2 * 64;
+  CHECK(memory(sparse).kept_per_token() == routed);
+  sparse.moe->shared = 1;
+  CHECK(memory(sparse).kept_per_token() == routed + 64 + 2 * 2 * 64 + 64);
+  // Moments in bf16: 4 + 2 + 2 bytes, over two replicas.
+  framework.optimizer_bytes = 8;
+  CHECK(memory(small_model()).fixed(0).optimizer == 8 * kStage0 / 2);
+}
+
 TEST_CASE("Tensor parallelism divides states, tied embeddings are held once") {
   Layout layout = layout_of(1, 1, 0);
   layout.tensor = 2;

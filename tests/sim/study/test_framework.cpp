@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/step/step_end.h"
 #include "sim/framework/framework.h"
 #include "sim/report/result_files.h"
+#include "sim/step/step_end.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
@@ -55,8 +55,12 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK(!preset.summary.empty());
     CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none" || name == "execution"));
     CHECK(preset.kernels != KernelTimes::borrowed);
-    CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none" && name != "execution"));
-    CHECK(!preset.fitted_on(shipped("cpu")));
+    const bool slows = name != "none" && name != "execution";
+    for (const char* hopper : {"h100-sxm", "h200-sxm", "h800-sxm"})
+      CHECK(preset.rule_on(shipped(hopper)) == (slows ? SlowdownRule::fitted : SlowdownRule::alone));
+    for (const char* other : {"a100-sxm", "b200-sxm", "h20"})
+      CHECK(preset.rule_on(shipped(other)) == (slows ? SlowdownRule::carried : SlowdownRule::alone));
+    CHECK(preset.rule_on(shipped("cpu")) == SlowdownRule::alone);
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
   }
@@ -201,26 +205,46 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   json file = small_study();
   file["framework"] = {{"preset", "mine.json"}, {"attention_slowdown", 1.75}};
   const Study study = parse_study(file, folder.path("study.json"));
-  for (const char* name : {"cpu", "h200-sxm"}) {  // the file names H100 only
-    CAPTURE(name);
-    const FrameworkOptions options = study.framework.on(shipped(name));
-    CHECK(options.gemm_slowdown == 1);
-    CHECK(options.elementwise_slowdown == 1);
-    CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
-    CHECK(options.attention_kernel.empty());    // neither has pytorch-sdpa
-    CHECK(!options.seconds_per_op);
-    CHECK(!options.tp_overlap_forward);
-    CHECK(options.gradient_bytes == 3);
-    const std::vector<std::string> notes = study.framework.notes_on(shipped(name));
-    REQUIRE(notes.size() == 2);
-    CHECK(notes[0].find("fitted on published times of H100; on ") != std::string::npos);
-    CHECK(notes[0].find("1 where the study states none") != std::string::npos);
-    CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
-  }
+  const FrameworkOptions options = study.framework.on(shipped("cpu"));
+  CHECK(options.gemm_slowdown == 1);
+  CHECK(options.elementwise_slowdown == 1);
+  CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
+  CHECK(options.attention_kernel.empty());    // it has no pytorch-sdpa
+  CHECK(!options.seconds_per_op);
+  CHECK(!options.tp_overlap_forward);
+  CHECK(options.gradient_bytes == 3);
+  const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
+  REQUIRE(notes.size() == 2);
+  CHECK(notes[0].find("fitted on published times of H100; on ") != std::string::npos);
+  CHECK(notes[0].find("1 where the study states none") != std::string::npos);
+  CHECK(notes[1].find("has no attention kernel pytorch-sdpa") != std::string::npos);
   // A kernel that the framework calls is its choice on any GPU that has it.
   const Framework fsdp = framework_of("fsdp");
   CHECK(fsdp.on(shipped("h200-sxm")).attention_kernel == fsdp.preset.options.attention_kernel);
   CHECK(study.framework.notes_on(shipped("h100-sxm")).empty());
+}
+
+TEST_CASE("On another family slowdowns are carried over, marked so, with what its published rows show") {
+  json preset = own_preset();
+  preset["kernels"]["on_gpus"] = {{"B200", {{"rows", 4}, {"mean_abs_error", 0.21}, {"mean_error", -0.2}}}};
+  const Framework mine = framework_with(FrameworkPreset::read(preset, "mine.json"));
+  const Profile h100 = shipped("h100-sxm"), b200 = shipped("b200-sxm"), a100 = shipped("a100-sxm");
+  CHECK(mine.on(b200).gemm_slowdown == mine.on(h100).gemm_slowdown);
+  CHECK(mine.on(b200).seconds_per_op == mine.on(h100).seconds_per_op);
+  CHECK(
+      mine.kernels_text_on(b200) ==
+      "GEMM x1.50, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off (mean -20.0 %) on "
+      "4 published steps of B200");
+  CHECK(mine.kernels_text_on(a100).ends_with("carried over from H100, error there unknown"));
+  REQUIRE(!mine.notes_on(b200).empty());
+  CHECK(mine.notes_on(b200)[0].find("they are carried over, 21.0 % off") != std::string::npos);
+  // The study's word: as fast as the profile has them, on published times, too.
+  Framework plain = mine;
+  plain.carry_slowdowns = false;
+  CHECK(plain.on(b200).gemm_slowdown == 1);
+  CHECK(plain.on(h100).gemm_slowdown == 1.5);
+  CHECK_THROWS_AS(framework_in({{"carry_slowdowns", 1}}), UserError);
+  CHECK(framework_in({{"carry_slowdowns", true}}).carry_slowdowns == true);
 }
 
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
@@ -228,14 +252,36 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   file["device"]["framework_seconds_per_op"] = 1e-3;
   const Framework megatron = framework_of("megatron");
   const Profile published(file, "published.json");
-  CHECK(megatron.preset.fitted_on(published));
+  CHECK(megatron.rule_on(published) == SlowdownRule::fitted);
   file["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
   const Profile measured(file, "measured.json");
-  CHECK(!megatron.preset.fitted_on(measured));
+  CHECK(megatron.rule_on(measured) == SlowdownRule::alone);
   CHECK(megatron.on(measured).gemm_slowdown == 1);
   CHECK(!megatron.on(measured).seconds_per_op);
   REQUIRE(megatron.notes_on(measured).size() == 1);
   CHECK(megatron.notes_on(measured)[0].find("they are 1, and the host's time") != std::string::npos);
+}
+
+TEST_CASE("A table over a measured and a published profile has one rule: carried over to the measured one") {
+  const test::Scratch folder;
+  json profile = shipped("h100-sxm").json();
+  profile["tables"]["gemm"]["bf16"]["provenance"] = {{"kind", "measured"}, {"source", "this machine"}};
+  folder.write("mine.json", profile.dump());
+  const auto study_on = [&](const std::string& name) {
+    json file = small_study();
+    file["cluster"]["profile"] = name;
+    return parse(file);
+  };
+  const Profile measured = Profile::load(folder.path("mine.json"));
+  Study mine = study_on(folder.path("mine.json")), h100 = study_on("h100-sxm"), again = mine;
+  use_one_rule({&mine, &h100});
+  CHECK(mine.framework.rule_on(measured) == SlowdownRule::carried);
+  CHECK(mine.framework.on(measured).gemm_slowdown == h100.framework.on(shipped("h100-sxm")).gemm_slowdown);
+  REQUIRE(!mine.notes.empty());
+  CHECK(mine.notes.back().find("one rule for all profiles of a table") != std::string::npos);
+  CHECK(h100.notes.empty());
+  use_one_rule({&again, &again});  // measured ones among themselves
+  CHECK(again.framework.rule_on(measured) == SlowdownRule::alone);
 }
 
 TEST_CASE(
