@@ -143,6 +143,7 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
     std::int64_t largest = 0;
   };
   const Arrivals arrivals(batches);
+  const Counted counted(plan);
   std::vector<Delays> of_step(plan.steps.size());
   parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
     Delays delays;
@@ -153,15 +154,21 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
     });
     of_step[k] = delays;
   });
-  Delays all;
-  for (const Delays& delays : of_step) {
-    all.sum += delays.sum;
-    all.tokens += delays.tokens;
-    all.largest = std::max(all.largest, delays.largest);
+  Delays full;
+  std::int64_t held = 0;
+  for (std::size_t k = 0; k < of_step.size(); ++k) {
+    if (!counted(plan.steps[k])) {
+      held = std::max(held, of_step[k].largest);
+      continue;
+    }
+    full.sum += of_step[k].sum;
+    full.tokens += of_step[k].tokens;
+    full.largest = std::max(full.largest, of_step[k].largest);
   }
-  if (!(all.tokens > 0)) return;
-  metrics.token_delay_mean = all.sum / all.tokens;
-  metrics.token_delay_max = static_cast<double>(all.largest);
+  metrics.token_delay_held = static_cast<double>(held);
+  if (!(full.tokens > 0)) return;
+  metrics.token_delay_mean = full.sum / full.tokens;
+  metrics.token_delay_max = static_cast<double>(full.largest);
 }
 
 }  // namespace
@@ -204,7 +211,7 @@ StepMetrics step_metrics(const Step& step) {
 }
 
 PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads) {
-  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried;
+  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried, tokens;
   const Counted counted(plan);
   std::vector<StepMetrics> of_step(plan.steps.size());
   parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
@@ -219,6 +226,7 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
     pr.add(m.pr);
     cr.add(m.cr);
     ave_t.add(m.ave_t);
+    tokens.add(static_cast<double>(m.tokens));
     carried.add(static_cast<double>(m.carried_tokens));
   }
   PlanMetrics metrics;
@@ -228,6 +236,11 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   metrics.pr = pr.value();
   metrics.cr = cr.value();
   metrics.ave_t = ave_t.value();
+  metrics.tokens_per_step = tokens.value();
+  std::int64_t lost = 0;
+  for (const Slice& slice : plan.dropped) lost += slice.tokens();
+  metrics.lost_tokens = static_cast<double>(lost);
+  if (plan.queue_emptied) metrics.queue_emptied = *plan.queue_emptied ? 1 : 0;
   if (plan.sees_whole_set) return metrics;
   metrics.carried_tokens = carried.value();
   add_delays(batches, plan, threads, metrics);

@@ -2,6 +2,7 @@
 // JSON keys. A metric that makes no sense for the plan is nullopt.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -27,7 +28,7 @@ struct StepMetrics {
 
 StepMetrics step_metrics(const Step& step);
 
-// Means over the full steps of the plan (all of them if it has none), delays over all executed tokens.
+// Means over the full steps of the plan (all of them if it has none), delays over the tokens of full steps.
 struct PlanMetrics {
   std::optional<double> attention_imbalance;
   std::optional<double> abr;
@@ -38,6 +39,17 @@ struct PlanMetrics {
   std::optional<double> carried_tokens;
   std::optional<double> token_delay_mean;
   std::optional<double> token_delay_max;
+  // Longest delay of what was held when the data ended and ran in tail steps; 0: nothing was.
+  std::optional<double> token_delay_held;
+  std::optional<double> queue_emptied;  // 1 or 0: Plan::queue_emptied
+  std::optional<double> tokens_per_step;
+  std::optional<double> lost_tokens;  // dropped or truncated
+
+  // The longest that a token waited, in full steps or until the data ended.
+  [[nodiscard]] std::optional<double> longest_delay() const {
+    return token_delay_max ? std::optional(std::max(*token_delay_max, token_delay_held.value_or(0)))
+                           : std::nullopt;
+  }
 };
 
 // `batches` are those the plan was made from: batch k arrives at iteration k. A token executed before its
