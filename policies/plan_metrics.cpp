@@ -141,6 +141,11 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
   struct Delays {
     double sum = 0, tokens = 0;  // whole numbers: their order does not matter
     std::int64_t largest = 0;
+    void add(const Delays& other) {
+      sum += other.sum;
+      tokens += other.tokens;
+      largest = std::max(largest, other.largest);
+    }
   };
   const Arrivals arrivals(batches);
   const Counted counted(plan);
@@ -154,21 +159,21 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
     });
     of_step[k] = delays;
   });
-  Delays full;
+  Delays all, full;
   std::int64_t held = 0;
   for (std::size_t k = 0; k < of_step.size(); ++k) {
-    if (!counted(plan.steps[k])) {
+    all.add(of_step[k]);
+    if (counted(plan.steps[k]))
+      full.add(of_step[k]);
+    else
       held = std::max(held, of_step[k].largest);
-      continue;
-    }
-    full.sum += of_step[k].sum;
-    full.tokens += of_step[k].tokens;
-    full.largest = std::max(full.largest, of_step[k].largest);
   }
+  if (!(all.tokens > 0)) return;
+  metrics.token_delay_mean = all.sum / all.tokens;
+  metrics.token_delay_max = static_cast<double>(all.largest);
   metrics.token_delay_held = static_cast<double>(held);
-  if (!(full.tokens > 0)) return;
-  metrics.token_delay_mean = full.sum / full.tokens;
-  metrics.token_delay_max = static_cast<double>(full.largest);
+  if (full.tokens > 0 && plan.queue_emptied.value_or(true))
+    metrics.token_delay_steady = full.sum / full.tokens;
 }
 
 }  // namespace

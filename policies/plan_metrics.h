@@ -2,7 +2,6 @@
 // JSON keys. A metric that makes no sense for the plan is nullopt.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,7 +27,7 @@ struct StepMetrics {
 
 StepMetrics step_metrics(const Step& step);
 
-// Means over the full steps of the plan (all of them if it has none), delays over the tokens of full steps.
+// Means over the full steps of the plan (all of them if it has none), delays over all executed tokens.
 struct PlanMetrics {
   std::optional<double> attention_imbalance;
   std::optional<double> abr;
@@ -39,17 +38,11 @@ struct PlanMetrics {
   std::optional<double> carried_tokens;
   std::optional<double> token_delay_mean;
   std::optional<double> token_delay_max;
-  // Longest delay of what was held when the data ended and ran in tail steps; 0: nothing was.
-  std::optional<double> token_delay_held;
-  std::optional<double> queue_emptied;  // 1 or 0: Plan::queue_emptied
+  std::optional<double> token_delay_held;    // longest of what ran in tail steps; 0: nothing was held
+  std::optional<double> token_delay_steady;  // mean of full steps; none where a queue never emptied
+  std::optional<double> queue_emptied;       // 1 or 0: Plan::queue_emptied
   std::optional<double> tokens_per_step;
   std::optional<double> lost_tokens;  // dropped or truncated
-
-  // The longest that a token waited, in full steps or until the data ended.
-  [[nodiscard]] std::optional<double> longest_delay() const {
-    return token_delay_max ? std::optional(std::max(*token_delay_max, token_delay_held.value_or(0)))
-                           : std::nullopt;
-  }
 };
 
 // `batches` are those the plan was made from: batch k arrives at iteration k. A token executed before its

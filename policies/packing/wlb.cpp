@@ -257,7 +257,7 @@ Plan plan_wlb(const PackingProblem& problem) {
 }
 
 // Search of WLB-LLM's thresholds (the paper tunes them by hand, section 4.2): smallest predicted time under a
-// bound on the mean token delay, among those whose queues emptied. A coordinate descent over at most four
+// bound on the mean token delay. A coordinate descent over at most four
 // thresholds, started from the best of 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the
 // window, with steps of window/8, /16 and /32. Every plan tried is made and priced in full, a few dozen in
 // all, so the cost is that many times a plan and a prediction. Deterministic: candidates are tried in a fixed
@@ -280,8 +280,7 @@ class ThresholdTrials {
     const Plan plan = plan_wlb(tried);
     ++best_.plans_tried;
     const double delay = plan_metrics(problem_.batches, plan).token_delay_mean.value_or(0);
-    // A queue that never emptied has no delay to hold against a bound: its documents wait till the data end.
-    if (delay > bound_ || !plan.queue_emptied.value_or(true)) return false;
+    if (delay > bound_) return false;
     const double seconds = predicted_seconds_(plan);
     if (found_ && !(seconds < best_.seconds)) return false;
     found_ = true;

@@ -31,9 +31,11 @@ std::string speedup_text(const RowFigures& row) {
 }
 
 std::string delay_text(const RowFigures& row) {
-  const Metric longest = row.metrics.longest_delay();
-  if (!row.metrics.token_delay_mean || !longest) return "-";
-  return fixed(*row.metrics.token_delay_mean, 2) + " (" + fixed(*longest, 0) + ")";
+  const Metrics& m = row.metrics;
+  if (!m.token_delay_mean || !m.token_delay_max) return "-";
+  return fixed(*m.token_delay_mean, 2) + " (" +
+         (m.token_delay_steady ? fixed(*m.token_delay_steady, 2) : "-") + ", " +
+         fixed(*m.token_delay_max, 0) + ")";
 }
 
 Metric if_any(double total) {
@@ -62,10 +64,9 @@ constexpr ResultColumn kColumns[] = {
      "slowest over mean rank of a CP group"},
     {"GPU imb.", "gpu_compute_imbalance", metric<&Metrics::gpu_compute_imbalance>, 3, "",
      "slowest over mean of all GPUs, their compute"},
-    {"delay (max)", "token_delay_mean", metric<&Metrics::token_delay_mean>, 2, "iterations",
-     "how long a token waits for its step, mean over the tokens of full steps; in brackets the longest, of "
-     "all "
-     "steps",
+    {"delay (steady, max)", "token_delay_mean", metric<&Metrics::token_delay_mean>, 2, "iterations",
+     "how long a token waits for its step, mean over tokens; in brackets the mean in steady state and the "
+     "longest",
      kOfPlan, 1, delay_text},
     {"lost tokens", "lost_tokens", metric<&Metrics::lost_tokens>, 0, "tokens",
      "dropped or truncated; a column where rows differ", kOfPlan | kWhole | kDiffering},
@@ -94,8 +95,10 @@ constexpr ResultColumn kColumns[] = {
     {"", "ave_t", metric<&Metrics::ave_t>, 0, "tokens", "mean tokens of a lane", kOfPlan},
     {"", "kv_useful_ratio", metric<&Metrics::kv_useful_ratio>, 0, "",
      "share of the K and V that CP sends which somebody needs"},
-    {"", "token_delay_max", metric<&Metrics::token_delay_max>, 0, "iterations",
-     "longest wait of a token of full steps", kOfPlan},
+    {"", "token_delay_max", metric<&Metrics::token_delay_max>, 0, "iterations", "longest wait of a token",
+     kOfPlan},
+    {"", "token_delay_steady", metric<&Metrics::token_delay_steady>, 0, "iterations",
+     "mean over the tokens of full steps; null where a queue never emptied", kOfPlan},
     {"", "token_delay_held", metric<&Metrics::token_delay_held>, 0, "iterations",
      "longest wait of what was held when the data ended", kOfPlan},
     {"", "queue_emptied", metric<&Metrics::queue_emptied>, 0, "",

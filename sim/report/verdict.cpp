@@ -57,7 +57,7 @@ std::string labels_of(const std::vector<const PolicyResult*>& rows) {
   return text;
 }
 
-// How the verdict's line goes on where the winner is not told apart from others.
+// What the verdict's line says between the winner and that it is fastest, where others are not told apart.
 std::string doubt_of(const StudyResult& result, const PolicyResult& winner) {
   const std::vector<const PolicyResult*> near = not_told_apart(result, winner);
   if (near.empty() || !winner.metrics.speedup) return "";
@@ -144,8 +144,8 @@ const PolicyResult* fullest_of(const StudyResult& result) {
 std::string limits_line(const Study& study, const StudyResult& result) {
   const PolicyResult* best = winner_of(result);
   if (best == nullptr) return "";
-  return best->run.label + " is fastest" + doubt_of(result, *best) +
-         batch_of(*best, result.policies[result.baseline]) + "; it is limited by " +
+  const std::string aside = doubt_of(result, *best) + batch_of(*best, result.policies[result.baseline]);
+  return best->run.label + aside + (aside.empty() ? "" : ",") + " is fastest; it is limited by " +
          blame_text(best->metrics, study.layout.pipeline) + ".\n";
 }
 

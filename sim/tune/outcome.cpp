@@ -277,12 +277,11 @@ TextTable ranking_table(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;
-    table.add(
-        {std::to_string(i + 1), row.run.label, layout_text(row.layout), recompute_text(row.layout),
-         cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m), cell(m.mfu, 1, 100),
-         cell(m.bubble_ratio, 1, 100),
-         cell(m.token_delay_mean, 2) + (m.longest_delay() ? " (" + cell(m.longest_delay(), 0) + ")" : ""),
-         fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
+    table.add({std::to_string(i + 1), row.run.label, layout_text(row.layout), recompute_text(row.layout),
+               cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
+               cell(m.mfu, 1, 100), cell(m.bubble_ratio, 1, 100),
+               cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
+               fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }
   return table;
 }

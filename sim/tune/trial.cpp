@@ -121,8 +121,8 @@ std::string lateness(const DocumentSet& documents, const Plan& plan, const Trial
   if (!metrics.token_delay_mean) return "it packs the whole set first: no delay is defined";
   if (*metrics.token_delay_mean > limits.token_delay)
     return "tokens wait longer than --max-delay, on the mean";
-  if (*metrics.longest_delay() <= limits.longest_delay) return "";
-  return "a token waits " + fixed(*metrics.longest_delay(), 0) + " iterations, longer than --max-delay" +
+  if (*metrics.token_delay_max <= limits.longest_delay) return "";
+  return "a token waits " + fixed(*metrics.token_delay_max, 0) + " iterations, longer than --max-delay" +
          (metrics.queue_emptied == 0.0 ? "; a queue never emptied in these steps" : "");
 }
 
