@@ -4,6 +4,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 
 namespace equipoise {
 namespace {
@@ -11,12 +12,32 @@ namespace {
 // The trace as an endless or a finite stream of documents.
 class Stream {
  public:
-  Stream(std::span<const std::int64_t> lengths, bool repeat) : lengths_(lengths), repeat_(repeat) {}
+  Stream(std::span<const std::int64_t> lengths, const PackOptions& shape, bool repeat)
+      : lengths_(lengths), shape_(shape), repeat_(repeat) {}
 
   // Length of the next document, or 0 at the end. Its id is `documents() - 1` afterwards.
   std::int64_t next() {
+    for (std::int64_t length; (length = next_recorded()) > 0;) {
+      const std::int64_t kept = loaded_length(length, shape_);
+      cut_documents_ += kept < length ? 1 : 0;
+      cut_tokens_ += length - kept;
+      if (kept > 0) return kept;
+    }
+    return 0;
+  }
+
+  [[nodiscard]] std::int64_t documents() const { return documents_; }
+  [[nodiscard]] std::int64_t cut_documents() const { return cut_documents_; }
+  [[nodiscard]] std::int64_t cut_tokens() const { return cut_tokens_; }
+
+ private:
+  [[nodiscard]] bool leaves_all_out() const {
+    return shape_.longer == LongerThan::drop && documents_ > 0 && cut_documents_ == documents_;
+  }
+
+  std::int64_t next_recorded() {
     if (position_ == lengths_.size()) {
-      if (!repeat_) return 0;
+      if (!repeat_ || leaves_all_out()) return 0;
       position_ = 0;
     }
     const std::int64_t length = lengths_[position_];
@@ -29,13 +50,13 @@ class Stream {
     return length;
   }
 
-  [[nodiscard]] std::int64_t documents() const { return documents_; }
-
- private:
   std::span<const std::int64_t> lengths_;
+  const PackOptions& shape_;
   bool repeat_;
   std::size_t position_ = 0;
   std::int64_t documents_ = 0;
+  std::int64_t cut_documents_ = 0;
+  std::int64_t cut_tokens_ = 0;
 };
 
 [[noreturn]] void too_short(std::int64_t steps, std::int64_t full, const std::string& batch) {
@@ -122,14 +143,24 @@ DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOpti
   if (lengths.empty()) throw UserError("trace: empty; expected at least one document length");
   DocumentSet set;
   // Without a number of steps an endless stream would never end.
-  Stream stream(lengths, options.repeat && options.steps > 0);
+  Stream stream(lengths, shape, options.repeat && options.steps > 0);
   if (shape.documents_per_step > 0) {
     load_whole(stream, shape, options, set);
   } else {
     load_windows(stream, shape, options, set);
   }
   set.documents = stream.documents();
+  set.cut_documents = stream.cut_documents();
+  set.cut_tokens = stream.cut_tokens();
   return set;
+}
+
+std::string cut_note(const DocumentSet& documents, const PackOptions& shape) {
+  if (documents.cut_documents == 0) return "";
+  return "max_length " + std::to_string(shape.max_length) + ": " + grouped(documents.cut_documents) + " of " +
+         grouped(documents.documents) + " documents " +
+         (shape.longer == LongerThan::drop ? "dropped" : "truncated") + ", " + grouped(documents.cut_tokens) +
+         " tokens lost, the same for every policy";
 }
 
 namespace {

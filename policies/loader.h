@@ -4,7 +4,8 @@
 // sequences_per_step consecutive windows. A document cut at a border becomes slices of the same id; the rest
 // is carried into the next window, or dropped (WLB-LLM's loader). Document batches: that many whole
 // documents. A study fixes its set once (the first `steps` batches), and every policy of the study gets
-// exactly that. O(documents + slices).
+// exactly that. Documents above max_length are truncated or left out first, for all policies alike.
+// O(documents + slices).
 #pragma once
 
 #include <cstdint>
@@ -27,16 +28,27 @@ struct LoadOptions {
   bool repeat = false;  // a trace that ends too early is read again from the start, ids continuing
 };
 
+// What the loader makes of a document of so many tokens: 0 leaves it out.
+constexpr std::int64_t loaded_length(std::int64_t length, const PackOptions& shape) {
+  if (shape.max_length == 0 || length <= shape.max_length) return length;
+  return shape.longer == LongerThan::drop ? 0 : shape.max_length;
+}
+
 struct DocumentSet {
   std::vector<GlobalBatch> batches;
   std::int64_t documents = 0;       // read from the trace; ids are below this
   std::int64_t tokens = 0;          // in the batches
   std::int64_t dropped_tokens = 0;  // thrown away at window borders by LoaderTail::drop
+  std::int64_t cut_documents = 0;   // longer than the shape's max_length: truncated or left out
+  std::int64_t cut_tokens = 0;      // what they lost
 };
 
 // Throws UserError for an empty trace, a length below 1, a shape that makes no batch, and a trace too short.
 DocumentSet load_documents(std::span<const std::int64_t> lengths, const PackOptions& shape,
                            const LoadOptions& options);
+
+// What max_length took from the documents, one line; empty where it took nothing.
+std::string cut_note(const DocumentSet& documents, const PackOptions& shape);
 
 // A document that a policy cannot place: an error if the policy runs alone, a row of the table in a
 // comparison.

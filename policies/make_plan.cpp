@@ -1,5 +1,6 @@
 // Runs a policy with what all policies share: documents above its limit, the order of micro-batches, the
 // clock and the validator.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -39,6 +40,11 @@ void verify(const Policy& policy, const PackingProblem& problem, const Plan& pla
 }  // namespace
 
 Plan make_plan(const Policy& policy, const PackingProblem& problem) {
+  if (policy.sees_whole_set && problem.options.documents_per_step > 0 && problem.options.global_tokens == 0) {
+    PackOptions options = problem.options;
+    options.global_tokens = std::max<std::int64_t>(1, mean_global_tokens(problem.batches, options));
+    return make_plan(policy, {problem.batches, options, problem.workload});
+  }
   std::vector<Slice> dropped;
   const std::int64_t limit = policy.hard_limit == nullptr ? 0 : policy.hard_limit(problem.options);
   std::optional<std::vector<GlobalBatch>> shortened;

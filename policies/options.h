@@ -13,6 +13,8 @@ namespace equipoise {
 
 enum class Oversize { error, drop, truncate, split };  // what happens above the policy's hard limit
 inline constexpr std::string_view kOversizeNames[] = {"error", "drop", "truncate", "split"};
+enum class LongerThan { truncate, drop };  // what happens above max_length
+inline constexpr std::string_view kLongerThanNames[] = {"truncate", "drop"};
 enum class Order { as_packed, descending, bell };  // of the micro-batches in a lane
 inline constexpr std::string_view kOrderNames[] = {"as-packed", "descending", "bell"};
 enum class LoaderTail { carry, drop };  // the rest of a document cut at a window border
@@ -41,13 +43,19 @@ struct PackOptions {
   std::int64_t context_window = 131072;
   std::int64_t sequences_per_step = 4;
   std::int64_t documents_per_step = 0;  // 0: window batches
-  std::int64_t micro_batch_size = 1;    // sequences a micro-batch
-  std::int64_t micro_batches = 0;  // N of a step over all lanes; 0: sequences_per_step / micro_batch_size
-  int lanes = 1;                   // data parallel degree
-  int context = 1;                 // CP degree of every lane, unless the policy decides
-  std::int64_t global_tokens = 0;  // of an iteration of packs; 0: context_window * sequences_per_step
-  std::int64_t gpus = 0;           // CP groups are built from these; 0: lanes * context
-  int stages = 1;                  // pipeline stages, for policies whose objective is the pipeline's
+  // Documents are cut to so many tokens, or left out, before any policy sees them; 0: as they are.
+  std::int64_t max_length = 0;
+  LongerThan longer = LongerThan::truncate;
+  std::int64_t micro_batch_size = 1;  // sequences a micro-batch
+  std::int64_t micro_batches = 0;     // N of a step over all lanes; 0: sequences_per_step / micro_batch_size
+  int lanes = 1;                      // data parallel degree
+  int context = 1;                    // CP degree of every lane, unless the policy decides
+  // Of an iteration of packs; 0: with documents_per_step the mean of so many documents, which make_plan takes
+  // from the batches, else context_window * sequences_per_step.
+  std::int64_t global_tokens = 0;
+  int lane_round = 1;     // micro-batches of a lane come in multiples of it (interleaved schedules: stages)
+  std::int64_t gpus = 0;  // CP groups are built from these; 0: lanes * context
+  int stages = 1;         // pipeline stages, for policies whose objective is the pipeline's
 
   // What memory allows. A study derives what its file does not give and the policy asks for
   // (Policy::derives).

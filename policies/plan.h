@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -92,7 +93,9 @@ struct Plan {
   std::string policy;
   std::vector<Step> steps;
   bool sees_whole_set = false;  // token delay makes no sense for it (null)
-  std::vector<Slice> dropped;   // by --oversize drop or truncate: counted and printed, never silent
+  // Whether each of its queues gave up documents before the data ended; none: it has no queues.
+  std::optional<bool> queue_emptied;
+  std::vector<Slice> dropped;  // by --oversize drop or truncate: counted and printed, never silent
   std::vector<SolverReport> solver;
   std::vector<std::string> notes;  // decisions the user should see, e.g. HBP's selected groups
 };

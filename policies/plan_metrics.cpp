@@ -141,8 +141,14 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
   struct Delays {
     double sum = 0, tokens = 0;  // whole numbers: their order does not matter
     std::int64_t largest = 0;
+    void add(const Delays& other) {
+      sum += other.sum;
+      tokens += other.tokens;
+      largest = std::max(largest, other.largest);
+    }
   };
   const Arrivals arrivals(batches);
+  const Counted counted(plan);
   std::vector<Delays> of_step(plan.steps.size());
   parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
     Delays delays;
@@ -153,15 +159,21 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
     });
     of_step[k] = delays;
   });
-  Delays all;
-  for (const Delays& delays : of_step) {
-    all.sum += delays.sum;
-    all.tokens += delays.tokens;
-    all.largest = std::max(all.largest, delays.largest);
+  Delays all, full;
+  std::int64_t held = 0;
+  for (std::size_t k = 0; k < of_step.size(); ++k) {
+    all.add(of_step[k]);
+    if (counted(plan.steps[k]))
+      full.add(of_step[k]);
+    else
+      held = std::max(held, of_step[k].largest);
   }
   if (!(all.tokens > 0)) return;
   metrics.token_delay_mean = all.sum / all.tokens;
   metrics.token_delay_max = static_cast<double>(all.largest);
+  metrics.token_delay_held = static_cast<double>(held);
+  if (full.tokens > 0 && plan.queue_emptied.value_or(true))
+    metrics.token_delay_steady = full.sum / full.tokens;
 }
 
 }  // namespace
@@ -204,7 +216,7 @@ StepMetrics step_metrics(const Step& step) {
 }
 
 PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan, int threads) {
-  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried;
+  Mean attention_imbalance, abr, dbr, pr, cr, ave_t, carried, tokens;
   const Counted counted(plan);
   std::vector<StepMetrics> of_step(plan.steps.size());
   parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
@@ -219,6 +231,7 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
     pr.add(m.pr);
     cr.add(m.cr);
     ave_t.add(m.ave_t);
+    tokens.add(static_cast<double>(m.tokens));
     carried.add(static_cast<double>(m.carried_tokens));
   }
   PlanMetrics metrics;
@@ -228,6 +241,11 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   metrics.pr = pr.value();
   metrics.cr = cr.value();
   metrics.ave_t = ave_t.value();
+  metrics.tokens_per_step = tokens.value();
+  std::int64_t lost = 0;
+  for (const Slice& slice : plan.dropped) lost += slice.tokens();
+  metrics.lost_tokens = static_cast<double>(lost);
+  if (plan.queue_emptied) metrics.queue_emptied = *plan.queue_emptied ? 1 : 0;
   if (plan.sees_whole_set) return metrics;
   metrics.carried_tokens = carried.value();
   add_delays(batches, plan, threads, metrics);

@@ -38,6 +38,11 @@ struct PlanMetrics {
   std::optional<double> carried_tokens;
   std::optional<double> token_delay_mean;
   std::optional<double> token_delay_max;
+  std::optional<double> token_delay_held;    // longest of what ran in tail steps; 0: nothing was held
+  std::optional<double> token_delay_steady;  // mean of full steps; none where a queue never emptied
+  std::optional<double> queue_emptied;       // 1 or 0: Plan::queue_emptied
+  std::optional<double> tokens_per_step;
+  std::optional<double> lost_tokens;  // dropped or truncated
 };
 
 // `batches` are those the plan was made from: batch k arrives at iteration k. A token executed before its

@@ -70,7 +70,7 @@ constexpr Policy policy_of(Name name, Name paper, Name summary, Algorithm plan, 
 constexpr Policy packer(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
   Policy policy = policy_of(name, paper, summary, plan, parameters);
   policy.sees_whole_set = true;
-  policy.study_keys = kBatch;
+  policy.study_keys = kWindow;
   policy.hard_limit = pack_length;
   policy.room_for = room_by_pack_length;
   policy.micro_batch_tokens = pack_length;
@@ -190,7 +190,7 @@ constexpr Policy kPolicies[] = {
      .sees_whole_set = true,
      .plan = plan_hbp,
      .parameters = kHbpKeys,
-     .study_keys = kBatch,
+     .study_keys = kWindow,
      .hard_limit = hbp_hard_limit,
      .room_for = room_by_groups,
      .derives = Derives::groups,

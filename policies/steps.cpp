@@ -1,11 +1,13 @@
 #include "policies/steps.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <utility>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/least_loaded.h"
 
 namespace equipoise {
@@ -63,8 +65,51 @@ std::int64_t tokens_of_iteration(const PackOptions& options) {
   return options.context_window * options.sequences_per_step;
 }
 
-std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length) {
-  return std::max<std::int64_t>(1, tokens_of_iteration(options) / length);
+std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const PackOptions& options) {
+  double documents = 0, tokens = 0;
+  for (const GlobalBatch& batch : batches) {
+    documents += static_cast<double>(batch.slices.size());
+    for (const Slice& slice : batch.slices) tokens += static_cast<double>(slice.tokens());
+  }
+  if (documents == 0) return 0;
+  return std::llround(tokens / documents * static_cast<double>(options.documents_per_step));
+}
+
+namespace {
+
+bool fills_batches(const PackOptions& options) {
+  return options.documents_per_step > 0 && options.global_tokens > 0;
+}
+
+// How many more tokens than the mean global batch, as a share of it.
+double excess(const PackOptions& options, std::int64_t packs, double tokens) {
+  return static_cast<double>(packs) * tokens / static_cast<double>(options.global_tokens) - 1;
+}
+
+}  // namespace
+
+std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length, std::int64_t lanes,
+                                double tokens) {
+  if (!fills_batches(options) || tokens <= 0)
+    return std::max<std::int64_t>(1, tokens_of_iteration(options) / length);
+  const double wanted = static_cast<double>(options.global_tokens) / tokens;
+  const std::int64_t round = lanes * options.lane_round;
+  const std::int64_t even = std::llround(wanted / static_cast<double>(round)) * round;
+  if (std::abs(excess(options, even, tokens)) <= kEqualBatch) return even;
+  if (options.lane_round > 1) return std::max(even, round);
+  const std::int64_t nearest = std::max<std::int64_t>(1, std::llround(wanted));
+  return even == 0 || std::abs(excess(options, nearest, tokens)) <= kEqualBatch ? nearest : even;
+}
+
+std::string unequal_batch(const PackOptions& options, std::int64_t packs, double tokens) {
+  if (!fills_batches(options) || tokens <= 0 || std::abs(excess(options, packs, tokens)) <= kEqualBatch)
+    return "";
+  const double percent = 100 * excess(options, packs, tokens);
+  return "iterations of " + std::to_string(packs) + (packs == 1 ? " pack hold " : " packs hold ") +
+         fixed(std::abs(percent), 1) + (percent > 0 ? " % more" : " % fewer") + " tokens than " +
+         std::to_string(options.documents_per_step) +
+         " documents on the mean, as near as whole packs on these lanes come; a smaller pack length comes "
+         "nearer";
 }
 
 std::int64_t grid_gpus(const PackOptions& options) {
@@ -142,8 +187,13 @@ Plan plan_of_list(std::span<const Slice> slices, const Packs& packs, std::span<c
   const std::int64_t length = pack_length(options);
   const PackStep shape{static_cast<int>(empty_step(options).lanes.size()), options.context, kStudyRecompute,
                        length};
-  const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length));
+  double tokens = 0;  // of a pack, mean; each slice is in one
+  for (const Slice& slice : slices) tokens += static_cast<double>(slice.tokens());
+  tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
+  const auto per_step = static_cast<std::size_t>(packs_of_iteration(options, length, shape.lanes, tokens));
   Plan plan;
+  if (std::string note = unequal_batch(options, static_cast<std::int64_t>(per_step), tokens); !note.empty())
+    plan.notes.push_back(std::move(note));
   plan.steps.reserve(packs.size() / per_step + 1);
   for (std::size_t first = 0; first < ids.size(); first += per_step) {
     const std::size_t count = std::min(per_step, ids.size() - first);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/base/random.h"
@@ -45,8 +46,22 @@ std::int64_t pack_length(const PackOptions& options);
 // Tokens of one iteration of a policy that sees the whole set.
 std::int64_t tokens_of_iteration(const PackOptions& options);
 
-// Packs of length `length` in one iteration: at least 1.
-std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length);
+// What documents_per_step of these documents hold on the mean.
+std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const PackOptions& options);
+
+// Packs of length `length` in one iteration on `lanes` lanes: at least 1. With documents_per_step the number
+// of packs that holds the mean global batch, so that all rows of a study train as much a step: `tokens` is
+// what a pack holds on the mean. A multiple of the lanes (times options.lane_round) where that is within
+// kEqualBatch, else the nearest number if that is, else the nearest multiple.
+std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length, std::int64_t lanes,
+                                double tokens);
+
+// Tokens a step of two rows are equal within this share.
+inline constexpr double kEqualBatch = 0.02;
+
+// Why iterations of so many packs of `tokens` are not the mean global batch; empty where they are, or where
+// batches are of windows.
+std::string unequal_batch(const PackOptions& options, std::int64_t packs, double tokens);
 
 // GPUs of the DP x CP grid.
 std::int64_t grid_gpus(const PackOptions& options);
@@ -93,7 +108,8 @@ struct PackStep {
 Step step_of_packs(std::span<const Slice> slices, const Packs& packs, std::span<const std::uint32_t> chosen,
                    const PackStep& shape);
 
-// Steps of consecutive packs, as many as fill the tokens of an iteration; a short last one is a tail.
+// Steps of consecutive packs, as many as fill the tokens of an iteration; a short last one is a tail. Notes
+// where they cannot.
 Plan plan_of_packs(std::span<const Slice> slices, const Packs& packs, const PackOptions& options);
 
 // The same of packs that are mixed first, as training mixes them before it batches: one shuffle of the list,

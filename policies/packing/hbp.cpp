@@ -7,8 +7,8 @@
 //   order);
 //      greedy fill: for each pack, from each smaller group, the next smaller first, in data order, take every
 //      document that still fits; balance batching: stable sort of the packs by the sum of len^2, cut
-//      consecutively into iterations of floor(global tokens / l_i) packs (at least 1); short ones are kept
-//      and marked as tails.
+//      consecutively into iterations of floor(global tokens / l_i) packs (at least 1; with documents_per_step
+//      the number of packs that holds those); short ones are kept and marked as tails.
 //   3. The iterations of all groups, longest group first, are shuffled together. The first curriculum_steps
 //      take only the shortest group: its iterations move to the front in shuffled order.
 // A group of degree g runs on floor(gpus / g) lanes; pack i of an iteration goes to lane i mod lanes.
@@ -100,6 +100,7 @@ class Untaken {
 
 struct GroupPacks {
   Packs packs;
+  std::size_t per_iteration = 1;
   std::vector<std::uint32_t> order;  // of the packs, after balance batching
 };
 
@@ -170,6 +171,20 @@ struct Iteration {
   std::size_t count;
 };
 
+// Packs of the group in an iteration; says where those are not a global batch.
+std::size_t packs_of_group(const Packs& packs, std::span<const std::int64_t> lengths, const Group& group,
+                           const PackOptions& options, std::vector<std::string>& notes) {
+  double tokens = 0;
+  for (const std::uint32_t d : packs.item) tokens += static_cast<double>(lengths[d]);
+  tokens /= static_cast<double>(std::max<std::size_t>(1, packs.size()));
+  const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(options) / group.context);
+  const std::int64_t count = packs_of_iteration(options, group.length, lanes, tokens);
+  if (const std::string note = unequal_batch(options, count, tokens); !note.empty())
+    notes.push_back("group " + std::to_string(group.length) + ":" + std::to_string(group.context) + ": " +
+                    note);
+  return static_cast<std::size_t>(count);
+}
+
 std::string describe(std::span<const Group> groups) {
   std::string text = "groups (length:degree):";
   for (const Group& g : groups) {
@@ -204,6 +219,8 @@ Plan plan_hbp(const PackingProblem& problem) {
   const HbpOptions& own_options = options.of<HbpOptions>();
   SplitMix64 random(options.seed);
 
+  Plan plan;
+  plan.notes.push_back(describe(groups));
   std::vector<Untaken> untaken = split_by_length(set.lengths, groups);
   std::vector<GroupPacks> packed(groups.size());
   std::vector<Iteration> iterations;
@@ -214,7 +231,8 @@ Plan plan_hbp(const PackingProblem& problem) {
     const std::size_t packs = packed[g].packs.size();
     packed[g].order = balanced_order(packed[g].packs, set.lengths);
     if (!own_options.balance_batching) std::iota(packed[g].order.begin(), packed[g].order.end(), 0U);
-    const auto per_iteration = static_cast<std::size_t>(packs_of_iteration(options, length));
+    const std::size_t per_iteration = packed[g].per_iteration =
+        packs_of_group(packed[g].packs, set.lengths, groups[g], options, plan.notes);
     for (std::size_t begin = 0; begin < packs; begin += per_iteration) {
       iterations.push_back({g, begin, std::min(per_iteration, packs - begin)});
     }
@@ -222,8 +240,6 @@ Plan plan_hbp(const PackingProblem& problem) {
   if (options.shuffle) shuffle(iterations, random);
   apply_curriculum(iterations, own_options.curriculum_steps);
 
-  Plan plan;
-  plan.notes.push_back(describe(groups));
   plan.steps.reserve(iterations.size());
   for (const Iteration& it : iterations) {
     const Group& group = groups[it.group];
@@ -231,7 +247,7 @@ Plan plan_hbp(const PackingProblem& problem) {
                          group.recompute_layers, group.length};
     const auto chosen = std::span<const std::uint32_t>(packed[it.group].order).subspan(it.begin, it.count);
     plan.steps.push_back(step_of_packs(set.slices, packed[it.group].packs, chosen, shape));
-    plan.steps.back().tail = it.count < static_cast<std::size_t>(packs_of_iteration(options, group.length));
+    plan.steps.back().tail = it.count < packed[it.group].per_iteration;
   }
   return plan;
 }

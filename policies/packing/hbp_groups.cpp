@@ -227,7 +227,8 @@ class GroupTrials {
 
   // Next-fit in data order of the documents that the packs can hold, for a few iterations.
   [[nodiscard]] double naive_seconds(const Strategy& s) const {
-    const auto packs_of_step = static_cast<std::size_t>(packs_of_iteration(problem_.options, s.length));
+    const auto packs_of_step = static_cast<std::size_t>(packs_of_iteration(
+        problem_.options, s.length, grid_gpus(problem_.options) / s.context, static_cast<double>(s.length)));
     const std::size_t most = kNaiveSteps * packs_of_step;
     Packs packs;
     std::int64_t room = s.length, tokens = 0;

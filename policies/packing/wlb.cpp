@@ -51,8 +51,27 @@ class Wlb {
         max_tokens_(max_tokens(options)),
         thresholds_(wlb_thresholds(options)),
         queues_(thresholds_.size()),
+        emptied_(thresholds_.size()),
         bin_work_(bins_),
         bin_tokens_(bins_) {}
+
+  // The data have ended: says of each queue that never emptied, or only once, how long that takes.
+  void end_of_data(std::size_t steps, Plan& plan) const {
+    if (queues_.empty()) return;
+    plan.queue_emptied = true;
+    for (std::size_t q = 0; q < queues_.size(); ++q) {
+      const std::size_t came = queues_[q].size() + emptied_[q] * bins_;
+      if (came == 0 || emptied_[q] > 1) continue;
+      if (emptied_[q] == 0) plan.queue_emptied = false;
+      const std::string held = std::to_string(queues_[q].size()) + " of the " + std::to_string(bins_) +
+                               " that empty it when the data ended, after " + std::to_string(steps) +
+                               " steps";
+      plan.notes.push_back("the queue of documents from " + std::to_string(thresholds_[q]) + " tokens " +
+                           (emptied_[q] == 0 ? "never emptied: it held " : "emptied only once, and held ") +
+                           held + "; too short a study to tell the delay, batch.steps of " +
+                           std::to_string((2 * bins_ * steps + came - 1) / came) + " would empty it twice");
+    }
+  }
 
   Step step(const GlobalBatch& batch, const Workload& workload) {
     std::vector<Document> documents = std::exchange(carried_, {});
@@ -101,8 +120,10 @@ class Wlb {
   }
 
   void release(std::vector<Document>& documents) {
-    for (std::deque<Document>& queue : queues_) {
+    for (std::size_t q = 0; q < queues_.size(); ++q) {
+      std::deque<Document>& queue = queues_[q];
       if (queue.size() < bins_) continue;
+      ++emptied_[q];
       const auto end = queue.begin() + static_cast<std::ptrdiff_t>(bins_);
       documents.insert(documents.end(), queue.begin(), end);
       queue.erase(queue.begin(), end);
@@ -178,6 +199,7 @@ class Wlb {
   std::int64_t max_tokens_;
   std::vector<std::int64_t> thresholds_;
   std::vector<std::deque<Document>> queues_;
+  std::vector<std::size_t> emptied_;  // how often each gave up its N oldest
   std::vector<Document> carried_;
   // Scratch.
   std::vector<std::int64_t> lengths_;
@@ -229,16 +251,17 @@ Plan plan_wlb(const PackingProblem& problem) {
   for (const GlobalBatch& batch : problem.batches) {
     plan.steps.push_back(packer.step(batch, problem.workload));
   }
+  packer.end_of_data(problem.batches.size(), plan);
   while (packer.holds_something()) plan.steps.push_back(packer.tail_step());
   return plan;
 }
 
 // Search of WLB-LLM's thresholds (the paper tunes them by hand, section 4.2): smallest predicted time under a
-// bound on the mean token delay. A coordinate descent over at most four thresholds, started from the best of
-// 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the window, with steps of window/8, /16 and
-// /32. Every plan tried is made and priced in full, a few dozen in all, so the cost is that many times a plan
-// and a prediction. Deterministic: candidates are tried in a fixed order and only a strictly better one
-// replaces the best.
+// bound on the mean token delay. A coordinate descent over at most four
+// thresholds, started from the best of 0 .. 4 equally spaced queues and of one queue at 2/8 .. 7/8 of the
+// window, with steps of window/8, /16 and /32. Every plan tried is made and priced in full, a few dozen in
+// all, so the cost is that many times a plan and a prediction. Deterministic: candidates are tried in a fixed
+// order and only a strictly better one replaces the best.
 
 namespace {
 

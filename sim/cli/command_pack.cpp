@@ -102,13 +102,11 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
   planned.keep_plans = true;
   if (study.steps > 0) check_planned_memory(study, foreseen_documents(study), planned, limit);
   const Trace trace = load_trace(study);
-  LoadOptions load;
-  load.steps = study.steps;
-  load.tail = study.loader;
-  const DocumentSet documents = load_documents(trace.lengths, study.batch, load);
+  const DocumentSet documents = documents_of(study, trace);
   check_planned_memory(study, totals_of(documents), planned, limit);
   if (options.format == Format::json) check_plan_json(study, totals_of(documents), limit);
   print_pack_notes(idle_request_notes(options, study), log);
+  if (const std::string note = cut_note(documents, study.batch); !note.empty()) print_pack_notes({note}, log);
   std::vector<Packed> all;
   for (const PolicyRun& run : study.policies) {
     all.push_back(pack(options, study, documents, run));

@@ -15,8 +15,8 @@
 #include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/study/planned_memory.h"
 #include "sim/study/models.h"
+#include "sim/study/planned_memory.h"
 #include "sim/tune/outcome.h"
 #include "sim/tune/space.h"
 #include "sim/tune/trial.h"
@@ -51,12 +51,15 @@ struct TuneJob {
 
 // All that decides what the search finds: a journal of anything else is refused.
 json asked_of(const TuneJob& job) {
-  const double delay = job.search.most_delay;
+  const auto bound = [](double delay) {
+    return delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr);
+  };
   return {{"study", job.file},
           {"space", space_json(job.space)},
           {"budget", job.search.budget},
           {"gpus", job.gpus},
-          {"max_delay", delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr)},
+          {"max_delay", bound(job.search.most_delay)},
+          {"max_longest_delay", bound(job.search.longest_delay)},
           {"names", job.names}};
 }
 
@@ -118,7 +121,13 @@ TuneJob job_of(json file, json names, std::int64_t gpus, SearchOptions search, d
 TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   SearchOptions search;
   search.budget = options.budget;
-  if (options.max_delay >= 0) search.most_delay = options.max_delay;
+  if (options.max_delay.size() > 2)
+    throw UserError("--max-delay: expected one bound, or two as MEAN,LARGEST, found " +
+                    std::to_string(options.max_delay.size()));
+  if (!options.max_delay.empty()) {
+    search.most_delay = options.max_delay.front();
+    search.longest_delay = options.max_delay.back();
+  }
   search.run.jobs = threads_of(options.jobs);
   const json names = {
       {"study", printable(options.file)},
@@ -139,6 +148,8 @@ TuneJob job_of(const json& asked, const MergeOptions& options) {
   SearchOptions search;
   search.budget = asked.at("budget").get<std::int64_t>();
   if (!asked.at("max_delay").is_null()) search.most_delay = asked["max_delay"].get<double>();
+  if (!asked.at("max_longest_delay").is_null())
+    search.longest_delay = asked["max_longest_delay"].get<double>();
   search.run.jobs = threads_of(options.jobs);
   return job_of(asked.at("study"), asked.at("names"), asked.at("gpus").get<std::int64_t>(), std::move(search),
                 options.max_memory_GB, [&](const Study&, const json& file, const StudyInputs&, std::int64_t) {

@@ -138,12 +138,16 @@ Command grammar_of_check() {
 Command grammar_of_tune() {
   const auto options = std::make_shared<TuneOptions>();
   Command command{"tune", "Search policy, options and layout for the best throughput of a study",
-                  "Example: equipoise tune traces/studies/7b-128k.json --max-delay 1 --out results"};
+                  "Example: equipoise tune traces/studies/7b-128k.json --max-delay 1,20 --out results"};
   command.add("file", options->file, "Study file (JSON)").required();
   command.add("--set", options->set, "Override a key of the study: batch.steps=20");
   command.add("--space", options->space, "Keys of a study with the values to try (JSON)");
   command.add("--budget", options->budget, "Most candidates to try").shows_default();
-  command.add("--max-delay", options->max_delay, "Most mean delay of a token, in iterations").range(0, 1e9);
+  command
+      .add("--max-delay", options->max_delay,
+           "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
+      .split()
+      .range(0, 1e9);
   command.add("--gpus", options->gpus, "Exactly so many GPUs; the study's by default").range(1, 1 << 22);
   command.add("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
   command.add("--resume", options->resume, "Go on with the search whose journal is in --out");

@@ -76,13 +76,13 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
 // `equipoise tune`: the fastest policy, options and layout for a study's documents, model and cluster.
 struct TuneOptions : SimulationOptions {
   std::string file;
-  std::vector<std::string> set;  // key.path=value
-  std::string space;             // SPACE.json; empty: the default space
-  std::int64_t budget = 10'000;  // most candidates tried
-  double max_delay = -1;         // most token_delay_mean; negative: any
-  std::int64_t gpus = 0;         // exactly so many; 0: the study's
-  std::string out;               // folder for tune.json, best.json and the journal; empty: nothing
-  bool resume = false;           // go on with the journal in `out`
+  std::vector<std::string> set;   // key.path=value
+  std::string space;              // SPACE.json; empty: the default space
+  std::int64_t budget = 10'000;   // most candidates tried
+  std::vector<double> max_delay;  // most mean and most largest delay, or one number for both; empty: any
+  std::int64_t gpus = 0;          // exactly so many; 0: the study's
+  std::string out;                // folder for tune.json, best.json and the journal; empty: nothing
+  bool resume = false;            // go on with the journal in `out`
   std::string shard;  // "i/n": one share of the search, into out/shard-i-of-n; empty: by rank, or all
 };
 

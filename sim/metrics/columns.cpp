@@ -30,6 +30,14 @@ std::string speedup_text(const RowFigures& row) {
   return text;
 }
 
+std::string delay_text(const RowFigures& row) {
+  const Metrics& m = row.metrics;
+  if (!m.token_delay_mean || !m.token_delay_max) return "-";
+  return fixed(*m.token_delay_mean, 2) + " (" +
+         (m.token_delay_steady ? fixed(*m.token_delay_steady, 2) : "-") + ", " +
+         fixed(*m.token_delay_max, 0) + ")";
+}
+
 Metric if_any(double total) {
   return total > 0 ? Metric(total) : Metric();
 }
@@ -38,6 +46,8 @@ constexpr ResultColumn kColumns[] = {
     {"tokens/s/GPU", "tokens_per_second_per_gpu", metric<&Metrics::tokens_per_second_per_gpu>, 0, "tokens/s",
      "tokens of all steps over their time and the GPUs"},
     {"step s", "step_seconds", metric<&Metrics::step_seconds>, 3, "s", "mean of the full steps"},
+    {"tokens/step", "tokens_per_step", metric<&Metrics::tokens_per_step>, 0, "tokens",
+     "mean of the full steps; rows are compared at equal global batches", kOfPlan},
     {"speed-up (95 %)", "speedup", metric<&Metrics::speedup>, 2, "",
      "the baseline's seconds per token over this row's, and how much of it is the luck of the documents", 0,
      1, speedup_text},
@@ -54,8 +64,12 @@ constexpr ResultColumn kColumns[] = {
      "slowest over mean rank of a CP group"},
     {"GPU imb.", "gpu_compute_imbalance", metric<&Metrics::gpu_compute_imbalance>, 3, "",
      "slowest over mean of all GPUs, their compute"},
-    {"delay", "token_delay_mean", metric<&Metrics::token_delay_mean>, 2, "iterations",
-     "how long a token waits for its step, mean over tokens", kOfPlan},
+    {"delay (steady, max)", "token_delay_mean", metric<&Metrics::token_delay_mean>, 2, "iterations",
+     "how long a token waits for its step, mean over tokens; in brackets the mean in steady state and the "
+     "longest",
+     kOfPlan, 1, delay_text},
+    {"lost tokens", "lost_tokens", metric<&Metrics::lost_tokens>, 0, "tokens",
+     "dropped or truncated; a column where rows differ", kOfPlan | kWhole | kDiffering},
     {"mem. free GiB", "",
      [](const RowFigures& row) {
        return row.planned() ? Metric(row.capacity_bytes - row.peak_bytes) : Metric();
@@ -83,6 +97,12 @@ constexpr ResultColumn kColumns[] = {
      "share of the K and V that CP sends which somebody needs"},
     {"", "token_delay_max", metric<&Metrics::token_delay_max>, 0, "iterations", "longest wait of a token",
      kOfPlan},
+    {"", "token_delay_steady", metric<&Metrics::token_delay_steady>, 0, "iterations",
+     "mean over the tokens of full steps; null where a queue never emptied", kOfPlan},
+    {"", "token_delay_held", metric<&Metrics::token_delay_held>, 0, "iterations",
+     "longest wait of what was held when the data ended", kOfPlan},
+    {"", "queue_emptied", metric<&Metrics::queue_emptied>, 0, "",
+     "whether each queue gave up documents before the data ended; null without queues", kOfPlan | kFlag},
     {"", "carried_tokens", metric<&Metrics::carried_tokens>, 0, "tokens",
      "that wait for a later step, mean over steps", kOfPlan},
     {"", "peak_memory_bytes", metric<&Metrics::peak_memory_bytes>, 0, "bytes", "of the fullest GPU"},
@@ -108,6 +128,7 @@ constexpr ResultColumn kColumns[] = {
 json json_of(const ResultColumn& column, const RowFigures& row) {
   const Metric value = column.value(row);
   if (!value) return nullptr;
+  if (column.has(kFlag)) return *value != 0;
   return column.has(kWhole) ? json(static_cast<std::int64_t>(*value)) : json(*value);
 }
 

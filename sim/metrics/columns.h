@@ -27,8 +27,10 @@ struct RowFigures {
   [[nodiscard]] bool planned() const { return capacity_bytes > 0; }
 };
 
-inline constexpr unsigned kWhole = 1;   // an integer in JSON
-inline constexpr unsigned kOfPlan = 2;  // known of a plan that nobody simulates
+inline constexpr unsigned kWhole = 1;      // an integer in JSON
+inline constexpr unsigned kOfPlan = 2;     // known of a plan that nobody simulates
+inline constexpr unsigned kFlag = 4;       // true or false in JSON
+inline constexpr unsigned kDiffering = 8;  // printed only where rows differ
 
 struct ResultColumn {
   std::string_view title;  // in printed tables; empty: in none
@@ -44,7 +46,9 @@ struct ResultColumn {
   [[nodiscard]] bool has(unsigned flag) const { return (flags & flag) != 0; }
   [[nodiscard]] bool is_printed() const { return !title.empty(); }
   // Whether it is one number of summary.json's metrics.
-  [[nodiscard]] bool is_metric() const { return !key.empty() && key.find('.') == std::string_view::npos; }
+  [[nodiscard]] bool is_metric() const {
+    return !key.empty() && key.find('.') == std::string_view::npos && !has(kFlag);
+  }
   // "-" where there is none.
   [[nodiscard]] std::string printed(const RowFigures& row) const;
 };

@@ -176,7 +176,7 @@ json summary_json(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   json notes = study.notes;
   for (const std::string& note : result.notes) notes.push_back(note);
-  if (const std::string differs = recompute_difference(result); !differs.empty()) notes.push_back(differs);
+  for (const std::string& differs : differences_of(result)) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"study",
            {{"name", study.name},

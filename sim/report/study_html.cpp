@@ -203,18 +203,17 @@ std::string content_of(const Study& study, const StudyResult& result) {
                      escaped(verdict.front()) + "</h1>\n";
   for (std::size_t i = 1; i < verdict.size(); ++i) text += paragraph(verdict[i], "lead");
   text += paragraph(heading_text(study, result), "setup") + "</section>\n";
-  const bool with_status = !std::all_of(result.policies.begin(), result.policies.end(),
-                                        [](const PolicyResult& p) { return p.status == RowStatus::ok; });
+  const ComparisonTable comparison = comparison_of(result);
   text +=
       "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n"
       "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
       "<table id=\"comparison\">\n<thead>" +
-      cell_row(comparison_header(with_status), "th") + "</thead>\n<tbody>\n";
-  for (const PolicyResult& row : result.policies) text += cell_row(comparison_cells(row, with_status), "td");
+      cell_row(comparison.header, "th") + "</thead>\n<tbody>\n";
+  for (const std::vector<std::string>& cells : comparison.rows) text += cell_row(cells, "td");
   text += "</tbody>\n</table>\n</div>\n";
   for (const PolicyResult& row : result.policies)
     if (row.status != RowStatus::ok) text += paragraph(reason_line(row), "reason");
-  if (const std::string differs = recompute_difference(result); !differs.empty())
+  for (const std::string& differs : differences_of(result))
     text += paragraph("Note: " + differs + ".", "note");
   text += paragraph(source_line(study, result), "note") + "</section>\n";
   return text;
@@ -269,13 +268,16 @@ json case_of_page(const std::vector<std::string>& assignments, const std::string
           {"baseline", study.baseline},
           {"gpus", study.layout.gpus()},
           {"winner", winner != nullptr ? json(winner->run.label) : json(nullptr)},
+          {"told_apart", winner != nullptr && not_told_apart(result, *winner).empty()},
           {"rows", std::move(rows)}};
 }
 
 void SweepPage::add(const json& one) {
   title_ = one.at("study").get<std::string>();
   ++count_;
-  if (one.at("winner").is_string()) {
+  const bool runs = one.at("winner").is_string();
+  run_ += runs ? 1 : 0;
+  if (runs && one.at("told_apart").get<bool>()) {
     const std::string label = one["winner"];
     auto known = std::find_if(wins_.begin(), wins_.end(), [&](const auto& w) { return w.first == label; });
     if (known == wins_.end()) known = wins_.insert(wins_.end(), {label, 0});
@@ -295,8 +297,12 @@ std::string SweepPage::html() const {
   std::stable_sort(wins.begin(), wins.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });
   const std::string all = std::to_string(count_) + (count_ == 1 ? " case" : " cases");
-  std::string verdict = "No policy runs in any of " + all, others;
+  std::string verdict =
+      (run_ == 0 ? "No policy runs in any of " : "No policy is told apart from the next in any of ") + all;
+  std::string others;
+  std::size_t won = 0;
   for (const auto& [label, count] : wins) {
+    won += count;
     if (&label == &wins.front().first)
       verdict =
           label + " is fastest in " + (count == count_ ? "all " + all : std::to_string(count) + " of " + all);
@@ -309,7 +315,12 @@ std::string SweepPage::html() const {
     content += paragraph("The last " + std::to_string(left_out_) +
                              " cases are too many for this page; each has its own in its folder.",
                          "note");
-  if (!others.empty()) content += paragraph("Fastest in the others: " + others + ".", "lead");
+  if (!others.empty()) content += paragraph("Fastest in others: " + others + ".", "lead");
+  if (won > 0 && won < run_)
+    content +=
+        paragraph("Not counted: " + std::to_string(run_ - won) +
+                      " where the intervals of the fastest and another policy overlap, or there are none.",
+                  "lead");
   return html_page(
       {title_, content + "</section>\n"},
       {{"schema", "equipoise.report/1"}, {"kind", "sweep"}, {"cases", json::parse('[' + cases_ + ']')}});

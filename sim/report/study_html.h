@@ -33,7 +33,9 @@ class SweepPage {
   std::string title_;
   std::string cases_;  // JSON, comma-separated
   std::size_t count_ = 0, left_out_ = 0;
-  std::vector<std::pair<std::string, std::size_t>> wins_;  // of a label, in the order of their first
+  std::size_t run_ = 0;  // cases in which some policy runs
+  // Of a label, where it is told apart from the others, in the order of their first.
+  std::vector<std::pair<std::string, std::size_t>> wins_;
 };
 
 }  // namespace equipoise

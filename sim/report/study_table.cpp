@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -103,6 +104,40 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
   return cells;
 }
 
+namespace {
+
+// Takes away the columns that are printed only where rows differ, and do not.
+void leave_out_equal(ComparisonTable& comparison) {
+  for (const ResultColumn& column : result_columns()) {
+    if (!column.has(kDiffering)) continue;
+    const auto found = std::find(comparison.header.begin(), comparison.header.end(), column.title);
+    const auto place = found - comparison.header.begin();
+    std::vector<std::string> values;
+    for (const std::vector<std::string>& row : comparison.rows)
+      if (const std::string& cell = row[at(place)]; cell != "-") values.push_back(cell);
+    if (std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end()) continue;
+    comparison.header.erase(found);
+    for (std::vector<std::string>& row : comparison.rows) row.erase(row.begin() + place);
+  }
+}
+
+TextTable text_table(const ComparisonTable& comparison) {
+  TextTable table(comparison.header);
+  for (const std::vector<std::string>& row : comparison.rows) table.add(row);
+  return table;
+}
+
+}  // namespace
+
+ComparisonTable comparison_of(const StudyResult& result) {
+  const bool with_status = !all_ok(result);
+  ComparisonTable comparison{comparison_header(with_status), {}};
+  for (const PolicyResult& row : result.policies)
+    comparison.rows.push_back(comparison_cells(row, with_status));
+  leave_out_equal(comparison);
+  return comparison;
+}
+
 std::string source_line(const Study& study, const StudyResult& result) {
   return "(simulated; kernels and collectives from profile " + result.profile + "; framework " +
          study.framework.preset.name + ": " + result.kernels +
@@ -117,15 +152,12 @@ std::string study_table(const Study& study, const StudyResult& result) {
       << ", CP " << l.context << ", PP " << l.pipeline << ", DP " << l.data << "), " << grouped(result.tokens)
       << " tokens of " << grouped(result.documents) << " documents from " << result.trace_origin
       << ", framework " << study.framework.preset.name << '\n';
-  const bool with_status = !all_ok(result);
-  TextTable table(comparison_header(with_status));
-  if (with_status) table.align_left(1);
-  for (const PolicyResult& p : result.policies) table.add(comparison_cells(p, with_status));
+  TextTable table = text_table(comparison_of(result));
+  if (!all_ok(result)) table.align_left(1);
   out << table.text();
   for (const PolicyResult& p : result.policies)
     if (p.status != RowStatus::ok) out << reason_line(p) << '\n';
-  if (const std::string differs = recompute_difference(result); !differs.empty())
-    out << "Note: " << differs << ".\n";
+  for (const std::string& differs : differences_of(result)) out << "Note: " << differs << ".\n";
   out << limits_line(study, result) << spread_line(result) << memory_line(result);
   out << source_line(study, result) << '\n' << published_table(beside_published(result));
   return out.str();
@@ -189,8 +221,7 @@ SweepCase sweep_case(const std::string& name, const Study& study, const StudyRes
     one.lines.push_back(std::move(line));
     if (row.status != RowStatus::ok) one.reasons += name + ": " + reason_line(row) + '\n';
   }
-  if (const std::string differs = recompute_difference(result); !differs.empty())
-    one.reasons += name + ": note: " + differs + '\n';
+  for (const std::string& differs : differences_of(result)) one.reasons += name + ": note: " + differs + '\n';
   if (!result.kernels.empty()) one.source = source_line(study, result);
   return one;
 }
@@ -208,11 +239,11 @@ void SweepTable::add(const SweepCase& one) {
 }
 
 std::string SweepTable::text() const {
-  std::vector<std::string> header = comparison_header(true);
-  header.insert(header.begin(), "case");
-  TextTable table(std::move(header));
+  ComparisonTable all{comparison_header(true), lines_};
+  all.header.insert(all.header.begin(), "case");
+  leave_out_equal(all);
+  TextTable table = text_table(all);
   for (const std::size_t left : {1U, 2U}) table.align_left(left);
-  for (const std::vector<std::string>& line : lines_) table.add(line);
   std::string below = reasons_;
   // One source needs no list of its cases.
   for (const auto& [line, cases] : sources_) below += (sources_.size() > 1 ? cases + ": " : "") + line + '\n';

@@ -15,6 +15,12 @@ std::string study_table(const Study& study, const StudyResult& result);
 // Its parts, for other tables of rows: a status column where asked for, and the line of a row that is not ok.
 std::vector<std::string> comparison_header(bool with_status);
 std::vector<std::string> comparison_cells(const PolicyResult& row, bool with_status);
+// All rows; columns that show only where rows differ are left out where they do not.
+struct ComparisonTable {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+};
+ComparisonTable comparison_of(const StudyResult& result);
 std::string reason_line(const PolicyResult& row);
 // What the times of a table come from, one line.
 std::string source_line(const Study& study, const StudyResult& result);

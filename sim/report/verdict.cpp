@@ -1,11 +1,13 @@
 #include "sim/report/verdict.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "policies/base/index.h"
 #include "policies/base/number_text.h"
+#include "policies/steps.h"
 #include "sim/study/row/judge.h"
 
 namespace equipoise {
@@ -49,13 +51,51 @@ std::string sure_sentence(const PolicyResult& winner, const PolicyResult& baseli
          (*m.speedup_low > 1 ? "it is not the luck of the documents." : "they do not tell the two apart.");
 }
 
+std::string labels_of(const std::vector<const PolicyResult*>& rows) {
+  std::string text;
+  for (const PolicyResult* row : rows) text += (text.empty() ? "" : ", ") + row->run.label;
+  return text;
+}
+
+// What the verdict's line says between the winner and that it is fastest, where others are not told apart.
+std::string doubt_of(const StudyResult& result, const PolicyResult& winner) {
+  const std::vector<const PolicyResult*> near = not_told_apart(result, winner);
+  if (near.empty() || !winner.metrics.speedup) return "";
+  return ", not told apart from " + labels_of(near) +
+         (has_interval(winner.metrics) ? " (their intervals overlap)"
+                                       : " (fewer than four global batches give no interval)");
+}
+
+// The winner's global batch beside the baseline's, where they are not equal.
+std::string batch_of(const PolicyResult& winner, const PolicyResult& baseline) {
+  const Metric own = winner.metrics.tokens_per_step, other = baseline.metrics.tokens_per_step;
+  if (!own || !other || *other <= 0 || std::abs(*own / *other - 1) <= kEqualBatch) return "";
+  return ", with " + times(*own / *other) + " the tokens a step of " + baseline.run.label;
+}
+
+// Tokens a step of each row, where they are further apart than equal batches are; else empty.
+std::string batch_difference(const StudyResult& result) {
+  double least = 0, most = 0;
+  std::string rows;
+  for (const PolicyResult& row : result.policies) {
+    const Metric tokens = row.metrics.tokens_per_step;
+    if (!row.simulated() || !tokens || *tokens <= 0) continue;
+    least = least == 0 ? *tokens : std::min(least, *tokens);
+    most = std::max(most, *tokens);
+    rows += (rows.empty() ? "" : ", ") + row.run.label + ' ' + grouped(std::llround(*tokens));
+  }
+  if (most <= (1 + kEqualBatch) * least) return "";
+  return "tokens a step differ by up to " + times(most / least) +
+         ", and part of the speed-up is the batch: " + rows;
+}
+
 std::string next_sentence(const PolicyResult& winner, const PolicyResult& next,
                           const PolicyResult& baseline) {
   if (&next == &baseline && &winner != &baseline) return "";  // the verdict has said it
   std::string text = "Next is " + next.run.label + " at " + rate(next);
   if (next.metrics.speedup) text += " (" + times(*next.metrics.speedup) + ")";
-  const bool overlap = has_interval(winner.metrics) && has_interval(next.metrics) && &winner != &baseline &&
-                       &next != &baseline && *next.metrics.speedup_high >= *winner.metrics.speedup_low;
+  const bool overlap =
+      has_interval(winner.metrics) && has_interval(next.metrics) && !told_apart(winner.metrics, next.metrics);
   return text + (overlap ? ": too close to tell apart, their intervals overlap." : ".");
 }
 
@@ -104,8 +144,22 @@ const PolicyResult* fullest_of(const StudyResult& result) {
 std::string limits_line(const Study& study, const StudyResult& result) {
   const PolicyResult* best = winner_of(result);
   if (best == nullptr) return "";
-  return best->run.label + " is fastest; it is limited by " +
+  const std::string aside = doubt_of(result, *best) + batch_of(*best, result.policies[result.baseline]);
+  return best->run.label + aside + (aside.empty() ? "" : ",") + " is fastest; it is limited by " +
          blame_text(best->metrics, study.layout.pipeline) + ".\n";
+}
+
+bool told_apart(const Metrics& a, const Metrics& b) {
+  return has_interval(a) && has_interval(b) &&
+         (*a.speedup_low > *b.speedup_high || *b.speedup_low > *a.speedup_high);
+}
+
+std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const PolicyResult& winner) {
+  std::vector<const PolicyResult*> near;
+  for (const PolicyResult& row : result.policies)
+    if (&row != &winner && row.status == RowStatus::ok && !told_apart(winner.metrics, row.metrics))
+      near.push_back(&row);
+  return near;
 }
 
 std::string spread_line(const StudyResult& result) {
@@ -146,6 +200,8 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
     if (!line.empty()) lines.push_back(line);
   };
   add(sure_sentence(*winner, baseline));
+  if (const std::string unequal = batch_difference(result); !unequal.empty())
+    add("Global batches are not equal: " + unequal + '.');
   if (next != nullptr) add(next_sentence(*winner, *next, baseline));
   add(why_sentence(study, *winner, baseline));
   return lines;
@@ -286,6 +342,43 @@ std::string recompute_difference(const StudyResult& result) {
   for (std::size_t i = 0; i < rules.size(); ++i)
     text += (i == 0 ? "" : "; ") + rules[i] + " (" + rows[i] + ")";
   return text;
+}
+
+namespace {
+
+// Time in steps after the end of the data, as a share; 0 where none is full.
+double tail_share(const PolicyResult& row) {
+  double tails = 0;
+  for (std::size_t i = 0; i < row.steps.size(); ++i)
+    if (row.tail[i] != 0) tails += to_seconds(row.steps[i].times.makespan);
+  return row.metrics.seconds > 0 ? tails / row.metrics.seconds : 0;
+}
+
+// Rows whose end-of-data steps weigh in their speed-up, and in no mean.
+std::string tails_of(const StudyResult& result) {
+  std::string text;
+  for (const PolicyResult& row : result.policies) {
+    if (!row.simulated() || tail_share(row) <= kEqualBatch) continue;
+    const Metrics& m = row.metrics;
+    text += (text.empty() ? "" : "; ") + row.run.label + ' ' + std::to_string(m.tail_steps) + " of " +
+            std::to_string(m.steps) + (m.steps == 1 ? " step, " : " steps, ") +
+            fixed(100 * tail_share(row), 1) + " % of its time" +
+            (m.tail_steps == m.steps ? ", so that its means are of these" : "");
+  }
+  return text.empty()
+             ? text
+             : "end-of-data steps count in time, tokens and speed-up, not in means; more of batch.steps "
+               "make them fewer: " +
+                   text;
+}
+
+}  // namespace
+
+std::vector<std::string> differences_of(const StudyResult& result) {
+  std::vector<std::string> lines;
+  for (std::string line : {recompute_difference(result), batch_difference(result), tails_of(result)})
+    if (!line.empty()) lines.push_back(std::move(line));
+  return lines;
 }
 
 }  // namespace equipoise

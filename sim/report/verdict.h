@@ -42,7 +42,15 @@ std::string blame_text(const Metrics& metrics, int stages);
 std::string peak_text(const PolicyResult& policy);
 nlohmann::json memory_json(const PolicyResult& policy);
 
-// What differs, naming the rows; empty where all rows that ran follow one rule.
+// Whether the intervals of both speed-ups are known and apart; a baseline's is 1.
+bool told_apart(const Metrics& a, const Metrics& b);
+// The rows that ran and whose intervals do not lie below the winner's.
+std::vector<const PolicyResult*> not_told_apart(const StudyResult& result, const PolicyResult& winner);
+
+// What differs in what rows recompute; empty where all rows that ran follow one rule.
 std::string recompute_difference(const StudyResult& result);
+// Where rows are not of one kind, a line each, naming them: what they recompute, tokens a step, end-of-data
+// steps. For the notes of every table of these rows.
+std::vector<std::string> differences_of(const StudyResult& result);
 
 }  // namespace equipoise

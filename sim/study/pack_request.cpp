@@ -86,6 +86,7 @@ std::vector<PackKey> pack_batch_keys() {
       {"--context-window", "context_window", kSize, true, true, "Tokens of a window (128K)"},
       {"--sequences-per-step", "sequences_per_step", kSize, true, true, "Global batch in windows (4)"},
       {"--documents-per-step", "documents_per_step", kSize, true, true, "Global batch in whole documents"},
+      {"--max-length", "max_length", kSize, true, true, "Documents are truncated to so many tokens first"},
       {"--steps", "steps", kSize, true, true, "Global batches; the whole trace by default"},
       {"--loader", "loader", ParameterKind::choice, true, true,
        "carry or drop the rest of a document cut at a window border"},
@@ -211,6 +212,7 @@ Packed pack(const PackRequest& request, const Study& study, const DocumentSet& d
   packed.pack_ms = planned.pack_ms;
   packed.plan = std::move(planned.plan);
   packed.metrics = plan_metrics(documents.batches, packed.plan);
+  *packed.metrics.lost_tokens += static_cast<double>(documents.cut_tokens);
   packed.imbalance = imbalance_degree(packed.plan, micro_batch_workloads(packed.plan, *row.workload));
   for (const SolverReport& report : packed.plan.solver)
     packed.notes.push_back(solver_note(packed.label, report));

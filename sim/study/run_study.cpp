@@ -71,6 +71,8 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
     result.notes.push_back(std::move(note));
   if (std::string note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile); !note.empty())
     result.notes.push_back(std::move(note));
+  if (std::string note = cut_note(inputs.documents, study.batch); !note.empty())
+    result.notes.push_back("batch." + note);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;
   result.tokens = inputs.documents.tokens;

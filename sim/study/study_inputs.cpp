@@ -70,7 +70,7 @@ std::int64_t full_windows(const Study& study, const std::vector<std::int64_t>& l
   std::int64_t windows = 0;
   std::int64_t filled = 0;  // of the open window
   for (const std::int64_t length : lengths) {
-    filled += length;
+    filled += loaded_length(length, study.batch);
     if (filled < window) continue;
     const bool drop = study.loader == LoaderTail::drop;  // what the full window cuts off
     windows += drop ? 1 : filled / window;
@@ -79,18 +79,27 @@ std::int64_t full_windows(const Study& study, const std::vector<std::int64_t>& l
   return windows;
 }
 
-bool has_enough(const Study& study, const Trace& trace) {
-  return full_windows(study, trace.lengths) >= windows_needed(study) ||
-         static_cast<std::int64_t>(trace.lengths.size()) >= kMostDocuments;
+// Documents that are not left out.
+std::int64_t documents_kept(const Study& study, const std::vector<std::int64_t>& lengths) {
+  return std::count_if(lengths.begin(), lengths.end(),
+                       [&](std::int64_t length) { return loaded_length(length, study.batch) > 0; });
 }
 
-// Draws `least` documents or more, until the study has enough: the mean of a heavy-tailed distribution is not
-// known beforehand, nor what the loader drops.
+bool has_enough(const Study& study, const Trace& trace) {
+  if (static_cast<std::int64_t>(trace.lengths.size()) >= kMostDocuments) return true;
+  const std::int64_t documents = study.steps * study.batch.documents_per_step;
+  return documents > 0 ? documents_kept(study, trace.lengths) >= documents
+                       : full_windows(study, trace.lengths) >= windows_needed(study);
+}
+
+// Draws documents until the study has enough: the mean of a heavy-tailed distribution is not known
+// beforehand, nor what the loader drops. `times` as many to begin with.
 Trace synthesize_enough(const Study& study, const std::string& name, std::int64_t documents,
-                        std::uint64_t seed, std::int64_t least = 4096) {
+                        std::uint64_t seed, std::int64_t times = 1) {
+  constexpr std::int64_t kFirstDraw = 4096;
   if (documents > 0) return synthesize(name, documents, seed);
-  if (study.batch.documents_per_step > 0)
-    return synthesize(name, study.steps * study.batch.documents_per_step, seed);
+  const std::int64_t counted = study.steps * study.batch.documents_per_step;
+  const std::int64_t least = times * (counted > 0 ? counted : kFirstDraw);
   for (std::int64_t count = std::min(least, kMostDocuments);; count = std::min(2 * count, kMostDocuments)) {
     Trace trace = synthesize(name, count, seed);
     if (has_enough(study, trace)) return trace;
@@ -102,6 +111,7 @@ Trace synthesize_enough(const Study& study, const std::string& name, std::int64_
 std::int64_t uniform_documents(const Study& study, std::int64_t length) {
   if (study.batch.documents_per_step > 0) return study.steps * study.batch.documents_per_step;
   const std::int64_t window = study.batch.context_window;
+  length = std::max<std::int64_t>(1, loaded_length(length, study.batch));
   if (study.loader == LoaderTail::drop) return windows_needed(study) * ((window + length - 1) / length);
   return windows_needed(study) * window / length + 1;
 }
@@ -113,17 +123,16 @@ Trace load_mixture(const Study& study) {
   // A source ends the mixture when it is used up. Those that are drawn are drawn longer until it is enough,
   // or until that does not lengthen it.
   std::size_t before = 0;
-  for (std::int64_t least = 4096;; least *= 4) {
+  for (std::int64_t times = 1;; times *= 4) {
     std::vector<Trace> parts;
     for (const TraceSource::Component& part : source.mixture)
       parts.push_back(part.file.empty()
-                          ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size(), least)
+                          ? synthesize_enough(study, part.distribution, 0, source.seed + parts.size(), times)
                           : read_trace(resolved(study, part.file), options));
     std::vector<WeightedTrace> weighted;
     for (std::size_t i = 0; i < parts.size(); ++i) weighted.push_back({&parts[i], source.mixture[i].weight});
     Trace mixed = mix_traces(weighted, source.documents, source.seed);
-    const bool counted = study.batch.documents_per_step > 0 || source.documents > 0;
-    if (counted || has_enough(study, mixed) || mixed.lengths.size() == before) return mixed;
+    if (source.documents > 0 || has_enough(study, mixed) || mixed.lengths.size() == before) return mixed;
     before = mixed.lengths.size();
   }
 }

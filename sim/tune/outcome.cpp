@@ -108,6 +108,7 @@ WhatIf try_scenario(const Candidates& candidates, const std::vector<Point>& riva
     for (const auto& [key, value] : scenario.cluster.items()) set_study_key(file, key + "=" + value.dump());
     TrialLimits limits;
     limits.token_delay = options.most_delay;
+    limits.longest_delay = options.longest_delay;
     trials[i] = try_candidate(parse_case(file, options.name), *scenario.inputs, limits, run);
   });
   result.winner_runs = trials.front().outcome == Outcome::ok;
@@ -157,7 +158,8 @@ Trace bootstrap_trace(const StudyInputs& inputs, std::uint64_t seed) {
   drawn.origin = inputs.trace.origin + ", drawn again with replacement";
   const auto& lengths = inputs.trace.lengths;
   const double wanted =
-      kSpareTokens * static_cast<double>(inputs.documents.tokens + inputs.documents.dropped_tokens);
+      kSpareTokens * static_cast<double>(inputs.documents.tokens + inputs.documents.dropped_tokens +
+                                         inputs.documents.cut_tokens);
   SplitMix64 random(seed);
   for (double tokens = 0; tokens < wanted;) {
     const std::int64_t length = lengths[at(random.next() % lengths.size())];
@@ -233,7 +235,8 @@ std::string counts_text(const SearchResult& found) {
                      of(Outcome::oom) + " out of memory, " + of(Outcome::refused) + " refused";
   if (counts[at(Outcome::unplaceable)] > 0)
     text += ", " + of(Outcome::unplaceable) + " cannot place a document";
-  if (counts[at(Outcome::late)] > 0) text += ", " + of(Outcome::late) + " over --max-delay";
+  if (counts[at(Outcome::late)] > 0)
+    text += ", " + of(Outcome::late) + " over --max-delay, which bounds the mean and the largest delay";
   text += "), " + grouped(found.bounded) + " slower by their lower bound, " + grouped(found.too_large) +
           " whose states alone do not fit";
   return text + (found.left > 0 ? ", " + grouped(found.left) + " not reached within the budget.\n" : ".\n");
@@ -269,14 +272,15 @@ std::string what_if_text(const WhatIf& what) {
 
 TextTable ranking_table(const TuneReport& report) {
   TextTable table({"#", "policy", "layout", "recompute", "tokens/s/GPU", "step s", "speed-up (95 %)", "MFU %",
-                   "bubble %", "delay", "mem. free GiB"});
+                   "bubble %", "delay (max)", "mem. free GiB"});
   for (const std::size_t column : {1, 2, 3}) table.align_left(column);
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;
     table.add({std::to_string(i + 1), row.run.label, layout_text(row.layout), recompute_text(row.layout),
                cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
-               cell(m.mfu, 1, 100), cell(m.bubble_ratio, 1, 100), cell(m.token_delay_mean, 2),
+               cell(m.mfu, 1, 100), cell(m.bubble_ratio, 1, 100),
+               cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
                fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }
   return table;
@@ -382,7 +386,9 @@ json tune_json(const TuneReport& report) {
   json base = row_json(study, baseline);
   base["layout_text"] = layout_text(study.layout);
   base["gpus"] = study.layout.gpus();
-  const double delay = report.options.most_delay;
+  const auto bound = [](double delay) {
+    return delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr);
+  };
   return {{"schema", "equipoise.tune/1"},
           {"study",
            {{"name", study.name},
@@ -394,7 +400,8 @@ json tune_json(const TuneReport& report) {
             {"tokens", baseline.tokens}}},
           {"objective", "tokens_per_second_per_gpu"},
           {"budget", report.options.budget},
-          {"max_delay", delay < std::numeric_limits<double>::infinity() ? json(delay) : json(nullptr)},
+          {"max_delay", bound(report.options.most_delay)},
+          {"max_longest_delay", bound(report.options.longest_delay)},
           {"space", space_json(report.space)},
           {"complete", report.found.complete()},
           {"interrupted", report.found.interrupted},
@@ -412,7 +419,7 @@ std::string tune_csv(const TuneReport& report) {
   out.precision(12);
   out << "rank,policy,layout,recompute,tokens_per_second_per_gpu,step_seconds,speedup,speedup_low,speedup_"
          "high,"
-         "mfu,bubble_ratio,token_delay_mean,peak_memory_bytes\n";
+         "mfu,bubble_ratio,token_delay_mean,token_delay_max,token_delay_held,peak_memory_bytes\n";
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     out << i + 1 << ',' << csv_cell(row.run.label) << ',' << csv_cell(layout_text(row.layout)) << ','
@@ -420,7 +427,7 @@ std::string tune_csv(const TuneReport& report) {
     const Metrics& m = row.metrics;
     for (const Metric& metric :
          {m.tokens_per_second_per_gpu, m.step_seconds, m.speedup, m.speedup_low, m.speedup_high, m.mfu,
-          m.bubble_ratio, m.token_delay_mean, m.peak_memory_bytes})
+          m.bubble_ratio, m.token_delay_mean, m.token_delay_max, m.token_delay_held, m.peak_memory_bytes})
       out << ',' << (metric ? json(*metric).dump() : "");
     out << '\n';
   }

@@ -207,7 +207,7 @@ std::optional<Trial> Search::known_trial(std::size_t n, Point point) const {
 }
 
 void Search::try_batch(const std::vector<Point>& batch) {
-  const TrialLimits limits{limit(), options_.most_delay};
+  const TrialLimits limits{limit(), options_.most_delay, options_.longest_delay};
   const std::size_t first = result_.tried.size();
   std::vector<Trial> trials(batch.size());
   std::vector<char> done(batch.size(), 0);

@@ -39,7 +39,9 @@ class KnownTrials;
 struct SearchOptions {
   std::int64_t budget = 10'000;  // most candidates tried
   std::size_t keep = 10;         // of the ranking: exact where all candidates were reached
+  // Most mean and most largest delay of a token, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
+  double longest_delay = std::numeric_limits<double>::infinity();
   bool prune = true;                   // false: every candidate to its end, for tests
   Share share;                         // of the candidates after the probes
   const KnownTrials* known = nullptr;  // what others have tried

@@ -9,6 +9,7 @@
 #include "policies/base/error.h"
 #include "policies/base/index.h"
 #include "policies/base/names.h"
+#include "policies/base/number_text.h"
 #include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"
@@ -112,10 +113,17 @@ Trial simulate_candidate(const StudyRow& row, const Plan& plan, const RunStudyOp
   return chosen;
 }
 
-bool is_late(const DocumentSet& documents, const Plan& plan, double most) {
-  if (most == std::numeric_limits<double>::infinity()) return false;
-  const auto delay = plan_metrics(documents.batches, plan).token_delay_mean;
-  return !delay || *delay > most;
+// Why the plan's tokens wait too long; empty where they do not.
+std::string lateness(const DocumentSet& documents, const Plan& plan, const TrialLimits& limits) {
+  constexpr double kAny = std::numeric_limits<double>::infinity();
+  if (limits.token_delay == kAny && limits.longest_delay == kAny) return "";
+  const PlanMetrics metrics = plan_metrics(documents.batches, plan);
+  if (!metrics.token_delay_mean) return "it packs the whole set first: no delay is defined";
+  if (*metrics.token_delay_mean > limits.token_delay)
+    return "tokens wait longer than --max-delay, on the mean";
+  if (*metrics.token_delay_max <= limits.longest_delay) return "";
+  return "a token waits " + fixed(*metrics.token_delay_max, 0) + " iterations, longer than --max-delay" +
+         (metrics.queue_emptied == 0.0 ? "; a queue never emptied in these steps" : "");
 }
 
 }  // namespace
@@ -180,10 +188,8 @@ Trial plan_and_simulate(const Study& study, const StudyInputs& inputs, const Tri
   if (!row.no_room.empty()) return ended(Outcome::oom, row.no_room);
   check_longest(row);
   const std::shared_ptr<const PackedRow> packed = packed_row(row, options, plans);
-  if (is_late(row.documents, packed->plan, limits.token_delay))
-    return ended(Outcome::late, packed->plan.sees_whole_set
-                                    ? "it packs the whole set first: no delay is defined"
-                                    : "tokens wait longer than --max-delay");
+  if (std::string late = lateness(row.documents, packed->plan, limits); !late.empty())
+    return ended(Outcome::late, std::move(late));
   row.workload = packed->workload;
   return simulate_candidate(row, packed->plan, options, limits.seconds_per_token);
 }
@@ -265,7 +271,8 @@ std::string plan_key(const std::string& alike, const RunModels& models, const Po
   for (const std::int64_t size :
        {pack.context_window, pack.sequences_per_step, pack.documents_per_step, pack.micro_batch_size,
         pack.micro_batches, std::int64_t{pack.lanes}, std::int64_t{pack.context}, pack.global_tokens,
-        pack.gpus, std::int64_t{pack.stages}, pack.max_tokens, pack.bucket_size})
+        pack.gpus, std::int64_t{pack.stages}, std::int64_t{pack.lane_round}, pack.max_tokens,
+        pack.bucket_size})
     key << ' ' << size;
   for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
     key << (models.layout.repeats(static_cast<RecomputeModule>(m)) ? '+' : '-');

@@ -55,6 +55,7 @@ struct Tried {
 struct TrialLimits {
   double seconds_per_token = std::numeric_limits<double>::infinity();  // no slower candidate is wanted
   double token_delay = std::numeric_limits<double>::infinity();        // most token_delay_mean
+  double longest_delay = std::numeric_limits<double>::infinity();  // of any token, those held at the end too
 };
 
 // What the candidate would have come to under another limit, without running it again; nothing where that

@@ -64,6 +64,35 @@ TEST_CASE("document batches hold whole documents in arrival order") {
   CHECK_THROWS_AS(load_documents(lengths, options, {2, LoaderTail::carry, false}), UserError);
 }
 
+TEST_CASE("documents above max_length are cut once, for all policies alike") {
+  // 5 7 9 with at most 6: 5 6 6, or 5 alone. 7 and 9 lose 1 + 3, or 7 + 9.
+  PackOptions options = windows(4, 1);
+  options.documents_per_step = 1;
+  options.max_length = 6;
+  const std::vector<std::int64_t> lengths{5, 7, 9};
+  const DocumentSet cut = load_documents(lengths, options, {3, LoaderTail::carry, false});
+  CHECK(cut.batches[1].slices == std::vector<Slice>{{1, 0, 6}});
+  CHECK(cut.batches[2].slices == std::vector<Slice>{{2, 0, 6}});
+  CHECK(cut.tokens == 17);
+  CHECK(cut.cut_documents == 2);
+  CHECK(cut.cut_tokens == 4);
+  CHECK(cut_note(cut, options) ==
+        "max_length 6: 2 of 3 documents truncated, 4 tokens lost, the same for every policy");
+  options.longer = LongerThan::drop;
+  CHECK(load_documents(lengths, options, {}).cut_tokens == 16);
+  const DocumentSet repeated = load_documents(lengths, options, {2, LoaderTail::carry, true});
+  CHECK(repeated.batches[1].slices == std::vector<Slice>{{3, 0, 5}});
+  options.max_length = 4;  // nothing is left, however often the trace is read
+  CHECK_THROWS_WITH_AS(load_documents(lengths, options, {2, LoaderTail::carry, true}),
+                       doctest::Contains("too short"), UserError);
+  // |0:0-4|0:4-5 1:0-3|: windows are cut from what is left of the documents.
+  PackOptions of_windows = windows(4, 1);
+  of_windows.max_length = 5;
+  const DocumentSet set = load_documents(lengths, of_windows, {});
+  CHECK(set.batches[1].slices == std::vector<Slice>{{0, 4, 5}, {1, 0, 3}});
+  CHECK(set.tokens == 15);
+}
+
 TEST_CASE("bad traces and shapes are refused") {
   CHECK_THROWS_AS(load_documents({}, windows(4, 2), {}), UserError);
   const std::vector<std::int64_t> zero{3, 0};

@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "policies/packing/pack_length.h"
+#include "policies/plan_metrics.h"
 #include "policies/steps.h"
 #include "tests/policies/naive_packers.h"
 #include "tests/policies/packing_cases.h"
@@ -212,6 +213,49 @@ TEST_CASE("finished packs are mixed once before iterations are cut, from the pac
       REQUIRE(order(plan_of(name, document_batches({lengths}), options)) == ids);
     }
   }
+}
+
+TEST_CASE("with whole documents an iteration takes the packs that hold the mean global batch") {
+  // 8 documents of 3 tokens, 4 a step: 12 tokens. Packs of 6 hold two: 2 packs a step, not the window's 8.
+  PackOptions options;
+  options.context_window = 6;
+  options.sequences_per_step = 8;
+  options.documents_per_step = 4;
+  const std::vector<GlobalBatch> batches = document_batches({{3, 3, 3, 3}, {3, 3, 3, 3}});
+  CHECK(mean_global_tokens(batches, options) == 12);
+  for (const char* name : {"ffd", "ffs", "bfd", "bfs", "spfhp", "isf", "random", "longalign-packing",
+                           "multipack", "dp-balanced", "hbp"}) {
+    CAPTURE(name);
+    const Plan plan = plan_of(name, batches, options);
+    REQUIRE(plan.steps.size() == 2);
+    for (const Step& step : plan.steps) CHECK(step_metrics(step).tokens == 12);
+  }
+  // Packs of 5 hold one document: 4 a step, where 12 / 5 would be 2.
+  options.of<PackLengthOptions>().pack_length = 5;
+  CHECK(plan_of("ffd", batches, options).steps.size() == 2);
+  CHECK(plan_of("ffd", batches, options).notes.empty());
+  // One pack of 24 holds two batches: told.
+  options.of<PackLengthOptions>().pack_length = 24;
+  const Plan large = plan_of("ffd", batches, options);
+  REQUIRE(large.notes.size() == 1);
+  CHECK(large.notes[0].find("iterations of 1 pack hold 100.0 % more tokens than 4 documents") == 0);
+}
+
+TEST_CASE("packs of an iteration are a multiple of the lanes where that is as near") {
+  PackOptions options;
+  options.documents_per_step = 1;
+  options.global_tokens = 651;
+  CHECK(packs_of_iteration(options, 10, 32, 10) == 64);  // 65.1 wanted, 1.7 % more
+  options.global_tokens = 700;
+  CHECK(packs_of_iteration(options, 10, 32, 10) == 70);
+  options.global_tokens = 93;
+  CHECK(packs_of_iteration(options, 10, 32, 10) == 9);  // no multiple is near
+  options.global_tokens = 35;
+  CHECK(packs_of_iteration(options, 10, 4, 10) == 4);  // 3 or 4: neither within 2 %, so all lanes
+  options.lane_round = 4;                              // an interleaved schedule takes no other
+  CHECK(packs_of_iteration(options, 10, 4, 10) == 16);
+  options.documents_per_step = 0;
+  CHECK(packs_of_iteration(options, 10, 4, 10) == 3);
 }
 
 TEST_CASE("mixing changes neither the packs nor how many iterations there are") {

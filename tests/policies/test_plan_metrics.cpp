@@ -87,6 +87,8 @@ TEST_CASE("token delays count from arrival to execution") {
   const PlanMetrics m = plan_metrics(batches, plan_of("wlb", batches, options));
   CHECK(*m.token_delay_mean == doctest::Approx(6.0 / 19.0));
   CHECK(*m.token_delay_max == 1);
+  CHECK(*m.token_delay_steady == *m.token_delay_mean);
+  CHECK(*m.token_delay_held == 0);
   CHECK(*m.carried_tokens == 3);  // 6 after step 0, 0 after step 1
   const PlanMetrics on_threads = plan_metrics(batches, plan_of("wlb", batches, options), 3);
   CHECK(on_threads.token_delay_mean == m.token_delay_mean);
@@ -96,6 +98,33 @@ TEST_CASE("token delays count from arrival to execution") {
   const PlanMetrics whole = plan_metrics(batches, plan_of("ffd", batches, options));
   CHECK_FALSE(whole.token_delay_mean.has_value());
   CHECK_FALSE(whole.carried_tokens.has_value());
+}
+
+TEST_CASE("what a queue held when the data ended is told apart from a delay in steady state") {
+  // N = 2, one queue from 4 tokens. Step 0 holds document 0 (6 tokens) in the queue; the data end after
+  // step 2, and it runs in step 3: a tail, 3 iterations late. All others run at once.
+  PackOptions options;
+  options.context_window = 8;
+  options.sequences_per_step = 2;
+  options.of<WlbOptions>().queues = 1;
+  const std::vector<GlobalBatch> batches = document_batches({{6, 3, 2}, {3, 2}, {2, 1}});
+  const Plan held = plan_of("wlb", batches, options);
+  const PlanMetrics m = plan_metrics(batches, held);
+  CHECK(*m.token_delay_mean == doctest::Approx(6 * 3.0 / 19));
+  CHECK(*m.token_delay_max == 3);
+  CHECK(*m.token_delay_held == 3);
+  CHECK_FALSE(m.token_delay_steady.has_value());
+  CHECK(*m.queue_emptied == 0);
+  CHECK(*m.tokens_per_step == doctest::Approx(13.0 / 3));  // 5, 5 and 3
+  REQUIRE(held.notes.size() == 1);
+  CHECK(held.notes[0].find("from 4 tokens never emptied: it held 1 of the 2 that empty it") !=
+        std::string::npos);
+  CHECK(held.notes[0].find("batch.steps of 12 would empty it twice") != std::string::npos);
+  // Two of a kind in steps 0 and 1 are given up: once.
+  const Plan emptied = plan_of("wlb", document_batches({{6, 3}, {5, 2}}), options);
+  CHECK(emptied.queue_emptied == true);
+  CHECK(emptied.notes.size() == 1);
+  CHECK_FALSE(plan_of("padded", batches, options).queue_emptied.has_value());
 }
 
 TEST_CASE("means leave tail steps out") {

@@ -74,6 +74,14 @@ class Pack(unittest.TestCase):
             "hbp", *shape, "--groups", "2K:1,8K:8", "--context", 8, **flags, groups="2K:1,8K:8", context=8
         )
 
+    def test_a_step_holds_as_much_whatever_the_policy(self):
+        """32 documents of 1024 a step are 4 packs of 8K; max_length halves them."""
+        lengths = [2048] * 256
+        shape = dict(documents_per_step=32, max_length=1024, pack_length="8K", context_window="8K", sequences_per_step=64)
+        for policy in ("ffd", "isf", "hbp", "multipack"):
+            metrics = equipoise.pack(lengths, policy, **shape).metrics
+            self.assertEqual((metrics["tokens_per_step"], metrics["lost_tokens"]), (32 * 1024, 256 * 1024), policy)
+
     def test_a_plan_has_the_form_that_own_policies_return(self):
         # One window of 8 tokens a step, one micro-batch: documents 0 and 1, then 2.
         plan = equipoise.pack([5, 3, 8], "plain", context_window=8, sequences_per_step=1)

@@ -13,8 +13,8 @@
 #include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/python/core/bindings.h"
 #include "sim/metrics/columns.h"
+#include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/planned_memory.h"
@@ -151,7 +151,8 @@ PackedPlan pack_lengths(const Lengths& lengths, const std::string& policy, const
     planned.keep_plans = true;
     check_planned_memory(study, totals_of(documents), planned, memory_limit(options.max_memory_GB));
     Packed packed = pack(options.request, study, documents, study.policies.front());
-    const std::vector<std::string> idle = idle_request_notes(options.request, study);
+    std::vector<std::string> idle = idle_request_notes(options.request, study);
+    if (std::string note = cut_note(documents, study.batch); !note.empty()) idle.push_back(std::move(note));
     packed.notes.insert(packed.notes.begin(), idle.begin(), idle.end());
     return PackedPlan(std::move(packed));
   });

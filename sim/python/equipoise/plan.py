@@ -111,7 +111,7 @@ def pack(lengths: Any, policy: str, **options: Any) -> Plan:
     """The plan that a packing policy makes of document lengths (tokens, in arrival order).
 
     `options` are those of `equipoise pack`, with underscores: context_window, sequences_per_step,
-    documents_per_step, steps, lanes, context, seed, cost, model, profile, and the policy's own (queues,
+    documents_per_step, max_length, steps, lanes, context, seed, cost, model, profile, and the policy's own (queues,
     chunk_size, pack_length ...). Sizes may be text ("128K"); a name that the program does not know, or a
     value that it does not allow, is a ValueError. int64 arrays are read where they lie.
     """

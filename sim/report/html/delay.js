@@ -15,14 +15,16 @@ function delaySection(study) {
   const shares = rows.map((row) => {
     const all = row.tokens_by_delay.reduce((sum, n) => sum + n, 0);
     const parts = kDelays.map(([first, last, name]) => ({ name, share: row.tokens_by_delay.slice(first, last + 1).reduce((sum, n) => sum + n, 0) / all }));
-    const mean = row.tokens_by_delay.reduce((sum, n, delay) => sum + n * delay, 0) / all;
-    return { label: row.label, right: `mean ${mean.toFixed(2)}, longest ${row.tokens_by_delay.length - 1}`, mean,
+    const metrics = study.policies.find((policy) => policy.label === row.label).metrics;
+    const mean = metrics.token_delay_mean;
+    const emptied = metrics.queue_emptied === false ? ", a queue never emptied" : "";
+    return { label: row.label, right: `mean ${fixedOr(mean, 2)}, longest ${row.tokens_by_delay.length - 1}${emptied}`, mean,
       parts: parts.filter((p) => p.share > 0).map((p) => ({ ...p, text: percent(p.share) + " of tokens" })) };
   });
   const colour = (name) => `var(--s${kDelays.findIndex((d) => d[2] === name)})`;
   parent.append(legend(kDelays.map((d) => [d[2], colour(d[2])])));
   stackedRows(parent, "Tokens by delay", shares, colour);
   behind(parent, [["policy", true], ["mean steps", false], ["longest", false], ...kDelays.map((d) => [d[2] + " %", false])],
-    shares.map((row, i) => [row.label, row.mean.toFixed(3), String(rows[i].tokens_by_delay.length - 1),
+    shares.map((row, i) => [row.label, fixedOr(row.mean, 3), String(rows[i].tokens_by_delay.length - 1),
       ...kDelays.map((d) => fixedOr(100 * (row.parts.find((p) => p.name === d[2]) || { share: 0 }).share, 2))]));
 }

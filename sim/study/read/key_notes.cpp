@@ -131,6 +131,11 @@ void note_selective(std::string_view, bool, const Study& study, std::vector<std:
         "forward once more, as it does in Megatron-LM");
 }
 
+void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+  if (stated && study.batch.max_length == 0)
+    notes.emplace_back("batch.oversize has no effect without batch.max_length");
+}
+
 // With documents_per_step: keys that shape windows and some policy has no use for.
 void note_windows(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (!stated || study.batch.documents_per_step == 0) return;

@@ -245,6 +245,7 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   batch.context = study.layout.context;
   batch.gpus = std::int64_t{study.layout.data} * study.layout.context;
   batch.stages = study.layout.pipeline;
+  batch.lane_round = study.layout.virtual_pipeline > 1 ? study.layout.pipeline : 1;
 }
 
 // The row with this label, else the first row of a policy of this name.

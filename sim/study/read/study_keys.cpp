@@ -364,6 +364,12 @@ constexpr Key<Study> kBatchKeys[] = {
                                                            "Windows of a micro-batch"),
     integer<&Study::batch, &PackOptions::documents_per_step>(
         "documents_per_step", 1, 1 << 30, "Global batch in whole documents instead of windows"),
+    integer<&Study::batch, &PackOptions::max_length>(
+        "max_length", 1, kLongestSize,
+        "Most tokens of a document, before any policy sees it; any by default"),
+    choice<&Study::batch, &PackOptions::longer>(
+        "oversize", kLongerThanNames, "What happens to a document above max_length, the same for every row")
+        .noting(note_longer),
     integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
                                                         "Micro-batches of a step over all lanes"),
     integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),

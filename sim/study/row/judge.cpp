@@ -1,6 +1,7 @@
 #include "sim/study/row/judge.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "policies/base/index.h"
@@ -107,6 +108,36 @@ PeakMoment find_peak(const StudyRow& row, const PolicyResult& result, const Plan
   return moment;
 }
 
+// Full steps with fewer micro-batches than lanes, and the GPUs that have nothing to do in them.
+std::string idle_note(const Plan& plan, const Layout& layout) {
+  double steps = 0, full = 0, micro_batches = 0, lanes = 0, idle = 0;
+  for (const Step& step : plan.steps) {
+    if (step.tail) continue;
+    std::size_t filled = 0;
+    double ranks = 0, without = 0;
+    for (const Lane& lane : step.lanes) {
+      const auto own = std::count_if(lane.micro_batches.begin(), lane.micro_batches.end(),
+                                     [](const MicroBatch& m) { return !m.slices.empty(); });
+      filled += static_cast<std::size_t>(own);
+      ranks += lane.context;
+      if (own == 0) without += lane.context;
+    }
+    ++full;
+    if (filled >= step.lanes.size()) continue;
+    ++steps;
+    micro_batches += static_cast<double>(filled);
+    lanes += static_cast<double>(step.lanes.size());
+    idle += without / ranks;
+  }
+  if (steps == 0) return "";
+  const auto mean = [&](double sum) { return fixed(sum / steps, std::fmod(sum, steps) == 0 ? 0 : 1); };
+  return fixed(steps, 0) + " of " + fixed(full, 0) + " full steps have fewer micro-batches than lanes, " +
+         mean(micro_batches) + " on " + mean(lanes) + ": " +
+         fixed(idle / steps * static_cast<double>(layout.gpus()), 0) + " of " + grouped(layout.gpus()) +
+         " GPUs have nothing to do; more or shorter micro-batches (sequences_per_step, documents_per_step, "
+         "micro_batch_size, pack_length), or a smaller parallel.data";
+}
+
 }  // namespace
 
 double peak_tflops(const Layout& layout, const DeviceFacts& device) {
@@ -148,9 +179,11 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
       metrics_of({models.costs.model(), models.layout,
                   peak_tflops(models.layout, models.costs.profile().device()) * 1e12, row.documents.batches,
                   plan, result.steps, options.beside_others ? 1 : options.jobs});
+  *result.metrics.lost_tokens += static_cast<double>(row.documents.cut_tokens);
   for (const StepResult& s : result.steps) result.use += s.work.use;
   for (const Step& s : plan.steps) result.tail.push_back(s.tail);
   const auto note = [&](const std::string& text) { result.notes.push_back(row.run.label + ": " + text); };
+  if (const std::string idle = idle_note(plan, models.layout); !idle.empty()) note(idle);
   if (row.run.rule().choice == ShardChoice::static_best) note("static-best sharding is " + simulated.shard);
   if (std::any_of(result.steps.begin(), result.steps.end(),
                   [](const StepResult& s) { return s.work.unsynchronized_lanes; }))

@@ -125,7 +125,7 @@ void note_plan(const DocumentSet& documents, const PolicyRun& run, const Plan& p
 
 int layers_of_group(const StudyRow& row, std::int64_t length, int degree) {
   const std::int64_t lanes = std::max<std::int64_t>(1, grid_gpus(row.run.pack) / degree);
-  const std::int64_t packs = packs_of_iteration(row.run.pack, length);
+  const std::int64_t packs = packs_of_iteration(row.run.pack, length, lanes, static_cast<double>(length));
   return layers_to_checkpoint(row.models->memory, schedule_of_lane(row, (packs + lanes - 1) / lanes),
                               tokens_of_rank(length, degree), degree);
 }

@@ -2,16 +2,28 @@
 
 #include <utility>
 
+#include "policies/steps.h"
 #include "sim/cost/policy_costs.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/plan_file.h"
 
 namespace equipoise {
 
+namespace {
+
+// Iterations of whole-set packers hold what documents_per_step documents do.
+PolicyRun with_batch(PolicyRun run, const DocumentSet& documents) {
+  if (run.pack.documents_per_step > 0)
+    run.pack.global_tokens = mean_global_tokens(documents.batches, run.pack);
+  return run;
+}
+
+}  // namespace
+
 StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRun& entry)
     : documents(inputs.documents),
       context_window(study.batch.context_window),
-      run{with_plan(entry, inputs.plans, notes)},
+      run{with_batch(with_plan(entry, inputs.plans, notes), documents)},
       schedule(schedule_policy_of(study, run)),
       models(naming(study.file, [&] {
         return std::make_shared<const RunModels>(study, layout_of(study, run), inputs.profile);
@@ -20,7 +32,7 @@ StudyRow::StudyRow(const Study& study, const StudyInputs& inputs, const PolicyRu
 StudyRow::StudyRow(const Study& study, const DocumentSet& d, const Profile* profile, PolicyRun entry)
     : documents(d),
       context_window(study.batch.context_window),
-      run{std::move(entry)},
+      run{with_batch(std::move(entry), documents)},
       schedule(schedule_policy_of(study, run)) {
   if (profile != nullptr) models = std::make_shared<const RunModels>(study, layout_of(study, run), *profile);
 }

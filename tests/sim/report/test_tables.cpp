@@ -98,7 +98,7 @@ TEST_CASE("A column prints, scales and writes one value") {
 
 TEST_CASE("Each column has one name, and all ways have the same columns") {
   std::set<std::string_view> keys, titles;
-  std::size_t printed = 0, metrics = 0;
+  std::size_t printed = 0, metrics = 0, flags = 0;
   for (const ResultColumn& column : result_columns()) {
     CAPTURE(column.title);
     CAPTURE(column.key);
@@ -108,6 +108,7 @@ TEST_CASE("Each column has one name, and all ways have the same columns") {
     if (column.is_printed()) CHECK(titles.insert(column.title).second);
     printed += column.is_printed() ? 1 : 0;
     metrics += column.is_metric() ? 1 : 0;
+    flags += column.has(kFlag) ? 1 : 0;
   }
   CHECK(comparison_header(false).size() == printed + 1);
   CHECK(comparison_header(true).size() == printed + 2);
@@ -116,7 +117,7 @@ TEST_CASE("Each column has one name, and all ways have the same columns") {
   const Study study = parse(small_study());
   const std::string csv = summary_csv(study, refused_study(study, "not run"));
   const std::string header = csv.substr(0, csv.find('\n'));
-  CHECK(std::count(header.begin(), header.end(), ',') == static_cast<std::ptrdiff_t>(metrics) + 3);
+  CHECK(std::count(header.begin(), header.end(), ',') == static_cast<std::ptrdiff_t>(metrics + flags) + 3);
 }
 
 TEST_CASE("The pages for users list every column and every key as their rows say") {

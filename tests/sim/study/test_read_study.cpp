@@ -141,8 +141,8 @@ TEST_CASE("With whole documents, keys that shape windows are noted for the polic
             "chunkflow: oversize has no effect on chunkflow",
             "batch.context_window has no effect with documents_per_step on padded, chunkflow: documents come "
             "whole",
-            "batch.sequences_per_step has no effect with documents_per_step on padded, chunkflow: documents "
-            "come whole",
+            "batch.sequences_per_step has no effect with documents_per_step on padded, isf, chunkflow: "
+            "documents come whole",
             "batch.loader has no effect with documents_per_step on padded, isf, chunkflow: documents come "
             "whole"});
 }

@@ -1,0 +1,80 @@
+"""What a table puts side by side is of one kind, or it says so: global batches, lost tokens, delays, luck, idle GPUs."""
+
+import json
+import unittest
+
+from support import STUDY, Case, run
+
+LANES = {
+    "name": "32 lanes",
+    "trace": {"distribution": "tulu3-longcite", "seed": 0},
+    "model": "llama3.1-8b",
+    "cluster": {"profile": "h100-sxm", "gpus_per_node": 8},
+    "parallel": {"tensor": 1, "context": 8, "pipeline": 1, "data": 32, "recompute": "full"},
+    "batch": {"context_window": "128K", "documents_per_step": 4700, "steps": 4},
+    "policies": ["padded", "ffd", {"name": "hbp", "groups": "16K:1,128K:8"}, "skrull", "wlb"],
+    "baseline": "padded",
+}
+
+
+def metrics_of(text):
+    return {row["label"]: row["metrics"] for row in json.loads(text)["policies"]}
+
+
+class Comparable(Case):
+    def test_rows_train_equal_global_batches(self):
+        study = self.write("study.json", LANES)
+        tokens = {label: m["tokens_per_step"] for label, m in metrics_of(self.ok("study", study, "--format", "json")).items()}
+        self.assertEqual(len(tokens), 5)
+        self.assertLess(max(tokens.values()) / min(tokens.values()), 1.06, tokens)
+
+    def test_unequal_global_batches_are_told(self):
+        study = self.write("study.json", dict(LANES, policies=["padded", {"name": "ffd", "pack_length": "1M"}],
+                                              batch=dict(LANES["batch"], documents_per_step=300)))
+        table = self.ok("study", study, "--ignore-memory")
+        self.assertIn("tokens/step", table)
+        self.assertIn("Note: tokens a step differ by up to", table)
+        self.assertRegex(table, r"ffd.*, with \d+\.\d\dx the tokens a step of padded,? is fastest|padded.*is fastest")
+
+    def test_documents_are_cut_for_every_row(self):
+        rows = ["padded", "sorted", {"name": "ffd", "pack_length": "8K"}]
+        study = self.write("study.json", dict(LANES, policies=rows))
+        found = metrics_of(self.ok("study", study, "--set", "batch.max_length=8K", "--format", "json"))
+        lost = {m["lost_tokens"] for m in found.values()}
+        self.assertEqual(len(lost), 1)
+        self.assertGreater(lost.pop(), 0)
+        self.assertNotIn("lost tokens", self.ok("study", study, "--set", "batch.max_length=8K"))
+        own = self.write("own.json", dict(LANES, policies=["padded", dict(rows[2], oversize="truncate")]))
+        self.assertIn("lost tokens", self.ok("study", own))
+        both = metrics_of(self.ok("study", own, "--format", "json"))
+        self.assertEqual(both["padded"]["lost_tokens"], 0)
+        self.assertGreater(both["ffd"]["lost_tokens"], 0)
+        self.refused("study", study, "--set", "batch.oversize=split", says=["batch.oversize", "truncate, drop", "split"])
+        idle = run("study", study, "--set", "batch.oversize=drop", "--set", "batch.steps=1")
+        self.assertIn("batch.oversize has no effect without batch.max_length", idle.stderr)
+
+    def test_a_queue_that_never_empties_is_told(self):
+        study = self.write("study.json", STUDY)
+        found = metrics_of(self.ok("study", study, "--format", "json"))
+        self.assertIs(found["wlb"]["queue_emptied"], False)
+        self.assertIsNone(found["plain-4d"]["queue_emptied"])
+        self.assertGreater(found["wlb"]["token_delay_held"], 0)
+        self.assertIn("never emptied", run("study", study).stderr)
+
+    def test_what_overlaps_is_not_told_apart(self):
+        table = self.ok("study", self.write("study.json", dict(STUDY, policies=["plain-4d", {"name": "plain-4d", "label": "again"}])),
+                        "--set", "batch.steps=8")
+        self.assertIn("plain-4d, not told apart from again (their intervals overlap), is fastest", table)
+        out = self.folder / "out"
+        self.ok("study", self.folder / "study.json", "--sweep", "batch.steps=6,8", "--out", out)
+        self.assertIn("No policy is told apart from the next in any of 2 cases", (out / "report.html").read_text())
+
+    def test_idle_gpus_are_counted(self):
+        study = dict(STUDY, parallel={"tensor": 1, "context": 1, "pipeline": 1, "data": 8, "recompute": "full"},
+                     batch=dict(STUDY["batch"], sequences_per_step=8, micro_batches=4))
+        said = run("study", self.write("study.json", study)).stderr
+        self.assertIn("3 of 3 full steps have fewer micro-batches than lanes, 4 on 8: 4 of 8 GPUs have nothing to do", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
