@@ -37,7 +37,10 @@ nlohmann::ordered_json default_of(const Parameter<Options>& row, const Options& 
   const ParameterValue value = row.get(defaults);
   if (const auto* number = std::get_if<std::int64_t>(&value);
       number != nullptr && row.kind != ParameterKind::choice)
-    if (*number < row.least || *number > row.most) return nullptr;
+    if (*number < row.least || *number > row.most) {
+      if (!row.words.empty()) return row.words[at(-*number)];
+      return nullptr;
+    }
   if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && list->empty())
     return nullptr;
   if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->empty()) return nullptr;

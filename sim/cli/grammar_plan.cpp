@@ -116,8 +116,10 @@ Command grammar_of_schedule() {
   command.add("--p2p", options->p2p, "Time of a hop between two stages").shows_default();
   command.add("--profile", options->profile,
               "Times from a profile, in seconds (table: ms), not from lengths");
-  command.add("--model", options->model, "With --profile: the model").shows_default();
-  command.add("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage").shows_default();
+  command.add("--model", options->model, "With --profile: the model").shows_default().acting("--profile");
+  command.add("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage")
+      .shows_default()
+      .acting("--profile");
   add_memory_option(command, options->max_memory_GB);
   add_format_option(command, options->format);
   command.run = [options] {

@@ -77,7 +77,7 @@ TEST_CASE("an empty trace, a missing file and a folder are refused") {
   CHECK(contains(refusal("length\n", "a.csv"), "the trace is empty"));
   const Scratch scratch;
   const std::string missing = scratch.path("missing.txt");
-  CHECK(contains(error_of([&] { read_trace(missing); }), missing + ": cannot open: No such file"));
+  CHECK(contains(error_of([&] { read_trace(missing); }), missing + ": cannot be read: No such file"));
   CHECK(contains(error_of([&] { read_trace(scratch.folder().string()); }), "found a folder"));
 }
 
