@@ -91,6 +91,7 @@ Command grammar_of_shard();
 Command grammar_of_schedule();
 Command grammar_of_trace();
 Command grammar_of_list();
+Command grammar_of_doctor(std::string_view version);
 Command grammar_of_profile();
 Command grammar_of_fit();
 Command grammar_of_profiles();

@@ -22,6 +22,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 #include "sim/step/step_simulator.h"
+#include "sim/study/read/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -76,7 +77,9 @@ TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedu
 
   Step step;
   step.lanes.emplace_back().micro_batches.assign(micro_batches.begin(), micro_batches.end());
-  return timed_of_ops(StepSimulator(costs, rule, options, nullptr).run(step).times.ops, schedule);
+  const StepResult result = naming("--profile " + run.profile,
+                                   [&] { return StepSimulator(costs, rule, options, nullptr).run(step); });
+  return timed_of_ops(result.times.ops, schedule);
 }
 
 namespace {

@@ -231,4 +231,14 @@ Command grammar_of_list() {
   return command;
 }
 
+Command grammar_of_doctor(std::string_view version) {
+  const auto format = std::make_shared<Format>(Format::table);
+  Command command{"doctor",
+                  "What this machine has, and whether the program works on it: exit 1 where something failed",
+                  "Example: equipoise doctor --format json"};
+  add_format_option(command, *format, "table or json");
+  command.run = [format, version] { return run_doctor_command(*format, version, std::cout); };
+  return command;
+}
+
 }  // namespace equipoise
