@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "policies/base/names.h"
 #include "policies/parameter.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/study.h"
@@ -46,10 +47,10 @@ struct Key : Parameter<Target> {
     made.note = what;
     return made;
   }
-  [[nodiscard]] constexpr Key acting(std::string_view when, bool (*acts)(const Study&)) const {
+  [[nodiscard]] constexpr Key acting(std::string_view when, bool (*where)(const Study&)) const {
     Key made = *this;
     made.acts_when = when;
-    made.acts_in = acts;
+    made.acts_in = where;
     return made;
   }
 };
