@@ -61,6 +61,7 @@ struct PackOptions {
   // (Policy::derives).
   std::int64_t max_tokens = 0;             // L_max, most tokens of a micro-batch; 0: 2 x window
   std::int64_t bucket_size = 0;            // most tokens of a CP rank; 0: not given
+  bool best_bucket = true;                 // it is a bound, below which the fastest size is searched
   bool rollback = true;                    // false: a rank may hold more than its bucket
   std::vector<Group> groups;               // of pack lengths; empty: selected from the candidates
   std::vector<GroupCandidate> candidates;  // empty: one group of the pack length

@@ -41,6 +41,10 @@ struct Parameter {
   bool rising = false;             // integers: each above the one before
   std::string_view excludes = {};  // another key that must not stand beside it
   std::string_view flag = {};      // on the command line, where it is not --key or --no-key
+  // "with search": elsewhere the key changes nothing, and a note says so. Null: everywhere.
+  std::string_view acts_when = {};
+  bool (*acts)(const Options&) = nullptr;
+  std::span<const std::string_view> words = {};  // integer: what stands for 0, -1, ... instead of a number
 };
 
 using PackParameter = Parameter<PackOptions>;
@@ -150,11 +154,28 @@ inline constexpr PackParameter kShuffle =
 
 inline constexpr PackParameter kMaxTokens = parameter::integer<&PackOptions::max_tokens>(
     "max_tokens", 1, kLongestSize, "L_max, most tokens of a micro-batch; from the memory model by default");
-// Of packing and of sharding.
-inline constexpr std::string_view kBucketSizeHelp = "tokens of a CP rank; from the memory model by default";
+// Of packing and of sharding. More memory is never slower where the fastest size is taken, and may be where
+// the largest is: documents then stay whole on one rank while the others wait.
+inline constexpr std::string_view kBucketSizeHelp =
+    "tokens of a CP rank; best (default of gds, skrull, round-robin): the fastest up to what memory allows; "
+    "memory: all that it allows, the paper's rule";
+inline constexpr std::string_view kBucketSizeWords[] = {"best", "memory"};
 inline constexpr std::string_view kRollbackHelp = "false distributes the document at hand instead";
-inline constexpr PackParameter kBucketSize =
-    parameter::integer<&PackOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp);
+constexpr PackParameter bucket_size_parameter() {
+  PackParameter size =
+      parameter::integer<&PackOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp);
+  size.words = kBucketSizeWords;
+  size.get = [](const PackOptions& o) {
+    return ParameterValue(o.bucket_size > 0 ? o.bucket_size : std::int64_t{o.best_bucket ? 0 : -1});
+  };
+  size.set = [](PackOptions& o, const ParameterValue& value) {
+    const std::int64_t given = std::get<std::int64_t>(value);
+    o.bucket_size = given > 0 ? given : 0;
+    o.best_bucket = given == 0;
+  };
+  return size;
+}
+inline constexpr PackParameter kBucketSize = bucket_size_parameter();
 inline constexpr PackParameter kRollback = parameter::flag<&PackOptions::rollback>("rollback", kRollbackHelp);
 inline constexpr PackParameter kKeep = parameter::integer<&PackOptions::keep>(
     "keep", 1, 1 << 20, "K, chunks of a dependent group that keep activations");

@@ -76,8 +76,10 @@ constexpr Policy packer(Name name, Name paper, Name summary, Algorithm plan, Key
   policy.micro_batch_tokens = pack_length;
   return policy;
 }
-constexpr Policy skrull(Name name, Name paper, Name summary, Algorithm plan, Keys parameters) {
+template <Algorithm plan>
+constexpr Policy skrull(Name name, Name paper, Name summary, Keys parameters) {
   Policy policy = policy_of(name, paper, summary, plan, parameters);
+  policy.search = {.is_open = searches_bucket, .by_memory = true, .find = find_bucket_of<plan>};
   policy.batches = BatchKind::documents;
   policy.study_keys = kCost;
   policy.hard_limit = skrull_hard_limit;
@@ -197,15 +199,15 @@ constexpr Policy kPolicies[] = {
      .search = {hbp_searches, true, no_hbp_group, find_hbp_groups},
      .micro_batch_tokens = shortest_group},
     // Skrull.
-    costing_flops(skrull("gds", "Skrull Alg. 2",
-                         "Documents to lanes by cost, then interleaved by length into micro-batches",
-                         plan_gds, kSkrullKeys)),
+    costing_flops(skrull<plan_gds>(
+        "gds", "Skrull Alg. 2", "Documents to lanes by cost, then interleaved by length into micro-batches",
+        kSkrullKeys)),
     costing_flops(
-        placing(skrull("skrull", "Skrull Alg. 1 + 2", "gds, with short documents whole on one CP rank (DACP)",
-                       plan_skrull, kSkrullKeys))),
-    placing(skrull("round-robin", "Skrull Alg. 4",
-                   "gds, with documents dealt to the CP rank with the most room", plan_round_robin,
-                   kRoundRobinKeys)),
+        placing(skrull<plan_skrull>("skrull", "Skrull Alg. 1 + 2",
+                                    "gds, with short documents whole on one CP rank (DACP)", kSkrullKeys))),
+    placing(skrull<plan_round_robin>("round-robin", "Skrull Alg. 4",
+                                     "gds, with documents dealt to the CP rank with the most room",
+                                     kRoundRobinKeys)),
     // Further balancers.
     {.name = "lpt",
      .paper = "Graham",

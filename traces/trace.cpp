@@ -71,16 +71,14 @@ TraceFormat trace_format(std::string_view name) {
   refuse_name("--input-format", name, kFormatNames);
 }
 
-Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
-  const formats::Compression compression = formats::compression_of(bytes);
-  std::string inflated;
-  if (compression != formats::Compression::none) {
-    inflated = formats::decompress(bytes, compression, name);
-    bytes = inflated;
-  } else if (formats::compression_of_suffix(name) != formats::Compression::none) {
+namespace {
+
+Trace trace_of(const formats::Unpacked& file, const std::string& name, const TraceReadOptions& options) {
+  const std::string_view bytes = file.bytes;
+  if (file.how == formats::Compression::none &&
+      formats::compression_of_suffix(name) != formats::Compression::none)
     throw UserError(name + ": byte 0: the suffix promises a compressed file; found " +
                     formats::shown(bytes.substr(0, 4)));
-  }
   refuse_unsupported(bytes, name);
   const TraceFormat format = options.format == TraceFormat::automatic
                                  ? detect(bytes, formats::without_compression_suffix(name))
@@ -93,8 +91,14 @@ Trace read_trace_bytes(std::string_view bytes, const std::string& name, const Tr
   return trace;
 }
 
+}  // namespace
+
+Trace read_trace_bytes(std::string_view bytes, const std::string& name, const TraceReadOptions& options) {
+  return trace_of(formats::unpacked(bytes, name), name, options);
+}
+
 Trace read_trace(const std::string& path, const TraceReadOptions& options) {
-  return read_trace_bytes(formats::read_file(path), path, options);
+  return trace_of(formats::read_file(path), path, options);
 }
 
 void write_trace(const Trace& trace, const std::string& path) {

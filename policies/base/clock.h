@@ -3,8 +3,10 @@
 // days.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 
 #include "policies/base/error.h"
@@ -14,13 +16,23 @@ namespace equipoise {
 using Picoseconds = std::int64_t;  // a plain count: sums over many ranks in hot loops
 
 inline constexpr double kPicosecondsPerSecond = 1e12;
-inline constexpr double kLongestSeconds = 9.0e6;  // of one op; 2^63 ps is 9.22e6 s
+inline constexpr double kLongestSeconds = 9.0e6;    // of all; 2^63 ps is 9.22e6 s
+inline constexpr double kLongestOpSeconds = 4.5e5;  // so that the dozen ops between two exchanges add up
 
-// Nearest picosecond. Throws EngineError for NaN, infinity, a negative time and what the clock cannot hold.
+// What a profile's parameters, a model's sizes or a slowdown make of a time is a user's: a row is refused by
+// it, a command ends with it.
+[[noreturn]] inline void refuse_time(const std::string& what, double seconds) {
+  std::array<char, 32> shown{};
+  std::snprintf(shown.data(), shown.size(), "%.3g", seconds);
+  throw UserError(what + " takes " + shown.data() +
+                  " s, which no clock of ours holds; expected smaller sizes, or a profile whose numbers give "
+                  "times");
+}
+
+// Nearest picosecond. Throws UserError for NaN, infinity, a negative time and what the clock cannot hold.
 inline Picoseconds to_picoseconds(double seconds) {
-  if (!(seconds >= 0) || seconds > kLongestSeconds) [[unlikely]]
-    throw EngineError("a task's duration is " + std::to_string(seconds) + " s; expected 0 to " +
-                      std::to_string(kLongestSeconds));
+  if (!(seconds >= 0) || seconds > kLongestOpSeconds) [[unlikely]]
+    refuse_time("an op", seconds);
   return std::llround(seconds * kPicosecondsPerSecond);
 }
 inline double to_seconds(Picoseconds time) {

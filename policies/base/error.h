@@ -12,8 +12,8 @@ class UserError : public std::runtime_error {
   explicit UserError(const std::string& message) : std::runtime_error(message) {}
 };
 
-// A fault inside a simulation (exit 3): a stall, a receive without its send, a size mismatch, a time that is
-// no number. Never the user's input.
+// A fault inside a simulation (exit 3): a stall, a receive without its send, a size mismatch. Never the
+// user's input.
 class EngineError : public std::runtime_error {
  public:
   explicit EngineError(const std::string& message) : std::runtime_error(message) {}

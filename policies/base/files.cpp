@@ -1,14 +1,14 @@
 #include "policies/base/files.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <fstream>
-#include <sstream>
+#include <memory>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -29,6 +29,8 @@ std::string behind_links(const std::string& path) {
   }
   return target.string();
 }
+
+InputLimit limit_of_inputs;
 
 constexpr std::string_view kStagingMark = ".partial.";
 
@@ -67,17 +69,54 @@ void remove_stale(const std::filesystem::path& folder, const std::string& before
 
 }  // namespace
 
+void set_input_limit(const InputLimit& limit) {
+  limit_of_inputs = limit;
+}
+
+const InputLimit& input_limit() {
+  return limit_of_inputs;
+}
+
+void refuse_input(const std::string& where, const std::string& found) {
+  throw UserError(where + ": " + found + ", the limit of an input is " +
+                  std::to_string(static_cast<std::int64_t>(input_limit().bytes / 1e6)) +
+                  " MB; expected a smaller file, or more by --max-input-MB");
+}
+
+void read_blocks(const std::string& path, std::string_view holds,
+                 const std::function<void(std::string_view)>& add) {
+  const std::string expected = holds.empty() ? "expected a file" : "expected a file of " + std::string(holds);
+  const auto fail = [&](const std::string& why) { throw UserError(path + ": cannot be read: " + why); };
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0)
+    fail(std::strerror(errno) + (holds.empty() ? std::string() : "; " + expected));
+  if (S_ISDIR(info.st_mode)) fail("found a folder, " + expected);
+  if (!S_ISREG(info.st_mode) && !S_ISFIFO(info.st_mode)) fail("found a device, " + expected);
+  const double most = input_limit().bytes;
+  if (static_cast<double>(info.st_size) > most)
+    refuse_input(path, "found a file of " + std::to_string(info.st_size / 1'000'000) + " MB");
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
+  if (!file) fail(std::strerror(errno));
+  std::string block(std::size_t{1} << 18U, '\0');
+  double read = 0;
+  while (const std::size_t filled = std::fread(block.data(), 1, block.size(), file.get())) {
+    read += static_cast<double>(filled);
+    if (read > most) refuse_input(path, "found more than fits");  // of a pipe, or a file that grows
+    add(std::string_view(block).substr(0, filled));
+  }
+  if (std::ferror(file.get()) != 0) fail(std::strerror(errno));
+}
+
 std::string read_text_file(const std::string& path) {
+  std::string text;
+  read_blocks(path, "", [&](std::string_view block) { text += block; });
+  return text;
+}
+
+void require_regular_file(const std::string& path, const std::string& why) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored))
-    throw UserError(path + ": cannot be read: found a folder, expected a file");
-  errno = 0;
-  std::ifstream in(path, std::ios::binary);
-  std::ostringstream text;
-  if (in.is_open() && in.peek() != std::ifstream::traits_type::eof()) text << in.rdbuf();
-  if (!in.is_open() || in.bad() || text.fail())
-    throw UserError(path + ": cannot be read" + (errno != 0 ? ": " + std::string(std::strerror(errno)) : ""));
-  return std::move(text).str();
+  if (std::filesystem::is_fifo(path, ignored))
+    throw UserError(path + ": expected a regular file, found a pipe: " + why);
 }
 
 AtomicFile::AtomicFile(std::string path) : path_(std::move(path)), target_(path_) {
@@ -130,14 +169,27 @@ void write_file_atomically(const std::string& path, std::string_view bytes) {
   file.commit();
 }
 
+void require_folder(const std::filesystem::path& target, const std::string& option) {
+  if (target.empty()) return;
+  const std::string named = option + " " + target.string();
+  const std::filesystem::path whole = std::filesystem::absolute(target).lexically_normal();
+  std::filesystem::path there = whole;
+  std::error_code ignored;
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  if (!std::filesystem::is_directory(there, ignored))
+    throw UserError(named + ": expected a folder, found a file" +
+                    (there == whole ? "" : ": " + there.string()));
+  if (::access(there.c_str(), W_OK | X_OK) != 0)
+    throw UserError(named + ": cannot be written: " + std::strerror(errno));
+}
+
 StagedFolder::StagedFolder(const std::filesystem::path& target, std::string option)
     : target_(target.lexically_normal()), option_(std::move(option)) {
   if (!target_.has_filename()) target_ = target_.parent_path();  // "out/"
   const std::string name = std::string(kStagingMark) + std::to_string(::getpid()) + "." + host_name();
+  require_folder(target_, option_);
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(target_, ignored);
-  if (std::filesystem::exists(there) && !std::filesystem::is_directory(there))
-    throw UserError(option_ + " " + target_.string() + ": expected a folder, found a file");
   staging_ = std::filesystem::is_directory(there) ? target_ / name : target_;
   if (staging_ == target_) staging_ += name;
   remove_stale(target_, "");

@@ -3,13 +3,33 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 
 namespace equipoise {
 
-// A user's file as one string. Throws UserError: why it cannot be had is one line.
+// Most bytes of one input, as it lies there and as it unpacks: --max-input-MB. Of the process, as its memory
+// limit is: what reads files stands deep in every command.
+inline constexpr double kDefaultInputMB = 1024;
+struct InputLimit {
+  double bytes = kDefaultInputMB * 1e6;
+  bool is_stated = false;  // by the user
+};
+void set_input_limit(const InputLimit& limit);
+const InputLimit& input_limit();
+[[noreturn]] void refuse_input(const std::string& where, const std::string& found);
+
+// Gives `add` a user's file block by block: a regular file or a pipe, no device, whose bytes never end.
+// `holds`: what the error says that the file was to hold; may be empty. Throws UserError: why it cannot be
+// had, or that it is larger than the limit, is one line.
+void read_blocks(const std::string& path, std::string_view holds,
+                 const std::function<void(std::string_view)>& add);
+// All of it as one string.
 std::string read_text_file(const std::string& path);
+
+// Throws UserError for a pipe, where a file is read more than once; `why` says so.
+void require_regular_file(const std::string& path, const std::string& why);
 
 // A file that is written whole or not at all: bytes go to a temporary file beside the target, which is
 // renamed over it only after everything reached the disk without an error. An interrupted run leaves the old
@@ -39,6 +59,11 @@ class AtomicFile {
 };
 
 void write_file_atomically(const std::string& path, std::string_view bytes);
+
+// Throws UserError where no output folder can stand under that name: a file is there, or above it, or the
+// folder that it would be made in takes no files. For commands that work long before they write. `option`
+// names the option in errors.
+void require_folder(const std::filesystem::path& target, const std::string& option);
 
 // An output folder that is filled whole or not at all: files are written to a staging folder and moved into
 // place together by commit(). Without commit nothing of the run is left. Moving must not cross file systems,

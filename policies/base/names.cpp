@@ -63,9 +63,20 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string joined(std::span<const std::string_view> names) {
+  constexpr std::size_t kMostShown = 300;  // of a message that stays one line
   std::string text;
-  for (const std::string_view name : names) text.append(text.empty() ? "" : ", ").append(name);
+  std::size_t shown = 0;
+  for (const std::string_view name : names) {
+    if (text.size() + name.size() > kMostShown) break;
+    text.append(text.empty() ? "" : ", ").append(name);
+    ++shown;
+  }
+  if (shown < names.size()) text += " and " + std::to_string(names.size() - shown) + " more";
   return text;
+}
+
+std::string no_effect(std::string_view what, std::string_view acts_when) {
+  return std::string(what).append(" has no effect: it acts only ").append(acts_when);
 }
 
 std::string joined(const std::vector<std::string>& names) {

@@ -19,6 +19,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 
 // "a, b, c"
 std::string joined(std::span<const std::string_view> names);
+// The one form of a note on what is typed and changes nothing: "KEY has no effect: it acts only WITH THIS".
+std::string no_effect(std::string_view what, std::string_view acts_when);
 std::string joined(const std::vector<std::string>& names);
 
 // Position of `text` among `names`. Throws UserError: `<what>: expected one of a, b, found x`.

@@ -44,10 +44,15 @@ constexpr PackParameter balance_parameter() {
   balance.flag = "--no-balance";
   return balance;
 }
+constexpr PackParameter candidates_parameter() {
+  PackParameter lengths = parameter::integers<&HbpOptions::candidate_lengths>(
+      "candidates", 1, kLongestSize, "pack lengths to choose groups from");
+  lengths.acts_when = "without groups";
+  lengths.acts = [](const PackOptions& o) { return o.groups.empty(); };
+  return lengths;
+}
 inline constexpr PackParameter kHbp[] = {
-    groups_parameter(),
-    parameter::integers<&HbpOptions::candidate_lengths>("candidates", 1, kLongestSize,
-                                                        "pack lengths to choose groups from"),
+    groups_parameter(), candidates_parameter(),
     parameter::integer<&HbpOptions::curriculum_steps>("curriculum_steps", 0, 1 << 30,
                                                       "first iterations, from the shortest group"),
     balance_parameter()};

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -170,6 +171,40 @@ Plan plan_round_robin(const PackingProblem& problem) {
   return Gds(problem, skrull::place_round_robin, true,
              problem.options.of<RoundRobinOptions>().placement_order)
       .plan();
+}
+
+bool searches_bucket(const PackOptions& options) {
+  return options.best_bucket && options.bucket_size > 0;
+}
+
+std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
+                                     Plan (*plan)(const PackingProblem&), PackOptions& found) {
+  std::int64_t longest = 0, most = 0;  // of a document, of a batch
+  for (const GlobalBatch& batch : problem.batches) {
+    std::int64_t tokens = 0;
+    for (const Slice& slice : batch.slices) {
+      tokens += slice.tokens();
+      longest = std::max(longest, slice.tokens());
+    }
+    most = std::max(most, tokens);
+  }
+  const std::int64_t bound = found.bucket_size;
+  double least_seconds = std::numeric_limits<double>::infinity();
+  std::int64_t best = bound;
+  int tried = 0;
+  // A bucket that holds a whole batch plans as any larger one.
+  for (std::int64_t size = longest / found.context + 1; size <= bound; size += size / 5 + 1) {
+    found.bucket_size = size;
+    const double seconds = prices.seconds_that_fit(plan({problem.batches, found, problem.workload}));
+    ++tried;
+    if (seconds < least_seconds) best = size;
+    least_seconds = std::min(least_seconds, seconds);
+    if (size >= most) break;
+  }
+  found.bucket_size = best;
+  if (tried == 0) return {};  // the policy says which document needs more
+  return {"BucketSize is " + std::to_string(best) + " tokens a CP rank, the fastest of " +
+          std::to_string(tried) + " up to " + std::to_string(bound) + ", what memory allows"};
 }
 
 std::int64_t skrull_hard_limit(const PackOptions& options) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "policies/parameter.h"
@@ -34,6 +35,19 @@ std::int64_t skrull_hard_limit(const PackOptions& options);
 std::int64_t skrull_micro_batch_tokens(const PackOptions& options);
 // The bucket that a document needs: fewer than C*N tokens.
 Room room_by_bucket(const PackOptions& options, std::int64_t tokens);
+
+// Whether the bucket is only a bound, from memory (OptionSearch).
+bool searches_bucket(const PackOptions& options);
+// The bucket of the fastest plan, found.bucket_size being the most that memory allows. The sizes tried depend
+// on the documents alone (each a fifth larger than the one before), so a GPU with more memory tries more of
+// them and is never slower. A plan and a price each, some 5 to 25.
+std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
+                                     Plan (*plan)(const PackingProblem&), PackOptions& found);
+template <Plan (*plan)(const PackingProblem&)>
+std::vector<std::string> find_bucket_of(const PackingProblem& problem, const PlanPrices& prices,
+                                        PackOptions& found) {
+  return find_bucket(problem, prices, plan, found);
+}
 
 // Skrull's placements: which documents of a micro-batch stay whole on one CP rank and which are spread over
 // all of them. Two rules share the bookkeeping: DACP and round-robin.

@@ -29,10 +29,15 @@ constexpr PackParameter thresholds_parameter() {
 inline constexpr PackParameter kWlbQueues[] = {
     parameter::integer<&WlbOptions::queues>("queues", 0, 1000, "outlier queues; 0: no delay"),
     thresholds_parameter(), kMaxTokens};
+constexpr PackParameter delay_bound_parameter() {
+  PackParameter bound = parameter::number<&WlbOptions::delay_bound>(
+      "delay_bound", 0, 1e9, "bound on the mean token delay of the search, in iterations");
+  bound.acts_when = "with search";
+  bound.acts = [](const PackOptions& o) { return o.of<WlbOptions>().search; };
+  return bound;
+}
 inline constexpr PackParameter kWlbSearch[] = {
-    parameter::flag<&WlbOptions::search>("search", "search the thresholds"),
-    parameter::number<&WlbOptions::delay_bound>(
-        "delay_bound", 0, 1e9, "bound on the mean token delay of the search, in iterations")};
+    parameter::flag<&WlbOptions::search>("search", "search the thresholds"), delay_bound_parameter()};
 
 // L_max, and the one that a document needs.
 std::int64_t max_tokens(const PackOptions& options);

@@ -23,9 +23,14 @@ constexpr ShardParameter kPerDocument[] = {kRemainder};
 constexpr ShardParameter kAdaptive[] = {
     kRemainder, integer<&ShardOptions::tile>("tile", 1, 1 << 20, "query tile of the attention kernel")};
 constexpr ShardParameter kSimulated[] = {kPad, kRemainder};
-constexpr ShardParameter kDacp[] = {
-    integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp),
-    flag<&ShardOptions::rollback>("rollback", kRollbackHelp), kRemainder};
+// Its words are those of packing, which derives the size (sim/study/row/plan_row.cpp).
+constexpr ShardParameter bucket_size_parameter() {
+  ShardParameter size = integer<&ShardOptions::bucket_size>("bucket_size", 1, kLongestSize, kBucketSizeHelp);
+  size.words = kBucketSizeWords;
+  return size;
+}
+constexpr ShardParameter kDacp[] = {bucket_size_parameter(),
+                                    flag<&ShardOptions::rollback>("rollback", kRollbackHelp), kRemainder};
 constexpr ShardParameter kBlocks[] = {
     integer<&ShardOptions::block>("block", 1, kLongestSize, "queries of a block")};
 

@@ -195,7 +195,9 @@ Predictions predict_rows(const Profile& profile, const CsvTable& table, const Pr
       const std::string what = e.what();
       throw UserError((what.rfind(here, 0) == 0 ? "" : here) + what);
     }
-    const RowPrediction& made = outcome.rows.back();
+    RowPrediction& made = outcome.rows.back();
+    if (made.unable.empty() && !(made.seconds >= 0 && std::isfinite(made.seconds)))
+      made.unable = "the parameters of " + profile.origin() + " make no time of it";
     if (!made.unable.empty()) {
       outcome.unable[made.unable].push_back(table.line(row));
     } else if (made.measured > 0) {

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <iostream>
@@ -15,6 +16,7 @@
 #include "kernels/row_ops.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
+#include "policies/base/index.h"
 #include "policies/base/names.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
@@ -22,13 +24,14 @@
 #include "sim/cli/report_pages.h"
 #include "sim/cli/study_commands.h"
 #include "sim/execution/launch.h"
-#include "sim/study/row/details.h"
+#include "sim/limits/memory_limit.h"
 #include "sim/study/read/policy_run.h"
+#include "sim/study/row/details.h"
+#include "sim/validation/compare_log.h"
 #include "sim/validation/compare_real.h"
 #include "sim/validation/execution_report.h"
 #include "sim/validation/figures.h"
 #include "sim/validation/real_run.h"
-#include "sim/validation/compare_log.h"
 #include "sim/validation/validation_report.h"
 
 namespace equipoise {
@@ -65,11 +68,30 @@ bool covers(const Profile& profile, const kernels::Backend& backend) {
   return profile.device().name == backend.describe().name;
 }
 
+// Until its end what this process and the ranks that it starts print as results is progress: one command has
+// one result on stdout.
+class StdoutToStderr {
+ public:
+  StdoutToStderr() : stdout_((std::cout.flush(), ::dup(STDOUT_FILENO))) {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  ~StdoutToStderr() {
+    ::dup2(stdout_, STDOUT_FILENO);
+    ::close(stdout_);
+  }
+  StdoutToStderr(const StdoutToStderr&) = delete;
+  StdoutToStderr& operator=(const StdoutToStderr&) = delete;
+
+ private:
+  int stdout_;
+};
+
 // Measures this device, within the minutes allowed: kernels alone, then collectives between two ranks, as the
 // study has ranks to talk to each other. Returns the path of the fitted profile, in `folder`.
 std::string profile_here(const std::string& device, double minutes, int ranks,
                          const std::filesystem::path& folder, std::ostream& log) {
-  log << "the study's profile was measured on another device: measuring this one" << std::endl;
+  log << "the study's profile was measured on another device: measuring this one, at most "
+      << short_number(minutes) << " minutes (--minutes)" << std::endl;
   const bool talks = ranks > 1 && device == "cpu" && !execution::under_launcher();
   FitCommandOptions fit;
   ProfileOptions profile;
@@ -86,6 +108,7 @@ std::string profile_here(const std::string& device, double minutes, int ranks,
     fit.samples.push_back((folder / "collectives.json").string());
     std::ostringstream share;
     share << minutes * 0.3;
+    const StdoutToStderr words_of_ranks;
     if (execution::run_ranks(2, {"profile", "--device", device, "--minutes", share.str(), "--quiet", "--only",
                                  "collective", "--out", fit.samples.back()}) != 0)
       throw UserError("validate: collectives between two ranks could not be measured");
@@ -107,6 +130,18 @@ Study study_of_ranks(const RankOptions& options, const std::string& command) {
   Study study = read_study(options.file, options.set);
   if (!study.impossible.empty()) throw UserError(study.impossible);
   return study;
+}
+
+// What would show only after minutes of work, or as a rank that hangs: refused before any rank starts.
+void check_real_run(const Study& study, const RankOptions& options, bool reference) {
+  require_folder(options.out, "--out");
+  if (study.layout.gpus() > 1 && !options.replay)
+    for (const std::string& file : {options.file, study.trace.file})
+      require_regular_file(file, "every rank reads it");
+  if (options.device != "cpu") return;
+  require_memory(options.file + ": parameters of " + study.model.name + " on " +
+                     std::to_string(study.layout.gpus()) + " ranks of this machine",
+                 least_real_bytes(study, reference), memory_limit(options.max_memory_GB), "a smaller model");
 }
 
 execution::LossNormalizer parse_normalizer(const std::string& text) {
@@ -159,6 +194,8 @@ int run_execute_command(const ExecuteOptions& options, const std::vector<std::st
   if (!options.dump.empty() && row_options.normalizer != execution::LossNormalizer::token)
     throw UserError("--dump: gradients of the token mean are written; leave out --loss-normalizer " +
                     options.normalizer);
+  require_folder(options.dump, "--dump");
+  check_real_run(study, options, true);
   if (needs_launcher(ranks, options.replay)) return execution::run_ranks(ranks, arguments, limits);
 
   int status = 0;
@@ -222,29 +259,11 @@ std::string profile_note(const Profile& profile, const kernels::Backend& backend
          "` and `equipoise fit` make one of this device";
 }
 
-// A folder for the profile that is measured here. It is removed with all that is in it.
-class ProfileFolder {
- public:
-  ProfileFolder()
-      : path_(std::filesystem::temp_directory_path() / ("equipoise-profile-" + std::to_string(::getpid()))) {
-    std::filesystem::create_directories(path_);
-  }
-  ~ProfileFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ProfileFolder(const ProfileFolder&) = delete;
-  ProfileFolder& operator=(const ProfileFolder&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 // The same run with a profile of this device, which is kept beside its results.
 int validate_with_own_profile(const ValidateOptions& options, std::vector<std::string> arguments, int ranks,
                               std::ostream& out, std::ostream& log) {
-  const ProfileFolder folder;
+  // Removed with all that is in it, by the next run where this one is killed.
+  const StagedFolder folder(std::filesystem::temp_directory_path() / "equipoise-profile", "TMPDIR");
   const std::string profile = profile_here(options.device, options.minutes, ranks, folder.path(), log);
   ValidateOptions again = options;
   again.minutes = 0;
@@ -262,8 +281,10 @@ int validate_with_own_profile(const ValidateOptions& options, std::vector<std::s
 int run_validate_command(const ValidateOptions& options, const std::vector<std::string>& arguments,
                          std::ostream& out, std::ostream& log) {
   Study study = study_of_ranks(options, "validate");
+  require_folder(options.out, "--out");
   if (!options.measured.empty()) return validate_log(study, options, out);
   use_own_ranks(study);
+  check_real_run(study, options, false);
   const auto ranks = static_cast<int>(study.layout.gpus());
   execution::HealthLimits limits;
   limits.same_op_seconds = options.op_timeout_seconds;
@@ -300,10 +321,17 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
     run.seed = options.seed;
     std::vector<RealResult> results;
     // Calibration and run take turns, so that a machine that gets slower or busier does so in both.
+    if (leads && !options.quiet)
+      log << options.repetitions << " rounds over the steps of " << rows.size()
+          << " rows, calibration included; after the first it is known how long they take" << std::endl;
+    const auto begin = std::chrono::steady_clock::now();
     for (int round = 1; round <= options.repetitions; ++round) {
       calibration.run_round();
       append_rounds(results, run_real(study, rows, rank, run));
-      if (leads && !options.quiet) log << "round " << round << std::endl;
+      const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      if (leads && !options.quiet)
+        log << "round " << round << ": " << time_left(as_double(round) / options.repetitions, spent)
+            << std::endl;
     }
     if (!leads) return;
     Validation validation;

@@ -104,9 +104,7 @@ void add_samples_table(std::string_view text, const std::string& path, const Doc
 
 void add_samples_file(const std::string& path, const DocumentHistogram& histogram, const std::string& network,
                       ReadFiles& all, std::ostream& notes) {
-  const std::string bytes = formats::read_file(path, "samples");
-  const formats::Compression how = formats::compression_of(bytes);
-  const std::string text = how == formats::Compression::none ? bytes : formats::decompress(bytes, how, path);
+  const std::string text = formats::read_file(path, "samples").bytes;
   if (std::filesystem::path(formats::without_compression_suffix(path)).extension() == ".csv")
     return add_samples_table(text, path, histogram, all, notes);
   if (looks_like_nccl_tests(std::string_view(text)))
@@ -231,15 +229,37 @@ void check_fit_options(const FitCommandOptions& options) {
     throw UserError("--nic-GBps: expected a rate > 0, up to 100000, found " + short_number(options.nic_GBps));
 }
 
+// Samples of several files are fitted together: an error of the fit names them, unless it is of an option or
+// names a file itself.
+template <class Make>
+auto naming_samples(const FitCommandOptions& options, const Make& make) {
+  try {
+    return make();
+  } catch (const UserError& e) {
+    const std::string what = e.what();
+    std::vector<std::string> files = options.samples;
+    for (const std::string& file : {options.recipe, options.base, options.out})
+      if (!file.empty()) files.push_back(file);
+    const bool named = what.rfind("--", 0) == 0 ||
+                       std::any_of(files.begin(), files.end(),
+                                   [&](const auto& file) { return what.find(file) != std::string::npos; });
+    if (named) throw;
+    const std::string others =
+        options.samples.size() > 1 ? " and " + std::to_string(options.samples.size() - 1) + " more" : "";
+    throw UserError(options.samples.front() + others + ": " + what);
+  }
+}
+
 }  // namespace
 
 void fit_command(const FitCommandOptions& options, std::ostream& out, std::ostream& notes) {
   check_fit_options(options);
   std::ostringstream said;  // of the files; an error says all that it needs in its own line
-  ReadFiles files = read_files(options, said);
   const std::string name = std::filesystem::path(options.out).stem().string();
-  const nlohmann::json file =
-      options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, said);
+  const nlohmann::json file = naming_samples(options, [&] {
+    ReadFiles files = read_files(options, said);
+    return options.base.empty() ? made_by_recipe(options, name, files) : mended(options, name, files, said);
+  });
   const Profile profile(file, options.out);  // refuses what could not be loaded
   // Names of files and of GPUs come as they are; JSON is UTF-8.
   write_file_atomically(options.out,

@@ -40,11 +40,14 @@ struct Argument {
   bool takes_last = false;      // it may be typed several times, and the last counts
   bool refuses_zero = false;    // 0 stands for "not typed" in the variable
   double least = 0, most = -1;  // what is allowed; anything where most < least
-  std::string needs = {};       // another option without which this one is refused
+  std::string acts_with =
+      {};  // "--out", "--fidelity op": without it this one changes nothing, and a note says so
+  std::string needs = {};  // another option without which this one is refused
 
   Argument& required() { return is_required = true, *this; }
   Argument& size() { return is_size = true, *this; }
   Argument& split() { return is_split = true, *this; }
+  Argument& acting(std::string with) { return acts_with = std::move(with), *this; }
   Argument& range(double from, double to) { return least = from, most = to, *this; }
   // --help shows this text, or the value that the variable has now.
   Argument& shows_default(std::string text) { return fallback = std::move(text), *this; }
@@ -88,6 +91,7 @@ Command grammar_of_shard();
 Command grammar_of_schedule();
 Command grammar_of_trace();
 Command grammar_of_list();
+Command grammar_of_doctor(std::string_view version);
 Command grammar_of_profile();
 Command grammar_of_fit();
 Command grammar_of_profiles();

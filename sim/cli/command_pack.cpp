@@ -83,6 +83,15 @@ void print_pack_table(const std::vector<Packed>& all, const DocumentSet& documen
       << table.text();
 }
 
+// What a terminal shows meanwhile. Documents that are carried from step to step are sorted again in each:
+// where the steps' bins hold less than what arrives, that is nearly all of the time.
+std::string packing_text(const PolicyRun& run, const DocumentTotals& totals) {
+  const auto count = [](double number) { return grouped(static_cast<std::int64_t>(number)); };
+  const double carried = plan_size(run, totals).carried;
+  return run.label + ": packing " + count(totals.documents) + " documents" +
+         (carried < totals.documents ? "" : ", carrying them " + count(carried) + " times");
+}
+
 // The plans of all policies are held as JSON, and once more as text.
 void check_plan_json(const Study& study, const DocumentTotals& totals, const MemoryLimit& limit) {
   double bytes = documents_bytes(totals);
@@ -108,8 +117,11 @@ void run_pack_command(const PackCommandOptions& options, std::ostream& out, std:
   print_pack_notes(idle_request_notes(options, study), log);
   if (const std::string note = cut_note(documents, study.batch); !note.empty()) print_pack_notes({note}, log);
   std::vector<Packed> all;
+  const ProgressLine progress(log, true);
   for (const PolicyRun& run : study.policies) {
+    progress.show(packing_text(run, totals_of(documents)));
     all.push_back(pack(options, study, documents, run));
+    progress.show("");
     print_pack_notes(all.back().notes, log);
   }
   if (options.format == Format::json) {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "policies/base/error.h"
+#include "policies/base/names.h"
 #include "policies/base/number_text.h"
 #include "policies/base/utf8.h"
 #include "policies/plan.h"
@@ -21,6 +22,7 @@
 #include "sim/schedule/schedule.h"
 #include "sim/schedule/timing.h"
 #include "sim/step/step_simulator.h"
+#include "sim/study/read/json_object.h"
 
 namespace equipoise {
 namespace {
@@ -75,7 +77,9 @@ TimedSchedule time_by_profile(const ScheduleOptions& run, const Schedule& schedu
 
   Step step;
   step.lanes.emplace_back().micro_batches.assign(micro_batches.begin(), micro_batches.end());
-  return timed_of_ops(StepSimulator(costs, rule, options, nullptr).run(step).times.ops, schedule);
+  const StepResult result = naming("--profile " + run.profile,
+                                   [&] { return StepSimulator(costs, rule, options, nullptr).run(step); });
+  return timed_of_ops(result.times.ops, schedule);
 }
 
 namespace {
@@ -285,21 +289,23 @@ void check_schedule_memory(const ScheduleOptions& options) {
 }
 
 void note_idle_options(const ScheduleOptions& options, const ScheduleInput& input, std::ostream& notes) {
+  const auto note = [&](std::string_view option, const std::string& acts_when) {
+    notes << "note: " << no_effect(option, acts_when) << '\n';
+  };
   const bool groups =
       options.schedule == "state-aware-1f1b" &&
       std::any_of(input.group_sizes.begin(), input.group_sizes.end(), [](int n) { return n > 1; });
-  if (options.keep > 1 && !groups)
-    notes << "note: --keep changes nothing, no group of dependent chunks is scheduled\n";
+  if (options.keep > 1 && !groups) note("--keep", "with a group of dependent chunks");
   if (options.strict_keep && !groups)
-    notes << "note: --strict-keep changes nothing, no group of dependent chunks is scheduled\n";
+    note("--strict-keep", "with a group of dependent chunks");
   else if (options.strict_keep && options.stages == 1)
-    notes << "note: --strict-keep changes nothing, one stage never holds more than K chunks\n";
+    note("--strict-keep", "with several stages: one never holds more than K chunks");
   if (options.pairs && !schedule_policy(options.schedule).pairs)
-    notes << "note: --pairs changes nothing, " << options.schedule << " has none\n";
+    note("--pairs", "with a schedule that issues pairs, which " + options.schedule + " does not");
   if (!options.profile.empty() && (options.p2p > 0 || options.backward_ratio != 2))
-    notes << "note: --p2p and --backward-ratio change nothing, the profile says both\n";
+    note(options.p2p > 0 ? "--p2p" : "--backward-ratio", "without --profile, which says it");
   else if (options.p2p > 0 && options.stages == 1)
-    notes << "note: --p2p changes nothing on one stage\n";
+    note("--p2p", "with several stages");
 }
 
 }  // namespace

@@ -115,6 +115,11 @@ std::vector<Case> cases_of(const StudyOptions& options, const MemoryLimit& limit
     const std::size_t equals = sweep.find('=');
     if (equals == std::string::npos || equals + 1 == sweep.size())
       throw UserError("--sweep " + sweep + ": expected key=a,b,c, e.g. batch.context_window=64K,128K");
+    const std::string key = sweep.substr(0, equals);
+    if (const auto first = std::find_if(options.sweep.begin(), options.sweep.end(),
+                                        [&](const std::string& s) { return s.rfind(key + "=", 0) == 0; });
+        &*first != &sweep)
+      throw UserError("--sweep " + key + ": expected each key once, found " + *first + " and " + sweep);
     std::vector<Case> product;
     for (const Case& base : cases) {
       std::istringstream values(sweep.substr(equals + 1));

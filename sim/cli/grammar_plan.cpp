@@ -116,8 +116,10 @@ Command grammar_of_schedule() {
   command.add("--p2p", options->p2p, "Time of a hop between two stages").shows_default();
   command.add("--profile", options->profile,
               "Times from a profile, in seconds (table: ms), not from lengths");
-  command.add("--model", options->model, "With --profile: the model").shows_default();
-  command.add("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage").shows_default();
+  command.add("--model", options->model, "With --profile: the model").shows_default().acting("--profile");
+  command.add("--tensor", options->tensor, "With --profile: tensor-parallel GPUs of a stage")
+      .shows_default()
+      .acting("--profile");
   add_memory_option(command, options->max_memory_GB);
   add_format_option(command, options->format);
   command.run = [options] {
@@ -226,6 +228,16 @@ Command grammar_of_list() {
     run_list_command(arguments->what, arguments->format, std::cout);
     return 0;
   };
+  return command;
+}
+
+Command grammar_of_doctor(std::string_view version) {
+  const auto format = std::make_shared<Format>(Format::table);
+  Command command{"doctor",
+                  "What this machine has, and whether the program works on it: exit 1 where something failed",
+                  "Example: equipoise doctor --format json"};
+  add_format_option(command, *format, "table or json");
+  command.run = [format, version] { return run_doctor_command(*format, version, std::cout); };
   return command;
 }
 

@@ -55,6 +55,7 @@ void add_rank_options(Command& command, RankOptions& options) {
       .range(1, 1e9)
       .shows_default();
   command.add("--seed", options.seed, "Of weights and tokens").shows_default();
+  add_memory_option(command, options.max_memory_GB);
   add_format_option(command, options.format, "table or json");
   command.add("--quiet", options.quiet, "No progress on stderr");
 }
@@ -80,31 +81,41 @@ Command grammar_of_study() {
   command.add("--no-fold-tp", options->no_fold_tp, "op: every GPU its own tasks, not one per TP group");
   command.add("--contention", options->contention, "op: flows that share links share their bandwidth");
   command.add("--jitter", options->jitter, "op: relative standard deviation of every op").range(0, 1);
-  command.add("--jitter-seed", options->jitter_seed, "op: seed of the jitter");
+  command.add("--jitter-seed", options->jitter_seed, "op: seed of the jitter").acting("--jitter");
   command.add("--stragglers", options->stragglers, "op: slow GPUs and their speed, 12:0.8,77:0.5");
   command.add("--timeline-steps", options->timeline_steps, "With --out: steps of every policy's timeline")
-      .shows_default();
-  command.add("--timeline-lanes", options->timeline_lanes,
-              "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first");
-  command.add("--timeline-stages", options->timeline_stages,
-              "Stages in timelines, 0,3, or all; by default all, of op fidelity the first");
-  command.add("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines, 0,3, or all (default)");
-  command.add("--timeline-gzip", options->timeline_gzip, "Compress timelines (LABEL.pftrace.gz)");
+      .shows_default()
+      .acting("--out");
+  command
+      .add("--timeline-lanes", options->timeline_lanes,
+           "Lanes in timelines, 0,3, or all; by default all, of op fidelity the first")
+      .acting("--out");
+  command
+      .add("--timeline-stages", options->timeline_stages,
+           "Stages in timelines, 0,3, or all; by default all, of op fidelity the first")
+      .acting("--out");
+  command.add("--timeline-ranks", options->timeline_ranks, "CP ranks in timelines, 0,3, or all (default)")
+      .acting("--out");
+  command.add("--timeline-gzip", options->timeline_gzip, "Compress timelines (LABEL.pftrace.gz)")
+      .acting("--out");
   command
       .add("--timeline-counters", options->timeline_counters,
            "Counters of each rank in timelines: memory, tokens, or none")
-      .shows_default();
+      .shows_default()
+      .acting("--out");
   command.add("--chakra", options->chakra,
               "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command.add("--ignore-memory", options->ignore_memory,
               "Times of policies that do not fit into memory, too; their rows stay marked oom");
   command.add("--max-cases", options->max_cases, "Most cases of a sweep")
       .range(1, static_cast<double>(std::int64_t{1} << 40))
-      .shows_default();
+      .shows_default()
+      .acting("--sweep");
   add_memory_option(command, options->max_memory_GB);
   command.add("--max-output-GB", options->max_output_GB, "Most that --out may write for a case")
       .range(0, 1e6)
-      .shows_default();
+      .shows_default()
+      .acting("--out");
   add_format_option(command, options->format);
   command.add("--quiet", options->quiet, "No notes on stderr");
   command.run = [options] { return run_bounded(run_study_command, *options); };

@@ -5,11 +5,13 @@
 #include <exception>
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <new>
 #include <string_view>
 
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/utf8.h"
 #include "sim/cli/command_line.h"
 #include "sim/execution/launch.h"
@@ -22,11 +24,16 @@ constexpr int kInternalFault = 3;
 constexpr std::size_t kMostNameShown = 200;
 
 // One line on stderr, whatever the message holds: names from files may carry any bytes, and be of any length.
+// What is cut is the middle: it begins with the file and the key, and ends with what would do.
 void print_error(const std::string& message) {
-  constexpr std::size_t kMostShown = 4000;
+  constexpr std::size_t kMostShown = 480;
   std::string shown = printable(message);
-  if (shown.size() > kMostShown)
-    shown = shown.substr(0, kMostShown / 2) + " ... " + shown.substr(shown.size() - kMostShown / 2);
+  if (shown.size() > kMostShown) {
+    const std::string end = shown.substr(shown.size() - kMostShown / 3);
+    const std::size_t letter = end.find_first_of(" ,;");  // of no cut character
+    shown = shown.substr(0, utf8_prefix(shown.substr(0, kMostShown - kMostShown / 3 - 5))) + " ..." +
+            end.substr(letter == std::string::npos ? 0 : letter);
+  }
   std::cerr << "error: " << shown << '\n';
 }
 
@@ -46,6 +53,23 @@ void print_error(const std::string& message) {
   std::abort();
 }
 
+// --max-input-MB, of every command that reads what a user names: a list reads nothing of theirs.
+void add_input_option(Command& command) {
+  if (command.name == "list" || command.name == "doctor") return;
+  for (Command& inner : command.commands) add_input_option(inner);
+  if (!command.run) return;
+  const auto most_MB = std::make_shared<double>(0);
+  command
+      .add("--max-input-MB", *most_MB,
+           "Most bytes of an input file, unpacked; " + std::to_string(static_cast<int>(kDefaultInputMB)) +
+               " by default, and of what is packed 1000 times its size")
+      .range(1e-3, 1e9);
+  command.run = [most_MB, run = std::move(command.run)] {
+    if (*most_MB > 0) set_input_limit({*most_MB * 1e6, true});
+    return run();
+  };
+}
+
 Command whole_program(const std::vector<std::string>& arguments) {
   Command program{"equipoise",
                   "Compares packing and sharding policies of long-context training on a simulated cluster"};
@@ -63,9 +87,11 @@ Command whole_program(const std::vector<std::string>& arguments) {
                       grammar_of_profiles(),
                       grammar_of_predict(),
                       grammar_of_list(),
+                      grammar_of_doctor(EQUIPOISE_VERSION),
                       grammar_of_trace(),
                       grammar_of_execute(arguments),
                       grammar_of_validate(arguments)};
+  add_input_option(program);
   return program;
 }
 

@@ -118,6 +118,23 @@ void add_command(CLI::App& app, const Command& command, std::deque<TypedText>& t
     add_command(*app.add_subcommand(inner.name, inner.summary), inner, texts);
 }
 
+// Whether "--out" was typed, or "--fidelity op".
+bool is_typed(const CLI::App& app, const std::string& words) {
+  const std::size_t space = words.find(' ');
+  const CLI::Option& option = *app.get_option(words.substr(0, space));
+  if (option.count() == 0) return false;
+  return space == std::string::npos || option.results().back() == words.substr(space + 1);
+}
+
+// Options that were typed and change nothing beside the others, in one form.
+void note_idle_options(const CLI::App& app, const Command& command) {
+  for (const Argument& argument : command.arguments) {
+    if (argument.acts_with.empty() || !is_typed(app, argument.option())) continue;
+    if (!is_typed(app, argument.acts_with))
+      std::cerr << "note: " << no_effect(argument.option(), "with " + argument.acts_with) << '\n';
+  }
+}
+
 const Command* find_command(const Command& group, const std::string& name) {
   const auto found = std::find_if(group.commands.begin(), group.commands.end(),
                                   [&](const Command& command) { return command.name == name; });
@@ -200,6 +217,8 @@ int parse_and_run(const Command& program, int argc, char** argv) {
     if (parsed != &app) named = find_command(*named, parsed->get_name());
     if (named->verbatim != nullptr) *named->verbatim = parsed->remaining();
     if (named->run) running = named;
+    const CLI::Option* const quiet = parsed->get_option_no_throw("--quiet");
+    if (quiet == nullptr || quiet->count() == 0) note_idle_options(*parsed, *named);
   }
   return running->run();
 }

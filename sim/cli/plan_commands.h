@@ -119,6 +119,11 @@ void trace_synth_command(const TraceSynthOptions&, std::ostream& out, std::ostre
 // program's. Returns only by throwing.
 [[noreturn]] void trace_record_command(const std::vector<std::string>& arguments);
 
+// `equipoise doctor`: what this machine has and whether the program works on it: build, memory, disk, shipped
+// files, devices, solvers, a small study from end to end. 1 where something failed; what is merely absent is
+// said. `version`: the program's.
+int run_doctor_command(Format format, std::string_view version, std::ostream& out);
+
 // `equipoise list`: what there is, one line each. `what`: policies, schedules, models, profiles, frameworks,
 // traces or schema.
 void run_list_command(const std::string& what, Format format, std::ostream& out);

@@ -112,6 +112,7 @@ struct RankOptions {
   std::string device = "cpu";
   bool replay = false;  // one rank after the other on one device
   std::uint64_t seed = 7;
+  double max_memory_GB = 0;        // of all ranks on this machine; 0: default_memory_limit()
   double op_timeout_seconds = 20;  // a rank that computes one op for so long, while others wait, hangs
   std::string out;                 // folder for execution.json, or validation.json, .txt, .svg and timelines
   Format format = Format::table;

@@ -89,7 +89,7 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
       if (sliding < 1) mean += (1 - sliding) * one_layer(0);
       if (sliding > 0) mean += sliding * one_layer(costs.model().sliding_window);
       return mean / as_double(copies) * layers;
-    } catch (const EngineError&) {
+    } catch (const UserError&) {
       return std::nullopt;
     }
   };
@@ -100,7 +100,8 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
     const double exact = std::exp2(as_double(i) / kPerOctave);
     const auto seconds = measured ? priced(std::llround(exact)) : std::nullopt;
     measured = seconds.has_value();
-    if (!measured && i == 0) throw EngineError("attention to one token is longer than the clock holds");
+    if (!measured && i == 0)
+      throw UserError(costs.profile().origin() + ": attention to one token is longer than the clock holds");
     log_seconds_.push_back(measured ? std::log(std::max(*seconds, 1e-15)) : log_seconds_.back() + growth);
   }
 }

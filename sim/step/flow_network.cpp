@@ -195,7 +195,7 @@ void FlowNetwork::set_speed(std::uint32_t slot, double rate, Picoseconds now) {
   flow.since = now;
   const double takes = std::ceil(flow.left / speed);
   if (!(takes < kLongestSeconds * kPicosecondsPerSecond - static_cast<double>(now)))
-    throw EngineError("a flow would never end: its share of a link is " + std::to_string(rate) + " bytes/s");
+    refuse_time("a flow over a link that it shares", takes / kPicosecondsPerSecond);
   flow.end = now + static_cast<Picoseconds>(takes);
   if (place_[slot] == kNotInHeap) {
     heap_.push_back(slot);

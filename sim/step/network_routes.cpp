@@ -21,7 +21,7 @@ Picoseconds paced(Picoseconds duration, double bytes, double limit) {
   if (cap <= limit) return duration;
   const double takes = std::ceil(static_cast<double>(duration) / (limit / cap));
   if (!(takes < kLongestSeconds * kPicosecondsPerSecond))
-    throw EngineError("a collective would never end: its links carry " + std::to_string(limit) + " bytes/s");
+    refuse_time("a collective over its links", takes / kPicosecondsPerSecond);
   return static_cast<Picoseconds>(takes);
 }
 

@@ -62,7 +62,7 @@ void check_clock(std::size_t number, const OpLane& lane) {
         sum += run.repeat * longest[run.block];
       }
   if (!(sum < kLongestSeconds * kPicosecondsPerSecond))
-    broken(number, "its ops take longer than the clock can hold");
+    refuse_time("lane " + std::to_string(number), sum / kPicosecondsPerSecond);
 }
 
 void check_transfer(std::size_t number, const OpLane& lane, std::int64_t first) {

@@ -28,6 +28,28 @@ double pairs_of(const MicroBatch& micro_batch, std::int64_t window) {
   return pairs;
 }
 
+// One layer, its ranks waiting for each other at every exchange. As a float, so that nothing wraps.
+double seconds_of(const LayerTimeline& layer) {
+  const auto c = at(layer.ranks);
+  double sum = 0;
+  for (std::size_t p = 0; p * c < layer.local.size(); ++p)
+    sum += static_cast<double>(
+        *std::max_element(layer.local.begin() + static_cast<std::ptrdiff_t>(p * c),
+                          layer.local.begin() + static_cast<std::ptrdiff_t>((p + 1) * c)));
+  for (const Picoseconds exchange : layer.comm) sum += static_cast<double>(exchange);
+  return sum / kPicosecondsPerSecond;
+}
+
+// The most that a micro-batch takes, one layer after the other.
+double seconds_of(const MicroBatchCost& cost, const LayerCounts& layers) {
+  double sum = 0;
+  for (std::size_t kind = 0; kind < layers.size(); ++kind)
+    if (layers[kind] > 0)
+      sum += layers[kind] *
+             (seconds_of(cost.forward[kind]) + seconds_of(cost.backward[kind]) + seconds_of(cost.full[kind]));
+  return sum;
+}
+
 }  // namespace
 
 StepSimulator::StepSimulator(const LayerCosts& costs, const ShardRule& shard, const StepOptions& options,
@@ -123,6 +145,7 @@ const Schedule& StepSimulator::schedule_for(const Lane& lane) {
 }
 
 void StepSimulator::begin_lane() {
+  lane_seconds_ = 0;
   rank_tokens_.clear();
   gathered_tokens_.clear();
   fullest_rank_.clear();
@@ -141,6 +164,8 @@ void StepSimulator::account_lane(const Lane& lane, std::size_t index) {
 
 void StepSimulator::account_micro_batch(const MicroBatch& micro_batch, const MicroBatchCost& cost,
                                         StepResult& result) {
+  lane_seconds_ += seconds_of(cost, costs_.layer_counts());
+  if (!(lane_seconds_ < kLongestSeconds)) refuse_time("a lane", lane_seconds_);
   StepWork& work = result.work;
   work.use += cost.use;
   if (cost.ranks > 1) {

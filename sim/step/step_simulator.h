@@ -95,6 +95,7 @@ class StepSimulator {
   // Of the lanes of the step that runs so far.
   GpuSums sums_;
   double attention_max_ = 0, attention_mean_ = 0;  // seconds, over micro-batches
+  double lane_seconds_ = 0;  // of the lane's micro-batches one after another: what no clock holds is refused
   GpuCompute gpu_compute_, gpu_attention_;
 };
 

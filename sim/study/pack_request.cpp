@@ -187,7 +187,7 @@ std::vector<std::string> idle_request_notes(const PackRequest& request, const St
     if (!std::all_of(runs.begin(), runs.end(), idle)) continue;  // of several, one may be meant for one
     for (const PolicyRun& run : runs) notes.push_back(idle_key_note(run, key));
   }
-  note_keys(batch_keys(), &request.batch, study, notes);
+  note_keys("", batch_keys(), &request.batch, study, notes);
   return notes;
 }
 

@@ -33,10 +33,14 @@ double mean_length(const TraceSource& source) {
   return sum / as_double(kSample);
 }
 
-// Most tokens of a micro-batch, where a size that the user gave bounds it; 0: nothing does.
+// Most tokens of a micro-batch, where a size that the user gave bounds it; 0: nothing does. Bins of a given
+// number that are not given one hold what the policy places at most.
 double capacity_of(const PolicyRun& run) {
-  const auto bound = run.policy().micro_batch_tokens;
-  return bound == nullptr ? 0 : as_double(bound(run.pack));
+  const Policy& policy = run.policy();
+  const double bound =
+      policy.micro_batch_tokens == nullptr ? 0 : as_double(policy.micro_batch_tokens(run.pack));
+  const bool holds = bound == 0 && policy.hard_limit != nullptr && has_key(policy, "micro_batches");
+  return holds ? as_double(policy.hard_limit(run.pack)) : bound;
 }
 
 }  // namespace

@@ -210,10 +210,7 @@ MeasuredLog parse_measured_log(std::string_view bytes, const std::string& name) 
 }
 
 MeasuredLog read_measured_log(const std::string& path) {
-  const std::string bytes = formats::read_file(path, "measured steps");
-  const formats::Compression how = formats::compression_of(bytes);
-  if (how == formats::Compression::none) return parse_measured_log(bytes, path);
-  return parse_measured_log(formats::decompress(bytes, how, path), path);
+  return parse_measured_log(formats::read_file(path, "measured steps").bytes, path);
 }
 
 }  // namespace equipoise

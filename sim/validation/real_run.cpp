@@ -17,8 +17,8 @@
 #include "sim/execution/executable_step.h"
 #include "sim/execution/rank_executor.h"
 #include "sim/report/result_files.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/read/framework.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/row/details.h"
 #include "sim/study/row/plan_row.h"
 #include "sim/study/row/simulate.h"
@@ -39,6 +39,7 @@ RunStudyOptions quiet_options() {
 struct Decision {
   std::string reason, shard;
   nlohmann::json plan;
+  std::int64_t bucket = 0;  // by which dacp shards
 };
 
 Decision decide(const ModelShape& model, RealRow& row) {
@@ -47,6 +48,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
     SimulatedRow simulated = simulate_row(row.ready, quiet_options(), Until::all_steps);
     row.plan = std::move(simulated.planned.plan);
     decision.shard = simulated.ran.shard;
+    decision.bucket = row.ready.run.pack.bucket_size;
     const RecomputedLayers recomputed(model, row.ready.models->layout);
     decision.plan = plan_json(row.plan, nlohmann::json::object(), &recomputed);
   } catch (const UnplaceableDocument& e) {
@@ -61,6 +63,7 @@ Decision decide(const ModelShape& model, RealRow& row) {
 void take_over(const ModelShape& model, const Decision& decision, RealRow& row) {
   StudyRow& ready = row.ready;
   derive_sizes(ready, quiet_options().ignore_memory);
+  ready.run.pack.bucket_size = decision.bucket;
   ready.workload = workload_of(ready);
   const RecomputedLayers recomputed(model, ready.models->layout);
   row.plan = read_plan(decision.plan, "the plan of rank 0", "", recomputed);
@@ -84,14 +87,18 @@ RealRow real_row(const Study& study, const StudyInputs& inputs, std::size_t numb
   execution::check_layout_runs(study.model, row.ready.models->layout);
   Decision decision;
   if (world.rank() == 0) decision = decide(study.model, row);
-  const nlohmann::json told = nlohmann::json::parse(broadcast(
-      world, nlohmann::json{{"reason", decision.reason}, {"shard", decision.shard}, {"plan", decision.plan}}
-                 .dump()));
+  const nlohmann::json told =
+      nlohmann::json::parse(broadcast(world, nlohmann::json{{"reason", decision.reason},
+                                                            {"shard", decision.shard},
+                                                            {"plan", decision.plan},
+                                                            {"bucket", decision.bucket}}
+                                                 .dump()));
   row.reason = told["reason"].get<std::string>();
   row.shard = told["shard"].get<std::string>();
   if (!row.runs()) return row;
   if (world.rank() != 0) {
     decision.plan = told["plan"];
+    decision.bucket = told["bucket"].get<std::int64_t>();
     take_over(study.model, decision, row);
   }
   try {
@@ -125,6 +132,14 @@ std::string broadcast(kernels::Communicator& world, const std::string& text) {
 void use_own_ranks(Study& study) {
   study.framework = framework_of("execution");
   study.layout.reduce_each_micro_batch = false;
+}
+
+double least_real_bytes(const Study& study, bool reference) {
+  constexpr double kWeightAndGradient = 4 + 4, kMoments = 4 + 4, kReference = 8 + 8;
+  const Layout& layout = study.layout;
+  const double replicas = static_cast<double>(layout.data) * layout.context;
+  const double of_ranks = replicas * kWeightAndGradient + (layout.zero > 0 ? 1 : replicas) * kMoments;
+  return static_cast<double>(study.model.parameters()) * (of_ranks + (reference ? kReference : 0));
 }
 
 std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,

@@ -39,6 +39,11 @@ struct RealRowOptions {
 // The study as real ranks run it: the preset of our own ranks instead of a framework's.
 void use_own_ranks(Study& study);
 
+// Bytes that the ranks and the reference cannot do without on this machine: parameters, gradients and
+// optimizer states in fp32, and with `reference` the float64 weights and gradients that judge them.
+// Activations come on top.
+double least_real_bytes(const Study& study, bool reference);
+
 // All ranks of `world` call it. Throws UserError for a study that ranks cannot run at all, or no such label.
 std::vector<RealRow> real_rows(const Study& study, const StudyInputs& inputs, const RealRowOptions& options,
                                kernels::Communicator& world);

@@ -170,3 +170,40 @@ TEST_CASE("what Skrull cannot hold is refused in one line") {
       plan_of("gds", document_batches({{1}}), skrull_options(1, 2, 0)),
       "bucket_size: expected a number >= 1, found 0; it is the tokens that one CP rank can hold", UserError);
 }
+
+TEST_CASE("The best bucket is the fastest of sizes that do not depend on the bound; memory takes the bound") {
+  // One lane, two ranks, documents 6, 2 and 2. Sizes: 6 / 2 + 1 = 4 holds the longest, then 5, 7 and 9, and 11,
+  // which holds the batch of 10 tokens and plans as any larger one. Priced by micro-batches: 4 makes three (6 + 2
+  // tokens are not fewer than 4 x 2), 5 makes two (6 + 2 and 2), 7 one.
+  const std::vector<GlobalBatch> batches = document_batches({{6, 2, 2}});
+  PlanPrices prices;
+  std::vector<std::size_t> tried;
+  prices.seconds_that_fit = [&](const Plan& plan) {
+    tried.push_back(plan.steps[0].lanes[0].micro_batches.size());
+    return static_cast<double>(tried.back());
+  };
+  const QuadraticWorkload workload;
+  const auto found = [&](std::int64_t bound) {
+    PackOptions options = skrull_options(1, 2, bound);
+    CHECK(searches_bucket(options));
+    tried.clear();
+    (void)find_bucket({batches, options, workload}, prices, plan_skrull, options);
+    return options.bucket_size;
+  };
+  CHECK(found(5) == 5);
+  CHECK(tried == std::vector<std::size_t>{3, 2});
+  CHECK(found(8) == 7);
+  CHECK(found(1000) == 7);  // 9 and 11 are no faster
+  CHECK(tried.size() == 5);
+  CHECK(found(3) == 3);  // nothing that holds the longest document: the policy names it
+  CHECK(tried.empty());
+  PackOptions options;
+  kBucketSize.set(options, std::int64_t{-1});
+  options.bucket_size = 8;  // derived
+  CHECK_FALSE(searches_bucket(options));
+  kBucketSize.set(options, std::int64_t{0});
+  options.bucket_size = 8;
+  CHECK(searches_bucket(options));
+  kBucketSize.set(options, std::int64_t{8});
+  CHECK_FALSE(searches_bucket(options));
+}

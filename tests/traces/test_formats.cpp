@@ -71,13 +71,31 @@ TEST_CASE("a length that is zero, negative, not an integer or above 2^31 is refu
   }
 }
 
+TEST_CASE("a device is refused at once, and a file or what it unpacks to above the limit of inputs") {
+  CHECK(contains(error_of([&] { read_trace("/dev/zero"); }), "/dev/zero: cannot be read: found a device"));
+  const Scratch scratch;
+  const std::string path = scratch.path("equal.txt.gz");
+  Trace equal;
+  equal.lengths.assign(400'000, 1);  // 800 kB as text, some hundred bytes packed
+  equipoise::write_trace(equal, path);
+  CHECK(read_trace(path).lengths.size() == 400'000);
+  const equipoise::InputLimit before = equipoise::input_limit();
+  equipoise::set_input_limit({500e3, true});
+  CHECK(contains(error_of([&] { read_trace(path); }), "unpacks to more than fits"));
+  equipoise::set_input_limit({100, true});
+  CHECK(contains(error_of([&] { read_trace(path); }), "found a file of 0 MB, the limit of an input is 0 MB"));
+  equipoise::set_input_limit({900e3, true});
+  CHECK(read_trace(path).lengths.size() == 400'000);
+  equipoise::set_input_limit(before);
+}
+
 TEST_CASE("an empty trace, a missing file and a folder are refused") {
   CHECK(contains(refusal("", "a.txt"), "a.txt: the trace is empty"));
   CHECK(contains(refusal("# only words\n\n", "a.txt"), "the trace is empty"));
   CHECK(contains(refusal("length\n", "a.csv"), "the trace is empty"));
   const Scratch scratch;
   const std::string missing = scratch.path("missing.txt");
-  CHECK(contains(error_of([&] { read_trace(missing); }), missing + ": cannot open: No such file"));
+  CHECK(contains(error_of([&] { read_trace(missing); }), missing + ": cannot be read: No such file"));
   CHECK(contains(error_of([&] { read_trace(scratch.folder().string()); }), "found a folder"));
 }
 

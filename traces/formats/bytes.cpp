@@ -1,15 +1,15 @@
-#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <stdexcept>
 
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::formats {
@@ -20,54 +20,115 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t{1} << 18;
 
-std::string gunzip(std::string_view bytes, const std::string& name) {
-  z_stream stream{};
-  if (inflateInit2(&stream, 15 + 16) != Z_OK) throw std::bad_alloc();
-  const std::unique_ptr<z_stream, int (*)(z_stream*)> guard(&stream, inflateEnd);
-  std::string out;
-  std::string block(kBlock, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  const auto at = [&] { return std::to_string(bytes.size() - stream.avail_in); };
-  while (true) {
-    stream.next_out = reinterpret_cast<Bytef*>(block.data());
-    stream.avail_out = static_cast<uInt>(block.size());
-    const int status = inflate(&stream, Z_NO_FLUSH);
-    out.append(block.data(), block.size() - stream.avail_out);
-    if (status == Z_STREAM_END) {
-      if (stream.avail_in == 0) return out;
-      inflateReset(&stream);  // a file may hold several gzip members, one after another
-    } else if (status == Z_BUF_ERROR || (status == Z_OK && stream.avail_in == 0 && stream.avail_out != 0)) {
-      throw UserError(name + ": byte " + at() + ": the gzip stream ends too early: the file is truncated");
-    } else if (status != Z_OK) {
-      throw UserError(name + ": byte " + at() + ": damaged gzip stream (" +
-                      (stream.msg != nullptr ? stream.msg : "no detail") + ")");
-    }
+// Unpacks what comes block by block, by the magic number that it begins with. What it has unpacked is held
+// against the limit of inputs, and where the user stated none against what a file of lengths can be packed
+// to: a million equal lines are 64 MB at most, and what is larger shrinks by less than a thousand.
+class Unpacker {
+ public:
+  explicit Unpacker(std::string name) : name_(std::move(name)) {}
+  Unpacker(const Unpacker&) = delete;
+  Unpacker& operator=(const Unpacker&) = delete;
+  ~Unpacker() {
+    if (how_ == Compression::gzip) inflateEnd(&gzip_);
   }
-}
 
-std::string unzstd(std::string_view bytes, const std::string& name) {
-  const std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream(ZSTD_createDStream(),
-                                                                             ZSTD_freeDStream);
-  if (!stream) throw std::bad_alloc();
-  std::string out;
-  std::string block(kBlock, '\0');
-  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
-  std::size_t left = 0;
-  while (true) {
-    ZSTD_outBuffer chunk{block.data(), block.size(), 0};
-    left = ZSTD_decompressStream(stream.get(), &chunk, &in);
-    if (ZSTD_isError(left) != 0)
-      throw UserError(name + ": byte " + std::to_string(in.pos) + ": damaged zstd stream (" +
-                      ZSTD_getErrorName(left) + ")");
-    out.append(block.data(), chunk.pos);
-    if (in.pos == in.size && chunk.pos < chunk.size) break;
+  void add(std::string_view block) {
+    if (!begun_) {  // a pipe may give a byte at a time
+      head_ += block;
+      if (head_.size() < 4) return;
+      begin();
+      block = head_;
+    }
+    unpack(block);
   }
-  if (left != 0)
-    throw UserError(name + ": byte " + std::to_string(in.size) +
-                    ": the zstd stream ends too early: the file is truncated");
-  return out;
-}
+
+  Unpacked finish() {
+    if (!begun_) {
+      begin();
+      unpack(head_);
+    }
+    const bool whole = how_ == Compression::none || (how_ == Compression::gzip ? ended_ : left_ == 0);
+    if (!whole) fail("the " + std::string(kNames[at()]) + " stream ends too early: the file is truncated");
+    return {std::move(out_), how_};
+  }
+
+ private:
+  static constexpr std::string_view kNames[] = {"", "gzip", "zstd"};
+  [[nodiscard]] std::size_t at() const { return static_cast<std::size_t>(how_); }
+
+  void begin() {
+    begun_ = true;
+    how_ = compression_of(head_);
+    if (how_ == Compression::gzip && inflateInit2(&gzip_, 15 + 16) != Z_OK) throw std::bad_alloc();
+    if (how_ == Compression::zstd) zstd_.reset(ZSTD_createDStream());
+    if (how_ == Compression::zstd && !zstd_) throw std::bad_alloc();
+    if (how_ != Compression::none) block_.assign(kBlock, '\0');
+  }
+
+  void unpack(std::string_view block) {
+    if (how_ == Compression::gzip) return gunzip(block);
+    if (how_ == Compression::zstd) return unzstd(block);
+    out_ += block;
+  }
+
+  void gunzip(std::string_view block) {
+    gzip_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(block.data()));
+    gzip_.avail_in = static_cast<uInt>(block.size());
+    for (bool full = false; gzip_.avail_in > 0 || full;) {
+      if (ended_) inflateReset(&gzip_);  // a file may hold several gzip members, one after another
+      gzip_.next_out = reinterpret_cast<Bytef*>(block_.data());
+      gzip_.avail_out = static_cast<uInt>(block_.size());
+      const int status = inflate(&gzip_, Z_NO_FLUSH);
+      ended_ = status == Z_STREAM_END;
+      full = gzip_.avail_out == 0 && !ended_;
+      keep(block_.size() - gzip_.avail_out, block.size() - gzip_.avail_in);
+      if (status != Z_OK && status != Z_STREAM_END && status != Z_BUF_ERROR)
+        fail(std::string("damaged gzip stream (") + (gzip_.msg != nullptr ? gzip_.msg : "no detail") + ")");
+    }
+    read_ += block.size();
+    taken_ = 0;
+  }
+
+  void unzstd(std::string_view block) {
+    ZSTD_inBuffer in{block.data(), block.size(), 0};
+    for (bool full = false; in.pos < in.size || full;) {
+      ZSTD_outBuffer chunk{block_.data(), block_.size(), 0};
+      left_ = ZSTD_decompressStream(zstd_.get(), &chunk, &in);
+      if (ZSTD_isError(left_) != 0) {
+        taken_ = in.pos;
+        fail(std::string("damaged zstd stream (") + ZSTD_getErrorName(left_) + ")");
+      }
+      full = chunk.pos == chunk.size;
+      keep(chunk.pos, in.pos);
+    }
+    read_ += block.size();
+    taken_ = 0;
+  }
+
+  void keep(std::size_t bytes, std::size_t taken) {
+    constexpr double kAnyway = 64e6, kMostRatio = 1000;
+    out_.append(block_.data(), bytes);
+    taken_ = taken;
+    const auto size = static_cast<double>(out_.size()), read = static_cast<double>(read_ + taken_);
+    const std::string where = name_ + ": byte " + std::to_string(read_ + taken_);
+    if (size > input_limit().bytes) refuse_input(where, "unpacks to more than fits");
+    if (!input_limit().is_stated && size > std::max(kAnyway, kMostRatio * read))
+      refuse_input(where, "unpacks to more than 1000 times its size");
+  }
+
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UserError(name_ + ": byte " + std::to_string(read_ + taken_) + ": " + what);
+  }
+
+  std::string name_, head_, out_, block_;
+  bool begun_ = false;
+  Compression how_ = Compression::none;
+  z_stream gzip_{};
+  bool ended_ = false;  // of a gzip member
+  std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> zstd_{nullptr, ZSTD_freeDStream};
+  std::size_t left_ = 0;              // zstd: 0 at the end of a frame
+  std::size_t read_ = 0, taken_ = 0;  // packed bytes of the blocks before, and of this one
+};
 
 std::string gzip(std::string_view bytes) {
   z_stream stream{};
@@ -117,34 +178,20 @@ std::string_view without_compression_suffix(std::string_view path) {
   return path.substr(0, path.size() - cut);
 }
 
-std::string read_file(const std::string& path, std::string_view holds) {
-  const auto expected = [&] { return std::string("; expected a file of ").append(holds); };
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0)
-    throw UserError(path + ": cannot open: " + std::strerror(errno) + expected());
-  if (S_ISDIR(info.st_mode))
-    throw UserError(path + ": found a folder" + expected() +
-                    (holds == kDocumentLengths ? " (`trace record` reads folders)" : ""));
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"), std::fclose);
-  if (!file) throw UserError(path + ": cannot open: " + std::strerror(errno));
-  std::string bytes;
-  bytes.resize(static_cast<std::size_t>(info.st_size > 0 ? info.st_size : 0));
-  std::size_t filled = std::fread(bytes.data(), 1, bytes.size(), file.get());
-  bytes.resize(filled);
-  std::string block(kBlock, '\0');  // pipes and growing files: the size was only a hint
-  while (std::feof(file.get()) == 0 && std::ferror(file.get()) == 0) {
-    filled = std::fread(block.data(), 1, block.size(), file.get());
-    bytes.append(block.data(), filled);
-    if (filled == 0) break;
-  }
-  if (std::ferror(file.get()) != 0) throw UserError(path + ": cannot read: " + std::strerror(errno));
-  return bytes;
+Unpacked read_file(const std::string& path, std::string_view holds) {
+  std::error_code ignored;
+  if (holds == kDocumentLengths && std::filesystem::is_directory(path, ignored))
+    throw UserError(path +
+                    ": found a folder; expected a file of document lengths (`trace record` reads folders)");
+  Unpacker unpacker(path);
+  read_blocks(path, holds, [&](std::string_view block) { unpacker.add(block); });
+  return unpacker.finish();
 }
 
-std::string decompress(std::string_view bytes, Compression how, const std::string& name) {
-  if (how == Compression::gzip) return gunzip(bytes, name);
-  if (how == Compression::zstd) return unzstd(bytes, name);
-  return std::string(bytes);
+Unpacked unpacked(std::string_view bytes, const std::string& name) {
+  Unpacker unpacker(name);
+  unpacker.add(bytes);
+  return unpacker.finish();
 }
 
 std::string compress(std::string_view bytes, Compression how) {

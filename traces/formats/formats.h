@@ -43,8 +43,9 @@ std::string shown(std::string_view found);        // quoted and shortened, for a
 
 }  // namespace formats
 
-// Whole files as bytes, decompressed by what their first bytes say, and the inverse. Length files are small
-// (a million lengths are about 5 MB as text), so one buffer is the fastest and simplest form.
+// Whole files as bytes, unpacked block by block by what their first bytes say, and the inverse. Length files
+// are small (a million lengths are about 5 MB as text), so one buffer is the fastest and simplest form; how
+// large it may get is --max-input-MB (policies/base/files.h).
 
 namespace formats {
 
@@ -55,9 +56,14 @@ Compression compression_of_suffix(std::string_view path);  // .gz, .zst
 std::string_view without_compression_suffix(std::string_view path);
 
 inline constexpr std::string_view kDocumentLengths = "document lengths";
-// `holds`: what the error says that the file was to hold. Throws UserError.
-std::string read_file(const std::string& path, std::string_view holds = kDocumentLengths);
-std::string decompress(std::string_view bytes, Compression how, const std::string& name);
+// What the file holds, and how it was packed. `holds`: what the error says that it was to hold. Throws
+// UserError, for a small file that unpacks to a huge one (a bomb), too.
+struct Unpacked {
+  std::string bytes;
+  Compression how = Compression::none;
+};
+Unpacked read_file(const std::string& path, std::string_view holds = kDocumentLengths);
+Unpacked unpacked(std::string_view bytes, const std::string& name);
 std::string compress(std::string_view bytes, Compression how);
 
 // Little-endian load from unaligned bytes; the host is little-endian (checked in bytes.cpp).

@@ -57,12 +57,16 @@ bool JsonObject::flag(std::string_view key, bool fallback) {
 }
 
 std::int64_t JsonObject::integer(std::string_view key, std::int64_t fallback, std::int64_t least,
-                                 std::int64_t most) {
+                                 std::int64_t most, std::span<const std::string_view> words) {
   const json* node = find(key);
   if (node == nullptr) return fallback;
+  if (node->is_string())
+    for (std::size_t i = 0; i < words.size(); ++i)
+      if (node->get_ref<const std::string&>() == words[i]) return -static_cast<std::int64_t>(i);
   std::int64_t value = 0;
   if (!parse_size(*node, value) || value < least || value > most)
-    fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most));
+    fail(key, "an integer in " + std::to_string(least) + ".." + std::to_string(most) +
+                  (words.empty() ? "" : ", or " + joined(words)));
   return value;
 }
 

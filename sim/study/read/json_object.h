@@ -27,7 +27,9 @@ class JsonObject {
 
   std::string text(std::string_view key, std::string_view fallback);
   bool flag(std::string_view key, bool fallback);
-  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most);
+  // One of `words` instead of a number is 0, -1, ...
+  std::int64_t integer(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most,
+                       std::span<const std::string_view> words = {});
   double number(std::string_view key, double fallback, double least, double most);
   // One of `allowed`; the index into it.
   std::size_t choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> allowed);

@@ -5,6 +5,7 @@
 
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
+#include "sim/study/read/study_keys.h"
 
 namespace equipoise {
 
@@ -18,6 +19,8 @@ bool has_effect(const std::string& key, const PolicyRun& run) {
   if (key == "recompute" && run.chooses_groups()) return false;
   // What orders micro-batches asks for their cost.
   if (key == "cost" && run.pack.order != Order::as_packed) return true;
+  if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
+    return row->acts == nullptr || row->acts(run.pack);
   return uses_key(run.policy(), key) || uses_key(run.rule(), key);
 }
 
@@ -42,6 +45,63 @@ std::vector<std::string_view> policies_without(std::string_view key, const Study
 
 }  // namespace
 
+namespace acts {
+
+bool has_columns(const Study& s) {
+  const auto named = [](std::string_view file) {
+    for (const std::string_view packed : {".gz", ".zst"})
+      if (file.ends_with(packed)) file.remove_suffix(packed.size());
+    return file.ends_with(".csv") || file.ends_with(".tsv") || file.ends_with(".jsonl") ||
+           file.ends_with(".ndjson");
+  };
+  const auto& parts = s.trace.mixture;
+  return named(s.trace.file) ||
+         std::any_of(parts.begin(), parts.end(), [&](const auto& part) { return named(part.file); });
+}
+bool draws(const Study& s) {
+  return !s.trace.distribution.empty() || !s.trace.mixture.empty();
+}
+bool may_be_short(const Study& s) {
+  return !s.trace.file.empty() || !s.trace.mixture.empty() || s.trace.documents > 0;
+}
+bool has_tensor(const Study& s) {
+  return s.layout.tensor > 1;
+}
+bool has_replicas(const Study& s) {
+  return std::int64_t{s.layout.data} * s.layout.context > 1;
+}
+bool has_pipeline(const Study& s) {
+  return s.layout.pipeline > 1;
+}
+bool has_no_pipeline(const Study& s) {
+  return s.layout.pipeline == 1;
+}
+bool has_experts(const Study& s) {
+  return s.model.moe.has_value();
+}
+bool exchanges_experts(const Study& s) {
+  return s.model.moe && s.layout.expert > 1;
+}
+bool draws_experts(const Study& s) {
+  return s.model.moe && s.framework.in_training.expert_skew > 0;
+}
+bool gathers_keys(const Study& s) {
+  return s.layout.context > 1 && s.layout.context_comm == ContextComm::all_gather;
+}
+bool gathers_parameters(const Study& s) {
+  return s.layout.zero == 1 || s.layout.zero == 2;
+}
+bool reduces_gradients_alone(const Study& s) {
+  return s.layout.zero == 2;
+}
+bool takes_micro_batches(const Study& s) {
+  return std::any_of(s.policies.begin(), s.policies.end(), [](const PolicyRun& run) {
+    return !run.has_plan_file() && has_key(run.policy(), "micro_batches");
+  });
+}
+
+}  // namespace acts
+
 std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : entry.items())
@@ -51,34 +111,25 @@ std::vector<std::string> idle_keys(const json& entry, const PolicyRun& run) {
 
 std::string idle_key_note(const PolicyRun& run, const std::string& key) {
   if (key == "tile") return "tile has no effect: the profile says what its kernels' tiles cost";
+  if (const PackParameter* row = pack_parameter(key); row != nullptr && has_key(run.policy(), key))
+    return no_effect(key, row->acts_when);
   return key + " has no effect on " + (is_shard_key(key) ? run.shard + " sharding" : run.name);
 }
 
 void note_oversubscription(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   if (study.cluster.oversubscription != 1)
     notes.emplace_back(
-        "network.oversubscription matters only with --fidelity op --contention, and between nodes");
-}
-
-void note_recompute_ahead(std::string_view, bool stated, const Study& study,
-                          std::vector<std::string>& notes) {
-  if (stated && study.layout.pipeline > 1)
-    notes.emplace_back("framework.recompute_ahead matters only without a pipeline");
+        no_effect("cluster.network.oversubscription", "with --fidelity op --contention, and between nodes"));
 }
 
 // What cannot hide the exchanges of experts here, although the framework says that it does. Where there are
 // no exchanges that is only worth a word if the study asks for it.
-void note_expert_overlap(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
+void note_expert_overlap(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const ExpertOverlap overlap = study.framework.in_training.expert_overlap;
   const std::string key = "framework.expert_overlap " + std::string(name_of(overlap));
   const auto note = [&](const std::string& text) { notes.push_back(key + text); };
   if (overlap == ExpertOverlap::none) return;
-  if (!study.model.moe || study.layout.expert == 1) {
-    if (stated)
-      note(study.model.moe ? " matters only with parallel.expert above 1"
-                           : " has no effect: the model has no experts");
-    return;
-  }
+  if (!study.model.moe || study.layout.expert == 1) return;  // what its row says, if it is stated
   if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
     note(": the model has no shared expert, so nothing runs under the exchanges");
   if (overlap != ExpertOverlap::dualpipe) return;
@@ -92,25 +143,6 @@ void note_expert_overlap(std::string_view, bool stated, const Study& study, std:
                       " pairs no forward with a backward, so exchanges are exposed (1f1b, "
                       "interleaved-1f1b and dualpipe do)");
   }
-}
-
-void note_kept_kv(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes) {
-  if (stated && study.framework.on_fitted_gpus.keep_gathered_kv &&
-      (study.layout.context == 1 || study.layout.context_comm != ContextComm::all_gather))
-    notes.push_back("framework." + std::string(key) + " has no effect without all-gather CP");
-}
-
-void note_reduction(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
-  if (!stated || study.layout.zero == 2) return;
-  notes.emplace_back(
-      "framework.reduce_each_micro_batch matters only with zero 2; zero " +
-      std::to_string(study.layout.zero) +
-      (study.layout.zero == 3 ? " always reduces with every micro-batch" : " reduces after the last one"));
-}
-
-void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
-  if (study.layout.count_embedding_and_head && study.layout.pipeline == 1)
-    notes.emplace_back("parallel.count_embedding_and_head has no effect without a pipeline");
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

@@ -13,6 +13,24 @@
 
 namespace equipoise {
 
+// Where keys act that do not act in every study: Key::acting.
+namespace acts {
+bool has_columns(const Study& study);
+bool draws(const Study& study);
+bool may_be_short(const Study& study);
+bool has_tensor(const Study& study);
+bool has_replicas(const Study& study);
+bool has_pipeline(const Study& study);
+bool has_no_pipeline(const Study& study);
+bool has_experts(const Study& study);
+bool exchanges_experts(const Study& study);
+bool draws_experts(const Study& study);
+bool gathers_keys(const Study& study);
+bool gathers_parameters(const Study& study);
+bool reduces_gradients_alone(const Study& study);
+bool takes_micro_batches(const Study& study);
+}  // namespace acts
+
 // Keys of a policy's entry that neither the policy nor its sharding rule uses (policies/policy.h).
 std::vector<std::string> idle_keys(const nlohmann::json& entry, const PolicyRun& run);
 
@@ -21,14 +39,8 @@ std::string idle_key_note(const PolicyRun& run, const std::string& key);
 
 void note_oversubscription(std::string_view key, bool stated, const Study& study,
                            std::vector<std::string>& notes);
-void note_recompute_ahead(std::string_view key, bool stated, const Study& study,
-                          std::vector<std::string>& notes);
 void note_expert_overlap(std::string_view key, bool stated, const Study& study,
                          std::vector<std::string>& notes);
-void note_kept_kv(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_reduction(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
-void note_count_embedding(std::string_view key, bool stated, const Study& study,
-                          std::vector<std::string>& notes);
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_selective(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);

@@ -10,8 +10,8 @@
 #include "policies/base/utf8.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 
 namespace equipoise {
@@ -148,6 +148,11 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   read_parameters(object, pack_parameters(), run.pack);
   read_parameters(object, shard_parameters(), run.sharding);
   for (const auto& [key, value] : named.items()) run.typed.push_back(key);
+  if (object.has("bucket_size") && run.pack.bucket_size == 0) {  // a word, by which it is derived
+    if (run.policy().derives != Derives::bucket_size && !run.rule().places_documents)
+      object.fail("bucket_size", "a number; best and memory are for gds, skrull, round-robin and dacp");
+    std::erase(run.typed, "bucket_size");
+  }
   if (const json* published = object.find("published"))
     run.published = read_published(*published, where + ".published");
   object.finish();

@@ -298,8 +298,8 @@ void read_rows(const json* policies, const std::string& path, Study& study) {
   make_labels_unique(study.policies);
 }
 
-// In the order in which users know them: the network's, the framework's, the layout's, the rows', the
-// batch's.
+// In the order in which users know them: the trace's, the network's, the framework's, the layout's, the
+// rows', the batch's.
 void note_all_keys(const json& file, Study& study) {
   const auto under = [](const json* node, const char* key) -> const json* {
     if (node == nullptr || !node->is_object()) return nullptr;
@@ -307,12 +307,13 @@ void note_all_keys(const json& file, Study& study) {
     return found == node->end() ? nullptr : &*found;
   };
   std::vector<std::string>& notes = study.notes;
-  note_keys(network_keys(), under(under(&file, "cluster"), "network"), study, notes);
-  note_keys(framework_keys(), under(&file, "framework"), study, notes);
-  note_keys(parallel_keys(), under(&file, "parallel"), study, notes);
+  note_keys("trace.", trace_keys(), under(&file, "trace"), study, notes);
+  note_keys("cluster.network.", network_keys(), under(under(&file, "cluster"), "network"), study, notes);
+  note_keys("framework.", framework_keys(), under(&file, "framework"), study, notes);
+  note_keys("parallel.", parallel_keys(), under(&file, "parallel"), study, notes);
   for (const PolicyRun& run : study.policies)
     for (const std::string& key : run.idle_keys) notes.push_back(run.label + ": " + idle_key_note(run, key));
-  note_keys(batch_keys(), under(&file, "batch"), study, notes);
+  note_keys("batch.", batch_keys(), under(&file, "batch"), study, notes);
 }
 
 }  // namespace

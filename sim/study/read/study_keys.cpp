@@ -53,11 +53,14 @@ constexpr Key<TraceSource> kTraceKeys[] = {
     text<&TraceSource::distribution>("distribution",
                                      "A published length distribution (`equipoise list traces`)"),
     other<TraceSource>("mixture", mixture_schema, "Traces drawn from by weight"),
-    text<&TraceSource::column>("column", "CSV column or JSONL field with the length"),
+    text<&TraceSource::column>("column", "CSV column or JSONL field with the length")
+        .acting("with a file of columns: .csv, .tsv, .jsonl, .ndjson", acts::has_columns),
     integer<&TraceSource::documents>("documents", 1, kMostDocuments,
                                      "At most this many; as many as the study needs by default"),
-    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace"),
-    flag<&TraceSource::repeat>("repeat", "Read the trace again from the start where it is too short"),
+    integer<&TraceSource::seed>("seed", 0, INT64_MAX, "Of a drawn trace")
+        .acting("with a distribution or a mixture", acts::draws),
+    flag<&TraceSource::repeat>("repeat", "Read the trace again from the start where it is too short")
+        .acting("with a file, a mixture or a number of documents", acts::may_be_short),
 };
 
 ordered_json trace_schema() {
@@ -167,9 +170,11 @@ ordered_json cluster_schema() {
 constexpr Key<Framework> kFrameworkKeys[] = {
     other<Framework>("preset", text_schema,
                      "A preset's name, or a path that ends in .json; megatron by default"),
-    flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM"),
+    flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM")
+        .acting("with parallel.tensor above 1", acts::has_tensor),
     flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
-                                                  "ZeRO-1 and 2 gather parameters under the next forward"),
+                                                  "ZeRO-1 and 2 gather parameters under the next forward")
+        .acting("with zero 1 or 2", acts::gathers_parameters),
     flag<&FrameworkOptions::reduce_gradients>(
         "reduce_gradients",
         "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
@@ -181,7 +186,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "keep_gathered_kv",
         "context_comm all-gather: the K and V that a forward gathered are kept for its backward, which then "
         "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
-        .noting(note_kept_kv),
+        .acting("with all-gather context parallelism", acts::gathers_keys),
     integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
                                                "Of a gradient element in the reduction"),
     number<&FrameworkOptions::optimizer_bytes>(
@@ -219,54 +224,67 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
         "backward, and so holds K + 1 chunks; true by default, of no effect with strict_keep")
-        .noting(note_recompute_ahead),
+        .acting("without a pipeline", acts::has_no_pipeline),
     number<&FrameworkOptions::expert_imbalance>("expert_imbalance", 1, 1000,
-                                                "Busiest expert-parallel rank / mean, in every micro-batch"),
+                                                "Busiest expert-parallel rank / mean, in every micro-batch")
+        .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_skew>(
         "expert_skew", 0, 10,
         "Standard deviation over mean of an expert's share of a document's tokens: the busiest "
         "expert-parallel rank is then drawn for every micro-batch; the preset's by default, which is 0: the "
-        "router is balanced"),
-    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default"),
+        "router is balanced")
+        .acting("with a model that has experts", acts::has_experts),
+    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
+        .acting("with framework.expert_skew above 0", acts::draws_experts),
     number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
                                                     "How much slower the experts' grouped GEMMs run in "
-                                                    "training, over gemm_slowdown; the preset's by default"),
+                                                    "training, over gemm_slowdown; the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
     number<&FrameworkOptions::expert_product_seconds>(
         "expert_product_seconds", 0, 1,
         "What each expert's product takes beside its arithmetic (launch, first and last wave, a host that "
-        "falls behind); the preset's by default"),
+        "falls behind); the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::expert_streams>(
         "expert_streams", 0, kMostExpertStreams,
         "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "
-        "all of a rank's in one kernel; the preset's by default"),
+        "all of a rank's in one kernel; the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
                                              "SMs that the kernels of an exchange of experts hold: compute "
-                                             "under it runs on the others; the preset's by default"),
+                                             "under it runs on the others; the preset's by default")
+        .acting("with parallel.expert above 1", acts::exchanges_experts),
     flag<&FrameworkOptions::exchange_sm_margin>(
         "exchange_sm_margin",
         "Compute under an exchange is launched for the SMs that it leaves; false: for all, and the blocks of "
-        "those that it holds come in a wave of their own; the preset's by default"),
+        "those that it holds come in a wave of their own; the preset's by default")
+        .acting("with parallel.expert above 1", acts::exchanges_experts),
     integer<&FrameworkOptions::routing_kernels>(
         "routing_kernels", 0, kMostRoutingKernels,
         "Small kernels of a layer with experts, each pass, beside those that move its tokens (softmax, "
-        "choice, auxiliary loss, counts, maps); the preset's by default"),
+        "choice, auxiliary loss, counts, maps); the preset's by default")
+        .acting("with a model that has experts", acts::has_experts),
     choice<&FrameworkOptions::expert_overlap>(
         "expert_overlap", kExpertOverlapNames,
         "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
         "moe_shared_expert_overlap); nothing, by DeepEP's kernels; another micro-batch's forward or backward "
         "(DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
+        .acting("with parallel.expert above 1", acts::exchanges_experts)
         .noting(note_expert_overlap),
     choice<&FrameworkOptions::expert_dispatcher>(
         "expert_dispatcher", kExpertDispatcherNames,
         "What moves token copies to their experts: NCCL's all-to-all, or DeepEP, which crosses the network "
-        "once for each node and token"),
+        "once for each node and token")
+        .acting("with parallel.expert above 1", acts::exchanges_experts),
     integer<&FrameworkOptions::expert_nodes>(
         "expert_nodes", 0, 1 << 20,
         "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
-        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own"),
+        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own")
+        .acting("with parallel.expert above 1", acts::exchanges_experts),
     number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
                                               "Bytes of an element sent to its experts (FP8 dispatch: 1, "
-                                              "1.03125 with its scales); 0: an activation's"),
+                                              "1.03125 with its scales); 0: an activation's")
+        .acting("with parallel.expert above 1", acts::exchanges_experts),
     flag<&Framework::carry_slowdowns>(
         "carry_slowdowns",
         "Slowdowns of the preset count on kernels that they were not fitted on: by default on published and "
@@ -288,7 +306,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "reduce_each_micro_batch",
         "With zero 2: gradients are reduced with every micro-batch, as DeepSpeed and FSDP do, not only after "
         "a layer's last backward (memory is the same); true by default, zero 3 always does")
-        .noting(note_reduction),
+        .acting("with zero 2: zero 3 always reduces so, others reduce after the last one",
+                acts::reduces_gradients_alone),
 };
 
 ordered_json framework_schema() {
@@ -335,15 +354,18 @@ constexpr Key<Layout> kParallelKeys[] = {
     integer<&Layout::expert>("expert", 1, kMostGpus, "EP"),
     integer<&Layout::expert_tensor>(
         "expert_tensor", 1, kMostGpus,
-        "Tensor parallelism inside an expert, a divisor of tensor; tensor by default, as in Megatron-LM"),
+        "Tensor parallelism inside an expert, a divisor of tensor; tensor by default, as in Megatron-LM")
+        .acting("with a model that has experts", acts::has_experts),
     flag<&Layout::count_embedding_and_head>(
         "count_embedding_and_head",
         "Embedding and head count as a layer each where the stages get their layers")
-        .noting(note_count_embedding),
-    choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V"),
+        .acting("with a pipeline", acts::has_pipeline),
+    choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
+        .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")
+        .acting("with parallel.context or data above 1", acts::has_replicas)
         .noting(note_zero),
     other<Layout>("recompute", recompute_schema, "").noting(note_selective),
     text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
@@ -371,7 +393,8 @@ constexpr Key<Study> kBatchKeys[] = {
         "oversize", kLongerThanNames, "What happens to a document above max_length, the same for every row")
         .noting(note_longer),
     integer<&Study::batch, &PackOptions::micro_batches>("micro_batches", 1, 1 << 24,
-                                                        "Micro-batches of a step over all lanes"),
+                                                        "Micro-batches of a step over all lanes")
+        .acting("with a policy of a given number of micro-batches", acts::takes_micro_batches),
     integer<&Study::steps>("steps", 1, kMostSteps, "Global batches of the study; 100 by default"),
     choice<&Study::loader>("loader", kLoaderTailNames,
                            "What becomes of the rest of a document cut at a window's end")

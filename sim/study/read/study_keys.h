@@ -19,6 +19,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "policies/base/names.h"
 #include "policies/parameter.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/study.h"
@@ -34,6 +35,7 @@ struct Key : Parameter<Target> {
   nlohmann::ordered_json (*schema)() = nullptr;  // of what is no plain value, which code reads
   std::string_view required = {};                // what an error expects of a missing key; empty: nothing
   KeyNote note = nullptr;
+  bool (*acts_in)(const Study&) = nullptr;  // whether it acts (Parameter::acts_when) in a study
 
   [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
     Key made = *this;
@@ -45,6 +47,12 @@ struct Key : Parameter<Target> {
     made.note = what;
     return made;
   }
+  [[nodiscard]] constexpr Key acting(std::string_view when, bool (*where)(const Study&)) const {
+    Key made = *this;
+    made.acts_when = when;
+    made.acts_in = where;
+    return made;
+  }
 };
 
 // The value of a key that is there, as its row asks for it. Throws UserError.
@@ -52,7 +60,7 @@ template <class Target>
 ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
   switch (row.kind) {
     case ParameterKind::integer:
-      return object.integer(row.key, 0, row.least, row.most);
+      return object.integer(row.key, 0, row.least, row.most, row.words);
     case ParameterKind::number:
       return object.number(row.key, 0, row.lowest, row.highest);
     case ParameterKind::flag:
@@ -83,14 +91,16 @@ void require_keys(const JsonObject& object, std::span<const Key<Target>> rows) {
     if (!row.required.empty() && !object.has(row.key)) object.fail(row.key, std::string(row.required));
 }
 
-// Adds what the rows note of a study whose file has `object` at their place; null: it has none.
+// Adds what the rows note of a study whose file has `object` at their place, "framework."; null: it has none.
 template <class Target>
-void note_keys(std::span<const Key<Target>> rows, const nlohmann::json* object, const Study& study,
-               std::vector<std::string>& notes) {
-  for (const Key<Target>& row : rows)
-    if (row.note != nullptr)
-      row.note(row.key, object != nullptr && object->is_object() && object->contains(std::string(row.key)),
-               study, notes);
+void note_keys(std::string_view place, std::span<const Key<Target>> rows, const nlohmann::json* object,
+               const Study& study, std::vector<std::string>& notes) {
+  for (const Key<Target>& row : rows) {
+    const bool stated = object != nullptr && object->is_object() && object->contains(std::string(row.key));
+    if (stated && row.acts_in != nullptr && !row.acts_in(study))
+      notes.push_back(no_effect(std::string(place).append(row.key), row.acts_when));
+    if (row.note != nullptr) row.note(row.key, stated, study, notes);
+  }
 }
 
 namespace keys {
@@ -190,16 +200,18 @@ constexpr Key<Target> other(std::string_view key, ordered_json (*schema)(), std:
 }
 
 // What the JSON Schema says of a value, and of an object with these keys and no others.
-inline ordered_json size_schema(std::int64_t least, std::int64_t most) {
-  return {
-      {"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", "^[0-9]+[KkMm]?$"}};
+inline ordered_json size_schema(std::int64_t least, std::int64_t most,
+                                std::span<const std::string_view> words = {}) {
+  std::string pattern = "^[0-9]+[KkMm]?$";
+  for (const std::string_view word : words) pattern.append("|^").append(word).append("$");
+  return {{"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", pattern}};
 }
 
 template <class Target>
 ordered_json value_schema(const Parameter<Target>& row) {
   switch (row.kind) {
     case ParameterKind::integer:
-      return size_schema(row.least, row.most);
+      return size_schema(row.least, row.most, row.words);
     case ParameterKind::number:
       return {{"type", "number"}, {"minimum", row.lowest}, {"maximum", row.highest}};
     case ParameterKind::flag:
@@ -220,6 +232,8 @@ void add_properties(std::span<const Key<Target>> rows, ordered_json& properties)
   for (const Key<Target>& row : rows) {
     ordered_json& property = properties[std::string(row.key)] = ordered_json::object();
     if (!row.help.empty()) property["description"] = row.help;
+    if (!row.acts_when.empty())
+      property["description"] = std::string(row.help).append("; acts only ").append(row.acts_when);
     property.update(row.schema != nullptr ? row.schema() : value_schema(row));
   }
 }

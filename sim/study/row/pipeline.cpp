@@ -92,6 +92,8 @@ void resolve_recompute(StudyRow& row, const RunStudyOptions& options) {
 
 SimulatedRow simulate_row(StudyRow& row, const RunStudyOptions& options, Until until) {
   SimulatedRow result;
+  // Whether a row fits is asked of its largest bucket: no time is searched for that.
+  if (until == Until::first_that_does_not_fit) row.run.pack.best_bucket = false;
   derive_sizes(row, options.ignore_memory);
   if (!row.no_room.empty()) return result;
   result.planned = pack_row(row, options);

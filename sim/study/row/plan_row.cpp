@@ -40,14 +40,9 @@ std::string derive_bucket(StudyRow& row) {
   bucket = largest_bucket(row.models->memory, schedule_of_lane(row, std::int64_t{2} * layout.pipeline),
                           layout.context);
   if (bucket < 1) return "no bucket of a token fits";
-  row.note("BucketSize is " + std::to_string(bucket) + " tokens a CP rank, from the memory model");
+  if (row.run.policy().derives != Derives::bucket_size || !row.run.pack.best_bucket)
+    row.note("BucketSize is " + std::to_string(bucket) + " tokens a CP rank, from the memory model");
   return "";
-}
-
-// dacp shards by the bucket and the roll-back that the packing has.
-void share_bucket(PolicyRun& run) {
-  run.sharding.bucket_size = run.pack.bucket_size;
-  run.sharding.rollback = run.pack.rollback;
 }
 
 // Groups are formed of the DP x CP ranks.
@@ -66,7 +61,6 @@ std::string derive_from_memory(StudyRow& row) {
   const bool buckets = derives == Derives::bucket_size || run.rule().places_documents;
   if (buckets && !run.says("bucket_size"))
     if (std::string none = derive_bucket(row); !none.empty()) return none;
-  share_bucket(row.run);
   const OptionSearch& search = run.policy().search;
   if (search.hopeless == nullptr || !search.is_open_in(run.pack)) return "";
   PlanPrices prices;
@@ -80,7 +74,6 @@ void derive_without_memory(StudyRow& row) {
   if (!row.run.says("max_tokens")) pack.max_tokens = 2 * row.context_window;
   if (!row.run.says("bucket_size"))
     pack.bucket_size = (row.context_window + pack.context - 1) / pack.context + 1;
-  share_bucket(row.run);
 }
 
 // What the policy leaves to a search, under the row's options as they stand.

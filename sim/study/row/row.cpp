@@ -53,6 +53,9 @@ ShardRule StudyRow::rule(std::string_view shard) const {
   rule.fixed = &sharding_policy(shard);
   rule.choice = rule.fixed->choice;
   rule.options = run.sharding;
+  rule.options.bucket_size =
+      run.pack.bucket_size;  // dacp shards by the bucket and the roll-back of the packing
+  rule.options.rollback = run.pack.rollback;
   rule.options.workload = workload.get();
   return rule;
 }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 31;
 
-Layout layout_of(int tensor, int context, int pipeline, int virtual_pipeline = 1) {
+Layout split_in(int tensor, int context, int pipeline, int virtual_pipeline = 1) {
   Layout layout;
   layout.tensor = tensor;
   layout.context = context;
@@ -59,7 +59,7 @@ TEST_CASE("L_max fits as every micro-batch, and 1 % more does not, in each sched
       CAPTURE(c.schedule);
       CAPTURE(c.micro_batches);
       CAPTURE(context);
-      const Models models(builtin_model("llama2-7b"), layout_of(8, context, 4, c.virtual_pipeline));
+      const Models models(builtin_model("llama2-7b"), split_in(8, context, 4, c.virtual_pipeline));
       const Schedule schedule = schedule_of(models, c.schedule, c.micro_batches);
       const std::int64_t most = largest_micro_batch(models.memory, schedule, context, kMost);
       REQUIRE(most > 0);
@@ -74,7 +74,7 @@ TEST_CASE("L_max fits as every micro-batch, and 1 % more does not, in each sched
 TEST_CASE("L_max counts each virtual stage's own layers: 126 of them over 16 stages of 4 are 1 or 2") {
   // A stage has at most 8 layers in its 4 chunks. As if all its chunks were as large as its largest, a stage
   // of 1, 2, 2 and 2 would hold an eighth more than it does.
-  Layout layout = layout_of(8, 16, 16, 4);
+  Layout layout = split_in(8, 16, 16, 4);
   layout.recompute = Recompute::layers;
   layout.recompute_layers = 60;
   const Models models(builtin_model("llama3.1-405b"), layout);
@@ -88,20 +88,20 @@ TEST_CASE("L_max counts each virtual stage's own layers: 126 of them over 16 sta
 }
 
 TEST_CASE("L_max sees what is in flight: one micro-batch leaves more room than a full pipeline") {
-  const Models models(builtin_model("llama2-7b"), layout_of(8, 1, 4));
+  const Models models(builtin_model("llama2-7b"), split_in(8, 1, 4));
   const auto most = [&](const char* name, int micro_batches) {
     return largest_micro_batch(models.memory, schedule_of(models, name, micro_batches), 1, kMost);
   };
   CHECK(most("1f1b", 1) > most("1f1b", 4));
   CHECK(most("1f1b", 4) == most("1f1b", 1000));  // 1F1B keeps 4
   CHECK(most("gpipe", 4) > most("gpipe", 64));   // gpipe all
-  const Models interleaved(builtin_model("llama2-7b"), layout_of(8, 1, 4, 4));
+  const Models interleaved(builtin_model("llama2-7b"), split_in(8, 1, 4, 4));
   CHECK(largest_micro_batch(interleaved.memory, schedule_of(interleaved, "interleaved-1f1b", 64), 1, kMost) <
         most("1f1b", 64));
 }
 
 TEST_CASE("A model whose states fill the GPU leaves room for nothing") {
-  const Models models(builtin_model("llama3.1-405b"), layout_of(1, 1, 1));
+  const Models models(builtin_model("llama3.1-405b"), split_in(1, 1, 1));
   const Schedule schedule = schedule_of(models, "1f1b", 1);
   CHECK(largest_micro_batch(models.memory, schedule, 1, kMost) == 0);
   CHECK(largest_bucket(models.memory, schedule, 1) == 0);
@@ -111,7 +111,7 @@ TEST_CASE("A model whose states fill the GPU leaves room for nothing") {
 TEST_CASE("Checkpointed layers (HBP Algorithm 4): enough to fit, and not one too many") {
   for (const int pipeline : {1, 4}) {
     CAPTURE(pipeline);
-    const Models models(builtin_model("llama2-7b"), layout_of(8, 1, pipeline));
+    const Models models(builtin_model("llama2-7b"), split_in(8, 1, pipeline));
     const int count = 2 * pipeline;
     const Schedule schedule = schedule_of(models, "1f1b", count);
     const auto fits = [&](std::int64_t tokens, int layers) {

@@ -12,10 +12,6 @@ using namespace equipoise::testing;
 
 namespace {
 
-Lane equal(int count, double length) {
-  return standalone(std::vector<double>(static_cast<std::size_t>(count), length));
-}
-
 int peak(const TimedSchedule& timed) {
   return *std::max_element(timed.peak_kept.begin(), timed.peak_kept.end());
 }

@@ -16,10 +16,6 @@ ScheduleInput paired(const Lane& lane, int stages, int virtual_stages = 1) {
   return {.stages = stages, .virtual_stages = virtual_stages, .group_sizes = lane.groups, .pairs = true};
 }
 
-Lane equal(int count, double length) {
-  return standalone(std::vector<double>(static_cast<std::size_t>(count), length));
-}
-
 // "F1 F2&B1 B2"
 std::string text(const std::vector<ScheduleOp>& ops) {
   std::string out;

@@ -25,6 +25,10 @@ inline Lane standalone(std::vector<double> forward) {
   return lane;
 }
 
+inline Lane equal(int count, double length) {
+  return standalone(std::vector<double>(static_cast<std::size_t>(count), length));
+}
+
 struct Setting {
   int stages = 4;
   int virtual_stages = 1;

@@ -38,6 +38,13 @@ inline Study parse(const nlohmann::json& file) {
   return parse_study(file, "study.json");
 }
 
+// Whether `text`, which must be one line, has `part`.
+inline bool holds(const std::string& text, const std::string& part) {
+  CAPTURE(text);
+  CHECK(text.find('\n') == std::string::npos);
+  return text.find(part) != std::string::npos;
+}
+
 // The one line that a bad study is refused with; empty if it is accepted.
 inline std::string refusal(const nlohmann::json& file) {
   try {

@@ -383,7 +383,7 @@ TEST_CASE("What cannot matter or frees nothing is noted: the reduction without Z
   CHECK(parse(file).notes.empty());
   file["framework"] = {{"reduce_each_micro_batch", false}};
   REQUIRE(parse(file).notes.size() == 1);
-  CHECK(parse(file).notes[0].find("matters only with zero 2") != std::string::npos);
+  CHECK(parse(file).notes[0].find("it acts only with zero 2") != std::string::npos);
   file["parallel"]["zero"] = 2;
   CHECK(parse(file).notes.empty());
   file["policies"][1]["recompute"] = "selective";
@@ -396,10 +396,10 @@ TEST_CASE(
   json file = small_study();
   file["framework"] = {{"expert_overlap", "shared-expert"}};
   REQUIRE(parse(file).notes.size() == 1);
-  CHECK(parse(file).notes[0].find("the model has no experts") != std::string::npos);
+  CHECK(parse(file).notes[0].find("it acts only with parallel.expert above 1") != std::string::npos);
   file["model"] = "deepseek-v2";
   REQUIRE(parse(file).notes.size() == 1);
-  CHECK(parse(file).notes[0].find("matters only with parallel.expert above 1") != std::string::npos);
+  CHECK(parse(file).notes[0].find("it acts only with parallel.expert above 1") != std::string::npos);
   file["parallel"] = {{"tensor", 1}, {"data", 4}, {"expert", 4}};
   file["batch"]["sequences_per_step"] = 8;
   CHECK(parse(file).notes.empty());

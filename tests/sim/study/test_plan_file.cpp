@@ -136,12 +136,6 @@ struct PlainPlan {
   json& micro_batch() { return plan["steps"][0]["lanes"][0]["micro_batches"][0]; }
 };
 
-bool holds(const std::string& text, const std::string& part) {
-  CAPTURE(text);
-  CHECK(text.find('\n') == std::string::npos);
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("The plan of every shipped policy is read back as it was, and costs the same") {

@@ -20,10 +20,6 @@ json with(const char* pointer, const json& value) {
   return file;
 }
 
-bool holds(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("Every shipped study is read without a complaint") {

@@ -140,7 +140,7 @@ TEST_CASE("static-best is the better of per-sequence and per-document for the wh
 TEST_CASE("A derived bucket that holds the longest document is pointed out; a given one is the user's own") {
   json file = small_study();
   file["baseline"] = "skrull";
-  file["policies"] = {{{"name", "skrull"}},
+  file["policies"] = {{{"name", "skrull"}, {"bucket_size", "memory"}},
                       {{"name", "skrull"}, {"bucket_size", "128K"}, {"label", "given"}}};
   const StudyResult result = run(file);
   const auto says = [](const PolicyResult& policy) {

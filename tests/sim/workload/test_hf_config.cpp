@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-ModelShape read(const json& config) {
+ModelShape shape_of(const json& config) {
   const test::Scratch folder;
   return read_hf_config(folder.write("config.json", config.dump()));
 }
@@ -43,24 +43,24 @@ json with(json config, const char* key, const json& value) {
 }  // namespace
 
 TEST_CASE("Keys that a config leaves out have their usual meaning") {
-  const ModelShape m = read(kLlama2);
+  const ModelShape m = shape_of(kLlama2);
   CHECK(m.kv_heads == 32);
   CHECK(m.head_dim == 128);
   CHECK(!m.tied_embeddings);
   CHECK(!m.qkv_bias);
   CHECK(m.parameters() == builtin_model("llama2-7b").parameters());
-  CHECK(read(with(kLlama2, "num_key_value_heads", 8)).kv_heads == 8);
-  CHECK(read(with(kLlama2, "num_key_value_heads", nullptr)).kv_heads == 32);
-  CHECK(read(with(kLlama2, "head_dim", 64)).head_dim == 64);
-  CHECK(read(with(kLlama2, "tie_word_embeddings", true)).tied_embeddings);
+  CHECK(shape_of(with(kLlama2, "num_key_value_heads", 8)).kv_heads == 8);
+  CHECK(shape_of(with(kLlama2, "num_key_value_heads", nullptr)).kv_heads == 32);
+  CHECK(shape_of(with(kLlama2, "head_dim", 64)).head_dim == 64);
+  CHECK(shape_of(with(kLlama2, "tie_word_embeddings", true)).tied_embeddings);
 }
 
 TEST_CASE("Qwen2 has QKV biases that its config does not state") {
   const json qwen = {{"model_type", "qwen2"},     {"hidden_size", 896},         {"num_hidden_layers", 24},
                      {"num_attention_heads", 14}, {"num_key_value_heads", 2},   {"intermediate_size", 4864},
                      {"vocab_size", 151936},      {"tie_word_embeddings", true}};
-  CHECK(read(qwen).parameters() == builtin_model("qwen2.5-0.5b").parameters());
-  CHECK(!read(with(qwen, "attention_bias", false)).qkv_bias);
+  CHECK(shape_of(qwen).parameters() == builtin_model("qwen2.5-0.5b").parameters());
+  CHECK(!shape_of(with(qwen, "attention_bias", false)).qkv_bias);
 }
 
 TEST_CASE("Experts and latent attention are read as DeepSeek-V2 names them") {
@@ -81,13 +81,13 @@ TEST_CASE("Experts and latent attention are read as DeepSeek-V2 names them") {
                    {"qk_nope_head_dim", 128},
                    {"qk_rope_head_dim", 64},
                    {"v_head_dim", 128}};
-  const ModelShape m = read(v2);
+  const ModelShape m = shape_of(v2);
   CHECK(m.parameters() == builtin_model("deepseek-v2").parameters());
   CHECK(m.head_dim == 192);
   CHECK(!m.is_moe_layer(0));
   CHECK(m.is_moe_layer(1));
   // Mixtral's names: no shared experts, experts as wide as the FFN, every layer sparse.
-  const ModelShape mixtral = read(with(with(kLlama2, "num_local_experts", 8), "num_experts_per_tok", 2));
+  const ModelShape mixtral = shape_of(with(with(kLlama2, "num_local_experts", 8), "num_experts_per_tok", 2));
   REQUIRE(mixtral.moe);
   CHECK(mixtral.moe->experts == 8);
   CHECK(mixtral.moe->expert_ffn == 11008);

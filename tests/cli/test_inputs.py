@@ -1,0 +1,180 @@
+"""Inputs that should stay out: devices, bombs, files above a limit, pipes that many would read, folders that are
+files, times that no clock holds. Each is refused in one line, soon, and before any work.
+
+EQUIPOISE names the program; ctest sets it.
+"""
+
+import gzip
+import json
+import os
+import resource
+import shutil
+import subprocess
+import time
+import unittest
+
+from support import PROGRAM, STUDY, Case, run
+
+PROFILES = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "profiler", "profiles")
+SOON_S = 20
+LONGEST_LINE = 500
+
+
+class Bounded(Case):
+    """Every refusal comes soon, in a line of at most 500 characters."""
+
+    def refused(self, *arguments, says=()):
+        begin = time.monotonic()
+        line = super().refused(*arguments, says=says)
+        self.assertLess(time.monotonic() - begin, SOON_S, arguments)
+        self.assertLessEqual(len(line), LONGEST_LINE, line)
+        return line
+
+
+class Sizes(Bounded):
+    def test_a_device_is_no_file(self):
+        for command in (("trace", "info", "/dev/zero"), ("study", "/dev/zero"), ("pack", "/dev/zero", "--policy", "plain"),
+                        ("profiles", "show", "/dev/zero"), ("predict", "--profile", "h100-sxm", "--rows", "/dev/zero"),
+                        ("fit", "--samples", "/dev/zero", "--out", self.folder / "p.json"), ("trace", "info", "/dev/null")):
+            self.refused(*command, says=[command[-1] if command[0] == "trace" else "/dev/zero", "found a device, expected a file"])
+
+    def test_what_is_packed_unpacks_to_no_more_than_a_limit(self):
+        bomb = self.folder / "bomb.txt.gz"
+        with gzip.open(bomb, "wb", compresslevel=9) as out:
+            for _ in range(300):
+                out.write(b"\0" * 10**6)
+        line = self.refused("trace", "info", bomb, says=["bomb.txt.gz: byte", "1000 times its size", "--max-input-MB"])
+        self.assertIn("1024 MB", line)
+        self.refused("trace", "info", bomb, "--max-input-MB", 100, says=["more than fits", "100 MB"])
+        self.refused("trace", "info", bomb, "--max-input-MB", 400, says=["bomb.txt.gz:1:"])  # read whole, and no lengths
+        if shutil.which("zstd"):
+            packed = self.folder / "bomb.txt.zst"
+            with open(packed, "wb") as out:
+                zstd = subprocess.Popen(["zstd", "-q", "-c", "-"], stdin=subprocess.PIPE, stdout=out)
+                for _ in range(300):
+                    zstd.stdin.write(b"1\n" * 500_000)
+                zstd.stdin.close()
+                zstd.wait()
+            self.refused("trace", "info", packed, says=["bomb.txt.zst: byte", "1000 times its size"])
+        honest = self.folder / "equal.txt.gz"  # a million equal documents are as well packed and welcome
+        with gzip.open(honest, "wb", compresslevel=9) as out:
+            out.write(b"8192\n" * 10**6)
+        self.assertEqual(json.loads(self.ok("trace", "info", honest, "--format", "json"))["documents"], 10**6)
+
+    def test_a_large_file_and_an_endless_pipe_are_read_up_to_the_limit(self):
+        large = self.folder / "large.txt"
+        with open(large, "wb") as out:
+            out.truncate(5 * 10**9)  # a hole: nothing is on the disk
+        self.refused("trace", "info", large, says=["large.txt: found a file of 5000 MB", "1024 MB", "--max-input-MB"])
+        self.refused("study", large, says=["found a file of 5000 MB"])
+        yes = subprocess.Popen(["yes", "8192"], stdout=subprocess.PIPE)
+        command = [PROGRAM, "trace", "info", "/dev/stdin", "--max-input-MB", "50"]
+        ended = subprocess.run(command, stdin=yes.stdout, capture_output=True, text=True, timeout=SOON_S)
+        yes.kill()
+        yes.wait()
+        yes.stdout.close()
+        self.assertEqual(ended.returncode, 2)
+        self.assertIn("/dev/stdin: found more than fits, the limit of an input is 50 MB", ended.stderr)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2_000_000)  # kB
+
+    def test_a_pipe_is_read_where_it_is_read_once(self):
+        lengths = subprocess.run([PROGRAM, "trace", "info", "/dev/stdin", "--format", "json"], input="5\n7\n", capture_output=True, text=True)
+        self.assertEqual(json.loads(lengths.stdout)["tokens"], 12)
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        writer = subprocess.Popen(["sh", "-c", 'cat "$1" > "$2"', "sh", str(self.write("s.json", dict(STUDY, parallel={"context": 2}))), str(pipe)])
+        self.refused("execute", pipe, says=["expected a regular file, found a pipe: every rank reads it"])
+        writer.kill()
+        writer.wait()
+
+
+class BeforeTheWork(Bounded):
+    TINY = {"name": "tiny", "layers": 2, "hidden": 32, "heads": 2, "ffn": 48, "vocab": 67}
+
+    def study(self, model):
+        return self.write("study.json", {"name": "s", "trace": {"uniform": 64}, "model": model, "cluster": {"profile": "cpu"},
+                                         "parallel": {"context": 2}, "policies": ["plain"],
+                                         "batch": {"context_window": 64, "sequences_per_step": 2, "steps": 1}})
+
+    def test_a_file_where_a_folder_is_to_stand(self):
+        study, file = self.study(self.TINY), self.write("file", "x")
+        for command in (("execute", study, "--out"), ("execute", study, "--dump"), ("validate", study, "--out"), ("study", study, "--out")):
+            self.refused(*command, file, says=[command[-1], "expected a folder, found a file"])
+            self.refused(*command, file / "inner", says=[command[-1], "expected a folder, found a file: " + str(file)])
+        self.assertEqual(file.read_text(), "x")
+
+    def test_a_model_that_cannot_fit_this_machine_is_refused_with_the_estimate(self):
+        study = self.study("llama2-7b")
+        for command in ("execute", "validate"):
+            self.refused(command, study, "--max-memory-GB", 16, says=["parameters of llama2-7b on 2 ranks", "needs about", "the limit is 16 GB"])
+        self.refused("execute", study, "--set", "model=llama3.1-405b", says=["parameters of llama3.1-405b", "needs about"])
+
+
+class Clock(Bounded):
+    def test_parameters_that_make_no_time_are_a_row_or_a_line(self):
+        with open(os.path.join(PROFILES, "h100-sxm.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        study = self.write("study.json", STUDY)
+        for factor in (1e30, 1e12):
+            for name in profile["tables"]["gemm"]["bf16"]["parameters"]:
+                damaged = json.loads(json.dumps(profile))
+                damaged["tables"]["gemm"]["bf16"]["parameters"][name] *= factor
+                path = self.write("damaged.json", damaged)
+                for more in ((), ("--fidelity", "op")):
+                    result = run("study", study, "--set", f"cluster.profile={path}", "--format", "json", *more)
+                    self.assertIn(result.returncode, (0, 2), (name, factor, result.stderr))
+                    self.assertLessEqual(max(map(len, result.stderr.splitlines()), default=0), LONGEST_LINE)
+                    for row in json.loads(result.stdout)["policies"] if result.returncode == 0 else []:
+                        seconds = (row.get("metrics") or {}).get("step_seconds")
+                        self.assertTrue(seconds is None or 0 < seconds < 1e7, (name, factor, seconds))
+                        self.assertTrue(row["status"] == "ok" or row["reason"], row)
+                schedule = run("schedule", "--schedule", "1f1b", "--stages", 4, "--lengths", "1000,2000", "--profile", path)
+                self.assertIn(schedule.returncode, (0, 2), (name, factor, schedule.stderr))
+
+    def test_predict_prints_no_number_that_is_none(self):
+        with open(os.path.join(PROFILES, "h100-sxm.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        for name in profile["tables"]["gemm"]["bf16"]["parameters"]:
+            for factor in (1e300, -1):
+                damaged = json.loads(json.dumps(profile))
+                damaged["tables"]["gemm"]["bf16"]["parameters"][name] *= factor
+                path = self.write("damaged.json", damaged)
+                rows = self.write("rows.csv", "M,N,K,time_ms\n4096,4096,4096,0.2\n1,8,8,0.01\n")
+                result = run("predict", "--profile", path, "--rows", rows)
+                self.assertIn(result.returncode, (0, 2), result.stderr)
+                for word in ("nan", "inf"):
+                    self.assertNotIn(word, result.stdout, (name, factor))
+
+
+class NoEffect(Case):
+    def notes(self, *arguments):
+        result = run(*arguments)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return [line.removeprefix("note: ") for line in result.stderr.splitlines() if " has no effect" in line]
+
+    def test_one_form_of_note_for_options_and_keys(self):
+        study = self.write("study.json", STUDY)
+        only = " has no effect: it acts only with "
+        self.assertEqual(self.notes("study", study), [])
+        for typed, where in ((("--jitter-seed", 3), "--jitter"), (("--timeline-steps", 2), "--out"), (("--timeline-lanes", 0), "--out"),
+                             (("--timeline-gzip",), "--out"), (("--max-cases", 5), "--sweep"), (("--max-output-GB", 2), "--out")):
+            self.assertEqual(self.notes("study", study, *typed), [typed[0] + only + where])
+            self.assertEqual(self.notes("study", study, *typed, "--quiet"), [])
+        schedule = ("schedule", "--schedule", "1f1b", "--stages", 2, "--lengths", "1,2")
+        self.assertEqual(self.notes(*schedule, "--tensor", 4), ["--tensor" + only + "--profile"])
+        for key, value, where in (("trace.column", "x", "a file of columns: .csv, .tsv, .jsonl, .ndjson"), ("trace.repeat", "true", "a file, a mixture or a number of documents"),
+                                  ("framework.expert_skew", 1, "a model that has experts"), ("framework.exchange_sms", 8, "parallel.expert above 1"),
+                                  ("framework.reduce_each_micro_batch", "false", "zero 2: zero 3 always reduces so, others reduce after the last one")):
+            self.assertEqual(self.notes("study", study, "--set", f"{key}={value}"), [key + only + where])
+        uniform = dict(STUDY, trace={"uniform": 512, "seed": 3})
+        self.assertEqual(self.notes("study", self.write("u.json", uniform)), ["trace.seed" + only + "a distribution or a mixture"])
+        self.assertEqual(self.notes("study", study, "--set", "policies.1.delay_bound=1"), ["wlb: delay_bound" + only + "search"])
+
+    def test_a_key_is_swept_once(self):
+        study = self.write("study.json", STUDY)
+        self.refused("study", study, "--sweep", "batch.steps=1,2", "--sweep", "batch.steps=3", says=["--sweep batch.steps: expected each key once"])
+
+
+if __name__ == "__main__":
+    assert os.path.exists(PROGRAM), PROGRAM
+    unittest.main()
