@@ -159,6 +159,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},
+                   {"beyond_samples_share", beyond_samples_share(p)},
                    {"on_derived_tables", p.use.derived}}}};
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
@@ -174,6 +175,7 @@ json summary_json(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   json notes = study.notes;
   for (const std::string& note : result.notes) notes.push_back(note);
+  if (!result.network_note.empty()) notes.push_back(result.network_note);
   if (const std::string differs = recompute_difference(result); !differs.empty()) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"study",

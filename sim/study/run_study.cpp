@@ -65,8 +65,7 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   if (study.model.moe && study.layout.expert > 1)
     result.kernels += "; " + study.framework.routing_text_on(inputs.profile);
   result.notes = study.framework.notes_on(inputs.profile);
-  if (std::string note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile); !note.empty())
-    result.notes.push_back(std::move(note));
+  result.network_note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;
   result.tokens = inputs.documents.tokens;

@@ -137,6 +137,7 @@ struct StudyResult {
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
   std::string kernels;
   std::vector<std::string> notes;  // of the framework on the profile's GPU
+  std::string network_note;        // where its times are from elsewhere; said once, at the study's end
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;
   std::vector<LengthBin> lengths;

@@ -91,7 +91,7 @@ class Search {
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
   double over_estimate_ = kUnknownOverEstimate;       // median of the probes
   std::uint32_t probe_ = 0, best_layout_ = 0;
-  std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending
+  std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending, each once
   PlanCache plans_;
   std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
   SearchResult result_;
@@ -257,8 +257,10 @@ void Search::keep(const std::vector<Point>& batch, std::vector<Trial> trials) {
   for (std::size_t i = 0; i < trials.size(); ++i) {
     decided_[index_of(batch[i])] = 1;
     if (trials[i].outcome == Outcome::ok) {
+      // Equal to the bit is the same plan under another name, and one place of the ranking.
       const double seconds = trials[i].seconds_per_token;
-      best_.insert(std::upper_bound(best_.begin(), best_.end(), seconds), seconds);
+      const auto place = std::lower_bound(best_.begin(), best_.end(), seconds);
+      if (place == best_.end() || *place != seconds) best_.insert(place, seconds);
       if (best_.size() > options_.keep) best_.pop_back();
     }
     result_.tried.push_back({batch[i], std::move(trials[i])});

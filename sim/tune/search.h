@@ -38,7 +38,7 @@ class KnownTrials;
 
 struct SearchOptions {
   std::int64_t budget = 10'000;  // most candidates tried
-  std::size_t keep = 10;         // of the ranking: exact where all candidates were reached
+  std::size_t keep = 10;         // different ones of the ranking: exact where all candidates were reached
   double most_delay = std::numeric_limits<double>::infinity();
   bool prune = true;                   // false: every candidate to its end, for tests
   Share share;                         // of the candidates after the probes

@@ -195,7 +195,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "Standard deviation over mean of an expert's share of a document's tokens: the busiest "
         "expert-parallel rank is then drawn for every micro-batch; the preset's by default, which is 0: the "
         "router is balanced"),
-    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default"),
+    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
+        .counted(),
     number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
                                                     "How much slower the experts' grouped GEMMs run in "
                                                     "training, over gemm_slowdown; the preset's by default"),
@@ -206,10 +207,12 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::expert_streams>(
         "expert_streams", 0, kMostExpertStreams,
         "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "
-        "all of a rank's in one kernel; the preset's by default"),
+        "all of a rank's in one kernel; the preset's by default")
+        .counted(),
     integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
                                              "SMs that the kernels of an exchange of experts hold: compute "
-                                             "under it runs on the others; the preset's by default"),
+                                             "under it runs on the others; the preset's by default")
+        .counted(),
     flag<&FrameworkOptions::exchange_sm_margin>(
         "exchange_sm_margin",
         "Compute under an exchange is launched for the SMs that it leaves; false: for all, and the blocks of "
@@ -217,7 +220,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::routing_kernels>(
         "routing_kernels", 0, kMostRoutingKernels,
         "Small kernels of a layer with experts, each pass, beside those that move its tokens (softmax, "
-        "choice, auxiliary loss, counts, maps); the preset's by default"),
+        "choice, auxiliary loss, counts, maps); the preset's by default")
+        .counted(),
     choice<&FrameworkOptions::expert_overlap>(
         "expert_overlap", kExpertOverlapNames,
         "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
@@ -231,7 +235,8 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     integer<&FrameworkOptions::expert_nodes>(
         "expert_nodes", 0, 1 << 20,
         "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
-        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own"),
+        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own")
+        .counted(),
     number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
                                               "Bytes of an element sent to its experts (FP8 dispatch: 1, "
                                               "1.03125 with its scales); 0: an activation's"),
@@ -482,6 +487,26 @@ std::span<const Key<PolicyRun>> policy_keys() {
 }
 std::span<const Key<Published>> published_keys() {
   return keys::kPublishedKeys;
+}
+
+std::string place_of_key(std::string_view key) {
+  std::string places;
+  const auto look = [&](const auto& rows, const char* place) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.key == key; }))
+      places.append(places.empty() ? "" : " or in ").append(place);
+  };
+  look(study_keys(), "the study itself, for all rows,");
+  look(trace_keys(), "trace");
+  look(cluster_keys(), "cluster");
+  look(network_keys(), "cluster.network");
+  look(framework_keys(), "framework");
+  look(parallel_keys(), "parallel");
+  look(batch_keys(), "batch");
+  look(policy_keys(), "an entry of policies");
+  look(pack_parameters(), "an entry of policies");
+  look(shard_parameters(), "an entry of policies");
+  if (places.ends_with(',')) places.pop_back();
+  return places;
 }
 
 std::vector<std::string> published_metrics() {

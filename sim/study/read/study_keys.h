@@ -34,6 +34,7 @@ struct Key : Parameter<Target> {
   nlohmann::ordered_json (*schema)() = nullptr;  // of what is no plain value, which code reads
   std::string_view required = {};                // what an error expects of a missing key; empty: nothing
   KeyNote note = nullptr;
+  bool is_count = false;  // an integer in digits: no size such as 8K
 
   [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
     Key made = *this;
@@ -43,6 +44,11 @@ struct Key : Parameter<Target> {
   [[nodiscard]] constexpr Key noting(KeyNote what) const {
     Key made = *this;
     made.note = what;
+    return made;
+  }
+  [[nodiscard]] constexpr Key counted() const {
+    Key made = *this;
+    made.is_count = true;
     return made;
   }
 };
@@ -72,8 +78,13 @@ ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
 // Puts what the object says into `target`. Keys without a `set` are known from here on, and read elsewhere.
 template <class Row, class Target>
 void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
-  for (const Row& row : rows)
-    if (object.find(row.key) != nullptr && row.set != nullptr) row.set(target, read_value(object, row));
+  for (const Row& row : rows) {
+    const nlohmann::json* const node = object.find(row.key);
+    if (node == nullptr || row.set == nullptr) continue;
+    if (row.is_count && node->is_string())
+      object.fail(row.key, "an integer in " + std::to_string(row.least) + ".." + std::to_string(row.most));
+    row.set(target, read_value(object, row));
+  }
 }
 
 // Throws UserError where a key is missing that must be there.
@@ -195,13 +206,19 @@ inline ordered_json size_schema(std::int64_t least, std::int64_t most) {
       {"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", "^[0-9]+[KkMm]?$"}};
 }
 
+// A whole number without a fraction, as people write it.
+inline ordered_json bound_schema(double bound) {
+  const auto whole = static_cast<std::int64_t>(bound);
+  return static_cast<double>(whole) == bound ? ordered_json(whole) : ordered_json(bound);
+}
+
 template <class Target>
 ordered_json value_schema(const Parameter<Target>& row) {
   switch (row.kind) {
     case ParameterKind::integer:
       return size_schema(row.least, row.most);
     case ParameterKind::number:
-      return {{"type", "number"}, {"minimum", row.lowest}, {"maximum", row.highest}};
+      return {{"type", "number"}, {"minimum", bound_schema(row.lowest)}, {"maximum", bound_schema(row.highest)}};
     case ParameterKind::flag:
       return {{"type", "boolean"}};
     case ParameterKind::choice:
@@ -221,6 +238,9 @@ void add_properties(std::span<const Key<Target>> rows, ordered_json& properties)
     ordered_json& property = properties[std::string(row.key)] = ordered_json::object();
     if (!row.help.empty()) property["description"] = row.help;
     property.update(row.schema != nullptr ? row.schema() : value_schema(row));
+    if (!row.is_count) continue;
+    property["type"] = "integer";
+    property.erase("pattern");
   }
 }
 
@@ -277,6 +297,10 @@ std::span<const Key<Published>> published_keys();
 // Metrics that a source may have printed: the keys of summary.json's metrics that hold one number, and
 // bucket_size.
 std::vector<std::string> published_metrics();
+
+// "parallel" or "the study itself, for all rows, or in an entry of policies": all objects of a study that have
+// such a key; empty where none has.
+std::string place_of_key(std::string_view key);
 
 // The JSON Schema of a study, from all rows and those of the policies.
 nlohmann::ordered_json study_schema();
