@@ -37,6 +37,39 @@ double share_of(const std::string& text) {
   return percent ? value / 100 : value;
 }
 
+struct Guard {
+  std::size_t metric = 0;
+  double tolerance = 0;
+};
+
+std::vector<Guard> guards_of(const CheckOptions& options) {
+  const std::size_t given = options.tolerances.size();
+  if (given > 1 && given != options.metrics.size())
+    throw UserError("--tolerance: expected one share, or one for each of " +
+                    std::to_string(options.metrics.size()) + " metrics, found " + std::to_string(given));
+  std::vector<Guard> guards;
+  for (std::size_t i = 0; i < options.metrics.size(); ++i) {
+    const std::size_t metric = choice_of(options.metrics[i], "--metric", kGuardedMetrics);
+    guards.push_back({metric, given == 0 ? kGuardedTolerances[metric]
+                                         : share_of(options.tolerances[given == 1 ? 0 : i])});
+  }
+  return guards;
+}
+
+// Metric by metric. What is wrong with a policy itself (its status, gone, new) is told with the first.
+std::vector<PolicyChange> changes_of(const Expectation& expected, const Expectation& found,
+                                     const std::vector<Guard>& guards) {
+  std::vector<PolicyChange> all;
+  for (const Guard& guard : guards)
+    for (PolicyChange& change : changes_between(expected, found, guard.metric, guard.tolerance)) {
+      const bool compared = change.expected != nullptr && change.found != nullptr &&
+                            change.expected->status == change.found->status;
+      if (guard.metric == guards.front().metric || (compared && (change.expected_value || change.found_value)))
+        all.push_back(std::move(change));
+    }
+  return all;
+}
+
 // The expectation of the file; nothing where --update is to make the file.
 std::optional<Expectation> expected_of(const CheckOptions& options) {
   std::error_code ignored;
@@ -67,12 +100,17 @@ std::string verdict(const PolicyChange& change) {
   return change.moved() ? "MOVED: " + change.problem : "as expected";
 }
 
-std::string changes_table(const std::vector<PolicyChange>& changes, const std::string& metric) {
-  TextTable table({"policy", "expected " + metric, "found", "change", "speed-up's interval", ""});
-  table.align_left(5);
+std::string metric_of(const PolicyChange& change) {
+  return std::string(kGuardedMetrics[change.metric]);
+}
+
+std::string changes_table(const std::vector<PolicyChange>& changes) {
+  TextTable table({"policy", "metric", "expected", "found", "change", "speed-up's interval", ""});
+  for (const std::size_t left : {1U, 6U}) table.align_left(left);
   for (const PolicyChange& c : changes)
-    table.add({c.label, value_text(c.expected_value), value_text(c.found_value),
-               c.change ? fixed(100 * *c.change, 3) + " %" : "-", interval_of_speedup(c.found), verdict(c)});
+    table.add({c.label, metric_of(c), value_text(c.expected_value), value_text(c.found_value),
+               c.change ? fixed(100 * *c.change, 3) + " %" : "-",
+               c.metric == 0 ? interval_of_speedup(c.found) : "-", verdict(c)});
   return table.text();
 }
 
@@ -84,10 +122,13 @@ ordered_json status_or_null(const ExpectedPolicy* policy) {
 }
 
 ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expectation& found,
-                          const std::string& metric, double tolerance, bool passed) {
-  ordered_json policies = ordered_json::array();
+                          const std::vector<Guard>& guards, bool passed) {
+  ordered_json policies = ordered_json::array(), tolerances = ordered_json::object();
+  for (const Guard& guard : guards)
+    tolerances[std::string(kGuardedMetrics[guard.metric])] = guard.tolerance;
   for (const PolicyChange& c : changes)
     policies.push_back({{"label", printable(c.label)},
+                        {"metric", metric_of(c)},
                         {"expected", number_or_null(c.expected_value)},
                         {"found", number_or_null(c.found_value)},
                         {"change", number_or_null(c.change)},
@@ -95,17 +136,20 @@ ordered_json changes_json(const std::vector<PolicyChange>& changes, const Expect
                         {"status", status_or_null(c.found)},
                         {"moved", c.moved()},
                         {"problem", c.problem.empty() ? ordered_json(nullptr) : ordered_json(c.problem)}});
-  return {{"schema", "equipoise.check/1"}, {"study", printable(found.study)}, {"metric", metric},
-          {"tolerance", tolerance},        {"policies", std::move(policies)}, {"passed", passed}};
+  return {{"schema", "equipoise.check/1"},
+          {"study", printable(found.study)},
+          {"tolerances", std::move(tolerances)},
+          {"policies", std::move(policies)},
+          {"passed", passed}};
 }
 
 std::string changes_csv(const std::vector<PolicyChange>& changes) {
   const auto cell = [](const std::optional<double>& value) {
     return value ? nlohmann::json(*value).dump() : std::string();
   };
-  std::string text = "policy,expected,found,change,moved,problem\n";
+  std::string text = "policy,metric,expected,found,change,moved,problem\n";
   for (const PolicyChange& c : changes)
-    text += csv_cell(c.label) + "," + cell(c.expected_value) + "," + cell(c.found_value) + "," +
+    text += csv_cell(c.label) + "," + metric_of(c) + "," + cell(c.expected_value) + "," + cell(c.found_value) + "," +
             cell(c.change) + "," + (c.moved() ? "true" : "false") + "," + csv_cell(c.problem) + "\n";
   return text;
 }
@@ -113,7 +157,7 @@ std::string changes_csv(const std::vector<PolicyChange>& changes) {
 void write_junit(const std::string& path, const Expectation& found,
                  const std::vector<PolicyChange>& changes) {
   std::vector<JunitCase> cases;
-  for (const PolicyChange& c : changes) cases.push_back({c.label, c.problem});
+  for (const PolicyChange& c : changes) cases.push_back({c.label + ": " + metric_of(c), c.problem});
   write_file_atomically(path, junit_xml("equipoise check: " + found.study, cases));
 }
 
@@ -121,8 +165,7 @@ void write_junit(const std::string& path, const Expectation& found,
 
 int run_check_command(const CheckOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop) {
-  const std::size_t metric = choice_of(options.metric, "--metric", kGuardedMetrics);
-  const double tolerance = share_of(options.tolerance);
+  const std::vector<Guard> guards = guards_of(options);
   const std::optional<Expectation> before = expected_of(options);
   const Study study = read_study(options.file, options.set);
   if (!study.impossible.empty()) throw UserError(study.impossible);
@@ -134,7 +177,7 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
     return kInterrupted;
   }
   const Expectation& expected = before ? *before : found;
-  const std::vector<PolicyChange> changes = changes_between(expected, found, metric, tolerance);
+  const std::vector<PolicyChange> changes = changes_of(expected, found, guards);
   const bool same =
       std::none_of(changes.begin(), changes.end(), [](const PolicyChange& change) { return change.moved(); });
   if (!options.quiet && before)
@@ -143,11 +186,11 @@ int run_check_command(const CheckOptions& options, std::ostream& out, std::ostre
   if (options.update) write_file_atomically(options.expect, to_json(found).dump(1) + "\n");
   const bool passed = same || options.update;
   if (options.format == Format::json)
-    out << changes_json(changes, found, options.metric, tolerance, passed).dump(2) << '\n';
+    out << changes_json(changes, found, guards, passed).dump(2) << '\n';
   else if (options.format == Format::csv)
     out << changes_csv(changes);
   else
-    out << changes_table(changes, options.metric);
+    out << changes_table(changes);
   if (options.format == Format::table) {
     if (options.update)
       out << options.expect << (before ? ": updated\n" : ": made\n");

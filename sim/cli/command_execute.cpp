@@ -239,8 +239,9 @@ int conclude(const Validation& validation, const ValidateOptions& options, std::
   return figures.passed() ? 0 : 1;
 }
 
-int validate_log(const Study& study, const ValidateOptions& options, std::ostream& out) {
-  const MeasuredLog log = read_measured_log(options.measured);
+int validate_log(Study study, const ValidateOptions& options, std::ostream& out) {
+  MeasuredLog log = read_measured_log(options.measured);
+  if (!options.policy.empty()) keep_policy(options.policy, study, log);
   RunStudyOptions run;
   run.jobs = threads_of(0);
   const SimulatedForLog simulated = simulate_for_log(study, load_inputs(study), run, !log.ops.empty());
@@ -282,7 +283,7 @@ int run_validate_command(const ValidateOptions& options, const std::vector<std::
                          std::ostream& out, std::ostream& log) {
   Study study = study_of_ranks(options, "validate");
   require_folder(options.out, "--out");
-  if (!options.measured.empty()) return validate_log(study, options, out);
+  if (!options.measured.empty()) return validate_log(std::move(study), options, out);
   use_own_ranks(study);
   check_real_run(study, options, false);
   const auto ranks = static_cast<int>(study.layout.gpus());

@@ -426,6 +426,21 @@ void print_fit(const SlowdownFit& fit, std::ostream& out) {
         << "; check the columns and the profile\n";
 }
 
+// A time in milliseconds would bend the whole preset.
+void leave_out_other_units(StepRows& rows, int jobs) {
+  std::vector<std::string> doubts(rows.rows.size());
+  parallel_for(jobs, rows.rows.size(), [&](int, std::size_t i) {
+    doubts[i] = unit_doubt(rows.rows[i].published, rows.rows[i].seconds_as_preset());
+  });
+  std::vector<StepRow> kept;
+  for (std::size_t i = 0; i < doubts.size(); ++i)
+    if (doubts[i].empty())
+      kept.push_back(std::move(rows.rows[i]));
+    else
+      rows.left_out.push_back({rows.rows[i].id, "step_time_s: " + doubts[i]});
+  rows.rows = std::move(kept);
+}
+
 }  // namespace
 
 void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::ostream& notes) {
@@ -433,7 +448,10 @@ void fit_steps_command(const FitStepsOptions& options, std::ostream& out, std::o
   const FrameworkPreset base = FrameworkPreset::load(options.tables.preset);
   for (const std::string& text : options.slowdowns) (void)parse_slowdowns(text);
   StepRows rows = read_step_rows(options.tables, jobs);
-  if (options.slowdowns.empty()) keep_one_precision(rows);
+  if (options.slowdowns.empty()) {
+    leave_out_other_units(rows, jobs);
+    keep_one_precision(rows);
+  }
   for (const StepRows::LeftOut& row : rows.left_out)
     notes << "left out: " << row.id << ": " << row.why << '\n';
   if (rows.rows.empty())

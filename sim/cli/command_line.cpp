@@ -44,7 +44,8 @@ std::string roff(const std::string& text) {
 }
 
 void add_manual_option(std::string& page, const Argument& option) {
-  page += ".TP\n.B " + roff(option.option()) + "\" \" \\fIvalue\\fR\n" + roff(option.help);
+  page += ".TP\n.B " + roff(option.option()) + (option.takes_value() ? "\" \" \\fIvalue\\fR\n" : "\n") +
+          roff(option.help);
   if (!option.fallback.empty()) page += " (default " + roff(option.fallback) + ")";
   page += "\n";
 }
@@ -148,8 +149,8 @@ void add_fish_lines(std::string& script, const Command& command, const std::stri
       script += start + offered + "\n";
   for (const Argument& argument : command.arguments)
     if (const std::string option = argument.option(); !option.empty())
-      script += start + " -l " + option.substr(2) + " -d " + fish_quoted(argument.help) + " -r" +
-                offer(option) + "\n";
+      script += start + " -l " + option.substr(2) + " -d " + fish_quoted(argument.help) +
+                (argument.takes_value() ? " -r" : "") + offer(option) + "\n";
   for (const Command& inner : command.commands)
     add_fish_lines(script, inner, path + " " + inner.name, program, names);
 }
@@ -206,6 +207,9 @@ Argument& Argument::shows_default() {
   return shows_default(value_shown(target));
 }
 
+bool Argument::takes_value() const {
+  return !std::holds_alternative<bool*>(target) && !std::holds_alternative<std::string_view>(target);
+}
 std::string Argument::option() const {
   return name.starts_with("--") ? name.substr(0, name.find(',')) : std::string();
 }

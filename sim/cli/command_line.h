@@ -53,6 +53,7 @@ struct Argument {
   Argument& shows_default(std::string text) { return fallback = std::move(text), *this; }
   Argument& shows_default();
 
+  [[nodiscard]] bool takes_value() const;        // no flag
   [[nodiscard]] std::string option() const;      // "--out"; empty for a positional
   [[nodiscard]] std::string positional() const;  // "file"; empty for an option
 };

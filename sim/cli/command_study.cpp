@@ -276,10 +276,17 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
   return result;
 }
 
+// What holds for a study, once: at its end, where it is read beside the table.
+void print_network_note(const std::string& note, const StudyOptions& options, std::ostream& log) {
+  if (!note.empty() && !options.quiet) log << "note: " << printable(note) << '\n';
+}
+
 int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
             std::ostream& out, std::ostream& log) {
   try {
-    print_study(options.format, c.study, run_case(c, options.out, options, run, limit, log), out);
+    const StudyResult result = run_case(c, options.out, options, run, limit, log);
+    print_study(options.format, c.study, result, out);
+    print_network_note(result.network_note, options, log);
     return 0;
   } catch (const Interrupted&) {
     log << "interrupted\n";
@@ -347,6 +354,7 @@ class Sweep {
       if (!folder_.empty() && finished > 0) write_sweep_page(folder_, page_);
       printer_.finish();
     }
+    for (const std::string& note : network_notes_) print_network_note(note, options, log);
     if (finished < mine) return kInterrupted;
     if (share_.is_all() && journal_) journal_->remove();
     if (!share_.is_all() && !options.quiet)
@@ -361,6 +369,7 @@ class Sweep {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
     const Case& c = cases_[i];
     const StudyResult result = run_case(c, folder_, options, run, limit, log);
+    network_notes_.insert(result.network_note);
     const CaseText text = case_text(c.name, c.study, result,
                                     case_of_page(c.assignments, folder_of_case(c.name), c.study, result));
     if (journal_) journal_->add(i, text);
@@ -377,6 +386,7 @@ class Sweep {
   std::string folder_;
   SweepPrinter printer_;
   SweepPage page_;
+  std::set<std::string> network_notes_;
   std::unique_ptr<SweepJournal> journal_;
 };
 

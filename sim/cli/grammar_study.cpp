@@ -125,20 +125,22 @@ Command grammar_of_study() {
 Command grammar_of_check() {
   const auto options = std::make_shared<CheckOptions>();
   Command command{"check",
-                  "Hold a study's policy speed-ups against what is expected: exit 1 where one has moved",
+                  "Hold a study's policy speed-ups and step times against what is expected: exit 1 where one has moved",
                   "Example: equipoise check study.json --expect study.expected.json --update\n"
                   "         equipoise check study.json --expect study.expected.json --junit check.xml"};
   command.add("file", options->file, "Study file (JSON)").required();
   command.add("--expect", options->expect, "Expectation file (JSON); --update makes it").required();
   command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
   command
-      .add("--metric", options->metric,
+      .add("--metric", options->metrics,
            "What is guarded: " + joined(kGuardedMetrics) + "; a change of status always fails")
-      .shows_default();
+      .split()
+      .shows_default("speedup,step_seconds");
   command
-      .add("--tolerance", options->tolerance,
-           "Share of the expected value that it may move by, as 0.5% or 0.005")
-      .shows_default();
+      .add("--tolerance", options->tolerances,
+           "Share of the expected value that a metric may move by, as 0.5% or 0.005: one each, or one for all")
+      .split()
+      .shows_default("0.5% of a speed-up, 2% of a time or rate");
   command.add("--update", options->update, "Write what is found into the expectation file");
   command.add("--junit", options->junit, "JUnit XML file for CI systems");
   add_simulation_options(command, *options);

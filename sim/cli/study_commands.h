@@ -61,10 +61,11 @@ struct CheckOptions : SimulationOptions {
   std::string file;
   std::vector<std::string> set;  // key.path=value
   std::string expect;            // equipoise.expectation/1
-  std::string metric = "speedup";
-  std::string tolerance = "0.5%";  // of the expected value: "0.5%" or 0.005
-  bool update = false;             // write what was found into `expect`
-  std::string junit;               // file for CI systems; empty: none
+  std::vector<std::string> metrics = {"speedup", "step_seconds"};
+  // Of the expected value, "0.5%" or 0.005: one for each metric, or one for all; empty: each metric's own.
+  std::vector<std::string> tolerances;
+  bool update = false;  // write what was found into `expect`
+  std::string junit;    // file for CI systems; empty: none
 };
 
 // Runs the study and prints each policy's expected and found value. Returns 0 where nothing moved and where

@@ -58,8 +58,9 @@ constexpr ResultColumn kColumns[] = {
     {"imbalance", "imbalance_degree", metric<&Metrics::imbalance_degree>, 3, "",
      "largest over mean forward latency of a step's micro-batches", kOfPlan},
     {"bubble %", "bubble_ratio", metric<&Metrics::bubble_ratio>, 1, "",
-     "1 - useful time over stages x makespan of the pipeline, mean over lanes; recompute is not useful", 0,
-     100},
+     "1 - useful time over stages x makespan of the pipeline, mean over lanes; recompute is not useful. Without a pipeline "
+     "the table shows the share of recompute instead, and says so",
+     0, 100},
     {"CP imb.", "cp_imbalance", metric<&Metrics::cp_imbalance>, 3, "",
      "slowest over mean rank of a CP group"},
     {"GPU imb.", "gpu_compute_imbalance", metric<&Metrics::gpu_compute_imbalance>, 3, "",

@@ -136,6 +136,7 @@ std::vector<PolicyChange> changes_between(const Expectation& expected, const Exp
     change.label = (before != nullptr ? before : now)->label;
     change.expected = before;
     change.found = now;
+    change.metric = metric;
     if (before != nullptr) change.expected_value = before->metrics[metric];
     if (now != nullptr) change.found_value = now->metrics[metric];
     if (change.expected_value && change.found_value) {

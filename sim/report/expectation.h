@@ -16,9 +16,11 @@
 
 namespace equipoise {
 
-// The metrics that are kept and can be guarded, the default first.
+// The metrics that are kept and can be guarded, and how far each may move unless it is said: a speed-up by
+// less than times, which a better model of one kernel moves for all policies alike.
 inline constexpr std::string_view kGuardedMetrics[] = {"speedup", "step_seconds",
                                                        "tokens_per_second_per_gpu"};
+inline constexpr double kGuardedTolerances[] = {0.005, 0.02, 0.02};
 inline constexpr std::size_t kGuarded = std::size(kGuardedMetrics);
 
 struct ExpectedPolicy {
@@ -45,6 +47,7 @@ struct PolicyChange {
   std::string label;
   const ExpectedPolicy* expected = nullptr;  // null: not expected
   const ExpectedPolicy* found = nullptr;     // null: not in the study any more
+  std::size_t metric = 0;                    // of kGuardedMetrics
   std::optional<double> expected_value, found_value;
   std::optional<double> change;  // found / expected - 1, where both are there
   std::string problem;           // one line; empty: as expected

@@ -161,6 +161,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},
                    {"beyond_samples", p.use.beyond_samples},
+                   {"beyond_samples_share", beyond_samples_share(p)},
                    {"on_derived_tables", p.use.derived}}}};
     if (json derived = derived_json(p.run); !derived.empty())
       node["provenance"]["derived"] = std::move(derived);
@@ -176,6 +177,7 @@ json summary_json(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   json notes = study.notes;
   for (const std::string& note : result.notes) notes.push_back(note);
+  if (!result.network_note.empty()) notes.push_back(result.network_note);
   for (const std::string& differs : differences_of(result)) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
           {"study",

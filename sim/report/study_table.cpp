@@ -77,6 +77,17 @@ std::string published_metric(const PublishedRow& row) {
 
 }  // namespace
 
+namespace {
+
+// Without a pipeline there is no bubble: what is lost is recompute, beside what the blame names.
+std::string bubble_cell(const ResultColumn& column, const PolicyResult& p) {
+  const Metric& recompute = p.metrics.recompute_ratio;
+  if (p.layout.pipeline > 1) return column.printed(figures_of(p));
+  return recompute && *recompute > 0 ? fixed(100 * *recompute, 1) + " recompute" : "-";
+}
+
+}  // namespace
+
 std::string reason_line(const PolicyResult& row) {
   constexpr const char* kHow[] = {"runs", "is out of memory", "cannot place a document", "is refused"};
   return row.run.label + ' ' + kHow[at(row.status)] + ": " + row.reason +
@@ -100,7 +111,8 @@ std::vector<std::string> comparison_cells(const PolicyResult& p, bool with_statu
   std::vector<std::string> cells = {p.run.label};
   if (with_status) cells.emplace_back(p.memory_ignored ? "oom, ignored" : name_of(p.status));
   for (const ResultColumn& column : result_columns())
-    if (column.is_printed()) cells.push_back(column.printed(figures_of(p)));
+    if (column.is_printed())
+      cells.push_back(column.key == "bubble_ratio" ? bubble_cell(column, p) : column.printed(figures_of(p)));
   return cells;
 }
 

@@ -24,6 +24,14 @@ std::string rate(const PolicyResult& row) {
   return fixed(*row.metrics.tokens_per_second_per_gpu, 0) + " tokens/s/GPU";
 }
 
+// "; 57 % of its kernel times are beyond the profile's samples"; empty where none is.
+std::string extrapolated(const PolicyResult& row) {
+  const double percent = 100 * beyond_samples_share(row);
+  if (percent == 0) return "";
+  return "; " + (percent < 1 ? std::string("less than 1") : fixed(percent, 0)) +
+         " % of its kernel times are beyond the profile's samples";
+}
+
 bool has_interval(const Metrics& m) {
   return m.speedup && m.speedup_low && m.speedup_high;
 }
@@ -141,12 +149,17 @@ const PolicyResult* fullest_of(const StudyResult& result) {
   return most;
 }
 
+double beyond_samples_share(const PolicyResult& row) {
+  return row.use.calls > 0 ? static_cast<double>(row.use.beyond_samples) / static_cast<double>(row.use.calls)
+                           : 0;
+}
+
 std::string limits_line(const Study& study, const StudyResult& result) {
   const PolicyResult* best = winner_of(result);
   if (best == nullptr) return "";
   const std::string aside = doubt_of(result, *best) + batch_of(*best, result.policies[result.baseline]);
   return best->run.label + aside + (aside.empty() ? "" : ",") + " is fastest; it is limited by " +
-         blame_text(best->metrics, study.layout.pipeline) + ".\n";
+         blame_text(best->metrics, study.layout.pipeline) + extrapolated(*best) + ".\n";
 }
 
 bool told_apart(const Metrics& a, const Metrics& b) {
@@ -188,14 +201,15 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
   const PolicyResult& baseline = result.policies[result.baseline];
   const PolicyResult* next = next_best(result, *winner);
   std::vector<std::string> lines;
+  const std::string fastest = " trains fastest: " + rate(*winner);
   if (winner == &baseline)
-    lines.push_back(winner->run.label + ", the baseline, trains fastest: " + rate(*winner) + ".");
+    lines.push_back(winner->run.label + ", the baseline," + fastest + extrapolated(*winner) + ".");
   else if (winner->metrics.speedup)
-    lines.push_back(winner->run.label + " trains fastest: " + rate(*winner) + ", " +
-                    times(*winner->metrics.speedup) + " " + baseline.run.label + ".");
+    lines.push_back(winner->run.label + fastest + ", " + times(*winner->metrics.speedup) + " " +
+                    baseline.run.label + extrapolated(*winner) + ".");
   else
-    lines.push_back(winner->run.label + " trains fastest: " + rate(*winner) + "; the baseline " +
-                    baseline.run.label + " did not run.");
+    lines.push_back(winner->run.label + fastest + "; the baseline " + baseline.run.label + " did not run" +
+                    extrapolated(*winner) + ".");
   const auto add = [&](const std::string& line) {
     if (!line.empty()) lines.push_back(line);
   };

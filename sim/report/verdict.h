@@ -15,13 +15,17 @@ const PolicyResult* winner_of(const StudyResult& result);
 // The policy that needs the most memory; ties go to the first.
 const PolicyResult* fullest_of(const StudyResult& result);
 
+// Of the kernel times that the row's steps were priced with, the share beyond what the profile has samples of.
+double beyond_samples_share(const PolicyResult& row);
+
 // "wlb is fastest; it is limited by ...": lines that end with a newline, none where nothing ran.
 std::string limits_line(const Study& study, const StudyResult& result);
 // The winner's slowest GPU beside the fastest and the mean, as WLB-LLM's Fig. 1 and 4 show them.
 std::string spread_line(const StudyResult& result);
 std::string memory_line(const StudyResult& result);
 
-// Sentences, the first the verdict itself: who, how much. Then how sure, against the next best, and why.
+// Sentences, the first the verdict itself: who, how much, and how much of it is extrapolated. Then how sure,
+// against the next best, and why.
 std::vector<std::string> verdict_of(const Study& study, const StudyResult& result);
 
 struct Loss {

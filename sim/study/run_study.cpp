@@ -69,10 +69,9 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.notes = study.framework.notes_on(inputs.profile);
   for (std::string& note : unlikely_cluster(study.cluster, study.layout, inputs.profile))
     result.notes.push_back(std::move(note));
-  if (std::string note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile); !note.empty())
-    result.notes.push_back(std::move(note));
   if (std::string note = cut_note(inputs.documents, study.batch); !note.empty())
     result.notes.push_back("batch." + note);
+  result.network_note = borrowed_network(study.cluster, study.layout.gpus(), inputs.profile);
   result.trace_origin = inputs.trace.origin;
   result.documents = inputs.documents.documents;
   result.tokens = inputs.documents.tokens;

@@ -139,6 +139,7 @@ struct StudyResult {
   SlowdownRule slowdowns = SlowdownRule::alone;
   std::string mfu_peak;  // what MFU is a share of: "989 TFLOP/s in bf16"; empty: the profile does not say
   std::vector<std::string> notes;  // of the framework on the profile's GPU
+  std::string network_note;        // where its times are from elsewhere; said once, at the study's end
   Fidelity fidelity = Fidelity::stage;
   std::vector<InputSource> sources;
   std::vector<LengthBin> lengths;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -49,16 +50,23 @@ std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchRes
                                    const RunStudyOptions& options) {
   std::vector<RankedRow> rows;
   const PolicyResult& reference = baseline.row();
+  std::map<std::pair<std::uint32_t, double>, std::size_t> known;  // places in `rows`
   for (const std::size_t i : found.ranking) {
+    const auto& [point, trial] = found.tried[i];
+    const auto same = known.find({point.layout, trial.seconds_per_token});
+    if (same != known.end()) {
+      rows[same->second].alike.push_back(candidates.rows[point.row].label);
+      continue;
+    }
     if (rows.size() == most) break;
-    RankedRow ranked{
-        found.tried[i].point, candidate_study(candidates, found.tried[i].point, "best.json"), {}};
+    RankedRow ranked{point, {}, candidate_study(candidates, point, "best.json"), {}};
     ranked.result = run_study(ranked.study, inputs, of_one_row(options));
     PolicyResult& row = ranked.result.policies.front();
     if (!row.simulated()) continue;  // a journal of another version of the program may say that it runs
     row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
     if (reference.simulated())
       compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
+    known.emplace(std::pair(point.layout, trial.seconds_per_token), rows.size());
     rows.push_back(std::move(ranked));
   }
   return rows;
@@ -277,9 +285,11 @@ TextTable ranking_table(const TuneReport& report) {
   for (std::size_t i = 0; i < report.ranking.size(); ++i) {
     const PolicyResult& row = report.ranking[i].row();
     const Metrics& m = row.metrics;
-    table.add({std::to_string(i + 1), row.run.label, layout_text(row.layout), recompute_text(row.layout),
+    const std::size_t alike = report.ranking[i].alike.size();
+    table.add({std::to_string(i + 1),
+               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""), layout_text(row.layout), recompute_text(row.layout),
                cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
-               cell(m.mfu, 1, 100), cell(m.bubble_ratio, 1, 100),
+               cell(m.mfu, 1, 100), row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
                cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
                fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }
@@ -377,6 +387,7 @@ json tune_json(const TuneReport& report) {
   for (const RankedRow& ranked : report.ranking) {
     json row = row_json(ranked.study, ranked.result);
     row["rank"] = ranking.size() + 1;
+    row["alike"] = ranked.alike;
     row["layout"] = report.candidates.layouts[ranked.point.layout].keys;
     row["entry"] = report.candidates.rows[ranked.point.row].entry;
     ranking.push_back(std::move(row));

@@ -13,8 +13,9 @@ namespace equipoise {
 
 struct RankedRow {
   Point point;
-  Study study;         // best.json of this candidate
-  StudyResult result;  // its one row, compared with the baseline
+  std::vector<std::string> alike;  // rows whose options make the same of this layout's steps
+  Study study;                     // best.json of this candidate
+  StudyResult result;              // its one row, compared with the baseline
   [[nodiscard]] const PolicyResult& row() const { return result.policies.front(); }
 };
 
@@ -27,7 +28,8 @@ struct Baseline {
 // `study`: the user's, absolute. A layout that is impossible is a refused row.
 Baseline run_baseline(const nlohmann::json& study, const StudyInputs& inputs, const RunStudyOptions& options);
 
-// The `most` best of the search, run in full. Speed-ups are of seconds per token, whatever the number of
+// The `most` best of the search, run in full; those of one layout whose times are equal to the bit differ in
+// nothing that matters, and the first stands for all. Speed-ups are of seconds per token, whatever the number of
 // GPUs.
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,

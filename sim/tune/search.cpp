@@ -24,6 +24,8 @@ constexpr std::size_t kRun = 32;  // neighbours in the order of the search that 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Of the budget, for probes: the layouts of the lowest estimates.
 constexpr std::int64_t kProbeShare = 16, kFewestProbes = 64;
+// Layouts on which rows that pack slowly take their turn among the others.
+constexpr std::size_t kSlowRowLayouts = 16;
 // What a layout is thought to take beside its estimate, where not even one probe ran.
 constexpr double kUnknownOverEstimate = 1.2;
 
@@ -71,7 +73,9 @@ class Search {
   [[nodiscard]] LayoutFacts facts_of(std::size_t layout) const;
   [[nodiscard]] double limit() const;
   [[nodiscard]] double bound_of(Point point) const;
+  [[nodiscard]] double layout_foretold(std::uint32_t layout) const;
   [[nodiscard]] double foretold(Point point) const;
+  void choose_promising();
   [[nodiscard]] bool is_decided(Point point) const { return decided_[index_of(point)] != 0; }
   [[nodiscard]] std::size_t index_of(Point point) const {
     return std::size_t{point.layout} * candidates_.rows.size() + point.row;
@@ -86,12 +90,13 @@ class Search {
   std::vector<char> decided_;             // by point
   std::vector<char> no_room_, as_probe_;  // by layout: its probe did not run; by row: it would not
   // By row: it may drop or split documents; its own recompute; it spreads all documents over the CP ranks.
-  std::vector<unsigned char> cuts_, recomputes_, exchanges_;
+  std::vector<unsigned char> cuts_, recomputes_, exchanges_, slow_;
+  std::vector<char> promises_;  // by layout: slow rows are worth their time
   double pairs_ = 0;                                  // of all documents
   std::vector<double> layout_seconds_, row_seconds_;  // per token; 0: unknown
   double over_estimate_ = kUnknownOverEstimate;       // median of the probes
   std::uint32_t probe_ = 0, best_layout_ = 0;
-  std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending
+  std::vector<double> best_;  // the `keep` lowest seconds per token so far, ascending, each once
   PlanCache plans_;
   std::vector<std::string> alike_;  // by layout: what it must have in common with another to share a plan
   SearchResult result_;
@@ -111,6 +116,11 @@ bool spreads_documents(const PolicyRun& row) {
   constexpr std::string_view kSpread[] = {"plain", "fixed-greedy", "wlb", "chunkflow"};
   return std::find(std::begin(kSpread), std::end(kSpread), row.policy().name) != std::end(kSpread) &&
          !row.rule().places_documents;
+}
+
+// Packing that simulates or branches on its own.
+bool packs_slowly(const PolicyRun& row) {
+  return row.policy().search.is_open_in(row.pack) || row.policy().name == "flexsp";
 }
 
 bool may_cut(const RowChoice& row) {
@@ -162,17 +172,19 @@ void Search::look_at_layouts() {
   row_seconds_.assign(candidates_.rows.size(), 0);
   for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r) {
     cuts_.push_back(may_cut(candidates_.rows[r]) ? 1 : 0);
-    bool recomputes = true, exchanges = false;  // where it goes with another layout only
+    bool recomputes = true, exchanges = false, slow = false;  // where it goes with another layout only
     try {
       const Study study = candidate_study(candidates_, {0, r}, options_.name);
       const PolicyRun& row = study.policies.front();
       // A row's own recompute, and what hbp finds for each of its groups.
       recomputes = row.has_recompute || row.policy().derives == Derives::groups;
       exchanges = spreads_documents(row);
+      slow = packs_slowly(row);
     } catch (const UserError&) {
     }
     recomputes_.push_back(recomputes ? 1 : 0);
     exchanges_.push_back(exchanges ? 1 : 0);
+    slow_.push_back(slow ? 1 : 0);
   }
   pairs_ =
       visible_pairs(inputs_.documents, candidate_study(candidates_, {}, options_.name).model.sliding_window);
@@ -257,8 +269,10 @@ void Search::keep(const std::vector<Point>& batch, std::vector<Trial> trials) {
   for (std::size_t i = 0; i < trials.size(); ++i) {
     decided_[index_of(batch[i])] = 1;
     if (trials[i].outcome == Outcome::ok) {
+      // Equal to the bit is the same plan under another name, and one place of the ranking.
       const double seconds = trials[i].seconds_per_token;
-      best_.insert(std::upper_bound(best_.begin(), best_.end(), seconds), seconds);
+      const auto place = std::lower_bound(best_.begin(), best_.end(), seconds);
+      if (place == best_.end() || *place != seconds) best_.insert(place, seconds);
       if (best_.size() > options_.keep) best_.pop_back();
     }
     result_.tried.push_back({batch[i], std::move(trials[i])});
@@ -367,17 +381,32 @@ void Search::try_rows() {
     if (tried.point.layout == best_layout_) row_seconds_[tried.point.row] = tried.trial.expected;
 }
 
+double Search::layout_foretold(std::uint32_t layout) const {
+  return layout_seconds_[layout] > 0 ? layout_seconds_[layout] : over_estimate_ * facts_[layout].estimate;
+}
+
+void Search::choose_promising() {
+  promises_.assign(facts_.size(), 0);
+  std::vector<std::uint32_t> layouts = order_;
+  std::stable_sort(layouts.begin(), layouts.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return layout_foretold(a) < layout_foretold(b);
+  });
+  for (const std::uint32_t layout : std::span(layouts).first(std::min(kSlowRowLayouts, layouts.size())))
+    promises_[layout] = 1;
+}
+
 // Rows whose micro-batches are as large as memory allows find no more room than the probe did: they come
 // last.
 double Search::foretold(Point point) const {
   if (no_room_[point.layout] != 0 && as_probe_[point.row] != 0) return kInfinity;
-  const double layout = layout_seconds_[point.layout] > 0 ? layout_seconds_[point.layout]
-                                                          : over_estimate_ * facts_[point.layout].estimate;
+  if (slow_[point.row] != 0 && promises_[point.layout] == 0) return kInfinity;
+  const double layout = layout_foretold(point.layout);
   const double probe = row_seconds_[probe_], row = row_seconds_[point.row];
   return probe > 0 && row > 0 ? layout * row / probe : layout * over_estimate_;
 }
 
 void Search::try_others() {
+  choose_promising();
   std::vector<Point> points;
   for (const std::uint32_t layout : order_)
     for (std::uint32_t r = 0; r < candidates_.rows.size(); ++r)

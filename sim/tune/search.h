@@ -6,7 +6,9 @@
 // of
 //    a small space); then every row on the layout on which the probe was fastest. That foretells seconds per
 //    token of any candidate as (its layout's) x (its row's) / (both's).
-// 3. All other candidates in the order of what is foretold, until the budget is used up.
+// 3. All other candidates in the order of what is foretold, until the budget is used up. Rows whose packing
+//    searches on its own (thresholds, groups of HBP, layouts of FlexSP), which takes as long as a hundred
+//    other candidates, come last on all but the layouts that promise most.
 // A candidate whose bound says that it cannot come among the `keep` best is never tried, and one that is
 // tried ends as soon as its steps prove it (trial.h). Both are exact: where the budget reaches all
 // candidates, the winner is the best of the space.
@@ -38,7 +40,7 @@ class KnownTrials;
 
 struct SearchOptions {
   std::int64_t budget = 10'000;  // most candidates tried
-  std::size_t keep = 10;         // of the ranking: exact where all candidates were reached
+  std::size_t keep = 10;         // different ones of the ranking: exact where all candidates were reached
   // Most mean and most largest delay of a token, in iterations.
   double most_delay = std::numeric_limits<double>::infinity();
   double longest_delay = std::numeric_limits<double>::infinity();

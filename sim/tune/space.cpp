@@ -204,8 +204,11 @@ void add_policies(const Study& study, Space& space) {
   for (const std::int64_t parts : {32, 16, 8, 4, 2})
     if (window / parts >= kFewestChunkTokens) chunks.emplace_back(window / parts);
   if (!chunks.empty())
-    space.policies.push_back({{"name", {"chunkflow"}}, {"chunk_size", chunks}, {"keep", {1, 2, 4}}});
+    space.policies.push_back({{"name", {"chunkflow"}}, {"chunk_size", chunks}, {"keep", {1, 2, 4, 8, 16}}});
   space.policies.push_back({{"name", {"skrull"}}});
+  space.policies.push_back({{"name", {"wlb"}}, {"search", {true}}, {"shard", {"adaptive"}}});
+  space.policies.push_back({{"name", {"hbp"}}});
+  space.policies.push_back({{"name", {"flexsp"}}});
 }
 
 // The study's own value is tried, too.

@@ -80,6 +80,19 @@ class Comparison {
     for (const LoggedOp& op : log_.ops) check(op.policy);
   }
 
+  // By the median of the steps: a single one may have waited for anything.
+  void check_unit(const PolicyPairs& policy) const {
+    if (policy.steps.empty()) return;
+    std::vector<std::pair<double, double>> steps;  // measured over simulated, simulated
+    for (const StepPair& pair : policy.steps)
+      for (const double seconds : pair.measured_seconds)
+        steps.emplace_back(seconds / pair.predicted_seconds, pair.predicted_seconds);
+    const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(steps.size() / 2);
+    std::nth_element(steps.begin(), middle, steps.end());
+    if (const std::string doubt = unit_doubt(middle->first * middle->second, middle->second); !doubt.empty())
+      throw UserError(log_.name + ": step_seconds of " + policy.label + ": " + doubt);
+  }
+
   static bool has_steps(const SimulatedPolicy& policy, std::int64_t first, std::int64_t count) {
     const auto steps = static_cast<std::int64_t>(policy.steps.size());
     return first < steps && count <= steps - first;
@@ -126,6 +139,7 @@ class Comparison {
       notes.push_back(policy.label + ": " + std::to_string(elsewhere.size()) + " entries beyond the " + last +
                       " simulated steps are left out");
     }
+    check_unit(out);
     return out;
   }
 
@@ -162,6 +176,18 @@ class Comparison {
 Validation compare_with_log(const MeasuredLog& log, const std::vector<SimulatedPolicy>& policies,
                             const ValidationLimits& limits) {
   return Comparison(log, policies).run(limits);
+}
+
+void keep_policy(const std::string& label, Study& study, MeasuredLog& log) {
+  std::vector<std::string_view> labels;
+  for (const PolicyRun& row : study.policies) labels.emplace_back(row.label);
+  if (std::find(labels.begin(), labels.end(), label) == labels.end()) refuse_name("--policy", label, labels);
+  std::erase_if(study.policies, [&](const PolicyRun& row) { return row.label != label; });
+  study.baseline = label;
+  const auto of_another = [&](const auto& entry) { return !entry.policy.empty() && entry.policy != label; };
+  std::erase_if(log.steps, of_another);
+  std::erase_if(log.ops, of_another);
+  if (log.steps.empty()) throw UserError(log.name + ": policy: expected entries of " + label + ", found none");
 }
 
 namespace {

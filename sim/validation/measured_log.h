@@ -20,6 +20,8 @@
 #include <string_view>
 #include <vector>
 
+#include "policies/base/number_text.h"
+#include "profiler/profile/json_fields.h"
 #include "sim/workload/ops.h"
 
 namespace equipoise {
@@ -69,6 +71,16 @@ std::string_view kind_of_op(OpName op, bool all_reduces);
 // The longest step that is one takes 10^7 s.
 inline bool is_step_time(double seconds) {
   return seconds > 0 && seconds <= 1e7;
+}
+// Why a time cannot be in seconds beside the simulated one; empty where it can. Programs log milliseconds, and
+// no model of a step is off by as much.
+inline std::string unit_doubt(double seconds, double simulated_seconds) {
+  constexpr double kMostOff = 50;
+  const double ratio = seconds / simulated_seconds;
+  if (ratio <= kMostOff && ratio >= 1 / kMostOff) return "";
+  return "expected a time in seconds, found " + short_number(seconds) + ", " +
+         (ratio > 1 ? fixed(ratio, 0) + " times" : "1/" + fixed(1 / ratio, 0) + " of") + " the simulated " +
+         short_number(simulated_seconds) + " s: in which unit is it?";
 }
 // A torch.profiler trace, decompressed; `name` is the file's, for errors.
 MeasuredLog read_torch_steps(std::string_view text, const std::string& name);

@@ -47,6 +47,21 @@ class Check(Case):
             self.ok("check", self.study, "--expect", self.expect, "--tolerance", tolerance)
         self.ok("check", self.study, "--expect", self.expect, "--metric", "step_seconds")
 
+    def test_a_step_that_is_slower_for_all_policies_fails_with_a_tolerance_of_its_own(self):
+        def faster(expectation):
+            for policy in expectation["policies"]:
+                policy["step_seconds"] /= 1.15
+
+        self.changed(faster)
+        result = run("check", self.study, "--expect", self.expect)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        moved = [line for line in result.stdout.splitlines() if "MOVED" in line]
+        self.assertEqual(len(moved), 2)
+        self.assertIn("step_seconds moved by 15.00 %, beyond 2.00 %", moved[0])
+        self.ok("check", self.study, "--expect", self.expect, "--tolerance", "0.5%,20%")
+        self.ok("check", self.study, "--expect", self.expect, "--metric", "speedup")
+        self.refused("check", self.study, "--expect", self.expect, "--tolerance", "1%,2%,3%", says=["2 metrics, found 3"])
+
     def test_formats_and_junit(self):
         def other(expectation):
             expectation["policies"][0]["status"] = "oom"
@@ -57,15 +72,18 @@ class Check(Case):
         self.assertEqual(result.returncode, 1)
         report = json.loads(result.stdout)
         self.assertFalse(report["passed"])
-        self.assertEqual([p["moved"] for p in report["policies"]], [True, False])
+        # A status is told once; the policy whose status is right has both metrics.
+        self.assertEqual([(p["label"], p["metric"], p["moved"]) for p in report["policies"]],
+                         [("plain-4d", "speedup", True), ("wlb", "speedup", False), ("wlb", "step_seconds", False)])
+        self.assertEqual(report["tolerances"], {"speedup": 0.005, "step_seconds": 0.02})
         suite = ElementTree.parse(junit).getroot()
-        self.assertEqual((suite.get("tests"), suite.get("failures")), ("2", "1"))
+        self.assertEqual((suite.get("tests"), suite.get("failures")), ("3", "1"))
         failures = {case.get("name"): case.find("failure") for case in suite}
-        self.assertIsNone(failures["wlb"])
-        self.assertIn("oom", failures["plain-4d"].get("message"))
+        self.assertIsNone(failures["wlb: speedup"])
+        self.assertIn("oom", failures["plain-4d: speedup"].get("message"))
         lines = run("check", self.study, "--expect", self.expect, "--format", "csv").stdout.splitlines()
-        self.assertEqual(lines[0], "policy,expected,found,change,moved,problem")
-        self.assertEqual(len(lines), 3)
+        self.assertEqual(lines[0], "policy,metric,expected,found,change,moved,problem")
+        self.assertEqual(len(lines), 4)
 
     def test_update_accepts(self):
         def gone(expectation):

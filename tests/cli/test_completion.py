@@ -75,6 +75,15 @@ class Manual(Case):
                 if option != "--help":
                     self.assertIn(f".B {option}", page)
 
+    def test_flags_take_no_value(self):
+        page = self.ok("manual").replace("\\-", "-")
+        self.assertIn(".B --quiet\n", page)
+        self.assertIn('.B --sweep" " \\fIvalue\\fR\n', page)
+        fish = [line for line in self.ok("completion", "fish").splitlines() if "__equipoise_at equipoise study'" in line]
+        ends = {option: next(line for line in fish if f" -l {option} " in line) for option in ("quiet", "sweep")}
+        self.assertNotIn(" -r", ends["quiet"])
+        self.assertTrue(ends["sweep"].endswith(" -r"))
+
     @unittest.skipUnless(shutil.which("groff"), "no groff here")
     def test_the_formatter_has_no_complaint(self):
         done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=self.ok("manual"), text=True, capture_output=True)

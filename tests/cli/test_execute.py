@@ -122,6 +122,20 @@ class Validate(WithStudy):
         log.write_text("step,step_seconds\n" + "".join(f"{i},{2 * seconds}\n" for i in range(3)))
         done = run("validate", self.study, "--measured", log, "--set", 'policies=[{"name":"plain"}]')
         self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        # One row of the study, and what a log of several runs says of it.
+        log.write_text(f"policy,step,step_seconds\nplain,0,{seconds}\nelsewhere,0,{2 * seconds}\n")
+        done = run("validate", self.study, "--measured", log, "--policy", "plain", "--format", "json")
+        self.assertEqual([p["label"] for p in json.loads(done.stdout)["policies"]], ["plain"])
+        self.refused("validate", self.study, "--measured", log, "--policy", "plian", says=["--policy", "plain"])
+        log.write_text(f"policy,step,step_seconds\nelsewhere,0,{seconds}\n")
+        self.refused("validate", self.study, "--measured", log, "--policy", "plain", says=["expected entries of plain"])
+
+    def test_steps_in_milliseconds_ask_for_their_unit(self):
+        simulated = json.loads(self.ok("study", self.study, "--format", "json"))
+        seconds = next(p for p in simulated["policies"] if p["label"] == "plain")["metrics"]["step_seconds"]
+        log = self.write("log.csv", "step,step_seconds\n" + "".join(f"{i},{1000 * seconds}\n" for i in range(3)))
+        self.refused("validate", self.study, "--measured", log, "--policy", "plain",
+                     says=["step_seconds of plain: expected a time in seconds", "in which unit is it?"])
 
 
 if __name__ == "__main__":

@@ -83,6 +83,11 @@ class FitSteps(Case):
         self.assertEqual([float(r["predicted_seconds"]) for r in csv.DictReader(io.StringIO(as_preset.stdout))],
                          self.predict(rows, by_hand))
 
+    def test_steps_in_milliseconds_ask_for_their_unit(self):
+        seconds = self.predict(self.table(self.rows([1] * len(ROWS))), ",".join(map(str, TRUTH)))
+        said = self.refused("--steps", self.table(self.rows([1000 * s for s in seconds])), "--out", self.folder / "x.json", "--quiet")
+        self.assertIn("in which unit is it?", said)
+
     def test_the_fit_does_not_depend_on_threads(self):
         rows = self.made_up()
         files = []

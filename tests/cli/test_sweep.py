@@ -84,6 +84,12 @@ class SweepCommand(Case):
         (parts / "shard-2-of-4" / "sweep.journal").unlink()
         self.refused("merge", merged, parts, says=["expected all 4 shards", "missing: 2"])
 
+    def test_a_borrowed_network_is_said_once_at_the_end(self):
+        study = self.write("study.json", {**STUDY, "parallel": {**STUDY["parallel"], "data": 2}})
+        for options in ((), ("--sweep", "parallel.context=1,2,4", "--sweep", "batch.steps=1,2")):
+            lines = run("study", study, *options).stderr.splitlines()
+            self.assertEqual([i for i, line in enumerate(lines) if "borrowed" in line], [len(lines) - 1], lines)
+
     def test_set_and_sweep(self):
         study = self.write("study.json", STUDY)
         summary = json.loads(self.ok("study", study, "--set", "parallel.context=1", "--format", "json"))

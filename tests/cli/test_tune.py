@@ -62,7 +62,20 @@ class Tune(Case):
         self.assertIn("note: no --space", result.stderr)
         space = json.loads(result.stderr.split("so this one: ")[1].splitlines()[0])
         self.assertIn("parallel.tensor", space)
+        rows = [row if isinstance(row, dict) else {"name": row} for row in space["policies"]]
+        self.assertLessEqual({"hbp", "flexsp", "skrull"}, {row["name"] for row in rows})
+        self.assertEqual([row["keep"] for row in rows if row["name"] == "chunkflow"], [[1, 2, 4, 8, 16]])
+        self.assertTrue(any(row.get("search") for row in rows))
         self.assertIn("not reached within the budget", result.stdout)
+
+    def test_what_differs_in_nothing_is_one_row(self):
+        space = {**SPACE, "policies": ["plain", {"name": "plain", "shard": ["per-sequence"]}, "plain-4d", "ffd"]}
+        found = json.loads(self.search("--format", "json", space=space))
+        times = [(str(row["layout"]), row["metrics"]["total_seconds"]) for row in found["ranking"]]
+        self.assertEqual(len(times), len(set(times)))
+        plain = next(row for row in found["ranking"] if row["label"].startswith("plain"))
+        self.assertEqual(len(plain["alike"]), 2)
+        self.assertIn(" and 2 alike", self.search(space=space))
 
     def test_jobs_change_nothing(self):
         self.assertEqual(self.search("--jobs", 1, "--format", "json"), self.search("--jobs", 3, "--format", "json"))

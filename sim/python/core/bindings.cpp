@@ -1,5 +1,7 @@
 #include "sim/python/core/bindings.h"
 
+#include <algorithm>
+#include <cctype>
 #include <exception>
 #include <filesystem>
 #include <string>
@@ -9,9 +11,31 @@
 
 namespace {
 
-// What the program prints after "error: ", one line.
+// "--bucket-size" is an argument here, bucket_size, and "--no-rollback" rollback=False.
+std::string as_arguments(const std::string& message) {
+  const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
+  std::string text;
+  for (std::size_t i = 0; i < message.size();) {
+    const bool begins = i == 0 || (!is_letter(message[i - 1]) && message[i - 1] != '-');
+    if (!begins || message.compare(i, 2, "--") != 0 || i + 2 >= message.size() || !is_letter(message[i + 2])) {
+      text += message[i++];
+      continue;
+    }
+    std::size_t end = i + 2;
+    while (end < message.size() && (is_letter(message[end]) || message[end] == '-')) ++end;
+    std::string name = message.substr(i + 2, end - i - 2);
+    const bool negated = name.starts_with("no-");
+    if (negated) name.erase(0, 3);
+    std::replace(name.begin(), name.end(), '-', '_');
+    text += name + (negated ? "=False" : "");
+    i = end;
+  }
+  return text;
+}
+
+// What the program prints after "error: ", one line, in Python's words.
 void raise_value_error(const std::string& message) {
-  PyErr_SetString(PyExc_ValueError, equipoise::printable(message).c_str());
+  PyErr_SetString(PyExc_ValueError, as_arguments(equipoise::printable(message)).c_str());
 }
 
 void translate(const std::exception_ptr& error, void*) {

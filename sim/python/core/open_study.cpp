@@ -159,6 +159,7 @@ class OpenStudy {
     texts.notes.insert(texts.notes.end(), result.notes.begin(), result.notes.end());
     for (const PolicyResult& row : result.policies)
       texts.notes.insert(texts.notes.end(), row.notes.begin(), row.notes.end());
+    if (!result.network_note.empty()) texts.notes.push_back(result.network_note);
     return texts;
   }
 

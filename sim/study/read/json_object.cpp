@@ -1,5 +1,7 @@
 #include "sim/study/read/json_object.h"
 
+#include <algorithm>
+
 #include "policies/base/error.h"
 #include "policies/base/names.h"
 #include "traces/json_text.h"
@@ -31,7 +33,7 @@ JsonObject::JsonObject(const json& node, std::string where) : node_(node), where
 }
 
 const json* JsonObject::find(std::string_view key) {
-  known_.emplace_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.emplace_back(key);
   const auto it = node_.find(std::string(key));
   return it == node_.end() ? nullptr : &*it;
 }
@@ -103,15 +105,12 @@ std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_
   return values;
 }
 
-void JsonObject::finish() const {
+void JsonObject::finish(std::string (*place_of)(std::string_view key)) const {
+  const std::vector<std::string_view> names(known_.begin(), known_.end());
   for (const auto& [key, value] : node_.items()) {
-    bool known = false;
-    std::vector<std::string_view> names;
-    for (const std::string& name : known_) {
-      known = known || name == key;
-      names.push_back(name);
-    }
-    if (known) continue;
+    if (std::find(names.begin(), names.end(), key) != names.end()) continue;
+    if (const std::string place = place_of != nullptr ? place_of(key) : ""; !place.empty())
+      throw UserError(where_ + ": unknown key \"" + key + "\" here, expected in " + place);
     const std::string near = did_you_mean(key, names);
     throw UserError(where_ + ": unknown key \"" + key + "\"" +
                     (near.empty() ? ", allowed: " + joined(names) : near));

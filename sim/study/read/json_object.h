@@ -35,8 +35,9 @@ class JsonObject {
   std::size_t choice(std::string_view key, std::size_t fallback, std::span<const std::string_view> allowed);
   std::vector<std::int64_t> integers(std::string_view key, std::int64_t least, std::int64_t most);
 
-  // Throws for a key that nobody asked for, naming the nearest known one.
-  void finish() const;
+  // Throws for a key that nobody asked for, naming where it belongs as `place_of` knows it (empty: nowhere),
+  // or the nearest known one.
+  void finish(std::string (*place_of)(std::string_view key) = nullptr) const;
 
   [[noreturn]] void fail(std::string_view key, const std::string& expected) const;
   const std::string& where() const { return where_; }

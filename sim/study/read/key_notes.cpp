@@ -6,6 +6,7 @@
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/study_keys.h"
+#include "sim/workload/stage_layers.h"
 
 namespace equipoise {
 
@@ -145,11 +146,28 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
   }
 }
 
+void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  const std::string key = "parallel.count_embedding_and_head has no effect";
+  Layout layout = study.layout;
+  if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty())
+    return;
+  const std::vector<int> counted = layers_of_stages(study.model, layout);
+  layout.count_embedding_and_head = false;
+  if (counted == layers_of_stages(study.model, layout))
+    notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
+                    std::to_string(counted.size()) + " stages leave the first and the last " +
+                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) + " without it, too");
+}
+
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (!stated && study.layout.zero != study.framework.preset.zero)
     notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
                        std::to_string(study.layout.zero) +
                        " with a pipeline, which keeps parameters and gradients whole");
+  if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
+    notes.emplace_back(
+        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside it: "
+        "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it");
 }
 
 // Of the layout's key and of those of the rows.

@@ -41,6 +41,8 @@ void note_oversubscription(std::string_view key, bool stated, const Study& study
                            std::vector<std::string>& notes);
 void note_expert_overlap(std::string_view key, bool stated, const Study& study,
                          std::vector<std::string>& notes);
+void note_count_embedding(std::string_view key, bool stated, const Study& study,
+                          std::vector<std::string>& notes);
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_selective(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);

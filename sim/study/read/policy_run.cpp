@@ -155,7 +155,7 @@ PolicyRun read_policy_run(const json& node, const std::string& where, const Stud
   }
   if (const json* published = object.find("published"))
     run.published = read_published(*published, where + ".published");
-  object.finish();
+  object.finish(place_of_key);
   run.idle_keys = idle_keys(named, run);
   return run;
 }

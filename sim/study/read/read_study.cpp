@@ -57,7 +57,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
   Framework framework =
       framework_with(load_preset(object.text("preset", kDefaultFramework), where, directory));
   read_keys(object, framework_keys(), framework);
-  object.finish();
+  object.finish(place_of_key);
   // What hides nothing but is named after a dispatcher is that dispatcher, unless the study names one.
   for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
     if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
@@ -158,9 +158,9 @@ Cluster read_cluster(const json& node, const std::string& where) {
   if (const json* network = object.find("network")) {
     JsonObject net(*network, where + ".network");
     read_keys(net, network_keys(), cluster);
-    net.finish();
+    net.finish(place_of_key);
   }
-  object.finish();
+  object.finish(place_of_key);
   return cluster;
 }
 
@@ -213,12 +213,8 @@ void read_layout(const json& node, const std::string& where, const Framework& fr
   read_keys(object, parallel_keys(), layout);
   if (!object.has("zero")) layout.zero = default_zero(framework, layout);
   layout.reduce_each_micro_batch = framework.reduce_each_micro_batch;
-  if (object.has("reduce_each_micro_batch"))
-    throw UserError(where +
-                    ".reduce_each_micro_batch: expected under framework, as "
-                    "framework.reduce_each_micro_batch (default true)");
   if (const json* recompute = object.find("recompute")) read_recompute(*recompute, where, layout);
-  object.finish();
+  object.finish(place_of_key);
   std::int64_t gpus = 1;
   for (const int axis : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
     gpus *= axis;  // both at most 2^22
@@ -233,7 +229,7 @@ void read_batch(const json& node, const std::string& where, Study& study) {
   PackOptions& batch = study.batch;
   batch.sequences_per_step = std::int64_t{study.layout.pipeline} * study.layout.data;
   read_keys(object, batch_keys(), study);
-  object.finish();
+  object.finish(place_of_key);
   if (study.steps > kMostTokens / batch.sequences_per_step / batch.context_window)
     throw UserError(where + ": expected steps x sequences_per_step x context_window of at most 2^50 tokens");
   const std::int64_t per_lane = batch.micro_batch_size * study.layout.data;
@@ -352,7 +348,7 @@ Study parse_case(const json& file, const std::string& path) {
   if (!policies->is_array() || policies->empty()) object.fail("policies", "a list of at least one policy");
   read_rows(policies, path, study);
   note_all_keys(file, study);
-  object.finish();
+  object.finish(place_of_key);
   if (!object.has("baseline")) study.baseline = study.policies.front().label;
   study.baseline = label_of(study.policies, printable(study.baseline), path + ".baseline");
   for (std::size_t i = 0; i < study.policies.size(); ++i)

@@ -235,6 +235,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "router is balanced")
         .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
+        .counted()
         .acting("with framework.expert_skew above 0", acts::draws_experts),
     number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
                                                     "How much slower the experts' grouped GEMMs run in "
@@ -249,10 +250,12 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "expert_streams", 0, kMostExpertStreams,
         "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "
         "all of a rank's in one kernel; the preset's by default")
+        .counted()
         .acting("with a model that has experts", acts::has_experts),
     integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
                                              "SMs that the kernels of an exchange of experts hold: compute "
                                              "under it runs on the others; the preset's by default")
+        .counted()
         .acting("with parallel.expert above 1", acts::exchanges_experts),
     flag<&FrameworkOptions::exchange_sm_margin>(
         "exchange_sm_margin",
@@ -263,6 +266,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "routing_kernels", 0, kMostRoutingKernels,
         "Small kernels of a layer with experts, each pass, beside those that move its tokens (softmax, "
         "choice, auxiliary loss, counts, maps); the preset's by default")
+        .counted()
         .acting("with a model that has experts", acts::has_experts),
     choice<&FrameworkOptions::expert_overlap>(
         "expert_overlap", kExpertOverlapNames,
@@ -280,6 +284,7 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "expert_nodes", 0, 1 << 20,
         "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
         "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own")
+        .counted()
         .acting("with parallel.expert above 1", acts::exchanges_experts),
     number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
                                               "Bytes of an element sent to its experts (FP8 dispatch: 1, "
@@ -359,7 +364,8 @@ constexpr Key<Layout> kParallelKeys[] = {
     flag<&Layout::count_embedding_and_head>(
         "count_embedding_and_head",
         "Embedding and head count as a layer each where the stages get their layers")
-        .acting("with a pipeline", acts::has_pipeline),
+        .acting("with a pipeline", acts::has_pipeline)
+        .noting(note_count_embedding),
     choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
         .acting("with parallel.context or data above 1", acts::has_replicas),
     integer<&Layout::zero>("zero", 0, 3,
@@ -548,6 +554,26 @@ std::span<const Key<PolicyRun>> policy_keys() {
 }
 std::span<const Key<Published>> published_keys() {
   return keys::kPublishedKeys;
+}
+
+std::string place_of_key(std::string_view key) {
+  std::string places;
+  const auto look = [&](const auto& rows, const char* place) {
+    if (std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.key == key; }))
+      places.append(places.empty() ? "" : " or in ").append(place);
+  };
+  look(study_keys(), "the study itself, for all rows,");
+  look(trace_keys(), "trace");
+  look(cluster_keys(), "cluster");
+  look(network_keys(), "cluster.network");
+  look(framework_keys(), "framework");
+  look(parallel_keys(), "parallel");
+  look(batch_keys(), "batch");
+  look(policy_keys(), "an entry of policies");
+  look(pack_parameters(), "an entry of policies");
+  look(shard_parameters(), "an entry of policies");
+  if (places.ends_with(',')) places.pop_back();
+  return places;
 }
 
 std::vector<std::string> published_metrics() {

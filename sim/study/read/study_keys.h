@@ -36,6 +36,7 @@ struct Key : Parameter<Target> {
   std::string_view required = {};                // what an error expects of a missing key; empty: nothing
   KeyNote note = nullptr;
   bool (*acts_in)(const Study&) = nullptr;  // whether it acts (Parameter::acts_when) in a study
+  bool is_count = false;  // an integer in digits: no size such as 8K
 
   [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
     Key made = *this;
@@ -51,6 +52,11 @@ struct Key : Parameter<Target> {
     Key made = *this;
     made.acts_when = when;
     made.acts_in = where;
+    return made;
+  }
+  [[nodiscard]] constexpr Key counted() const {
+    Key made = *this;
+    made.is_count = true;
     return made;
   }
 };
@@ -80,8 +86,13 @@ ParameterValue read_value(JsonObject& object, const Parameter<Target>& row) {
 // Puts what the object says into `target`. Keys without a `set` are known from here on, and read elsewhere.
 template <class Row, class Target>
 void read_keys(JsonObject& object, std::span<const Row> rows, Target& target) {
-  for (const Row& row : rows)
-    if (object.find(row.key) != nullptr && row.set != nullptr) row.set(target, read_value(object, row));
+  for (const Row& row : rows) {
+    const nlohmann::json* const node = object.find(row.key);
+    if (node == nullptr || row.set == nullptr) continue;
+    if (row.is_count && node->is_string())
+      object.fail(row.key, "an integer in " + std::to_string(row.least) + ".." + std::to_string(row.most));
+    row.set(target, read_value(object, row));
+  }
 }
 
 // Throws UserError where a key is missing that must be there.
@@ -207,13 +218,19 @@ inline ordered_json size_schema(std::int64_t least, std::int64_t most,
   return {{"type", {"integer", "string"}}, {"minimum", least}, {"maximum", most}, {"pattern", pattern}};
 }
 
+// A whole number without a fraction, as people write it.
+inline ordered_json bound_schema(double bound) {
+  const auto whole = static_cast<std::int64_t>(bound);
+  return static_cast<double>(whole) == bound ? ordered_json(whole) : ordered_json(bound);
+}
+
 template <class Target>
 ordered_json value_schema(const Parameter<Target>& row) {
   switch (row.kind) {
     case ParameterKind::integer:
       return size_schema(row.least, row.most, row.words);
     case ParameterKind::number:
-      return {{"type", "number"}, {"minimum", row.lowest}, {"maximum", row.highest}};
+      return {{"type", "number"}, {"minimum", bound_schema(row.lowest)}, {"maximum", bound_schema(row.highest)}};
     case ParameterKind::flag:
       return {{"type", "boolean"}};
     case ParameterKind::choice:
@@ -235,6 +252,9 @@ void add_properties(std::span<const Key<Target>> rows, ordered_json& properties)
     if (!row.acts_when.empty())
       property["description"] = std::string(row.help).append("; acts only ").append(row.acts_when);
     property.update(row.schema != nullptr ? row.schema() : value_schema(row));
+    if (!row.is_count) continue;
+    property["type"] = "integer";
+    property.erase("pattern");
   }
 }
 
@@ -291,6 +311,10 @@ std::span<const Key<Published>> published_keys();
 // Metrics that a source may have printed: the keys of summary.json's metrics that hold one number, and
 // bucket_size.
 std::vector<std::string> published_metrics();
+
+// "parallel" or "the study itself, for all rows, or in an entry of policies": all objects of a study that have
+// such a key; empty where none has.
+std::string place_of_key(std::string_view key);
 
 // The JSON Schema of a study, from all rows and those of the policies.
 nlohmann::ordered_json study_schema();

@@ -1,9 +1,11 @@
 #include "sim/study/row/fit.h"
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "policies/base/error.h"
+#include "policies/base/number_text.h"
 #include "policies/policy.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/workload/stage_layers.h"
@@ -26,9 +28,10 @@ class Search {
     for (const Change& change : changes) change.apply(study, run);
     try {
       check_layout(study.model, study.layout, study.file);
-      const RowStatus status = try_row_(study, run);
+      const RowEnd end = try_row_(study, run);
       note_tried(changes);
-      return status == RowStatus::ok;
+      if (end.status == RowStatus::ok) seconds_[text_of(changes)] = end.seconds_per_token;
+      return end.status == RowStatus::ok;
     } catch (const UserError&) {
       return false;  // a layout that the model or the cluster does not allow
     }
@@ -63,6 +66,8 @@ class Search {
   }
 
   [[nodiscard]] const FailedRow& row() const { return row_; }
+  // Of the changes with this text, which ran.
+  [[nodiscard]] double seconds_per_token(const std::string& text) const { return seconds_.at(text); }
   // Every key that was changed in vain, at the value tried last.
   [[nodiscard]] std::string tried() const {
     std::string text;
@@ -87,6 +92,7 @@ class Search {
   const FailedRow& row_;
   const TryRow& try_row_;
   mutable std::vector<std::string> tried_;
+  mutable std::map<std::string, double> seconds_;  // by the changes' text
 };
 
 // Whether the key's value comes from memory since the study does not give it.
@@ -156,15 +162,31 @@ std::vector<std::vector<Change>> more_sharding(const Study& study, const Change&
   return choices;
 }
 
+// What follows from the degrees is changed, too.
+void set_degrees(Study& study, PolicyRun& run, int context, int data) {
+  study.layout.context = context;
+  study.layout.data = data;
+  for (PackOptions* options : {&study.batch, &run.pack}) {
+    options->context = context;
+    options->lanes = data;
+    options->gpus = std::int64_t{data} * context;
+  }
+}
+
+enum class Gpus { as_many, more };  // CP ranks instead of replicas, or beside them
 constexpr int kMostContextFactor = 8;
 
-std::vector<std::vector<Change>> more_context(const Study& study, const Change& full) {
+std::vector<std::vector<Change>> more_context(const Study& study, const Change& full, Gpus gpus) {
   std::vector<std::vector<Change>> choices;
   for (int factor = 2; factor <= kMostContextFactor; factor *= 2) {
     const int context = study.layout.context * factor;
-    const Change wider{"parallel.context " + std::to_string(context) + " (" +
-                           std::to_string(study.layout.gpus() * factor) + " GPUs)",
-                       [context](Study& s, PolicyRun& r) { set_context(s, r, context); }};
+    if (gpus == Gpus::as_many && study.layout.data % factor != 0) break;
+    const int data = gpus == Gpus::as_many ? study.layout.data / factor : study.layout.data;
+    const Change wider{"parallel.context " + std::to_string(context) +
+                           (gpus == Gpus::as_many
+                                ? " with parallel.data " + std::to_string(data)
+                                : " (" + std::to_string(study.layout.gpus() * factor) + " GPUs)"),
+                       [context, data](Study& s, PolicyRun& r) { set_degrees(s, r, context, data); }};
     choices.push_back({wider});
     choices.push_back({wider, full});
     for (std::vector<Change>& sharded : more_sharding(study, full)) {
@@ -190,7 +212,7 @@ std::string wider_groups(const Search& search) {
     const Change wider{"groups \"" + std::get<std::string>(pack_parameter("groups")->get(options)) + '"',
                        [groups](Study&, PolicyRun& r) { r.pack.groups = groups; }};
     if (search.runs({wider})) return wider.text;
-    if (search.runs({full, wider})) return wider.text + " and " + full.text;
+    if (search.runs({wider, full})) return Search::text_of({wider, full});
   }
   return "";
 }
@@ -202,7 +224,8 @@ std::string when_out_of_memory(const Search& search) {
   if (found.empty()) found = smaller_policy_sizes(search);
   if (found.empty()) found = wider_groups(search);
   if (found.empty()) found = search.first_of(more_sharding(study, full));
-  if (found.empty()) found = search.first_of(more_context(study, full));
+  for (const Gpus gpus : {Gpus::as_many, Gpus::more})
+    if (found.empty()) found = search.first_of(more_context(study, full, gpus));
   return found;
 }
 
@@ -227,7 +250,8 @@ std::string when_unplaceable(const Search& search) {
   const Study& study = search.row().study;
   std::string found = search.first_of(room_for_longest(search.row()));
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
-  if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers)));
+  for (const Gpus gpus : {Gpus::as_many, Gpus::more})
+    if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers), gpus));
   if (found.empty())
     found = search.first_of({{oversize(Oversize::split, "split")}, {oversize(Oversize::drop, "drop")}});
   return found;
@@ -259,15 +283,15 @@ std::string when_refused(const Search& search) {
   return search.first_of(changes);
 }
 
-}  // namespace
-
-void set_context(Study& study, PolicyRun& run, int context) {
-  study.layout.context = context;
-  for (PackOptions* options : {&study.batch, &run.pack}) {
-    options->context = context;
-    options->gpus = std::int64_t{study.layout.data} * context;
-  }
+// ", 1.08x the time that enough memory would take"; empty where either is unknown.
+std::string cost_of(const Search& search, const std::string& change) {
+  if (!search.row().with_enough_memory) return "";
+  const double seconds = search.seconds_per_token(change), without = search.row().with_enough_memory();
+  if (seconds <= 0 || without <= 0) return "";
+  return ", " + fixed(seconds / without, 2) + "x the time that enough memory would take";
 }
+
+}  // namespace
 
 std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
   const Search search(row, try_row);
@@ -275,7 +299,8 @@ std::string smallest_change(const FailedRow& row, const TryRow& try_row) {
   if (row.status == RowStatus::oom) found = when_out_of_memory(search);
   if (row.status == RowStatus::unplaceable) found = when_unplaceable(search);
   if (row.status == RowStatus::refused) found = when_refused(search);
-  if (!found.empty()) return (row.status == RowStatus::oom ? "fits with " : "runs with ") + found;
+  if (!found.empty() && row.status == RowStatus::oom) return "fits with " + found + cost_of(search, found);
+  if (!found.empty()) return "runs with " + found;
   if (row.status != RowStatus::oom) return "";
   return search.tried().empty() ? "" : "nothing tried fits: " + search.tried();
 }

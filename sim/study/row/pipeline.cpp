@@ -12,20 +12,40 @@
 namespace equipoise {
 namespace {
 
+double seconds_per_token_of(const std::vector<StepResult>& steps) {
+  double seconds = 0, tokens = 0;
+  for (const StepResult& step : steps) {
+    seconds += to_seconds(step.times.makespan);
+    tokens += static_cast<double>(step.work.tokens);
+  }
+  return tokens > 0 ? seconds / tokens : 0;
+}
+
 // How a row ends, without what only a row that is shown needs.
-RowStatus try_row(StudyRow row, const RunStudyOptions& options) {
+RowEnd try_row(StudyRow row, const RunStudyOptions& options) {
   end_if_stopped(options);
   const std::vector<StepResult> steps =
       simulate_row(row, trial_options(options), Until::first_that_does_not_fit).ran.steps;
   const bool runs = row.no_room.empty() && all_fit(steps, row.models->memory.capacity_bytes());
-  return runs ? RowStatus::ok : RowStatus::oom;
+  return {runs ? RowStatus::ok : RowStatus::oom, seconds_per_token_of(steps)};
+}
+
+// As if a GPU had the memory; 0 where the row cannot be planned all the same.
+double seconds_with_enough_memory(StudyRow row, const RunStudyOptions& options) {
+  RunStudyOptions unbounded = trial_options(options);
+  unbounded.ignore_memory = true;
+  try {
+    return seconds_per_token_of(simulate_row(row, unbounded, Until::all_steps).ran.steps);
+  } catch (const UserError&) {
+    return 0;
+  }
 }
 
 bool runs_with(const StudyRow& row, int layers, const RunStudyOptions& options) {
   try {
     StudyRow tried = row;
     tried.recompute_layers(layers);
-    return try_row(std::move(tried), options) == RowStatus::ok;
+    return try_row(std::move(tried), options).status == RowStatus::ok;
   } catch (const UserError&) {
     return false;  // L_max and BucketSize come from memory, too
   }
@@ -46,7 +66,16 @@ std::string what_would_run(const Study& study, const StudyInputs& inputs, const 
   };
   std::vector<std::string> told;  // by the row itself
   const PolicyRun run = with_plan(entry, inputs.plans, told);
-  return smallest_change({study, run, status, longest_of(inputs.documents)}, ends);
+  const auto with_enough_memory = [&] {
+    Study unbounded = study;
+    PolicyRun ran = run;
+    for (Recompute* mode : {&unbounded.layout.recompute, &ran.recompute})
+      if (*mode == Recompute::automatic) *mode = Recompute::none;
+    return seconds_with_enough_memory({unbounded, inputs.documents, &inputs.profile, ran}, options);
+  };
+  return smallest_change({study, run, status, longest_of(inputs.documents),
+                          status == RowStatus::oom ? with_enough_memory : std::function<double()>()},
+                         ends);
 }
 
 // From the prepared row to its result.

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 schema = json.loads(subprocess.run([os.environ["EQUIPOISE"], "list", "schema"], check=True, capture_output=True).stdout)
 jsonschema.Draft7Validator.check_schema(schema)
 validator = jsonschema.Draft7Validator(schema)
+assert schema["properties"]["framework"]["anyOf"][1]["properties"]["expert_imbalance"]["minimum"].__class__ is int
 
 studies = sorted((ROOT / "traces/studies").glob("*.json"))
 assert len(studies) >= 2, studies
@@ -31,6 +32,7 @@ good = json.loads(studies[0].read_text())
 BAD = [
     (("unknown",), 1),
     (("batch", "step"), 5),
+    (("framework",), {"exchange_sms": "8K"}),  # a count, no size
     (("batch", "steps"), 0),
     (("batch", "loader"), "keep"),
     (("parallel", "tensor"), 1.5),

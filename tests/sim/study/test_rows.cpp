@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "policies/base/number_text.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/row/fit.h"
@@ -58,6 +59,23 @@ TEST_CASE("Out of memory names the fewest layers to recompute that fit") {
   };
   CHECK(status(layers) == RowStatus::ok);
   CHECK(status(layers - 1) == RowStatus::oom);
+  // What it costs is what a GPU with enough memory shows.
+  const json enough = {{"cluster", json::object()}};
+  const double whole = *row_of("plain", enough).metrics.tokens_per_second_per_gpu;
+  const double less = *row_of({{"name", "plain"}, {"recompute", {{"layers", layers}}}}, enough)
+                           .metrics.tokens_per_second_per_gpu;
+  CHECK(row.reason.ends_with("}, " + fixed(whole / less, 2) + "x the time that enough memory would take"));
+}
+
+TEST_CASE("CP ranks instead of replicas come before more GPUs") {
+  const json plain = {{"name", "plain"}, {"recompute", "full"}};
+  json less = {{"parallel", {{"zero", 2}, {"data", 2}}}};
+  less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
+  const PolicyResult row = row_of(plain, less);
+  CAPTURE(row.reason);
+  CHECK(row.reason.find("; fits with parallel.context 4 with parallel.data 1, ") != std::string::npos);
+  less["parallel"].update({{"context", 4}, {"data", 1}});
+  CHECK(row_of(plain, less).status == RowStatus::ok);
 }
 
 TEST_CASE("Where recompute is not enough the search goes on: chunk size, then more GPUs") {
