@@ -3,7 +3,7 @@
 from math import log
 
 from .figure import Experiment, Table, largest_of
-from .runner import metric, seconds_per_token, speedup, status
+from .runner import memory_cell, metric, seconds_per_token, speedup
 
 PAPER = "ChunkFlow"
 GIB = 2.0**30
@@ -44,7 +44,7 @@ def lengths(run, context, median=250, steps=STEPS):
 
 
 def trace(run, context, median=250, steps=STEPS):
-    return run.trace_of(f"eval-{context}-{median}-{steps}", lengths(run, context, median, steps))
+    return run.trace_of(lengths(run, context, median, steps))
 
 
 def against_megatron(run, layout, median=250, **keys):
@@ -139,7 +139,7 @@ def table_6_seconds(run):
         ]
         steps = min(steps, len(chosen) // DOCUMENTS)
         summary = run.summary(
-            "chunkflow-7b-256k", rows, trace=run.trace_of(f"eval-from-{least}", chosen), batch__steps=steps
+            "chunkflow-7b-256k", rows, trace=run.trace_of(chosen), batch__steps=steps
         )
         table.rows.append(
             [
@@ -165,11 +165,10 @@ def headline(run):
         m: {(x[0], x[1]): speedup(against_megatron(run, x, m), "chunkflow", "megatron") for x in LAYOUTS}
         for m in MEDIANS
     }
-    best = max(by_median[250], key=lambda x: by_median[250][x] or 0)
     table.add(
-        f"up to (ours: {best[1]}, {best[0]})",
+        "up to",
         4.53,
-        by_median[250][best],
+        largest_of(by_median[250].values()),
         headline=True,
         band=tuple(largest_of(found.values()) for found in by_median.values()),
         cause='see "What 4.53 hangs on"',
@@ -200,19 +199,13 @@ def figure_8(run):
         found = [against_megatron(run, layout, m) for m in MEDIANS]
         cells = [speedup(s, "chunkflow", "megatron") for s in found]
         middle = found[MEDIANS.index(250)]
-        memory = []
-        for label in ("megatron", "chunkflow"):
-            peak = metric(middle, label, "peak_memory_bytes")
-            memory.append(
-                (f"{peak / GIB:.0f}" if peak else "-") + (" oom" if status(middle, label) == "oom" else "")
-            )
         table.rows.append(
             [
                 f"{model[8:]}, {context}",
                 *cells,
                 metric(middle, "megatron", "step_seconds"),
                 metric(middle, "chunkflow", "step_seconds"),
-                *memory,
+                *(memory_cell(middle, label) for label in ("megatron", "chunkflow")),
             ]
         )
     return table
@@ -316,7 +309,7 @@ def observation_2(run):
             "chunkflow-memory-32k",
             rows,
             model="qwen2.5-7b" if tensor == 4 else model,
-            trace=run.trace_of("short", short),
+            trace=run.trace_of(short),
             parallel__tensor=tensor,
             parallel__pipeline=pipeline,
             batch={"documents_per_step": 64, "steps": 40},
@@ -336,8 +329,4 @@ def observation_2(run):
     return table
 
 
-def tables(run):
-    return [
-        make(run)
-        for make in (headline, what_it_hangs_on, figure_8, table_6, table_6_seconds, table_5, observation_2)
-    ]
+TABLES = (headline, what_it_hangs_on, figure_8, table_6, table_6_seconds, table_5, observation_2)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from . import hbp_packing
 from .figure import Experiment, ratio
 from .hbp_setting import FittedTable as Table
-from .hbp_setting import GIB, GPUS, ISF, PAPER, TOKENS, K, layers
-from .runner import metric, seconds_per_token, speedup
+from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, layers
+from .runner import memory_cell, metric, seconds_per_token, speedup
 
 MODELS = (
     ("llama3.1-8b", 5.22, 3.73),
@@ -157,12 +157,20 @@ def components(run):
     return table
 
 
-def models(run):
-    table = Table(PAPER, "Gain by model, ISF -> HBP (GPU days)")
-    needs = []
+def of_model(run, model):
     rows = [{**ISF, "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
+    return run.summary("hbp-8b", rows, model=model, batch__steps=60)
+
+
+def models(run):
+    table = Table(
+        PAPER,
+        "Gain by model, ISF -> HBP (GPU days)",
+        "Groups are selected by the policy, recompute by memory.",
+    )
+    small = of_model(run, "llama3.1-8b")
     for model, isf, hbp in MODELS:
-        summary = run.summary("hbp-8b", rows, model=model, batch__steps=60)
+        summary = of_model(run, model)
         table.add(
             model,
             isf / hbp,
@@ -170,9 +178,7 @@ def models(run):
             headline=True,
             cause='see "What HBP\'s gain hangs on"',
         )
-        needs.append(f"{model} {metric(summary, 'isf', 'peak_memory_bytes') / GIB:.0f}")
         if model != "llama3.1-8b":
-            small = run.summary("hbp-8b", rows, model="llama3.1-8b", batch__steps=60)
             table.add(
                 f"{model}: GPU days of ISF over 8B's",
                 isf / 5.22,
@@ -180,11 +186,18 @@ def models(run):
                 cause="ours recomputes every layer that does not fit, by our memory model; the paper's "
                 "layers are not printed",
             )
-    table.note = (
-        "Groups are selected by the policy, recompute by memory. ISF needs, in GiB of 79.1: "
-        + ", ".join(needs)
-        + "; rows beyond are simulated all the same, since the paper ran them."
+    return table
+
+
+def isf_memory(run):
+    table = Experiment(
+        PAPER,
+        "What ISF needs by model, GiB of 79.1",
+        [model for model, _, _ in MODELS],
+        note="Rows beyond are simulated all the same, since the paper ran them.",
     )
+    found = [of_model(run, model) for model in table.columns]
+    table.rows.append([memory_cell(summary, "isf") for summary in found])
     return table
 
 
@@ -272,6 +285,4 @@ def groups(run):
     return table
 
 
-def tables(run):
-    own = (components, models, deepseek_v2, strategies, gain_experiments, groups)
-    return [make(run) for make in own] + hbp_packing.tables(run) + [memory(run)]
+TABLES = (components, models, isf_memory, deepseek_v2, strategies, gain_experiments, groups, *hbp_packing.TABLES, memory)

@@ -170,7 +170,7 @@ def packers(run, length, published):
         summary = run.summary(
             "hbp-8b",
             rows,
-            trace=run.trace_of("openhermes-4K", own),
+            trace=run.trace_of(own),
             parallel__context=1,
             parallel__data=GPUS,
             batch={"context_window": 4 * K, "sequences_per_step": GPUS, "steps": 150},
@@ -194,6 +194,18 @@ def packers(run, length, published):
     return table
 
 
+def packers_128k(run):
+    return packers(run, "128K", PACKERS)
+
+
+def packers_32k(run):
+    return packers(run, "32K", PACKERS_32K)
+
+
+def packers_4k(run):
+    return packers(run, "4K", PACKERS_4K)
+
+
 def lanes_experiment(run):
     table = Experiment(
         PAPER,
@@ -214,7 +226,7 @@ def lanes_experiment(run):
         summary = run.summary(
             "hbp-8b",
             [ISF],
-            trace=run.trace_of(f"openhermes-{power}", wider),
+            trace=run.trace_of(wider),
             parallel__context=1,
             parallel__data=GPUS,
             batch={"context_window": 4 * K, "sequences_per_step": GPUS, "steps": 100},
@@ -306,7 +318,7 @@ def batching_at(run, length, degree):
     """Seconds a token of random and sorted batches over ISF's packs."""
     lanes, tokens, samples = GPUS // degree, int(length[:-1]) * K, 3 if length == "4K" else 1
     trace = (
-        {"distribution": "tulu3-longcite", "documents": 200000, "seed": 0}
+        {"distribution": "tulu3-longcite", "documents": 200000}
         if length == "128K"
         else short_documents(run, tokens, 200000)
     )
@@ -339,7 +351,7 @@ def mixtures(run):
     )
     summary = run.summary(
         "hbp-8b",
-        trace={"distribution": "openhermes-longcite", "documents": 200000, "seed": 0},
+        trace={"distribution": "openhermes-longcite", "documents": 200000},
         batch__steps=100,
     )
     for label, abr, days in (
@@ -378,17 +390,16 @@ def flexsp(run):
     return table
 
 
-def tables(run):
-    return [
-        one_length(run),
-        best_per_length(run),
-        degrees(run),
-        packers(run, "128K", PACKERS),
-        packers(run, "32K", PACKERS_32K),
-        packers(run, "4K", PACKERS_4K),
-        lanes_experiment(run),
-        nic_experiment(run),
-        batching(run),
-        mixtures(run),
-        flexsp(run),
-    ]
+TABLES = (
+    one_length,
+    best_per_length,
+    degrees,
+    packers_128k,
+    packers_32k,
+    packers_4k,
+    lanes_experiment,
+    nic_experiment,
+    batching,
+    mixtures,
+    flexsp,
+)

@@ -1,9 +1,13 @@
 """Runs studies with the program and hands out their figures; a study that was run once is not run again."""
 
+import copy
+import hashlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
+from concurrent.futures import Future
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -11,57 +15,74 @@ STUDIES = ROOT / "traces/studies"
 
 
 class Runner:
-    """`equipoise study` on shipped studies, with keys overridden (--set) or rows of one's own."""
+    """`equipoise study` on shipped studies, with keys overridden (--set) or rows of one's own.
+
+    Lengths are drawn with the runner's seed, unless a trace names another; `at` is the same runner with another seed. Its
+    threads share what was run.
+    """
 
     def __init__(self, program, log=sys.stderr):
         self.program = program
         self.log = log
+        self.seed = 0
         self.done = {}
+        self.lock = threading.Lock()
         self.folder = tempfile.TemporaryDirectory()
 
-    def lengths(self, distribution, documents, seed=0):
-        """Document lengths of a named distribution."""
-        name = f"{distribution}-{documents}-{seed}"
-        if name not in self.done:
-            path = Path(self.folder.name) / f"{name}.txt"
-            self._call(
-                [
-                    self.program,
-                    "trace",
-                    "synth",
-                    "--distribution",
-                    distribution,
-                    "--documents",
-                    str(documents),
-                    "--seed",
-                    str(seed),
-                    "--out",
-                    str(path),
-                ]
-            )
-            lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
-            self.done[name] = [int(line) for line in lines if line]
-        return self.done[name]
+    def at(self, seed):
+        other = copy.copy(self)
+        other.seed = seed
+        return other
 
-    def trace_of(self, name, lengths):
+    def once(self, name, make):
+        """What `make` returns; the second who asks for this name waits for the first."""
+        with self.lock:
+            known = self.done.get(name)
+            mine = Future() if known is None else None
+            if mine:
+                self.done[name] = mine
+        if mine:
+            try:
+                mine.set_result(make())
+            except BaseException as error:
+                mine.set_exception(error)
+                raise
+        return (mine or known).result()
+
+    def lengths(self, distribution, documents):
+        """Document lengths of a named distribution."""
+        name = f"{distribution}-{documents}-{self.seed}"
+        return self.once(name, lambda: self._draw(name, distribution, documents))
+
+    def _draw(self, name, distribution, documents):
+        path = Path(self.folder.name) / f"{name}.txt"
+        options = {"distribution": distribution, "documents": documents, "seed": self.seed, "out": path}
+        self.call("trace", "synth", *(text for key, value in options.items() for text in (f"--{key}", str(value))))
+        lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+        return [int(line) for line in lines if line]
+
+    def trace_of(self, lengths):
         """The `trace` of a study that has these documents."""
-        path = Path(self.folder.name) / f"{name}.own.txt"
-        path.write_text("".join(f"{length}\n" for length in lengths))
+        text = "".join(f"{length}\n" for length in lengths)
+        path = Path(self.folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+        self.once(str(path), lambda: path.write_text(text))
         return {"file": str(path)}
 
-    def _call(self, command):
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    def call(self, *command):
+        """What the program prints."""
+        ran = subprocess.run([self.program, *command], capture_output=True, text=True, check=False)
         if ran.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{ran.stderr}")
+            raise RuntimeError(f"{self.program} {' '.join(command)}\n{ran.stderr}")
         return ran.stdout
 
     def summary(self, study, policies=None, **keys):
         """summary.json of a shipped study. `keys`: dots as two underscores, parallel__virtual_pipeline=4."""
         assignments = {key.replace("__", "."): value for key, value in keys.items()}
+        trace = assignments.get("trace", json.loads((STUDIES / f"{study}.json").read_text())["trace"])
+        if "distribution" in trace and ("trace" not in assignments or "seed" not in trace):
+            assignments["trace"] = {**trace, "seed": self.seed}
         name = json.dumps([study, policies, assignments], sort_keys=True)
-        if name not in self.done:
-            self.done[name] = self._run(study, policies, assignments)
-        return self.done[name]
+        return self.once(name, lambda: self._run(study, policies, assignments))
 
     def _run(self, study, policies, assignments):
         path = STUDIES / f"{study}.json"
@@ -71,9 +92,10 @@ class Runner:
                 content["trace"]["file"] = str(STUDIES / content["trace"]["file"])
             content["policies"] = policies
             content["baseline"] = label_of(policies[0])
-            path = Path(self.folder.name) / f"{study}-{len(self.done)}.json"
-            path.write_text(json.dumps(content))
-        command = [self.program, "study", str(path), "--format", "json", "--quiet", "--ignore-memory"]
+            own = json.dumps(content)
+            path = Path(self.folder.name) / f"{study}-{hashlib.sha256(own.encode()).hexdigest()[:16]}.json"
+            self.once(str(path), lambda: path.write_text(own))
+        command = ["study", str(path), "--format", "json", "--quiet", "--ignore-memory", "--jobs", "1"]
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
         print(
@@ -81,7 +103,7 @@ class Runner:
             file=self.log,
             flush=True,
         )
-        summary = json.loads(self._call(command))
+        summary = json.loads(self.call(*command))
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
@@ -105,6 +127,12 @@ def status(summary, label):
 def metric(summary, label, name):
     """A metric of a row; None where it did not run."""
     return row(summary, label)["metrics"].get(name)
+
+
+def memory_cell(summary, label):
+    """What the fullest GPU holds, in GiB, for an experiment: with a word where it is too much."""
+    peak = metric(summary, label, "peak_memory_bytes")
+    return (peak / 2.0**30 if peak else None, "oom" if status(summary, label) == "oom" else "")
 
 
 def seconds_per_token(summary, label):

@@ -37,7 +37,7 @@ def documents(run, model, data_set, count):
     """Documents of a set, cut where the buckets of all CP ranks end: none could run a longer one here."""
     _, context, _ = layout_of(model, data_set)
     most = BUCKETS[model] * context - context
-    return run.trace_of(f"{data_set}-{most}", [min(n, most) for n in run.lengths(data_set, count)])
+    return run.trace_of([min(n, most) for n in run.lengths(data_set, count)])
 
 
 def at(run, model, data_set, rows, steps=STEPS, batch=None, **keys):
@@ -154,8 +154,7 @@ def whole_documents(run):
     for what, most in (("at 32K", 32 * K), ("where the buckets end, 208K", BUCKETS[model] * 8 - 8)):
         found = []
         for data_set in SETS[:2]:
-            trace = run.trace_of(
-                f"{data_set}-{most}-10", [min(n, most) for n in run.lengths(data_set, 256 * 10 + 1)]
+            trace = run.trace_of([min(n, most) for n in run.lengths(data_set, 256 * 10 + 1)]
             )
             summary = run.summary(
                 "skrull-7b", [PADDED, skrull_row(model)], model=model, trace=trace, batch__steps=10
@@ -262,9 +261,7 @@ def bucket_sizes(run):
             for size in sizes:
                 _, context, per_step = layout_of(model, data_set)
                 most = size * K * context - context
-                trace = run.trace_of(
-                    f"{data_set}-{most}-bucket",
-                    [min(n, most) for n in run.lengths(data_set, per_step * 10 + 1)],
+                trace = run.trace_of([min(n, most) for n in run.lengths(data_set, per_step * 10 + 1)],
                 )
                 data = layout_of(model, data_set)[0]
                 summary = run.summary(
@@ -278,11 +275,7 @@ def bucket_sizes(run):
                     batch__documents_per_step=per_step,
                 )
                 found = speedup(summary, "skrull", "deepspeed")
-                cells.append(
-                    f"{found:.3f}" + (" oom" if status(summary, "skrull") == "oom" else "")
-                    if found
-                    else status(summary, "skrull")
-                )
+                cells.append((found, "" if status(summary, "skrull") == "ok" else status(summary, "skrull")))
             table.rows.append([f"{model[8:]}, {data_set}", *cells])
     return table
 
@@ -375,18 +368,14 @@ def case_memory(run):
     return table
 
 
-def tables(run):
-    return [
-        make(run)
-        for make in (
-            headline,
-            what_it_hangs_on,
-            whole_documents,
-            step_by_step,
-            dacp_by_documents,
-            batch_sizes,
-            bucket_sizes,
-            case_study,
-            case_memory,
-        )
-    ]
+TABLES = (
+    headline,
+    what_it_hangs_on,
+    whole_documents,
+    step_by_step,
+    dacp_by_documents,
+    batch_sizes,
+    bucket_sizes,
+    case_study,
+    case_memory,
+)

@@ -303,18 +303,14 @@ def figure_15(run):
     return table
 
 
-def tables(run):
-    return [
-        make(run)
-        for make in (
-            figure_12,
-            figure_12_by_model,
-            figure_13,
-            figure_14,
-            figure_14_windows,
-            figure_1,
-            table_2,
-            queue_experiment,
-            figure_15,
-        )
-    ]
+TABLES = (
+    figure_12,
+    figure_12_by_model,
+    figure_13,
+    figure_14,
+    figure_14_windows,
+    figure_1,
+    table_2,
+    queue_experiment,
+    figure_15,
+)
