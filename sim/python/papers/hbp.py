@@ -138,7 +138,7 @@ def components(run):
         "Components, Llama-3.1-8B: ISF, + hierarchical, + balance",
         "The lengths of `tulu3-longcite` were fitted so that abr and cr of this table come out.",
     )
-    summary = run.summary("hbp-8b")
+    summary = run.summary("hbp-8b", batch__steps=100)
     for label, abr, cr, days in (
         ("isf 128K, CP 8", 0.506, 1.0, 5.22),
         ("+ hierarchical", 0.288, 0.173, 4.51),
@@ -159,7 +159,7 @@ def components(run):
 
 def of_model(run, model):
     rows = [{**ISF, "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
-    return run.summary("hbp-8b", rows, model=model, batch__steps=60)
+    return run.summary("hbp-8b", rows, model=model, batch__steps=40)
 
 
 def models(run):
@@ -245,10 +245,10 @@ def gain_experiments(run):
         add_gains(
             table,
             what,
-            run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=100),
+            run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=40),
         )
     for count in (16, 29):
-        summary = run.summary("hbp-8b", parallel__recompute=layers(count), batch__steps=100)
+        summary = run.summary("hbp-8b", parallel__recompute=layers(count), batch__steps=40)
         add_gains(
             table, f"{count} layers checkpointed in ISF and in the groups as printed (the paper: 29)", summary
         )
@@ -269,7 +269,7 @@ def groups(run):
         {**hbp, "groups": "16K:1,128K:8", "label": "as the paper selects"},
         {**hbp, "label": "as ours selects"},
     ]
-    summary = run.summary("hbp-8b", rows, batch__steps=200)
+    summary = run.summary("hbp-8b", rows, batch__steps=50)
     for what, label, days, cr in (
         ("[32K, 128K], SP [2, 8]", "manual", 4.25, 1.0),
         ("[16K, 128K], SP [1, 8]", "as the paper selects", 3.73, 0.173),

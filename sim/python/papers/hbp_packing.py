@@ -352,7 +352,7 @@ def mixtures(run):
     summary = run.summary(
         "hbp-8b",
         trace={"distribution": "openhermes-longcite", "documents": 200000},
-        batch__steps=100,
+        batch__steps=60,
     )
     for label, abr, days in (
         ("isf 128K, CP 8", 0.513, 2.95),

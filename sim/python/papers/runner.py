@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -98,12 +99,10 @@ class Runner:
         command = ["study", str(path), "--format", "json", "--quiet", "--ignore-memory", "--jobs", "1"]
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        print(
-            f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}"[:160],
-            file=self.log,
-            flush=True,
-        )
+        began = time.monotonic()
         summary = json.loads(self.call(*command))
+        keys = " ".join(f"{k}={v}" for k, v in assignments.items())
+        print(f"  {time.monotonic() - began:5.1f} s  {study} {keys}"[:160], file=self.log, flush=True)
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
