@@ -15,7 +15,7 @@ class FittedTable(Table):
 
     def add(self, what, published, ours, how="fitted", **keywords):
         last = what.split(": ")[-1]
-        if last in ("abr", "cr", "dbr"):
+        if last in ("abr", "cr", "dbr", "pr"):
             keywords["kind"] = last
         super().add(what, published, ours, how, **keywords)
 

@@ -69,6 +69,17 @@ class Runner:
         self.once(str(path), lambda: path.write_text(text))
         return {"file": str(path)}
 
+    def table_of(self, header, rows):
+        """A file of rows for `equipoise predict`."""
+        text = "".join(",".join(map(str, row)) + "\n" for row in (header, *rows))
+        path = Path(self.folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
+        self.once(str(path), lambda: path.write_text(text))
+        return str(path)
+
+    def pack(self, *arguments):
+        """The metrics of a plan."""
+        return self.once(json.dumps(["pack", *arguments]), lambda: json.loads(self.call("pack", *arguments, "--format", "json"))["metrics"])
+
     def call(self, *command):
         """What the program prints."""
         ran = subprocess.run([self.program, *command], capture_output=True, text=True, check=False)
