@@ -21,7 +21,7 @@ struct PaddedOptions {
   bool padding = true;
 };
 inline constexpr PackParameter kPadding = parameter::flag<&PaddedOptions::padding>(
-    "padding", "false: the documents of a micro-batch as they are, not each padded to the longest");
+    "padding", "false leaves the documents of a micro-batch as they are, not each padded to the longest");
 
 Plan plan_padded(const PackingProblem& problem);
 Plan plan_sorted(const PackingProblem& problem);

@@ -49,6 +49,7 @@ def main():
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--paper", choices=PAPERS, help="only this one")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="draws of lengths; fewer for a quick look")
+    parser.add_argument("--keep", help="folder for what was run: a later call of the same program takes it from there")
     parser.add_argument("--out", help="also write it to this file")
     parser.add_argument(
         "--write", action="store_true", help="write RESULTS.md, its plot and the README's table"
@@ -62,7 +63,7 @@ def main():
         return 1 if stale else 0
     if (args.paper or args.seeds != SEEDS) and (args.write or args.check):
         parser.error("--write and --check take all papers and all draws")
-    run = Runner(args.program)
+    run = Runner(args.program, keep=args.keep)
     tables, missing = [], []
     for name, paper in PAPERS.items():
         if args.paper in (None, name):

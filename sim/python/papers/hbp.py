@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from . import hbp_packing
+from . import hbp_joint, hbp_packing
 from .figure import Experiment, ratio
 from .hbp_setting import FittedTable as Table
 from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, layers
@@ -341,4 +341,4 @@ def groups(run):
     return table
 
 
-TABLES = (components, models, isf_memory, deepseek_v2, deepseek_experiment, strategies, gain_experiments, groups, *hbp_packing.TABLES, memory)
+TABLES = (components, models, isf_memory, deepseek_v2, deepseek_experiment, strategies, gain_experiments, groups, *hbp_packing.TABLES, *hbp_joint.TABLES, memory)

@@ -22,13 +22,17 @@ class Runner:
     threads share what was run.
     """
 
-    def __init__(self, program, log=sys.stderr):
+    def __init__(self, program, log=sys.stderr, keep=None):
         self.program = program
+        self.keep = Path(keep) if keep else None  # what was run is kept there, by the program's content
         self.log = log
         self.seed = 0
         self.done = {}
         self.lock = threading.Lock()
         self.folder = tempfile.TemporaryDirectory()
+        if self.keep:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            self.identity = digest(Path(program).read_bytes())
 
     def at(self, seed):
         other = copy.copy(self)
@@ -65,20 +69,24 @@ class Runner:
     def trace_of(self, lengths):
         """The `trace` of a study that has these documents."""
         text = "".join(f"{length}\n" for length in lengths)
-        path = Path(self.folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.txt"
+        path = Path(self.folder.name) / f"{digest(text.encode())}.txt"
         self.once(str(path), lambda: path.write_text(text))
         return {"file": str(path)}
 
     def table_of(self, header, rows):
         """A file of rows for `equipoise predict`."""
         text = "".join(",".join(map(str, row)) + "\n" for row in (header, *rows))
-        path = Path(self.folder.name) / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.csv"
+        path = Path(self.folder.name) / f"{digest(text.encode())}.csv"
         self.once(str(path), lambda: path.write_text(text))
         return str(path)
 
     def pack(self, *arguments):
         """The metrics of a plan."""
-        return self.once(json.dumps(["pack", *arguments]), lambda: json.loads(self.call("pack", *arguments, "--format", "json"))["metrics"])
+        name = json.dumps(["pack", *arguments])
+        return self.once(
+            name,
+            lambda: self.kept(name, lambda: json.loads(self.call("pack", *arguments, "--format", "json"))["metrics"]),
+        )
 
     def call(self, *command):
         """What the program prints."""
@@ -87,6 +95,17 @@ class Runner:
             raise RuntimeError(f"{self.program} {' '.join(command)}\n{ran.stderr}")
         return ran.stdout
 
+    def kept(self, name, make):
+        """What `make` returns, from the folder of an earlier run if it is there. Names of temporary files are their content's."""
+        if not self.keep:
+            return make()
+        name = name.replace(self.folder.name, "")
+        path = self.keep / f"{digest((self.identity + name).encode())}.json"
+        if not path.exists():
+            path.with_suffix(".part").write_text(json.dumps([name, make()]))
+            path.with_suffix(".part").rename(path)
+        return json.loads(path.read_text())[1]
+
     def summary(self, study, policies=None, **keys):
         """summary.json of a shipped study. `keys`: dots as two underscores, parallel__virtual_pipeline=4."""
         assignments = {key.replace("__", "."): value for key, value in keys.items()}
@@ -94,7 +113,7 @@ class Runner:
         if "distribution" in trace and ("trace" not in assignments or "seed" not in trace):
             assignments["trace"] = {**trace, "seed": self.seed}
         name = json.dumps([study, policies, assignments], sort_keys=True)
-        return self.once(name, lambda: self._run(study, policies, assignments))
+        return self.once(name, lambda: self.kept(name, lambda: self._run(study, policies, assignments)))
 
     def _run(self, study, policies, assignments):
         path = STUDIES / f"{study}.json"
@@ -105,7 +124,7 @@ class Runner:
             content["policies"] = policies
             content["baseline"] = label_of(policies[0])
             own = json.dumps(content)
-            path = Path(self.folder.name) / f"{study}-{hashlib.sha256(own.encode()).hexdigest()[:16]}.json"
+            path = Path(self.folder.name) / f"{study}-{digest(own.encode())}.json"
             self.once(str(path), lambda: path.write_text(own))
         command = ["study", str(path), "--format", "json", "--quiet", "--ignore-memory", "--jobs", "1"]
         for key, value in assignments.items():
@@ -117,6 +136,10 @@ class Runner:
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()[:24]
 
 
 def label_of(policy):
