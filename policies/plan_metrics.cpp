@@ -46,13 +46,39 @@ std::int64_t distributed_tokens(const MicroBatch& micro_batch) {
 }
 
 // sum_i (max - x_i) / (max * n) = 1 - mean / max.
-std::optional<double> bubble_share(const std::vector<double>& of_lane) {
-  const double largest = *std::max_element(of_lane.begin(), of_lane.end());
+std::optional<double> bubble_share(const std::vector<double>& of_device) {
+  const double largest = *std::max_element(of_device.begin(), of_device.end());
   if (!(largest > 0)) return std::nullopt;
   double missing = 0;
-  for (const double x : of_lane) missing += largest - x;
-  return missing / (largest * static_cast<double>(of_lane.size()));
+  for (const double x : of_device) missing += largest - x;
+  return missing / (largest * static_cast<double>(of_device.size()));
 }
+
+// What the devices of a step do: a lane's work lies evenly on its CP ranks. The lanes of a round take devices in
+// their order; the next round (a barrier group) begins with the first device again.
+class Devices {
+ public:
+  void begin_lane(const Lane& lane, bool same_round) {
+    first_ = same_round ? first_ + count_ : 0;
+    count_ = at(lane.context);
+    if (attention_.size() >= first_ + count_) return;
+    attention_.resize(first_ + count_);
+    tokens_.resize(first_ + count_);
+  }
+  void add(double attention, std::int64_t tokens) {
+    const auto degree = static_cast<double>(count_);
+    for (std::size_t d = first_; d < first_ + count_; ++d) {
+      attention_[d] += attention / degree;
+      tokens_[d] += static_cast<double>(tokens) / degree;
+    }
+  }
+  [[nodiscard]] std::optional<double> abr() const { return bubble_share(attention_); }
+  [[nodiscard]] std::optional<double> dbr() const { return bubble_share(tokens_); }
+
+ private:
+  std::vector<double> attention_, tokens_;
+  std::size_t first_ = 0, count_ = 0;  // of the lane at hand
+};
 
 struct Mean {
   double sum = 0;
@@ -180,8 +206,7 @@ void add_delays(std::span<const GlobalBatch> batches, const Plan& plan, int thre
 
 StepMetrics step_metrics(const Step& step) {
   StepMetrics metrics;
-  std::vector<double> attention_of_lane(step.lanes.size());
-  std::vector<double> tokens_of_lane(step.lanes.size());
+  Devices devices;
   double largest = 0;
   double attention = 0;
   std::int64_t micro_batches = 0;
@@ -189,6 +214,8 @@ StepMetrics step_metrics(const Step& step) {
   std::int64_t distributed = 0;
   bool pads = false;
   for (std::size_t l = 0; l < step.lanes.size(); ++l) {
+    devices.begin_lane(step.lanes[l],
+                       l > 0 && step.lanes[l].barrier_group == step.lanes[l - 1].barrier_group);
     for (const MicroBatch& micro_batch : step.lanes[l].micro_batches) {
       const double own = attention_of(micro_batch);
       const std::int64_t tokens = micro_batch.tokens();
@@ -196,8 +223,7 @@ StepMetrics step_metrics(const Step& step) {
       attention += own;
       ++micro_batches;
       metrics.tokens += tokens;
-      attention_of_lane[l] += own;
-      tokens_of_lane[l] += static_cast<double>(tokens);
+      devices.add(own, tokens);
       padded += padded_tokens(micro_batch);
       pads = pads || micro_batch.pad_each_to > 0 || micro_batch.pack_length > 0;
       if (step.lanes[l].context > 1) distributed += distributed_tokens(micro_batch);
@@ -207,8 +233,8 @@ StepMetrics step_metrics(const Step& step) {
   if (step.lanes.empty()) return metrics;
   const auto tokens = static_cast<double>(metrics.tokens);
   if (attention > 0) metrics.attention_imbalance = largest * static_cast<double>(micro_batches) / attention;
-  metrics.abr = bubble_share(attention_of_lane);
-  metrics.dbr = bubble_share(tokens_of_lane);
+  metrics.abr = devices.abr();
+  metrics.dbr = devices.dbr();
   if (pads) metrics.pr = 1 - tokens / static_cast<double>(padded);
   if (metrics.tokens > 0) metrics.cr = static_cast<double>(distributed) / tokens;
   metrics.ave_t = tokens / static_cast<double>(step.lanes.size());
@@ -220,16 +246,18 @@ PlanMetrics plan_metrics(std::span<const GlobalBatch> batches, const Plan& plan,
   const Counted counted(plan);
   std::vector<StepMetrics> of_step(plan.steps.size());
   parallel_for(threads, of_step.size(), [&](int, std::size_t k) {
-    if (counted(plan.steps[k])) of_step[k] = step_metrics(plan.steps[k]);
+    if (counted(plan.steps[k]) || plan.sees_whole_set) of_step[k] = step_metrics(plan.steps[k]);
   });
   for (std::size_t k = 0; k < of_step.size(); ++k) {
-    if (!counted(plan.steps[k])) continue;
     const StepMetrics& m = of_step[k];
+    if (counted(plan.steps[k]) || plan.sees_whole_set) {  // a group's last iteration, too
+      abr.add(m.abr);
+      dbr.add(m.dbr);
+      cr.add(m.cr);
+    }
+    if (!counted(plan.steps[k])) continue;
     attention_imbalance.add(m.attention_imbalance);
-    abr.add(m.abr);
-    dbr.add(m.dbr);
     pr.add(m.pr);
-    cr.add(m.cr);
     ave_t.add(m.ave_t);
     tokens.add(static_cast<double>(m.tokens));
     carried.add(static_cast<double>(m.carried_tokens));

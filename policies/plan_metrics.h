@@ -18,7 +18,7 @@ struct StepMetrics {
   std::int64_t tokens = 0;
   std::int64_t carried_tokens = 0;
   std::optional<double> attention_imbalance;  // max / mean over micro-batches of the sum of len^2
-  std::optional<double> abr;    // sum_i (A_max - A_i) / (A_max * lanes), A = sum of len^2 of a lane
+  std::optional<double> abr;    // sum_i (A_max - A_i) / (A_max * N) over the devices, A_i = sum of len^2 / degree
   std::optional<double> dbr;    // the same of tokens
   std::optional<double> pr;     // 1 - real / padded tokens; null without padded micro-batches
   std::optional<double> cr;     // share of tokens spread over more than one CP rank
@@ -27,7 +27,8 @@ struct StepMetrics {
 
 StepMetrics step_metrics(const Step& step);
 
-// Means over the full steps of the plan (all of them if it has none), delays over all executed tokens.
+// Means over the full steps of the plan (all of them if it has none), delays over all executed tokens; abr, dbr and cr of a
+// policy that sees the whole set over all steps, the last ones of its groups too.
 struct PlanMetrics {
   std::optional<double> attention_imbalance;
   std::optional<double> abr;

@@ -34,12 +34,14 @@ constexpr Name kBucketSizes[] = {"bucket_size"};
 constexpr PackParameter kBins[] = {kMicroBatches};
 constexpr PackParameter kBinsOversize[] = {kMicroBatches, kOversize};
 constexpr PackParameter kOnlyOversize[] = {kOversize};
+constexpr PackParameter kPadded[] = {kPadding};
 constexpr PackParameter kDrawn[] = {kSeed, kShuffle};
 constexpr PackParameter kLength[] = {kPackLength, kOversize};
 constexpr PackParameter kOrdered[] = {kPackOrder};
 constexpr PackParameter kWindowed[] = {kPackWindow};
 constexpr PackParameter kRank[] = {kTokensPerRank, kBucketSize, kOversize};
 
+constexpr auto kSortedKeys = join(kPadded, kDrawn);
 constexpr auto kDrawnLengthKeys = join(kLength, kDrawn);
 constexpr auto kFixedGreedyKeys = join(kBinsOversize, kWindowed);
 constexpr auto kFixedSolverKeys = join(kBinsOversize, kWindowed, kSolver);
@@ -147,6 +149,7 @@ constexpr Policy kPolicies[] = {
      .summary = "One document a sequence, padded to the longest of its micro-batch",
      .batches = BatchKind::documents,
      .plan = plan_padded,
+     .parameters = kPadded,
      .pads_documents = true},
     {.name = "sorted",
      .paper = "LongAlign",
@@ -154,7 +157,7 @@ constexpr Policy kPolicies[] = {
      .batches = BatchKind::documents,
      .sees_whole_set = true,
      .plan = plan_sorted,
-     .parameters = kDrawn,
+     .parameters = kSortedKeys,
      .pads_documents = true},
     packer("longalign-packing", "LongAlign", "Next-fit to the pack length in data order",
            plan_in_order<pack_next_fit>, kLength),

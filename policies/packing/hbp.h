@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "policies/parameter.h"
@@ -15,10 +16,14 @@
 
 namespace equipoise {
 
+enum class GroupSelection { simulated, algorithm_1 };
+inline constexpr std::string_view kGroupSelectionNames[] = {"simulated", "algorithm-1"};
+
 struct HbpOptions {
   std::vector<std::int64_t> candidate_lengths;  // the caller prices these; empty: 8K .. the window
   std::int64_t curriculum_steps = 0;
   bool balance_batching = true;  // false: packs in creation order ("+ hierarchical" of its table)
+  GroupSelection selection = GroupSelection::simulated;
 };
 
 // "16K:1,128K:8": pack lengths and degrees. Throws UserError.
@@ -55,7 +60,9 @@ inline constexpr PackParameter kHbp[] = {
     groups_parameter(), candidates_parameter(),
     parameter::integer<&HbpOptions::curriculum_steps>("curriculum_steps", 0, 1 << 30,
                                                       "first iterations, from the shortest group"),
-    balance_parameter()};
+    balance_parameter(),
+    parameter::choice<&HbpOptions::selection>("selection", kGroupSelectionNames,
+                                              "groups by the time of whole plans, or by Algorithm 1 alone")};
 
 Plan plan_hbp(const PackingProblem& problem);
 
@@ -97,7 +104,8 @@ std::vector<int> hbp_degrees(const PackOptions& options);
 // problem at equal tokens; of these Algorithm 1's groups (select_groups). They are held against the groups of
 // the same rule with another length or degree in the place of the best and of the longest, as far as the
 // prices of the naive steps promise as much, and against one group of the longest length; the fastest whole
-// plan is returned, so none of those is faster.
+// plan is returned, so none of those is faster. With selection `algorithm-1`, Algorithm 1's groups are returned as they
+// are.
 GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std::int64_t> lengths,
                               const GroupCosts& costs);
 

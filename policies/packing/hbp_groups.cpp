@@ -307,6 +307,12 @@ GroupSearch search_hbp_groups(const PackingProblem& problem, std::span<const std
 
   // Tried whatever they promise: Algorithm 1's own choice and one group of the longest length.
   std::vector<GroupSet> sure{search.priced(select_groups(found.candidates))};
+  if (problem.options.of<HbpOptions>().selection == GroupSelection::algorithm_1) {
+    found.groups = sure.front().groups;
+    found.seconds = search.plan_seconds(found.groups);
+    found.plans_tried = 1;
+    return found;
+  }
   const Strategy& alone = fastest(longest);
   sure.push_back(search.priced({{alone.length, alone.context, alone.layers}}));
   std::vector<GroupSet> others;

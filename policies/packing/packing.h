@@ -15,6 +15,14 @@
 namespace equipoise {
 
 Plan plan_plain(const PackingProblem& problem);
+
+// Of padded and sorted.
+struct PaddedOptions {
+  bool padding = true;
+};
+inline constexpr PackParameter kPadding = parameter::flag<&PaddedOptions::padding>(
+    "padding", "false leaves the documents of a micro-batch as they are, not each padded to the longest");
+
 Plan plan_padded(const PackingProblem& problem);
 Plan plan_sorted(const PackingProblem& problem);
 Plan plan_lpt(const PackingProblem& problem);

@@ -18,9 +18,10 @@ namespace equipoise {
 namespace {
 
 // One document a sequence: sequence i goes to lane i mod lanes; micro_batch_size consecutive sequences of a
-// lane are a micro-batch, each padded to its longest.
+// lane are a micro-batch, each padded to its longest unless `padding` is off.
 Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
   const auto size = static_cast<std::size_t>(std::max<std::int64_t>(1, options.micro_batch_size));
+  const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
   for (std::size_t i = 0; i < documents.size(); ++i) {
@@ -28,7 +29,7 @@ Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
     if (i / lanes % size == 0) lane.emplace_back();
     MicroBatch& micro_batch = lane.back();
     micro_batch.slices.push_back(documents[i]);
-    micro_batch.pad_each_to = std::max(micro_batch.pad_each_to, documents[i].tokens());
+    if (padding) micro_batch.pad_each_to = std::max(micro_batch.pad_each_to, documents[i].tokens());
   }
   return step;
 }

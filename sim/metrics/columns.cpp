@@ -89,7 +89,7 @@ constexpr ResultColumn kColumns[] = {
     {"", "gpu_attention_slowest_over_fastest", metric<&Metrics::gpu_attention_slowest_over_fastest>, 0, "",
      "of all GPUs, their attention; null where the fastest has none"},
     {"", "abr", metric<&Metrics::abr>, 0, "",
-     "how far lanes lie below the one with most attention, mean, as a share of it", kOfPlan},
+     "how far GPUs lie below the one with most attention (sum of squared lengths), mean, as a share of it", kOfPlan},
     {"", "dbr", metric<&Metrics::dbr>, 0, "", "the same of their tokens", kOfPlan},
     {"", "pr", metric<&Metrics::pr>, 0, "", "share of padding", kOfPlan},
     {"", "cr", metric<&Metrics::cr>, 0, "", "share of tokens spread over more than one CP rank", kOfPlan},

@@ -98,7 +98,8 @@ int held_after_a_turn(const ScheduleInput& input) {
 // Group of n chunks, K kept: forwards ascending, the first n-K as D (only KV is kept), the last K as F; the
 // backwards of the kept ones descending, since a chunk needs the KV gradients of all later ones; then for
 // each dropped chunk, descending, R and at once its B. Example, n = 4, K = 2: D1 D2 F3 F4 B4 B3 R2 B2 R1 B1.
-// At most min(n, K) activations are held, so strict_keep changes nothing here. O(m).
+// At most min(n, K) activations are held, so strict_keep changes nothing here. The paper's prose is followed; its printed
+// listing departs from it. O(m).
 static void make_chunkflow_serial(const ScheduleInput& input, Schedule& out) {
   const int count = begin_schedule(input, "state-aware-1f1b", {.groups = true}, out);
   std::vector<ScheduleOp>& ops = out.ops.front();

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """What `./run.sh papers` prints around its simulations: figures, the README's table, the plot."""
+import json
+import os
 import sys
 import unittest
 import xml.etree.ElementTree as ElementTree
@@ -11,6 +13,8 @@ sys.path.insert(0, str(ROOT / "sim/python"))
 from papers.__main__ import README, RESULTS, stale_files, with_block  # noqa: E402
 from papers.figure import Experiment, Figure, Table, markdown, mean_of  # noqa: E402
 from papers.plot import svg  # noqa: E402
+from papers.runner import Runner  # noqa: E402
+from papers.seeds import median_or_none, merged, tables_of  # noqa: E402
 from papers.summary import BEGIN, END, block_of, figures_of, summary_of  # noqa: E402
 
 
@@ -59,7 +63,7 @@ class Figures(unittest.TestCase):
 class Summary(unittest.TestCase):
     def setUp(self):
         table = Table("HBP", "Gain by model, days")
-        table.add("8b", 1.4, 1.6, headline=True, band=(1.5, 1.7))
+        table.add("8b", 1.4, 1.6, headline=True, band=(1.5, 1.7), draws=(1.65, 1.59))
         table.add("days", 3.0, 4.0, unit="s")
         self.tables = [table, Experiment("HBP", "E", ["", "x"], [["row", 1.5]])]
 
@@ -70,7 +74,8 @@ class Summary(unittest.TestCase):
         self.assertIn("| HBP | 1 | 0 | 0 | 0 | 1 |", block)
         self.assertIn("| no ratios: seconds, memory, balance | 1 | 0 | 0 | 0 | 1 |", summary)
         self.assertIn(
-            "| HBP | Gain by model: 8b | 1.400 | 1.600 (1.500 to 1.700) | 1.50 | predicted, differs; cause not shown |",
+            "| HBP | Gain by model: 8b | 1.400 | 1.600 | 1.590 to 1.650 | 1.500 to 1.700 | 1.50 | predicted, differs; "
+            "cause not shown |",
             summary[summary.index(block) + len(block) :],
         )
 
@@ -84,6 +89,67 @@ class Summary(unittest.TestCase):
         figure = ElementTree.fromstring(svg(figures_of(self.tables)))
         titles = [t.text for t in figure.iter("{http://www.w3.org/2000/svg}title")]
         self.assertEqual(titles, ["HBP: 8b"])
+
+
+class FakeProgram:
+    """A program that says how often it was called, and what with."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, *command):
+        self.calls.append(command)
+        return json.dumps({"policies": [], "command": command})
+
+
+class Seeds(unittest.TestCase):
+    def table(self, ours, band, cell):
+        table = Table("P", "T")
+        table.add("gain", 2.0, ours, band=band)
+        return [table, Experiment("P", "E", ["", "x", "GiB"], [["row", cell, (cell, "oom" if cell > 2 else "")]])]
+
+    def test_a_figure_is_the_median_of_the_draws_with_their_range(self):
+        made = [self.table(*values) for values in ((1.5, (1.0, 3.0), 1), (1.1, (1.2, 2.0), 3), (1.9, (1.1, 2.5), 5))]
+        [figure] = merged([tables[0] for tables in made]).figures
+        self.assertEqual((figure.ours, figure.draws, figure.band), (1.5, (1.1, 1.9), (1.1, 2.5)))
+        [row] = merged([tables[1] for tables in made]).rows
+        self.assertEqual(row, ["row", 3, (3, "oom on 2 of 3")])
+
+    def test_what_no_draw_changes_has_no_range_and_what_did_not_run_once_is_missing(self):
+        same = merged([Table("P", "T", figures=[Figure("x", 2.0, 1.5)]) for _ in range(8)])
+        self.assertIsNone(same.figures[0].draws)
+        gone = merged([Table("P", "T", figures=[Figure("x", 2.0, ours)]) for ours in (1.5, None)])
+        self.assertIsNone(gone.figures[0].ours)
+        self.assertIsNone(median_or_none([1, None]))
+
+    def test_a_name_that_hangs_on_the_draw_is_refused(self):
+        with self.assertRaises(ValueError):
+            merged([Table("P", "T", figures=[Figure(what, 2.0, 1.5)]) for what in "ab"])
+        with self.assertRaises(ValueError):
+            merged([Experiment("P", "E", [""], [[text]]) for text in "ab"])
+
+    def test_each_draw_of_a_study_is_run_once_and_what_draws_nothing_once_for_all(self):
+        run = Runner("none", open(os.devnull, "w"))
+        self.addCleanup(run.log.close)
+        run.call = FakeProgram()
+
+        def drawn(run):
+            run.summary("skrull-7b", batch__steps=1)
+            run.summary("skrull-7b", batch__steps=1, trace={"uniform": 800})
+            run.summary("skrull-7b", batch__steps=1, trace={"distribution": "wikipedia", "seed": 5})
+            return Table("P", "T")
+
+        tables_of([drawn, drawn], run, 8)
+        self.assertEqual(len(run.call.calls), 8 + 1)  # the draw of seed 5 is one of the eight
+        seeds = {s for call in run.call.calls for s in range(8) if f'"seed": {s}' in " ".join(call)}
+        self.assertEqual(seeds, set(range(8)))
+
+    def test_an_error_in_one_thread_reaches_the_caller(self):
+        def fails(run):
+            raise RuntimeError("refused")
+
+        with self.assertRaises(RuntimeError):
+            tables_of([fails], Runner("none", sys.stderr), 2)
 
 
 class Readme(unittest.TestCase):

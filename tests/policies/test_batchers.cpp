@@ -5,6 +5,7 @@
 #include <map>
 
 #include "policies/packing/packing.h"
+#include "policies/plan_metrics.h"
 #include "tests/policies/packing_cases.h"
 #include "tests/policies/random_documents.h"
 
@@ -20,6 +21,23 @@ PackOptions shape(std::int64_t micro_batches, int lanes) {
 }
 
 }  // namespace
+
+TEST_CASE("padded without padding puts the same documents together as they are") {
+  PackOptions options = shape(4, 2);
+  options.micro_batch_size = 2;
+  const auto batches = document_batches({{3, 9, 5, 2, 4}});
+  const Plan padded = plan_of("padded", batches, options);
+  options.of<PaddedOptions>().padding = false;
+  const Plan plan = plan_of("padded", batches, options);
+  for (std::size_t l = 0; l < 2; ++l) {
+    REQUIRE(plan.steps[0].lanes[l].micro_batches.size() == padded.steps[0].lanes[l].micro_batches.size());
+    for (std::size_t m = 0; m < plan.steps[0].lanes[l].micro_batches.size(); ++m) {
+      CHECK(plan.steps[0].lanes[l].micro_batches[m].slices == padded.steps[0].lanes[l].micro_batches[m].slices);
+      CHECK(plan.steps[0].lanes[l].micro_batches[m].pad_each_to == 0);
+    }
+  }
+  CHECK_FALSE(plan_metrics(batches, plan).pr.has_value());
+}
 
 TEST_CASE("padded makes one sequence of each document and pads micro-batches to their longest") {
   PackOptions options = shape(4, 2);

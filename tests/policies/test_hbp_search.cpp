@@ -146,6 +146,30 @@ TEST_CASE("never slower than one group of the longest length, at any degree") {
       }
 }
 
+TEST_CASE("algorithm-1 alone takes its own groups, be they slower than others") {
+  int slower = 0;
+  PackOptions options = eight_gpus();
+  options.of<HbpOptions>().selection = GroupSelection::algorithm_1;
+  for (std::uint64_t seed = 0; seed < 8; ++seed)
+    for (const double exchange : {0.0, 0.1, 10.0})
+      for (const double fixed : {0.0, 500.0, 5e4}) {
+        CAPTURE(seed);
+        Machine machine;
+        machine.rank_tokens = 300;
+        machine.attention = 1e-3;
+        machine.exchange = exchange;
+        machine.fixed = fixed;
+        const std::vector<GlobalBatch> batches = mixed_documents(seed);
+        const GroupSearch chosen = choose(machine, batches, options);
+        CHECK(chosen.groups == select_groups(chosen.candidates));
+        CHECK(chosen.plans_tried == 1);
+        const double simulated = choose(machine, batches, eight_gpus()).seconds;
+        CHECK(chosen.seconds >= simulated);
+        if (chosen.seconds > simulated) ++slower;
+      }
+  CHECK(slower > 0);
+}
+
 TEST_CASE("more room is never slower") {
   for (std::uint64_t seed = 0; seed < 20; ++seed)
     for (const double fixed : {0.0, 50.0, 2000.0}) {

@@ -39,6 +39,27 @@ TEST_CASE("abr and dbr of the paper's example") {
   CHECK_FALSE(m.pr.has_value());
 }
 
+TEST_CASE("abr and dbr count the devices of lanes of unlike degree, and rounds add up") {
+  // A document of 4K on two devices and one of 2K on one: A = 8, 8, 4 (in K^2), tokens 2K each.
+  Step step = step_of({{4 * kK}, {2 * kK}});
+  step.lanes[0].context = 2;
+  CHECK(*step_metrics(step).abr == doctest::Approx(4.0 / (8 * 3)));
+  CHECK(*step_metrics(step).dbr == 0);
+  // The second lane in a round of its own takes the first device again: A = 12 and 8, tokens 4K and 2K.
+  step.lanes[1].barrier_group = 1;
+  CHECK(*step_metrics(step).abr == doctest::Approx(4.0 / (12 * 2)));
+  CHECK(*step_metrics(step).dbr == doctest::Approx(2.0 / (4 * 2)));
+}
+
+TEST_CASE("a group's short last iteration counts in the balance of a policy that sees the whole set") {
+  Plan plan;
+  plan.steps = {step_of({{4}, {4}}), step_of({{4}, {}})};
+  plan.steps[1].tail = true;
+  CHECK(*plan_metrics({}, plan).abr == 0);
+  plan.sees_whole_set = true;
+  CHECK(*plan_metrics({}, plan).abr == 0.25);
+}
+
 TEST_CASE("empty lanes count in the balance of a step") {
   // Tokens 6 and 0: (0 + 6) / (6 * 2) = 0.5.
   const StepMetrics m = step_metrics(step_of({{6}, {}}));

@@ -69,6 +69,7 @@ const std::vector<Change>& changes() {
        [](Case& c) { c.options.of<RoundRobinOptions>().placement_order = PlacementOrder::arrival; }},
       {"tokens_per_rank", [](Case& c) { c.options.of<CpGridOptions>().tokens_per_rank = 24; }},
       {"exact", [](Case& c) { c.options.of<FlexspOptions>().exact = true; }},
+      {"padding", [](Case& c) { c.options.of<PaddedOptions>().padding = false; }},
       {"equal_size", [](Case& c) { c.options.of<KarmarkarKarpOptions>().equal_size = true; }},
       {"cost", [](Case& c) { c.flops = true; }},
   };

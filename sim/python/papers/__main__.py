@@ -16,6 +16,7 @@ from . import chunkflow, hbp, skrull, wlb_llm
 from .figure import markdown
 from .plot import svg
 from .runner import ROOT, Runner
+from .seeds import SEEDS, tables_of
 from .summary import BEGIN, END, block_of, figures_of, left_out, summary_of
 
 PAPERS = {"wlb_llm": wlb_llm, "chunkflow": chunkflow, "hbp": hbp, "skrull": skrull}
@@ -47,6 +48,8 @@ def main():
     )
     parser.add_argument("--program", default=str(ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--paper", choices=PAPERS, help="only this one")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="draws of lengths; fewer for a quick look")
+    parser.add_argument("--keep", help="folder for what was run: a later call of the same program takes it from there")
     parser.add_argument("--out", help="also write it to this file")
     parser.add_argument(
         "--write", action="store_true", help="write RESULTS.md, its plot and the README's table"
@@ -58,14 +61,14 @@ def main():
         stale = stale_files({README: with_block(README.read_text(), block_of(RESULTS.read_text()), README)})
         print("\n".join(stale), file=sys.stderr)
         return 1 if stale else 0
-    if args.paper and (args.write or args.check):
-        parser.error("--write and --check take all papers")
-    run = Runner(args.program)
+    if (args.paper or args.seeds != SEEDS) and (args.write or args.check):
+        parser.error("--write and --check take all papers and all draws")
+    run = Runner(args.program, keep=args.keep)
     tables, missing = [], []
     for name, paper in PAPERS.items():
         if args.paper in (None, name):
             print(f"{paper.PAPER}", file=sys.stderr)
-            tables += paper.tables(run)
+            tables += tables_of(paper.TABLES, run, args.seeds)
             missing += [(paper.PAPER, *line) for line in paper.LEFT_OUT]
     text = (
         summary_of(tables)

@@ -7,6 +7,7 @@ SHARE = (0.75, 1.33)  # of the printed gain: a ratio within it agrees
 NEAR_ONE = 0.02  # two ratios this close to 1 agree
 AIM = 0.15  # of the published figure, for what is no ratio
 
+COLUMNS = ("paper", "ours", "draws", "over what is open", "share of gain, or off by")
 HOW = {
     "predicted": "settings and lengths as printed, nothing chosen by this paper's results",
     "fitted": "lengths, slowdowns or a setting were chosen with this paper's results in view",
@@ -24,6 +25,7 @@ class Figure:
     cause: str = ""  # of a deviation beyond the aim, and the table that shows it
     headline: bool = False
     band: tuple | None = None  # ours over what the paper does not print
+    draws: tuple | None = None  # lowest and highest of the draws of lengths (seeds.py)
     small: float = 0.0  # an absolute difference up to this is no deviation (figures next to zero)
     kind: str = "ratio"  # 1 says that nothing is gained; else what it is: "abr", "memory" ...
 
@@ -90,9 +92,8 @@ class Experiment:
     paper: str
     title: str
     columns: list
-    rows: list = field(default_factory=list)  # of texts and numbers
+    rows: list = field(default_factory=list)  # of texts, numbers, and (number, word)
     note: str = ""
-    figures: tuple = ()
 
 
 def mean_of(values):
@@ -116,6 +117,8 @@ def number(value, unit=""):
         return "-"
     if isinstance(value, str):
         return value
+    if isinstance(value, tuple):
+        return f"{number(value[0], unit)} {value[1]}".strip()
     if isinstance(value, int):
         return f"{value:,}"
     if unit == "GiB":
@@ -145,12 +148,23 @@ def remark(f):
     return f"{f.how}, {verdict(f)}" + (f"; {f.cause or 'cause not shown'}" if not f.agrees else "")
 
 
+def extent(ends, unit=""):
+    """From the lowest to the highest; nothing where one is missing."""
+    return "" if not ends or None in ends else f"{number(min(ends), unit)} to {number(max(ends), unit)}"
+
+
 def figure_line(f):
-    ours = number(f.ours, f.unit)
-    if f.band and None not in f.band:
-        ours += f" ({number(min(f.band), f.unit)} to {number(max(f.band), f.unit)})"
     what = f"**{f.what}**" if f.headline else f.what
-    return f"| {what} | {number(f.published, f.unit)} {f.unit} | {ours} | {score(f)} | {remark(f)} |"
+    cells = (
+        what,
+        f"{number(f.published, f.unit)} {f.unit}".strip(),
+        number(f.ours, f.unit),
+        extent(f.draws, f.unit),
+        extent(f.band, f.unit),
+        score(f),
+        remark(f),
+    )
+    return f"| {' | '.join(cells)} |"
 
 
 def markdown(table):
@@ -161,6 +175,6 @@ def markdown(table):
         lines += [f"| {' | '.join(table.columns)} |", "| --- " * len(table.columns) + "|"]
         lines += [f"| {' | '.join(number(cell) for cell in row)} |" for row in table.rows]
     else:
-        lines += ["| | paper | ours | share of gain, or off by | |", "| --- | --- | --- | --- | --- |"]
+        lines += [f"| | {' | '.join(COLUMNS)} | |", "| --- " * (len(COLUMNS) + 2) + "|"]
         lines += [figure_line(f) for f in table.figures]
     return "\n".join(lines) + "\n"

@@ -15,7 +15,7 @@ class FittedTable(Table):
 
     def add(self, what, published, ours, how="fitted", **keywords):
         last = what.split(": ")[-1]
-        if last in ("abr", "cr", "dbr"):
+        if last in ("abr", "cr", "dbr", "pr"):
             keywords["kind"] = last
         super().add(what, published, ours, how, **keywords)
 
@@ -27,14 +27,14 @@ def layers(count):
 def short_documents(run, longest, documents):
     """Documents of the mixture up to a length: Tulu3 goes to 32K, and LongCite adds nothing below 4K."""
     found = [length for length in run.lengths("tulu3-longcite", documents) if length <= longest]
-    return run.trace_of(f"tulu3-{longest}", found)
+    return run.trace_of(found)
 
 
 def packed_at(run, length, degree, rows, recompute="auto", steps=150, **keys):
     """Packs of one length on 32 GPUs, 512K tokens an iteration, documents no longer than a pack."""
     tokens = int(length[:-1]) * K
     trace = (
-        {"distribution": "tulu3-longcite", "documents": 200000, "seed": 0}
+        {"distribution": "tulu3-longcite", "documents": 200000}
         if length == "128K"
         else short_documents(run, tokens, 200000)
     )

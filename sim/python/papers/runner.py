@@ -1,9 +1,14 @@
 """Runs studies with the program and hands out their figures; a study that was run once is not run again."""
 
+import copy
+import hashlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -11,57 +16,104 @@ STUDIES = ROOT / "traces/studies"
 
 
 class Runner:
-    """`equipoise study` on shipped studies, with keys overridden (--set) or rows of one's own."""
+    """`equipoise study` on shipped studies, with keys overridden (--set) or rows of one's own.
 
-    def __init__(self, program, log=sys.stderr):
+    Lengths are drawn with the runner's seed, unless a trace names another; `at` is the same runner with another seed. Its
+    threads share what was run.
+    """
+
+    def __init__(self, program, log=sys.stderr, keep=None):
         self.program = program
+        self.keep = Path(keep) if keep else None  # what was run is kept there, by the program's content
         self.log = log
+        self.seed = 0
         self.done = {}
+        self.lock = threading.Lock()
         self.folder = tempfile.TemporaryDirectory()
+        if self.keep:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            self.identity = digest(Path(program).read_bytes())
 
-    def lengths(self, distribution, documents, seed=0):
+    def at(self, seed):
+        other = copy.copy(self)
+        other.seed = seed
+        return other
+
+    def once(self, name, make):
+        """What `make` returns; the second who asks for this name waits for the first."""
+        with self.lock:
+            known = self.done.get(name)
+            mine = Future() if known is None else None
+            if mine:
+                self.done[name] = mine
+        if mine:
+            try:
+                mine.set_result(make())
+            except BaseException as error:
+                mine.set_exception(error)
+                raise
+        return (mine or known).result()
+
+    def lengths(self, distribution, documents):
         """Document lengths of a named distribution."""
-        name = f"{distribution}-{documents}-{seed}"
-        if name not in self.done:
-            path = Path(self.folder.name) / f"{name}.txt"
-            self._call(
-                [
-                    self.program,
-                    "trace",
-                    "synth",
-                    "--distribution",
-                    distribution,
-                    "--documents",
-                    str(documents),
-                    "--seed",
-                    str(seed),
-                    "--out",
-                    str(path),
-                ]
-            )
-            lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
-            self.done[name] = [int(line) for line in lines if line]
-        return self.done[name]
+        name = f"{distribution}-{documents}-{self.seed}"
+        return self.once(name, lambda: self._draw(name, distribution, documents))
 
-    def trace_of(self, name, lengths):
+    def _draw(self, name, distribution, documents):
+        path = Path(self.folder.name) / f"{name}.txt"
+        options = {"distribution": distribution, "documents": documents, "seed": self.seed, "out": path}
+        self.call("trace", "synth", *(text for key, value in options.items() for text in (f"--{key}", str(value))))
+        lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+        return [int(line) for line in lines if line]
+
+    def trace_of(self, lengths):
         """The `trace` of a study that has these documents."""
-        path = Path(self.folder.name) / f"{name}.own.txt"
-        path.write_text("".join(f"{length}\n" for length in lengths))
+        text = "".join(f"{length}\n" for length in lengths)
+        path = Path(self.folder.name) / f"{digest(text.encode())}.txt"
+        self.once(str(path), lambda: path.write_text(text))
         return {"file": str(path)}
 
-    def _call(self, command):
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    def table_of(self, header, rows):
+        """A file of rows for `equipoise predict`."""
+        text = "".join(",".join(map(str, row)) + "\n" for row in (header, *rows))
+        path = Path(self.folder.name) / f"{digest(text.encode())}.csv"
+        self.once(str(path), lambda: path.write_text(text))
+        return str(path)
+
+    def pack(self, *arguments):
+        """The metrics of a plan."""
+        name = json.dumps(["pack", *arguments])
+        return self.once(
+            name,
+            lambda: self.kept(name, lambda: json.loads(self.call("pack", *arguments, "--format", "json"))["metrics"]),
+        )
+
+    def call(self, *command):
+        """What the program prints."""
+        ran = subprocess.run([self.program, *command], capture_output=True, text=True, check=False)
         if ran.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{ran.stderr}")
+            raise RuntimeError(f"{self.program} {' '.join(command)}\n{ran.stderr}")
         return ran.stdout
+
+    def kept(self, name, make):
+        """What `make` returns, from the folder of an earlier run if it is there. Names of temporary files are their content's."""
+        if not self.keep:
+            return make()
+        name = name.replace(self.folder.name, "")
+        path = self.keep / f"{digest((self.identity + name).encode())}.json"
+        if not path.exists():
+            path.with_suffix(".part").write_text(json.dumps([name, make()]))
+            path.with_suffix(".part").rename(path)
+        return json.loads(path.read_text())[1]
 
     def summary(self, study, policies=None, **keys):
         """summary.json of a shipped study. `keys`: dots as two underscores, parallel__virtual_pipeline=4."""
         assignments = {key.replace("__", "."): value for key, value in keys.items()}
+        trace = assignments.get("trace", json.loads((STUDIES / f"{study}.json").read_text())["trace"])
+        if "distribution" in trace and ("trace" not in assignments or "seed" not in trace):
+            assignments["trace"] = {**trace, "seed": self.seed}
         name = json.dumps([study, policies, assignments], sort_keys=True)
-        if name not in self.done:
-            self.done[name] = self._run(study, policies, assignments)
-        return self.done[name]
+        return self.once(name, lambda: self.kept(name, lambda: self._run(study, policies, assignments)))
 
     def _run(self, study, policies, assignments):
         path = STUDIES / f"{study}.json"
@@ -71,20 +123,23 @@ class Runner:
                 content["trace"]["file"] = str(STUDIES / content["trace"]["file"])
             content["policies"] = policies
             content["baseline"] = label_of(policies[0])
-            path = Path(self.folder.name) / f"{study}-{len(self.done)}.json"
-            path.write_text(json.dumps(content))
-        command = [self.program, "study", str(path), "--format", "json", "--quiet", "--ignore-memory"]
+            own = json.dumps(content)
+            path = Path(self.folder.name) / f"{study}-{digest(own.encode())}.json"
+            self.once(str(path), lambda: path.write_text(own))
+        command = ["study", str(path), "--format", "json", "--quiet", "--ignore-memory", "--jobs", "1"]
         for key, value in assignments.items():
             command += ["--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
-        print(
-            f"  {study} {' '.join(f'{k}={v}' for k, v in assignments.items())}"[:160],
-            file=self.log,
-            flush=True,
-        )
-        summary = json.loads(self._call(command))
+        began = time.monotonic()
+        summary = json.loads(self.call(*command))
+        keys = " ".join(f"{k}={v}" for k, v in assignments.items())
+        print(f"  {time.monotonic() - began:5.1f} s  {study} {keys}"[:160], file=self.log, flush=True)
         for line in reasons(summary):
             print(f"    {line}", file=self.log)
         return summary
+
+
+def digest(content):
+    return hashlib.sha256(content).hexdigest()[:24]
 
 
 def label_of(policy):
@@ -105,6 +160,12 @@ def status(summary, label):
 def metric(summary, label, name):
     """A metric of a row; None where it did not run."""
     return row(summary, label)["metrics"].get(name)
+
+
+def memory_cell(summary, label):
+    """What the fullest GPU holds, in GiB, for an experiment: with a word where it is too much."""
+    peak = metric(summary, label, "peak_memory_bytes")
+    return (peak / 2.0**30 if peak else None, "oom" if status(summary, label) == "oom" else "")
 
 
 def seconds_per_token(summary, label):

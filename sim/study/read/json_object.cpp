@@ -106,7 +106,9 @@ std::vector<std::int64_t> JsonObject::integers(std::string_view key, std::int64_
 }
 
 void JsonObject::finish(std::string (*place_of)(std::string_view key)) const {
-  const std::vector<std::string_view> names(known_.begin(), known_.end());
+  std::vector<std::string_view> names;  // a key may have been asked for twice
+  for (const std::string& name : known_)
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   for (const auto& [key, value] : node_.items()) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
     if (const std::string place = place_of != nullptr ? place_of(key) : ""; !place.empty())

@@ -1,0 +1,63 @@
+"""Figures from drawn lengths: each table is made once a seed, and what is shown is the median with its range.
+
+The runs of all seeds and tables are spread over the cores; those that do not depend on the seed are made once (runner.py).
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from statistics import median
+
+from .figure import Experiment
+
+SEEDS = 8
+
+
+def median_or_none(values):
+    """The median; None where one of them is missing; a whole number of whole numbers."""
+    values = list(values)
+    if not values or None in values:
+        return None
+    middle = median(values)
+    return round(middle) if all(isinstance(v, int) for v in values) else middle
+
+
+def merged_cell(cells):
+    """Of an experiment: the median of numbers; a number with a word (oom) says on how many draws it has the word."""
+    first = cells[0]
+    if isinstance(first, str):
+        if any(cell != first for cell in cells):
+            raise ValueError(f"a text hangs on the seed: {cells}")
+        return first
+    if not isinstance(first, tuple):
+        return median_or_none(cells)
+    words = [word for _, word in cells if word]
+    said = f"{words[0]} on {len(words)} of {len(cells)}" if 0 < len(words) < len(cells) else (words or [""])[0]
+    return median_or_none(value for value, _ in cells), said
+
+
+def merged_figure(figures):
+    """The median of ours, the range of the draws, and the medians of what the paper leaves open."""
+    first = figures[0]
+    if any(f.what != first.what for f in figures):
+        raise ValueError(f"a figure's name hangs on the seed: {[f.what for f in figures]}")
+    ours = [f.ours for f in figures]
+    band = first.band and tuple(median_or_none(values) for values in zip(*(f.band for f in figures)))
+    spread = None if None in ours or min(ours) == max(ours) else (min(ours), max(ours))
+    return replace(first, ours=median_or_none(ours), band=band, draws=first.draws or spread)
+
+
+def merged(tables):
+    """One table of those that one function made with different seeds."""
+    first = tables[0]
+    if isinstance(first, Experiment):
+        rows = [[merged_cell(cells) for cells in zip(*rows)] for rows in zip(*(t.rows for t in tables))]
+        return replace(first, rows=rows)
+    return replace(first, figures=[merged_figure(figures) for figures in zip(*(t.figures for t in tables))])
+
+
+def tables_of(makers, run, seeds=SEEDS):
+    """What the functions return, over all seeds."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        made = [[pool.submit(make, run.at(seed)) for make in makers] for seed in range(seeds)]
+        return [merged([future.result() for future in of_one]) for of_one in zip(*made)]
