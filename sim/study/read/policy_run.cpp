@@ -7,11 +7,11 @@
 #include <variant>
 
 #include "policies/base/error.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
-#include "sim/study/read/plan_file.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/plan_file.h"
 #include "sim/study/read/study_keys.h"
 
 namespace equipoise {
