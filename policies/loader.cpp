@@ -4,7 +4,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {

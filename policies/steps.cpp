@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/least_loaded.h"
 
 namespace equipoise {

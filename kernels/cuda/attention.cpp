@@ -1,4 +1,4 @@
-#include "kernels/cuda/attention.h"
+#include "kernels/cuda/ops.h"
 
 #include <algorithm>
 #include <bit>

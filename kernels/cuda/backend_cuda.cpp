@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/modules.h"
 #include "kernels/ops.h"

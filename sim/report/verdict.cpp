@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/steps.h"
 #include "sim/study/row/judge.h"
 

@@ -20,7 +20,7 @@
 #include <string_view>
 #include <vector>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/workload/ops.h"
 
@@ -72,8 +72,8 @@ std::string_view kind_of_op(OpName op, bool all_reduces);
 inline bool is_step_time(double seconds) {
   return seconds > 0 && seconds <= 1e7;
 }
-// Why a time cannot be in seconds beside the simulated one; empty where it can. Programs log milliseconds, and
-// no model of a step is off by as much.
+// Why a time cannot be in seconds beside the simulated one; empty where it can. Programs log milliseconds,
+// and no model of a step is off by as much.
 inline std::string unit_doubt(double seconds, double simulated_seconds) {
   constexpr double kMostOff = 50;
   const double ratio = seconds / simulated_seconds;

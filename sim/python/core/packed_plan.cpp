@@ -11,7 +11,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/limits/memory_limit.h"
 #include "sim/metrics/columns.h"
 #include "sim/python/core/bindings.h"

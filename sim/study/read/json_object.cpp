@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/parameter.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/study.h"
@@ -36,7 +36,7 @@ struct Key : Parameter<Target> {
   std::string_view required = {};                // what an error expects of a missing key; empty: nothing
   KeyNote note = nullptr;
   bool (*acts_in)(const Study&) = nullptr;  // whether it acts (Parameter::acts_when) in a study
-  bool is_count = false;  // an integer in digits: no size such as 8K
+  bool is_count = false;                    // an integer in digits: no size such as 8K
 
   [[nodiscard]] constexpr Key must_be(std::string_view expected) const {
     Key made = *this;
@@ -230,7 +230,8 @@ ordered_json value_schema(const Parameter<Target>& row) {
     case ParameterKind::integer:
       return size_schema(row.least, row.most, row.words);
     case ParameterKind::number:
-      return {{"type", "number"}, {"minimum", bound_schema(row.lowest)}, {"maximum", bound_schema(row.highest)}};
+      return {
+          {"type", "number"}, {"minimum", bound_schema(row.lowest)}, {"maximum", bound_schema(row.highest)}};
     case ParameterKind::flag:
       return {{"type", "boolean"}};
     case ParameterKind::choice:
@@ -312,8 +313,8 @@ std::span<const Key<Published>> published_keys();
 // bucket_size.
 std::vector<std::string> published_metrics();
 
-// "parallel" or "the study itself, for all rows, or in an entry of policies": all objects of a study that have
-// such a key; empty where none has.
+// "parallel" or "the study itself, for all rows, or in an entry of policies": all objects of a study that
+// have such a key; empty where none has.
 std::string place_of_key(std::string_view key);
 
 // The JSON Schema of a study, from all rows and those of the policies.

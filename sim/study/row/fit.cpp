@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/workload/stage_layers.h"
@@ -182,11 +182,11 @@ std::vector<std::vector<Change>> more_context(const Study& study, const Change& 
     const int context = study.layout.context * factor;
     if (gpus == Gpus::as_many && study.layout.data % factor != 0) break;
     const int data = gpus == Gpus::as_many ? study.layout.data / factor : study.layout.data;
-    const Change wider{"parallel.context " + std::to_string(context) +
-                           (gpus == Gpus::as_many
-                                ? " with parallel.data " + std::to_string(data)
-                                : " (" + std::to_string(study.layout.gpus() * factor) + " GPUs)"),
-                       [context, data](Study& s, PolicyRun& r) { set_degrees(s, r, context, data); }};
+    const Change wider{
+        "parallel.context " + std::to_string(context) +
+            (gpus == Gpus::as_many ? " with parallel.data " + std::to_string(data)
+                                   : " (" + std::to_string(study.layout.gpus() * factor) + " GPUs)"),
+        [context, data](Study& s, PolicyRun& r) { set_degrees(s, r, context, data); }};
     choices.push_back({wider});
     choices.push_back({wider, full});
     for (std::vector<Change>& sharded : more_sharding(study, full)) {
@@ -251,7 +251,8 @@ std::string when_unplaceable(const Search& search) {
   std::string found = search.first_of(room_for_longest(search.row()));
   if (found.empty()) found = more_recompute(search);  // L_max and BucketSize come from memory
   for (const Gpus gpus : {Gpus::as_many, Gpus::more})
-    if (found.empty()) found = search.first_of(more_context(study, recompute_layers(study.model.layers), gpus));
+    if (found.empty())
+      found = search.first_of(more_context(study, recompute_layers(study.model.layers), gpus));
   if (found.empty())
     found = search.first_of({{oversize(Oversize::split, "split")}, {oversize(Oversize::drop, "drop")}});
   return found;
