@@ -249,8 +249,9 @@ def write_preset(name, kernels):
     path = PRESETS / f"{name}.json"
     preset = json.loads(path.read_text())
     before = preset.get("kernels", {})
-    if "experts" in before and "experts" not in kernels:
-        kernels["experts"] = before["experts"]
+    for kept in ("experts", "on_gpus"):
+        if kept in before and kept not in kernels:
+            kernels[kept] = before[kept]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
     preset["kernels"] = kernels
     path.write_text(json.dumps(preset, indent=1) + "\n")
