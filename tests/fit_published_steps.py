@@ -249,9 +249,10 @@ def write_preset(name, kernels):
     path = PRESETS / f"{name}.json"
     preset = json.loads(path.read_text())
     before = preset.get("kernels", {})
-    for kept in ("experts", "on_gpus"):
-        if kept in before and kept not in kernels:
-            kernels[kept] = before[kept]
+    if "on_gpus" in before:
+        kernels["on_gpus"] = before["on_gpus"]
+    if "experts" in before and "experts" not in kernels:
+        kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
     preset["kernels"] = kernels
     path.write_text(json.dumps(preset, indent=1) + "\n")
