@@ -249,6 +249,8 @@ def write_preset(name, kernels):
     path = PRESETS / f"{name}.json"
     preset = json.loads(path.read_text())
     before = preset.get("kernels", {})
+    if "on_gpus" in before:
+        kernels["on_gpus"] = before["on_gpus"]
     if "experts" in before and "experts" not in kernels:
         kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]

@@ -7,7 +7,7 @@ Rows as vTrain (github.com/VIA-Research/vTrain, MIT) publishes them: "# GPUs", "
 "hidden size", "attention heads", "# layers", "sequence length", the three degrees of parallelism, "iteration
 time (ms)". Nothing is fitted to them. What the rows do not say is read off its configuration: GPT with 4 x
 hidden, vocabulary 50,257 (padded to 51,200), every layer recomputed, 1F1B. The framework is Megatron-LM as of
-then: nothing overlapped, no ZeRO, kernels at their benchmark speed (no preset was fitted on an A100). Beside
+then: nothing overlapped, no ZeRO, the slowdowns of the preset carried over (none was fitted on an A100). Beside
 ours: the constant share of peak that is the median of all other groups.
 Two things are known to be missing: the framework wrote attention's scores to memory (no FlashAttention), and
 its host took longer an op than is assumed: --scores and --seconds-per-op show what each makes of it.
@@ -68,23 +68,13 @@ def rows_and_models(table, name):
     return rows, models
 
 
-def profile_with(folder, seconds_per_op):
-    """The shipped profile, or a copy with another host time: a preset's counts only where it was fitted."""
-    if seconds_per_op is None:
-        return "a100-sxm"
-    profile = json.loads((steps.ROOT / "profiler/profiles/a100-sxm.json").read_text())
-    profile["device"]["framework_seconds_per_op"] = seconds_per_op
-    path = Path(folder) / "a100-host.json"
-    path.write_text(json.dumps(profile))
-    return str(path)
-
-
-def preset_of_then(folder):
-    """Megatron-LM without what it overlaps and shards today, as a file."""
+def preset_of_then(folder, seconds_per_op):
+    """Megatron-LM without what it overlaps and shards today, as a file; its slowdowns are carried over."""
     preset = json.loads((steps.ROOT / "sim/framework/presets/megatron.json").read_text())
     preset.update(name="megatron-2022", summary="Megatron-LM without overlap and without a sharded optimizer")
     preset["defaults"].update(zero=0, tp_overlap=False, overlap_param_gather=False)
-    preset.pop("kernels")
+    if seconds_per_op is not None:
+        preset["defaults"]["seconds_per_op"] = seconds_per_op
     path = Path(folder) / "megatron-2022.json"
     path.write_text(json.dumps(preset))
     return str(path)
@@ -118,7 +108,7 @@ def main():
         "--scores", action="store_true", help="an experiment: add what writing attention's scores takes"
     )
     parser.add_argument(
-        "--seconds-per-op", type=float, help="an experiment: host time of an op instead of the profile's"
+        "--seconds-per-op", type=float, help="an experiment: host time of an op instead of the preset's"
     )
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
@@ -131,9 +121,9 @@ def main():
         rows, models = rows + found, {**models, **shapes}
     with tempfile.TemporaryDirectory() as folder:
         simulator = steps.Simulator(
-            args.program, rows, list(models.values()), preset_of_then(folder), args.jobs
+            args.program, rows, list(models.values()), preset_of_then(folder, args.seconds_per_op), args.jobs
         )
-        simulator.command += ["--profile", profile_with(folder, args.seconds_per_op)]
+        simulator.command += ["--profile", "a100-sxm"]
         predicted = {row["row_id"]: float(row["predicted_seconds"]) for row in simulator.predict("preset")}
     groups = defaultdict(list)
     for row in rows:
