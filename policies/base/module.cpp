@@ -15,7 +15,7 @@ std::vector<fs::path> folders() {
   Dl_info info{};
   // A program is known here by the word that started it, which may name no folder: /proc knows it, below.
   if (dladdr(reinterpret_cast<const void*>(&folders), &info) != 0 && info.dli_fname != nullptr &&
-      fs::path(info.dli_fname).is_absolute())
+      fs::path(info.dli_fname).has_parent_path())
     found.push_back(fs::path(info.dli_fname).parent_path());
   std::error_code unreadable;
   const fs::path program = fs::read_symlink("/proc/self/exe", unreadable);

@@ -33,7 +33,7 @@ fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
   const fs::path file = info.dli_fname;
-  return file.is_absolute() ? file.parent_path() : program_folder();
+  return file.has_parent_path() ? fs::absolute(file).parent_path() : program_folder();
 }
 
 }  // namespace
