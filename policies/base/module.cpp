@@ -13,7 +13,9 @@ namespace fs = std::filesystem;
 std::vector<fs::path> folders() {
   std::vector<fs::path> found;
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&folders), &info) != 0 && info.dli_fname != nullptr)
+  // A program is known here by the word that started it, which may name no folder: /proc knows it, below.
+  if (dladdr(reinterpret_cast<const void*>(&folders), &info) != 0 && info.dli_fname != nullptr &&
+      fs::path(info.dli_fname).has_parent_path())
     found.push_back(fs::path(info.dli_fname).parent_path());
   std::error_code unreadable;
   const fs::path program = fs::read_symlink("/proc/self/exe", unreadable);
@@ -41,7 +43,6 @@ void* module_symbol(const char* file, const char* symbol, const std::string& abs
     }
     break;
   }
-  if (module == nullptr) module = open(file, symbols);
   if (module == nullptr) {
     reason = absent;
     return nullptr;

@@ -9,8 +9,8 @@ namespace equipoise {
 enum class ModuleSymbols { own, for_all };  // for_all: plugins of what it links look for its symbols
 
 // A symbol of the module in `file`, which stays open; else null, and `reason` says why. Looked for beside the
-// code that asks (a Python package), in the program's library folder (bin/../lib), where the build put it,
-// and where the system looks for libraries. `absent`: the reason where there is no such file.
+// code that asks (a Python package), in the program's library folder (bin/../lib) and where the build put it, and
+// nowhere that an environment or a current folder decides. `absent`: the reason where there is no such file.
 void* module_symbol(const char* file, const char* symbol, const std::string& absent, std::string& reason,
                     ModuleSymbols symbols = ModuleSymbols::own);
 

@@ -14,18 +14,26 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where an installed program's files are; empty where nothing says which program runs.
-fs::path installed(const char* share) {
+// Of the program; empty where nothing says which one runs.
+fs::path program_folder() {
   std::error_code unreadable;
-  const fs::path program = fs::read_symlink("/proc/self/exe", unreadable);
-  return program.empty() ? fs::path() : program.parent_path().parent_path() / "share/equipoise" / share;
+  return fs::read_symlink("/proc/self/exe", unreadable).parent_path();
 }
 
-// The folder of the program, or of the shared library, that holds this code; empty where nobody knows.
+// Where an installed program's files are.
+fs::path installed(const char* share) {
+  const fs::path program = program_folder();
+  return program.empty() ? fs::path() : program.parent_path() / "share/equipoise" / share;
+}
+
+// The folder of the program, or of the shared library, that holds this code; empty where nobody knows. A
+// program is known here by the word that started it: without a folder that would be the current one, whoever
+// filled it.
 fs::path own_folder() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&own_folder), &info) == 0 || info.dli_fname == nullptr) return {};
-  return fs::path(info.dli_fname).parent_path();
+  const fs::path file = info.dli_fname;
+  return file.has_parent_path() ? fs::absolute(file).parent_path() : program_folder();
 }
 
 }  // namespace
@@ -39,7 +47,8 @@ fs::path shipped_path(const char* share, const char* source_tree) {
 std::vector<fs::path> ShippedFiles::directories() const {
   std::vector<fs::path> found;
   if (const char* own = std::getenv(variable)) found.emplace_back(own);
-  found.push_back(own_folder() / "share" / share);  // a Python package has it beside its library
+  if (const fs::path own = own_folder(); !own.empty())
+    found.push_back(own / "share" / share);  // a Python package has it beside its library
   if (fs::path path = installed(share); !path.empty()) found.push_back(std::move(path));
   found.emplace_back(source_tree);
   return found;

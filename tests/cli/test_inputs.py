@@ -146,6 +146,25 @@ class Clock(Bounded):
                     self.assertNotIn(word, result.stdout, (name, factor))
 
 
+class OwnFiles(Case):
+    def test_a_share_folder_in_the_current_one_is_not_the_programs(self):
+        (self.folder / "share" / "profiles").mkdir(parents=True)
+        (self.folder / "share" / "profiles" / "h100-sxm.json").write_text("{}")
+        (self.folder / "bin").mkdir()
+        shutil.copy(PROGRAM, self.folder / "bin" / "equipoise")  # found by PATH, so that no folder is in its name
+        environment = dict(os.environ, PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}", NO_COLOR="1")
+        shown = subprocess.run(["equipoise", "profiles", "show", "h100-sxm"], cwd=self.folder, env=environment, capture_output=True, text=True)
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+
+    def test_doctor_finds_this_build_sound(self):
+        found = {line["what"]: line for line in json.loads(self.ok("doctor", "--format", "json"))}
+        for what in ("build", "memory", "disk", "profiles", "recorded traces", "device cpu", "a run"):
+            self.assertEqual(found[what]["state"], "ok", found[what])
+        self.assertIn("both fidelities alike", found["a run"]["found"])
+        self.assertNotIn("FAILED", self.ok("doctor"))
+        self.refused("doctor", "--format", "csv", says=["allowed: table, json"])
+
+
 class NoEffect(Case):
     def notes(self, *arguments):
         result = run(*arguments)

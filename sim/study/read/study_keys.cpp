@@ -500,7 +500,7 @@ void add_parameters(std::span<const Parameter> rows, ordered_json& properties) {
   for (const Parameter& row : rows) {
     const std::string key(row.key);
     if (properties.contains(key)) continue;
-    properties[key] = {{"description", help_of_key(row.key, row.help)}};
+    properties[key] = {{"description", acting_help(help_of_key(row.key, row.help), row.acts_when)}};
     properties[key].update(value_schema(row));
   }
 }

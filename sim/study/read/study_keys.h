@@ -245,13 +245,15 @@ ordered_json value_schema(const Parameter<Target>& row) {
   return {{"type", "string"}, {"pattern", row.pattern}};
 }
 
+inline std::string acting_help(std::string help, std::string_view acts_when) {
+  return acts_when.empty() ? help : help.append("; acts only ").append(acts_when);
+}
+
 template <class Target>
 void add_properties(std::span<const Key<Target>> rows, ordered_json& properties) {
   for (const Key<Target>& row : rows) {
     ordered_json& property = properties[std::string(row.key)] = ordered_json::object();
-    if (!row.help.empty()) property["description"] = row.help;
-    if (!row.acts_when.empty())
-      property["description"] = std::string(row.help).append("; acts only ").append(row.acts_when);
+    if (!row.help.empty()) property["description"] = acting_help(std::string(row.help), row.acts_when);
     property.update(row.schema != nullptr ? row.schema() : value_schema(row));
     if (!row.is_count) continue;
     property["type"] = "integer";
