@@ -39,7 +39,7 @@ def gain_with_joint_fit(run):
         ("`tulu3-longcite`", {}),
         ("lengths of the joint fit", {"trace": run.trace_of(joint_lengths(FITTED, run.seed))}),
     ):
-        summary = run.summary("hbp-8b", batch__steps=40, **keys)
+        summary = run.summary("hbp-8b", batch__steps=24, **keys)
         labels = ("+ hierarchical", "+ balance (hbp, groups as printed)", "hbp, groups selected")
         table.rows.append([what, *(metric(summary, label, "speedup") for label in labels)])
     return table

@@ -2,7 +2,7 @@
 
 from .figure import Experiment, ratio
 from .hbp_setting import FittedTable as Table
-from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, layers, packed_at, short_documents
+from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, component_rows, layers, packed_at, short_documents
 from .runner import metric, seconds_per_token, speedup
 
 
@@ -382,6 +382,7 @@ def mixtures(run):
     )
     summary = run.summary(
         "hbp-8b",
+        component_rows(),
         trace={"distribution": "openhermes-longcite", "documents": 200000},
         batch__steps=60,
     )
