@@ -31,8 +31,8 @@ class Shape:
     fall: float  # index of LongCite's power law; 0: even in ln(tokens)
 
 
-SHIPPED = Shape(0.42, 0.0001, 0, 16, 0)  # nearly `tulu3-longcite`
-FITTED = SHIPPED
+START = Shape(0.42, 0.0001, 0, 16, 0)  # nearly `tulu3-longcite`
+FITTED = Shape(0.6075, 0.0021, 0.5, 16, 0)  # what this program ended with
 STEPS_OF = (0.15, 0.002, 0.5, 4.0, 0.3)
 LOWEST = (0.2, 0.0, 0.0, 4.0, -2.0)
 
@@ -96,9 +96,8 @@ RATIOS = (
 )
 
 
-def ratios(run, shape):
-    """Each of RATIOS with documents of this shape."""
-    drawn = lengths(shape, run.seed)
+def ratios(run, drawn):
+    """Each of RATIOS with these documents."""
     plans = {}
 
     def plan(pack, lanes, degree, policy):
@@ -121,12 +120,12 @@ def ratios(run, shape):
 
 
 def misfit(run, shape):
-    return sum((ours - row[5]) ** 2 for ours, row in zip(ratios(run, shape), RATIOS))
+    return sum((ours - row[5]) ** 2 for ours, row in zip(ratios(run, lengths(shape, run.seed)), RATIOS))
 
 
 def fit(run, say):
     """The least squares: a step of each number up and down, halved where none helps."""
-    best, least = SHIPPED, misfit(run, SHIPPED)
+    best, least = START, misfit(run, START)
     steps = list(STEPS_OF)
     names = list(Shape.__dataclass_fields__)
     for _ in range(12):
@@ -151,8 +150,8 @@ def main():
     args = parser.parse_args()
     run = Runner(args.program)
     best = fit(run, lambda text: print(text, flush=True))
-    for row, before, after in zip(RATIOS, ratios(run, SHIPPED), ratios(run, best)):
-        print(f"{row[0]}K {row[3][0]:8} {row[4]} {row[6]:6} paper {row[5]:.3f} shipped {before:.3f} fitted {after:.3f}")
+    for row, before, after in zip(RATIOS, *(ratios(run, lengths(shape, run.seed)) for shape in (START, best))):
+        print(f"{row[0]}K {row[3][0]:8} {row[4]} {row[6]:6} paper {row[5]:.3f} start {before:.3f} fitted {after:.3f}")
     print(best)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from . import hbp_joint, hbp_packing
 from .figure import Experiment, ratio
 from .hbp_setting import FittedTable as Table
-from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, layers
+from .hbp_setting import GPUS, ISF, PAPER, TOKENS, K, component_rows, layers
 from .runner import memory_cell, metric, seconds_per_token, speedup
 
 MODELS = (
@@ -137,7 +137,7 @@ def components(run):
         "Components, Llama-3.1-8B: ISF, + hierarchical, + balance",
         "The lengths of `tulu3-longcite` were fitted so that abr and cr of this table come out.",
     )
-    summary = run.summary("hbp-8b", batch__steps=100)
+    summary = run.summary("hbp-8b", component_rows(), batch__steps=100)
     for label, abr, cr, days in (
         ("isf 128K, CP 8", 0.506, 1.0, 5.22),
         ("+ hierarchical", 0.288, 0.173, 4.51),
@@ -158,7 +158,7 @@ def components(run):
 
 def of_model(run, model):
     rows = [{**ISF, "label": "isf"}, {"name": "hbp", "shard": "per-sequence", "label": "hbp"}]
-    return run.summary("hbp-8b", rows, model=model, batch__steps=40)
+    return run.summary("hbp-8b", rows, model=model, batch__steps=24)
 
 
 def models(run):
@@ -230,7 +230,7 @@ def open_gains(run):
         (context, pipeline, rate, form): gain_of_deepseek(first, context, pipeline, rate, form)
         for context, pipeline in LAYOUTS_OPEN
         for rate in RATES_OPEN
-        for form in FORMS
+        for form in (FORMS if pipeline == 8 else FORMS[:1])
     }
 
 
@@ -261,17 +261,14 @@ def deepseek_experiment(run):
         ["", *(f"{form}, {rate} GB/s" for rate in RATES_OPEN for form in FORMS)],
         note="The paper: 2.40. 2 steps of the first draw; TP 1, EP 8, the rest DP. The wider the CP group of the one pack length and "
         "the slower the network, the more HBP gains: K and V of all 128 heads of each pack pass the NICs. So the band holds the "
-        "printed gain, but is too wide to say much. A dash: the layout does not run.",
+        "printed gain, but is too wide to say much. A dash: not tried, or the layout does not run.",
     )
     found = open_gains(run)
     for context, pipeline in LAYOUTS_OPEN:
         table.rows.append(
             [
                 f"CP {context}, PP {pipeline}",
-                *(
-                    "-" if gain is None else gain
-                    for gain in (found[context, pipeline, rate, form] for rate in RATES_OPEN for form in FORMS)
-                ),
+                *(found.get((context, pipeline, rate, form)) for rate in RATES_OPEN for form in FORMS),
             ]
         )
     return table
@@ -299,10 +296,10 @@ def gain_experiments(run):
         add_gains(
             table,
             what,
-            run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=40),
+            run.summary("hbp-8b", framework={"preset": "deepspeed", **framework}, batch__steps=24),
         )
     for count in (16, 29):
-        summary = run.summary("hbp-8b", parallel__recompute=layers(count), batch__steps=40)
+        summary = run.summary("hbp-8b", parallel__recompute=layers(count), batch__steps=24)
         add_gains(
             table, f"{count} layers checkpointed in ISF and in the groups as printed (the paper: 29)", summary
         )
@@ -324,7 +321,7 @@ def groups(run):
         {**hbp, "selection": "algorithm-1", "label": "Algorithm 1 alone"},
         {**hbp, "label": "as ours selects"},
     ]
-    summary = run.summary("hbp-8b", rows, batch__steps=50)
+    summary = run.summary("hbp-8b", rows, batch__steps=30)
     for what, label, days, cr in (
         ("[32K, 128K], SP [2, 8]", "manual", 4.25, 1.0),
         ("[16K, 128K], SP [1, 8]", "as the paper selects", 3.73, 0.173),

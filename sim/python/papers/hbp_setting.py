@@ -1,6 +1,9 @@
 """What HBP's tables share (arXiv 2503.07680): the machine, an iteration, packs of one length."""
 
+import json
+
 from .figure import Table
+from .runner import STUDIES
 
 PAPER = "HBP"
 K = 1024
@@ -22,6 +25,11 @@ class FittedTable(Table):
 
 def layers(count):
     return {"layers": count} if count else "none"
+
+
+def component_rows():
+    """ISF, + hierarchical and + balance of the shipped study."""
+    return json.loads((STUDIES / "hbp-8b.json").read_text())["policies"][:3]
 
 
 def short_documents(run, longest, documents):

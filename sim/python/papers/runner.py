@@ -3,6 +3,7 @@
 import copy
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -102,8 +103,9 @@ class Runner:
         name = name.replace(self.folder.name, "")
         path = self.keep / f"{digest((self.identity + name).encode())}.json"
         if not path.exists():
-            path.with_suffix(".part").write_text(json.dumps([name, make()]))
-            path.with_suffix(".part").rename(path)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps([name, make()]))
+            part.rename(path)
         return json.loads(path.read_text())[1]
 
     def summary(self, study, policies=None, **keys):

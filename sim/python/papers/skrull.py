@@ -94,7 +94,7 @@ def headline(run):
         PAPER,
         "Over DeepSpeed and over sorted batching, means over three data sets",
         "7B on ChatQA2 runs on DP 2, CP 16, batch 40; all else on DP 4, CP 8, batch 64 a replica. BucketSize "
-        "as printed; documents beyond the buckets of all CP ranks are cut, for all rows alike. The band: "
+        "as printed; documents beyond the buckets of all CP ranks are cut, for all rows alike. What is open: "
         "gradients reduced with every micro-batch (first, as DeepSpeed's code does) or once a step, 8 us "
         "(first) or 25 us of host time an op.",
     )

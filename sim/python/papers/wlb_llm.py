@@ -26,7 +26,7 @@ CHUNKS = (1, 2, 4)  # model chunks a stage: not printed; 2 is inferred from the 
 USED = 2
 CHUNK_NOTE = (
     "Model chunks a stage are not printed; 2 was chosen with these results in view, so all speed-ups here "
-    "are fitted in that one number. In brackets: 1, 2 and 4 chunks."
+    "are fitted in that one number. What is open: 1, 2 and 4 chunks."
 )
 LENGTH_NOTE = "The lengths of `wlb-128k` were fitted to Table 2."
 # Section 6: model, window in K, TP, CP, PP, DP; the global batch is PP * DP sequences.
