@@ -418,7 +418,7 @@ class ProfileAdapter {
                  for (const AttentionSample* sample : list) {
                    samples.shapes.push_back(sample->shape);
                    samples.times.add(sample->labels, sample->seconds[0]);
-                   works.push_back({attention_work(sample->mask, apart, sample->packings[0])});
+                   works.push_back({attention_work(sample->mask, apart, sample->packings[0], sample->counted())});
                    covered.add(*sample);
                  }
                  samples.ranges = covered.ranges();

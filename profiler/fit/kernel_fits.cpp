@@ -15,22 +15,26 @@ namespace {
 
 // Backward, by counting: K, V, dK, dV against Q, O, dO, dQ and dQ's fp32 sums (zeroed, added to, converted).
 constexpr double kBackwardKeyShare = 0.4;
+// The same where the main kernel is apart from the passes around it: K, V, dK, dV against Q, dO; and in the
+// passes O and dO, and dQ, in fp32 set to 0 and read, and written.
+constexpr double kMainPassKeyShare = 2;
+constexpr double kPassRows = 3.5;  // counted, so held
 
 // Proportions of a fused kernel on a current GPU; the first calibration moves all times to the samples'
 // device.
+constexpr double kTypicalEmptyTile = 0.1;  // a tile that reads its piece's length and leaves
 constexpr AttentionParameters kTypicalAttention{.launch_us = 6,
                                                 .tile_us = 0.5,
                                                 .tile_us_per_128 = 0.2,
                                                 .block_us = 0.5,
                                                 .block_us_per_128 = 1.0,
                                                 .block_us_per_128_above = 0.1,
-                                                .row_share = 0.05,
                                                 .diagonal_blocks = 0.3,
                                                 .imbalance_power = 2,
                                                 .memory_GBps = 2500};
 
 AttentionParameters attention_of(std::span<const double> p) {
-  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11]};
+  return {p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], p[8], p[9], p[10], p[11], p[12]};
 }
 
 double middle(std::vector<double> values) {
@@ -57,7 +61,7 @@ std::vector<CountedSample> counted(std::span<const AttentionSample* const> sampl
   for (const AttentionSample* sample : samples) {
     made.push_back({sample, {}});
     for (const auto& documents : sample->packings)
-      made.back().works.push_back(attention_work(sample->mask, apart, documents));
+      made.back().works.push_back(attention_work(sample->mask, apart, documents, sample->counted()));
   }
   return made;
 }
@@ -77,11 +81,16 @@ void calibrate(AttentionParameters& fit, const std::vector<CountedSample>& sampl
 
 }  // namespace
 
-nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
+nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, PackedGrid grid,
                              Provenance kind) {
+  const DocumentMask apart = grid.apart;
   const std::vector<CountedSample> calls = counted(samples, apart);
   AttentionParameters start = kTypicalAttention;
   if (samples[0]->pass != "forward") start.key_share = kBackwardKeyShare;
+  if (grid.padded && samples[0]->counted() == AttentionPass::backward) {
+    start.key_share = kMainPassKeyShare;
+    start.pass_rows = kPassRows;
+  }
   calibrate(start, calls, sms);
   double fewest_us = 1e300;
   CoveredAttention covered;
@@ -90,6 +99,7 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
     covered.add(*sample);
   }
   if (covered.dims.high <= 128) start.block_us_per_128_above = 0;
+  if (grid.padded) start.empty_tile_us = kTypicalEmptyTile;
   // Our own profiler times the device, not the host that feeds it.
   start.host_us = kind == Provenance::measured ? 0 : 0.8 * fewest_us;
   start.launch_us = std::min(start.launch_us, 0.3 * fewest_us);
@@ -101,7 +111,8 @@ nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, do
                         {"block_us", start.block_us, 0.7},
                         {"block_us_per_128", start.block_us_per_128, 0.4},
                         {"block_us_above", start.block_us_per_128_above, 1},
-                        {"row_share", start.row_share, 2},
+                        {"pass_rows", start.pass_rows, 0.2},
+                        {"empty_tile_us", start.empty_tile_us, 0.5},
                         {"diagonal_blocks", start.diagonal_blocks, 1},
                         {"imbalance_power", start.imbalance_power, 0.4},
                         {"memory_GBps", start.memory_GBps, 0.6},

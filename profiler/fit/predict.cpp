@@ -74,7 +74,7 @@ class RowPredictor {
     double log_seconds = 0;
     double log_measured = 0;
     for (std::size_t i = 0; i < sample->packings.size(); ++i) {
-      const AttentionWork work = attention_work(sample->mask, apart, sample->packings[i]);
+      const AttentionWork work = attention_work(sample->mask, apart, sample->packings[i], sample->counted());
       log_seconds += std::log(observed_attention_seconds(fit, sample->heads, profile_.device().sms, work));
       if (sample->seconds[i] > 0) log_measured += std::log(sample->seconds[i]);
     }

@@ -148,15 +148,16 @@ class Maker {
       for (const auto& pass : kernel.value().items()) {
         const std::string here = where + ".kernels." + kernel.key() + "." + pass.key();
         json entry = pass.value();
-        const DocumentMask apart = document_mask(entry, here);
+        const PackedGrid grid{document_mask(entry, here), entry.value("padded_grid", false)};
         entry.erase("document_mask");
+        entry.erase("padded_grid");
         table["kernels"][kernel.key()][pass.key()] = made(entry, here, [&] {
           std::vector<const AttentionSample*> found;
           for (const AttentionSample* sample : selected(samples_.attention, entry, here))
             if (sample->pass == pass.key()) found.push_back(sample);
           if (found.empty()) throw UserError(here + ": no sample of this direction");
           return cpu_core() ? fit_blocked_attention(found)
-                            : fit_attention(found, sms_, apart, kind_of(entry));
+                            : fit_attention(found, sms_, grid, kind_of(entry));
         });
       }
   }

@@ -190,6 +190,20 @@ std::int64_t noted(std::string_view notes, std::string_view name) {
   return number > 0 && static_cast<double>(number) <= kMostCount ? number : 0;
 }
 
+// "documents of 300;20;4000": the lengths of a packed call. Throws UserError where one is none.
+std::vector<std::int64_t> listed_documents(std::string_view layout) {
+  constexpr std::string_view kListed = "documents of ";
+  std::vector<std::int64_t> lengths;
+  if (layout.rfind(kListed, 0) != 0) return lengths;
+  std::istringstream in{std::string(layout.substr(kListed.size()))};
+  for (std::string one; std::getline(in, one, ';');) {
+    lengths.push_back(std::strtoll(one.c_str(), nullptr, 10));
+    if (lengths.back() < 1 || static_cast<double>(lengths.back()) > kMostCount)
+      throw UserError("layout: expected documents of lengths from 1 to 2^31 - 1, found '" + one + "'");
+  }
+  return lengths;
+}
+
 // Query-key pairs that the mask leaves, the field's count of attention work.
 double mask_pairs(AttentionMask mask, std::int64_t queries, std::int64_t keys) {
   const auto q = static_cast<double>(queries);
@@ -295,6 +309,7 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   const auto documents = static_cast<std::int64_t>(count_cell(
       table, row, "batch", static_cast<double>(std::max<std::int64_t>(1, kChartTokens / queries))));
   const bool drawn = layout.find("packed documents") != std::string_view::npos;
+  const std::vector<std::int64_t> listed = listed_documents(layout);
   const std::string where = table.path() + ":" + std::to_string(table.line(row));
   if (static_cast<double>(documents) * static_cast<double>(std::max(queries, keys)) > kMostCount)
     throw UserError(where + ": batch: expected fewer than 2^31 tokens in all, found " +
@@ -316,6 +331,8 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
     if (drawn) {
       for (const std::int64_t length : draw_documents(histogram, queries, draw))
         packed.push_back({length, length});
+    } else if (!listed.empty()) {
+      for (const std::int64_t length : listed) packed.push_back({length, length});
     } else {
       packed.assign(static_cast<std::size_t>(documents), {queries, keys});
     }
@@ -328,8 +345,8 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
   }
   if (tflops > 0 && table.text(row, "method").find("digitised") != std::string_view::npos)
     sample.uncertainty = kChartTflops / tflops;
-  sample.least_queries = drawn ? 1 : queries;
-  sample.most_keys = drawn ? keys / 4 : keys;
+  sample.least_queries = drawn ? 1 : listed.empty() ? queries : *std::min_element(listed.begin(), listed.end());
+  sample.most_keys = drawn ? keys / 4 : listed.empty() ? keys : *std::max_element(listed.begin(), listed.end());
   sample.shape = {static_cast<double>(queries),
                   static_cast<double>(keys),
                   static_cast<double>(sample.heads.head_dim),
@@ -337,6 +354,7 @@ std::optional<AttentionSample> attention_row(const CsvTable& table, std::size_t 
                   sample.mask.causal ? 1.0 : 0.0,
                   static_cast<double>(sample.mask.window),
                   drawn ? -1.0 : static_cast<double>(documents)};
+  for (const std::int64_t length : listed) sample.shape.push_back(static_cast<double>(length));
   return sample;
 }
 

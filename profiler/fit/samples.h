@@ -40,6 +40,10 @@ struct AttentionSample {
   std::int64_t least_queries = 0;
   std::int64_t most_keys = 0;
   std::vector<double> shape;
+  // How its tiles are counted; forward's where both passes are one time.
+  [[nodiscard]] AttentionPass counted() const {
+    return pass == "backward" ? AttentionPass::backward : AttentionPass::forward;
+  }
 };
 
 struct GemmSample {

@@ -72,7 +72,13 @@ nlohmann::json to_json(const ErrorSummary& summary);
 enum class Provenance { published, measured };
 
 // `apart`: how the kernel keeps packed documents apart.
-nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, DocumentMask apart,
+// `padded`: as FlashAttention 2's: as many tiles for each document as the longest has, and backward passes over
+// the queries' rows around the main kernel.
+struct PackedGrid {
+  DocumentMask apart = DocumentMask::varlen;
+  bool padded = false;
+};
+nlohmann::json fit_attention(std::span<const AttentionSample* const> samples, double sms, PackedGrid grid,
                              Provenance kind);
 nlohmann::json fit_gemm(std::span<const GemmSample* const> samples, double sms, Provenance kind);
 // The forms of a CPU core, for samples that this program measured on one.

@@ -86,33 +86,42 @@ class BlockMap {
 
 }  // namespace
 
-void AttentionWork::add_full(std::int64_t queries, std::int64_t keys) {
-  const std::int64_t row = key_blocks(keys);
-  tiles += query_tiles(queries);
-  blocks += query_tiles(queries) * row;
-  idle_rows += (query_tiles(queries) * kAttentionTile - queries) * row;
-  longest = std::max(longest, row);
-  query_tokens += queries;
-  key_tokens += keys;
+void AttentionWork::add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass) {
+  const bool forward = pass == AttentionPass::forward;
+  const std::int64_t row = key_blocks(forward ? keys : queries);
+  const std::int64_t count = query_tiles(forward ? queries : keys);
+  add_piece(queries, keys, count, 0, count * row, row);
 }
 
 void AttentionWork::add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
   const std::int64_t prefix = keys - queries;
+  std::int64_t all = 0, most = 0;
   for (std::int64_t begin = 0; begin < queries; begin += kAttentionTile) {
     const std::int64_t end = std::min(begin + kAttentionTile, queries);
     const std::int64_t first_key = std::max<std::int64_t>(0, prefix + begin - window + 1);
     const std::int64_t row = key_blocks(prefix + end) - first_key / kAttentionBlock;
-    tiles += 1;
-    masked_tiles += 1;
-    blocks += row;
-    idle_rows += (kAttentionTile - (end - begin)) * row;
-    longest = std::max(longest, row);
+    all += row;
+    most = std::max(most, row);
   }
-  query_tokens += queries;
-  key_tokens += keys;
+  add_piece(queries, keys, query_tiles(queries), query_tiles(queries), all, most);
 }
 
-AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents) {
+void AttentionWork::add_window_backward(std::int64_t queries, std::int64_t keys, std::int64_t window) {
+  const std::int64_t prefix = keys - queries;
+  std::int64_t all = 0, most = 0;
+  for (std::int64_t begin = 0; begin < keys; begin += kAttentionTile) {
+    const std::int64_t first = std::max<std::int64_t>(0, begin - prefix);  // the queries that see some of it
+    const std::int64_t end = std::min(queries, std::min(begin + kAttentionTile, keys) - prefix + window - 1);
+    const std::int64_t row = std::max<std::int64_t>(0, key_blocks(end) - first / kAttentionBlock);
+    all += row;
+    most = std::max(most, row);
+  }
+  add_piece(queries, keys, query_tiles(keys), query_tiles(keys), all, most);
+}
+
+AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents,
+                             AttentionPass pass) {
+  const bool forward = pass == AttentionPass::forward;
   AttentionWork work;
   BlockMap map;
   QueryKeys all;
@@ -121,11 +130,12 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
     const auto [queries, keys] = document;
     if (queries <= 0) continue;
     if (!mask.causal) {
-      work.add_full(queries, keys);
+      work.add_full(queries, keys, pass);
     } else if (!plain) {
-      work.add_window(queries, keys, mask.window);
+      forward ? work.add_window(queries, keys, mask.window)
+              : work.add_window_backward(queries, keys, mask.window);
     } else if (apart == DocumentMask::varlen) {
-      work.add_causal(queries, keys);
+      forward ? work.add_causal(queries, keys) : work.add_causal_backward(queries, keys);
     } else if (apart == DocumentMask::block_mask) {
       map.add(document);
     } else {
@@ -133,7 +143,7 @@ AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<c
       all.keys += keys;
     }
   }
-  if (plain && apart == DocumentMask::block_mask) return map.work();
+  if (plain && apart == DocumentMask::block_mask) work = map.work();
   if (all.queries > 0) work.add_full(all.queries, all.keys);
   return work;
 }
@@ -155,13 +165,14 @@ constexpr FormParameter<AttentionParameters> kAttentionParameters[] = {
     {"block_us", &AttentionParameters::block_us},
     {"block_us_per_128", &AttentionParameters::block_us_per_128, kPositive},
     {"block_us_per_128_above", &AttentionParameters::block_us_per_128_above},
-    {"row_share", &AttentionParameters::row_share},
     {"diagonal_blocks", &AttentionParameters::diagonal_blocks},
     {"imbalance_power", &AttentionParameters::imbalance_power, kPositive},
     {"memory_GBps", &AttentionParameters::memory_GBps, kPositive},
     {"key_share", &AttentionParameters::key_share},
     {"host_us", &AttentionParameters::host_us},
 };
+constexpr const char* kPassRows = "pass_rows";      // of backward
+constexpr const char* kEmptyTile = "empty_tile_us";  // only of a kernel whose grid has such tiles
 
 }  // namespace
 
@@ -174,21 +185,29 @@ double attention_seconds(const AttentionParameters& fit, const AttentionHeads& h
   const double query_heads = heads.query_heads;
   constexpr double kBlockShare = static_cast<double>(kAttentionBlock) / kAttentionTile;
   const double masked = static_cast<double>(work.masked_tiles) * fit.diagonal_blocks;
-  const double blocks = static_cast<double>(work.blocks) -
-                        std::min(1.0, fit.row_share) * static_cast<double>(work.idle_rows) / kAttentionTile;
   const double total =
-      query_heads * (static_cast<double>(work.tiles) * tile + (blocks * kBlockShare + masked) * block);
+      query_heads * (static_cast<double>(work.tiles) * tile +
+                     static_cast<double>(work.empty_tiles()) * fit.empty_tile_us +
+                     (static_cast<double>(work.blocks) * kBlockShare + masked) * block);
   const double diagonal = work.masked_tiles > 0 ? fit.diagonal_blocks : 0;
   const double spread = total / sms;
   const double longest =
       (tile + (static_cast<double>(work.longest) * kBlockShare + diagonal) * block) * (1 - 1 / sms);
   const double compute_us = norm_of(spread, longest, fit.imbalance_power);
-  // Queries read and output written, keys and values read.
-  const double bytes = 2 * kBytesPerElement * heads.head_dim *
-                       (static_cast<double>(work.query_tokens) * query_heads +
-                        static_cast<double>(work.key_tokens) * heads.kv_heads * fit.key_share);
-  const double memory_us = bytes * 1e-3 / fit.memory_GBps;
-  return 1e-6 * (fit.launch_us + std::sqrt(compute_us * compute_us + memory_us * memory_us));
+  // Pairs of rows: queries read and output written, keys and values read. FlashAttention 2 backward writes
+  // gradients of keys and values for each query head, and passes before and after it share their time with
+  // nothing: O and dO for their product; dQ, summed in fp32, set to 0, read, written; a group's gradients, read
+  // and summed. Where rows do not tell these apart (0), the main kernel's bytes stand for all.
+  const auto queries = static_cast<double>(work.query_tokens);
+  const auto keys = static_cast<double>(work.key_tokens);
+  const double key_heads = fit.pass_rows > 0 ? query_heads : heads.kv_heads;
+  const double us_of_pair = 2 * kBytesPerElement * heads.head_dim * 1e-3 / fit.memory_GBps;
+  const double memory_us = us_of_pair * (queries * query_heads + keys * key_heads * fit.key_share);
+  const bool sums = fit.pass_rows > 0 && heads.kv_heads < heads.query_heads;
+  const double passes_us = us_of_pair * (fit.pass_rows * queries * query_heads +
+                                         (sums ? keys * (query_heads + heads.kv_heads) : 0));
+  return 1e-6 * (fit.launch_us + passes_us +
+                 std::sqrt(compute_us * compute_us + memory_us * memory_us));
 }
 
 LeastAttention least_attention_seconds(const AttentionParameters& fit, const AttentionHeads& heads,
@@ -212,7 +231,11 @@ double observed_attention_seconds(const AttentionParameters& fit, const Attentio
 }
 
 AttentionParameters attention_parameters(const nlohmann::json& table, const std::string& where) {
-  return parameters_of(kAttentionParameters, table, where);
+  AttentionParameters made = parameters_of(kAttentionParameters, table, where);
+  const nlohmann::json& all = table["parameters"];
+  if (all.contains(kEmptyTile)) made.empty_tile_us = non_negative_field(all, kEmptyTile, where + ".parameters");
+  if (all.contains(kPassRows)) made.pass_rows = non_negative_field(all, kPassRows, where + ".parameters");
+  return made;
 }
 
 DocumentMask document_mask(const nlohmann::json& table, const std::string& where) {
@@ -222,12 +245,16 @@ DocumentMask document_mask(const nlohmann::json& table, const std::string& where
 }
 
 nlohmann::json to_json(const AttentionParameters& fit) {
-  return parameters_json(kAttentionParameters, fit);
+  nlohmann::json node = parameters_json(kAttentionParameters, fit);
+  if (fit.pass_rows > 0) node[kPassRows] = fit.pass_rows;
+  if (fit.empty_tile_us > 0) node[kEmptyTile] = fit.empty_tile_us;
+  return node;
 }
 
 namespace {
 
 struct Direction {
+  AttentionPass pass = AttentionPass::forward;
   AttentionParameters parameters;
   DocumentMask apart = DocumentMask::varlen;
   bool cpu_core = false;  // then `loops` counts, not `parameters`
@@ -252,6 +279,7 @@ Direction direction_of(const nlohmann::json& kernel, const std::string& pass, co
   made.keys = validity_of(table, "keys", here);
   made.queries = validity_of(table, "queries", here);
   made.op = "attention " + pass;
+  if (pass == "backward") made.pass = AttentionPass::backward;
   const Validity dims = validity_of(table, "head_dim", here);
   if (!dims.allowed.holds(heads.head_dim))
     refuse_out_of_range(profile, made.op, "head_dim", heads.head_dim, dims.allowed);
@@ -319,18 +347,20 @@ struct AttentionModel::Fit {
   [[nodiscard]] double seconds(const Direction& direction, const AttentionCall& call, RangeUse& use) const {
     if (call.work.tiles == 0) return 0;
     note(direction, call, use);
-    return attention_seconds(direction.parameters, heads, sms, call.work);
+    const AttentionWork& work = direction.pass == AttentionPass::forward ? call.work : call.backward;
+    return attention_seconds(direction.parameters, heads, sms, work);
   }
 
   [[nodiscard]] double seconds(const Direction& direction, std::span<const QueryKeys> pieces, RangeUse& use,
                                std::int64_t window) const {
     AttentionCall call = count_call(pieces, window);
-    if (call.work.tiles == 0) return 0;
-    note(direction, call, use);
-    if (direction.cpu_core) return blocked_seconds(direction, pieces, window);
+    if (direction.cpu_core && call.work.tiles > 0) {
+      note(direction, call, use);
+      return blocked_seconds(direction, pieces, window);
+    }
     if (window == 0 && direction.apart != DocumentMask::varlen)
-      call.work = attention_work({}, direction.apart, pieces);
-    return attention_seconds(direction.parameters, heads, sms, call.work);
+      call.work = call.backward = attention_work({}, direction.apart, pieces, direction.pass);
+    return seconds(direction, call, use);
   }
 
   [[nodiscard]] Least least(const Direction& direction) const {

@@ -9,6 +9,9 @@
 //               those that the causal line or a document's border cuts are masked element by element
 //               (FlexAttention)
 //   dense mask  one sequence under a mask tensor: the whole square is computed (PyTorch's SDPA given a mask)
+// Backward turns it round: a tile is 128 keys, whose gradients it holds, and takes them over the queries that
+// see some of them (FlashAttention 2 and 3: csrc/flash_attn/src/flash_bwd_kernel.h, hopper/mainloop_bwd). So a
+// few queries at the end of long keys are one tile forward and many backward.
 // Cost: O(1) a document; O(tiles) under a block mask or a window.
 #pragma once
 
@@ -24,15 +27,18 @@
 
 namespace equipoise {
 
-inline constexpr int kAttentionTile = 128;  // queries of a tile
-inline constexpr int kAttentionBlock = 64;  // keys of a block; a tile is two blocks wide
+inline constexpr int kAttentionTile = 128;  // queries of a tile (backward: keys)
+inline constexpr int kAttentionBlock = 64;  // keys of a block (backward: queries); a tile is two blocks wide
+
+enum class AttentionPass { forward, backward };
 
 // Sums over the documents of one call, for one head.
 struct AttentionWork {
+  std::int64_t pieces = 0;
+  std::int64_t most_tiles = 0;  // of one piece: a padded grid has so many places for each
   std::int64_t tiles = 0;
   std::int64_t masked_tiles = 0;  // under a block mask: cut blocks of 128 x 128
   std::int64_t blocks = 0;        // of 64 keys
-  std::int64_t idle_rows = 0;     // rows missing in the last tiles, times the blocks of those tiles
   std::int64_t longest = 0;       // blocks of the longest tile
   std::int64_t query_tokens = 0;
   std::int64_t key_tokens = 0;
@@ -43,19 +49,40 @@ struct AttentionWork {
     const std::int64_t count = parts_of(queries, kAttentionTile);
     const std::int64_t prefix = parts_of(keys - queries, kAttentionBlock);
     const std::int64_t last = parts_of(keys, kAttentionBlock);
-    tiles += count;
-    masked_tiles += count;
-    blocks += (count - 1) * (prefix + count) + last;
-    idle_rows += (count * kAttentionTile - queries) * last;
-    longest = last > longest ? last : longest;
+    add_piece(queries, keys, count, count, (count - 1) * (prefix + count) + last, last);
+  }
+  // The same backward: of the tiles of 128 keys, those before the first query's own see all queries, and the
+  // n-th one after that misses the 128 n - rest first ones, in whole blocks.
+  void add_causal_backward(std::int64_t queries, std::int64_t keys) {
+    const std::int64_t count = parts_of(keys, kAttentionTile);
+    const std::int64_t row = parts_of(queries, kAttentionBlock);
+    const std::int64_t before = (keys - queries) / kAttentionTile;
+    const std::int64_t after = count - 1 - before;
+    const std::int64_t rest = parts_of((keys - queries) % kAttentionTile, kAttentionBlock);
+    add_piece(queries, keys, count, count - before, count * row - after * (after + 1 - rest), row);
+  }
+  void add_full(std::int64_t queries, std::int64_t keys, AttentionPass pass = AttentionPass::forward);
+  // Causal, and a query sees only the last `window` keys up to its own.
+  void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
+  void add_window_backward(std::int64_t queries, std::int64_t keys, std::int64_t window);
+
+  // Places of a grid that is as long for every piece as for the longest, without a tile to compute.
+  [[nodiscard]] std::int64_t empty_tiles() const {
+    return pieces * most_tiles > tiles ? pieces * most_tiles - tiles : 0;
+  }
+
+ private:
+  void add_piece(std::int64_t queries, std::int64_t keys, std::int64_t its_tiles, std::int64_t masked,
+                 std::int64_t its_blocks, std::int64_t its_longest) {
+    pieces += 1;
+    most_tiles = its_tiles > most_tiles ? its_tiles : most_tiles;
+    tiles += its_tiles;
+    masked_tiles += masked;
+    blocks += its_blocks;
+    longest = its_longest > longest ? its_longest : longest;
     query_tokens += queries;
     key_tokens += keys;
   }
-  void add_full(std::int64_t queries, std::int64_t keys);
-  // Causal, and a query sees only the last `window` keys up to its own.
-  void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window);
-
- private:
   // Rounded up. Unsigned: a division by a power of two is a shift then, without a word for negative counts.
   static std::int64_t parts_of(std::int64_t tokens, int size) {
     const auto part = static_cast<std::uint64_t>(size);
@@ -75,37 +102,39 @@ inline constexpr std::array<std::string_view, 3> kDocumentMaskNames{"varlen", "b
 
 // Work of a call over `documents`, which lie one behind the other in queries and in keys. Documents without
 // queries are left out. Under a window, or without the causal line, documents always count as varlen.
-AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents);
+AttentionWork attention_work(AttentionMask mask, DocumentMask apart, std::span<const QueryKeys> documents,
+                             AttentionPass pass = AttentionPass::forward);
 
 // A packed attention call, counted piece by piece: what the time of either pass follows from on a kernel that
 // gives each document tiles of its own. Hot loops count a call once and price both passes from it.
 
 struct AttentionCall {
-  AttentionWork work;
+  AttentionWork work, backward;
   std::int64_t fewest_queries = INT64_MAX;  // of a piece
   std::int64_t most_keys = 0;
 
   void add_causal(std::int64_t queries, std::int64_t keys) {
     if (queries <= 0) return;
     work.add_causal(queries, keys);
+    backward.add_causal_backward(queries, keys);
     extend(queries, keys);
   }
   // `window` as in AttentionModel, not 0: keys that nobody sees do not count.
   void add_window(std::int64_t queries, std::int64_t keys, std::int64_t window) {
     if (queries <= 0) return;
     keys = std::min(keys, queries + window - 1);
-    if (keys > window)
-      work.add_window(queries, keys, window);
-    else
-      work.add_causal(queries, keys);
+    if (keys <= window) return add_causal(queries, keys);
+    work.add_window(queries, keys, window);
+    backward.add_window_backward(queries, keys, window);
     extend(queries, keys);
   }
   // The call with each of its pieces so many times.
   [[nodiscard]] AttentionCall repeated(std::int64_t times) const {
     AttentionCall all = *this;
-    for (std::int64_t* sum : {&all.work.tiles, &all.work.masked_tiles, &all.work.blocks, &all.work.idle_rows,
-                              &all.work.query_tokens, &all.work.key_tokens})
-      *sum *= times;
+    for (AttentionWork* pass : {&all.work, &all.backward})
+      for (std::int64_t* sum : {&pass->pieces, &pass->tiles, &pass->masked_tiles, &pass->blocks,
+                                &pass->query_tokens, &pass->key_tokens})
+        *sum *= times;
     return all;
   }
 
@@ -143,9 +172,10 @@ inline AttentionCall count_call(std::span<const QueryKeys> pieces, std::int64_t 
 // that of the work by a 2-norm: neither their sum (a call over short sequences would pay both in full) nor
 // the larger (near the ridge both are felt):
 //   compute = ((sum of tile times / SMs)^p + (longest tile * (1 - 1 / SMs))^p)^(1/p)
-//   time = launch + (compute^2 + (bytes / bandwidth)^2)^(1/2)
+//   time = launch + (compute^2 + (bytes / bandwidth)^2)^(1/2) + bytes of the passes around it / bandwidth
 //   tile time = tile + (blocks + diagonal, if the tile is cut by the mask) * block
-//   a tile with missing rows saves `row_share` of their part of its blocks (none on a GPU, most on a CPU)
+//   a tile with missing rows is computed whole
+//   FlashAttention 2 launches as many tiles for every piece as the longest has; an empty one costs `empty_tile`
 //   tile = tile_us + tile_us_per_128 * d/128;   block likewise (per 128 keys): softmax does not grow with the
 //   head dim d; above d = 128 kernels use smaller tiles, which block_us_per_128_above makes up for
 // The form then has, without a parameter for it: a step that is flat below 128 queries, the inefficiency of
@@ -159,12 +189,13 @@ struct AttentionParameters {
   double block_us = 0;
   double block_us_per_128 = 0;
   double block_us_per_128_above = 0;  // per 128 of head dim beyond 128
-  double row_share = 0;  // of a block's time that follows the rows really there; 0: whole tiles are computed
+  double pass_rows = 0;        // pairs of rows of a query's, read or written around the main kernel; 0: unknown
+  double empty_tile_us = 0;    // 0: the grid has no empty tiles
   double diagonal_blocks = 0;  // extra work of a masked tile, in blocks
   double imbalance_power = 2;  // p
   double memory_GBps = 1;
-  // Bytes of a key-value row beside those of a query row: 1 forward; less backward, where every query row is
-  // also accumulated in fp32 (dQ) and read again by the passes before and after the main one.
+  // Bytes of a key-value row beside those of a query row: 1 forward; backward 2 where passes are apart
+  // (`pass_rows`), else less, since every query row is also accumulated in fp32 (dQ) and read again.
   double key_share = 1;
   // The least that the published benchmark could show of a call, because its host took so long to issue one.
   // No part of the kernel: attention_seconds leaves it out, observed_attention_seconds has it.

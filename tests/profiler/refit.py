@@ -13,6 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from public_rows import rewritten
+
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ("h100-sxm", "h200-sxm", "h800-sxm", "a100-sxm", "h20", "b200-sxm")  # in this order: the others derive tables from the first
 TABLES = ("attention_kernels", "gemm_kernels", "elementwise_norm_kernels", "nccl_single_node", "nccl_multi_node")
@@ -53,10 +55,12 @@ def main():
     failed = False
     with tempfile.TemporaryDirectory() as scratch:
         out = ROOT / "profiler/profiles" if update else Path(scratch)
+        tables = [data / "measurements" / f"{table}.csv" for table in TABLES]
+        tables += rewritten(data / "measurements", scratch)
         for name in PROFILES:
             environment = dict(os.environ, EQUIPOISE_PROFILES=str(out))
             subprocess.run(
-                [program, "fit", "--samples", *(str(data / "measurements" / f"{table}.csv") for table in TABLES),
+                [program, "fit", "--samples", *map(str, tables),
                  "--recipe", str(ROOT / "profiler/recipes" / f"{name}.json"),
                  "--document-histogram", str(data / "lengths/magi_doc_length_histogram.csv"),
                  "--out", str(out / f"{name}.json")],

@@ -56,13 +56,11 @@ TEST_CASE("every shipped profile loads and builds all of its models") {
 
 TEST_CASE("causal blocks of a tiled call are counted as drawn") {
   // 300 queries at the end of 400 keys, prefix 100. Tiles end at keys 228, 356, 400: 4, 6 and 7 blocks of 64.
-  // The last tile has 300 - 256 = 44 of 128 rows: 84 missing rows times 7 blocks.
   AttentionWork work;
   work.add_causal(300, 400);
   CHECK(work.tiles == 3);
   CHECK(work.blocks == 17);
   CHECK(work.longest == 7);
-  CHECK(work.idle_rows == 84 * 7);
   for (std::int64_t queries = 1; queries < 700; queries += 37)
     for (std::int64_t prefix = 0; prefix < 600; prefix += 53) {
       AttentionWork fast;
@@ -72,8 +70,64 @@ TEST_CASE("causal blocks of a tiled call are counted as drawn") {
       CHECK(fast.tiles == slow.tiles);
       CHECK(fast.blocks == slow.blocks);
       CHECK(fast.longest == slow.longest);
-      CHECK(fast.idle_rows == slow.idle_rows);
+      CHECK(fast.masked_tiles == slow.masked_tiles);
     }
+}
+
+// A tile of 128 keys meets blocks of 64 queries; `window` as wide as the keys is none.
+AttentionWork drawn_backward(std::int64_t queries, std::int64_t keys, std::int64_t window) {
+  AttentionWork work;
+  for (std::int64_t tile = 0; tile * 128 < keys; ++tile) {
+    std::int64_t first = -1, last = -1;  // blocks of queries that see some key of the tile
+    for (std::int64_t query = 0; query < queries; ++query) {
+      const std::int64_t own = keys - queries + query;
+      if (own < tile * 128 || own - window + 1 > std::min(tile * 128 + 127, keys - 1)) continue;
+      if (first < 0) first = query / 64;
+      last = query / 64;
+    }
+    const std::int64_t row = first < 0 ? 0 : last - first + 1;
+    work.tiles += 1;
+    work.blocks += row;
+    work.longest = std::max(work.longest, row);
+  }
+  return work;
+}
+
+TEST_CASE("backward's tiles are of keys, and meet the blocks of queries that see some of them") {
+  for (const std::int64_t queries : {1, 50, 64, 100, 128, 300, 641})
+    for (const std::int64_t prefix : {0, 1, 60, 64, 100, 127, 128, 200, 1000})
+      for (const std::int64_t window : {0, 90, 128, 400}) {
+        CAPTURE(queries);
+        CAPTURE(prefix);
+        CAPTURE(window);
+        const QueryKeys piece{queries, queries + prefix};
+        const AttentionWork counted =
+            attention_work({true, window}, DocumentMask::varlen, {&piece, 1}, AttentionPass::backward);
+        const AttentionWork drawn = drawn_backward(queries, piece.keys, window == 0 ? piece.keys : window);
+        CHECK(counted.tiles == drawn.tiles);
+        CHECK(counted.blocks == drawn.blocks);
+        CHECK(counted.longest == drawn.longest);
+        CHECK(counted.masked_tiles * 128 >= queries);  // what least_attention_seconds asks for
+      }
+  // A whole document costs what it costs forward.
+  AttentionWork forward, backward;
+  forward.add_causal(1024, 1024);
+  backward.add_causal_backward(1024, 1024);
+  CHECK(backward.tiles == forward.tiles);
+  CHECK(backward.blocks == forward.blocks);
+}
+
+TEST_CASE("a padded grid has as many tiles for each piece as for the longest, and pays for empty ones") {
+  AttentionWork work;
+  work.add_causal(1000, 1000);
+  work.add_causal(100, 500);
+  CHECK(work.empty_tiles() == 7);
+  AttentionParameters fit;
+  fit.block_us_per_128 = 1;
+  fit.memory_GBps = kEndless;
+  const double without = attention_seconds(fit, {128, 2, 2}, 1, work);
+  fit.empty_tile_us = 0.5;
+  CHECK(attention_seconds(fit, {128, 2, 2}, 1, work) == doctest::Approx(without + 7e-6));
 }
 
 // Blocks of 128 x 128 that some pair of `documents` falls into; `cut`: those with a pair that is masked.

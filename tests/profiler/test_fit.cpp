@@ -117,7 +117,6 @@ nlohmann::json synthetic_samples() {
   attention.tile_us_per_128 = 0.4;
   attention.block_us = 1.1;
   attention.block_us_per_128 = 2.5;
-  attention.row_share = 0.05;
   attention.diagonal_blocks = 0.4;
   attention.imbalance_power = 2.5;
   attention.memory_GBps = 1500;
@@ -141,9 +140,10 @@ nlohmann::json synthetic_samples() {
       const auto queries = static_cast<std::int64_t>(16 << (random.next() % 9));
       const std::int64_t keys = queries + static_cast<std::int64_t>(random.next() % 4000);
       const AttentionHeads heads{random.next() % 2 == 0 ? 64 : 128, 1 << (random.next() % 6), 1};
+      const bool forward = std::string(pass) == "forward";
       AttentionWork work;
-      work.add_causal(queries, keys);
-      const double factor = std::string(pass) == "forward" ? 1 : 2.5;
+      forward ? work.add_causal(queries, keys) : work.add_causal_backward(queries, keys);
+      const double factor = forward ? 1 : 2.5;
       lists["attention"].push_back({{"pass", pass},
                                     {"kernel", "k"},
                                     {"dtype", "bf16"},
