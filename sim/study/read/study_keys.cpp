@@ -21,14 +21,8 @@ ordered_json one_required(std::initializer_list<const char*> keys) {
   return list;
 }
 
-ordered_json text_schema() {
-  return {{"type", "string"}};
-}
 ordered_json filled_text_schema() {
   return {{"type", "string"}, {"minLength", 1}};
-}
-ordered_json described_text(const char* description) {
-  return {{"description", description}, {"type", "string"}};
 }
 ordered_json definition(const char* name) {
   return {{"$ref", std::string("#/definitions/") + name}};
@@ -165,160 +159,6 @@ constexpr Key<Cluster> kClusterKeys[] = {
 
 ordered_json cluster_schema() {
   return object_schema(cluster_keys());
-}
-
-constexpr Key<Framework> kFrameworkKeys[] = {
-    other<Framework>("preset", text_schema,
-                     "A preset's name, or a path that ends in .json; megatron by default"),
-    flag<&FrameworkOptions::tp_overlap_forward>("tp_overlap", "Forward TP collectives run under their GEMM")
-        .acting("with parallel.tensor above 1", acts::has_tensor),
-    flag<&FrameworkOptions::overlap_param_gather>("overlap_param_gather",
-                                                  "ZeRO-1 and 2 gather parameters under the next forward")
-        .acting("with zero 1 or 2", acts::gathers_parameters),
-    flag<&FrameworkOptions::reduce_gradients>(
-        "reduce_gradients",
-        "Gradients are reduced over DP and CP; true by default, false for benchmarks that leave them local"),
-    flag<&FrameworkOptions::optimizer_step>(
-        "optimizer_step",
-        "The step ends with the optimizer and the gather of what it updated; true by default, false for "
-        "benchmarks that time forward and backward (its memory stays)"),
-    flag<&FrameworkOptions::keep_gathered_kv>(
-        "keep_gathered_kv",
-        "context_comm all-gather: the K and V that a forward gathered are kept for its backward, which then "
-        "gathers nothing; false by default, as keeping them takes a group's whole context on every rank")
-        .acting("with all-gather context parallelism", acts::gathers_keys),
-    integer<&FrameworkOptions::gradient_bytes>("gradient_bytes", 2, 4,
-                                               "Of a gradient element in the reduction"),
-    number<&FrameworkOptions::optimizer_bytes>(
-        "optimizer_bytes", 1, 32,
-        "Of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
-    integer<&FrameworkOptions::logit_bytes>(
-        "logit_bytes", 4, 16,
-        "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
-        "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too"),
-    number<&FrameworkOptions::fp8_input_bytes>(
-        "fp8_input_bytes", 0, 4,
-        "With precision fp8, kept of an element of a linear layer's input: 1 as Transformer Engine keeps it, "
-        "1.03125 "
-        "with a scale for each 128 elements, 2 where bf16 is kept and cast again; the preset's by default"),
-    number<&FrameworkOptions::fp8_attention_bytes>(
-        "fp8_attention_bytes", 0, 4,
-        "With precision fp8, kept of an element of attention's output: 3 with bf16 for its own backward and "
-        "FP8 "
-        "for the next layer's, 2 where one bf16 copy serves both; the preset's by default"),
-    number<&FrameworkOptions::fp8_activation_bytes>(
-        "fp8_activation_bytes", 0, 4,
-        "With precision fp8, kept of an element that an FFN's activation reads: 2 in bf16, 1 where it is "
-        "stored "
-        "in FP8 (Megatron-LM's activation_func_fp8_input_store); the preset's by default"),
-    number<&FrameworkOptions::fp8_weight_bytes>(
-        "fp8_weight_bytes", 0, 4,
-        "With precision fp8, kept of a weight of a linear layer beside two bytes of bf16: 2 for cached FP8 "
-        "in both "
-        "orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
-    number<&FrameworkOptions::seconds_per_op>(
-        "seconds_per_op", 0, 1,
-        "Host time of an op, which shows when the GPU would run dry; the preset's by default, the profile's "
-        "where the preset says nothing or its slowdowns do not count"),
-    flag<&FrameworkOptions::recompute_ahead>(
-        "recompute_ahead",
-        "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "
-        "backward, and so holds K + 1 chunks; true by default, of no effect with strict_keep")
-        .acting("without a pipeline", acts::has_no_pipeline),
-    number<&FrameworkOptions::expert_imbalance>("expert_imbalance", 1, 1000,
-                                                "Busiest expert-parallel rank / mean, in every micro-batch")
-        .acting("with a model that has experts", acts::has_experts),
-    number<&FrameworkOptions::expert_skew>(
-        "expert_skew", 0, 10,
-        "Standard deviation over mean of an expert's share of a document's tokens: the busiest "
-        "expert-parallel rank is then drawn for every micro-batch; the preset's by default, which is 0: the "
-        "router is balanced")
-        .acting("with a model that has experts", acts::has_experts),
-    integer<&FrameworkOptions::expert_seed>("expert_seed", 0, INT64_MAX, "Seed of those draws; 0 by default")
-        .counted()
-        .acting("with framework.expert_skew above 0", acts::draws_experts),
-    number<&FrameworkOptions::expert_gemm_slowdown>("expert_gemm_slowdown", 0.1, 100,
-                                                    "How much slower the experts' grouped GEMMs run in "
-                                                    "training, over gemm_slowdown; the preset's by default")
-        .acting("with a model that has experts", acts::has_experts),
-    number<&FrameworkOptions::expert_product_seconds>(
-        "expert_product_seconds", 0, 1,
-        "What each expert's product takes beside its arithmetic (launch, first and last wave, a host that "
-        "falls behind); the preset's by default")
-        .acting("with a model that has experts", acts::has_experts),
-    integer<&FrameworkOptions::expert_streams>(
-        "expert_streams", 0, kMostExpertStreams,
-        "The experts' products go out one by one on so many streams, and as many share the SMs at a time; 0: "
-        "all of a rank's in one kernel; the preset's by default")
-        .counted()
-        .acting("with a model that has experts", acts::has_experts),
-    integer<&FrameworkOptions::exchange_sms>("exchange_sms", 0, 1024,
-                                             "SMs that the kernels of an exchange of experts hold: compute "
-                                             "under it runs on the others; the preset's by default")
-        .counted()
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
-    flag<&FrameworkOptions::exchange_sm_margin>(
-        "exchange_sm_margin",
-        "Compute under an exchange is launched for the SMs that it leaves; false: for all, and the blocks of "
-        "those that it holds come in a wave of their own; the preset's by default")
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
-    integer<&FrameworkOptions::routing_kernels>(
-        "routing_kernels", 0, kMostRoutingKernels,
-        "Small kernels of a layer with experts, each pass, beside those that move its tokens (softmax, "
-        "choice, auxiliary loss, counts, maps); the preset's by default")
-        .counted()
-        .acting("with a model that has experts", acts::has_experts),
-    choice<&FrameworkOptions::expert_overlap>(
-        "expert_overlap", kExpertOverlapNames,
-        "What hides the exchanges of expert parallelism: nothing; the shared expert (Megatron-LM's "
-        "moe_shared_expert_overlap); nothing, by DeepEP's kernels; another micro-batch's forward or backward "
-        "(DualPipe, Megatron-LM's overlap_moe_expert_parallel_comm)")
-        .acting("with parallel.expert above 1", acts::exchanges_experts)
-        .noting(note_expert_overlap),
-    choice<&FrameworkOptions::expert_dispatcher>(
-        "expert_dispatcher", kExpertDispatcherNames,
-        "What moves token copies to their experts: NCCL's all-to-all, or DeepEP, which crosses the network "
-        "once for each node and token")
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
-    integer<&FrameworkOptions::expert_nodes>(
-        "expert_nodes", 0, 1 << 20,
-        "Most nodes that a token is routed to; 0: what the model's router leaves, any where it has no groups "
-        "of experts. Of no effect with expert_dispatcher alltoall, which sends every copy on its own")
-        .counted()
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
-    number<&FrameworkOptions::dispatch_bytes>("dispatch_bytes", 0, 8,
-                                              "Bytes of an element sent to its experts (FP8 dispatch: 1, "
-                                              "1.03125 with its scales); 0: an activation's")
-        .acting("with parallel.expert above 1", acts::exchanges_experts),
-    flag<&Framework::carry_slowdowns>(
-        "carry_slowdowns",
-        "Slowdowns of the preset count on kernels that they were not fitted on: by default on published and "
-        "derived ones of any GPU, not on measured ones. A sweep over profiles of both kinds carries them to "
-        "all"),
-    number<&FrameworkOptions::gemm_slowdown>(
-        "gemm_slowdown", 0.1, 100,
-        "How much slower GEMMs run in training than alone; the preset's by default"),
-    number<&FrameworkOptions::attention_slowdown>(
-        "attention_slowdown", 0.1, 100,
-        "How much slower attention runs in training than alone; the preset's by default"),
-    number<&FrameworkOptions::elementwise_slowdown>(
-        "elementwise_slowdown", 0.1, 100,
-        "How much slower elementwise kernels run in training than alone; the preset's by default"),
-    text<&FrameworkOptions::attention_kernel>("attention_kernel",
-                                              "Which of the profile's attention kernels; the preset's by "
-                                              "default, the profile's default where it has no such kernel"),
-    flag<&Framework::reduce_each_micro_batch>(
-        "reduce_each_micro_batch",
-        "With zero 2: gradients are reduced with every micro-batch, as DeepSpeed and FSDP do, not only after "
-        "a layer's last backward (memory is the same); true by default, zero 3 always does")
-        .acting("with zero 2: zero 3 always reduces so, others reduce after the last one",
-                acts::reduces_gradients_alone),
-};
-
-ordered_json framework_schema() {
-  return {
-      {"anyOf",
-       {described_text("A preset's name, or a path that ends in .json"), object_schema(framework_keys())}}};
 }
 
 ordered_json modules_schema() {
@@ -536,9 +376,6 @@ std::span<const Key<Cluster>> cluster_keys() {
 }
 std::span<const Key<Cluster>> network_keys() {
   return keys::kNetworkKeys;
-}
-std::span<const Key<Framework>> framework_keys() {
-  return keys::kFrameworkKeys;
 }
 std::span<const Key<Layout>> parallel_keys() {
   return keys::kParallelKeys;

@@ -210,6 +210,14 @@ constexpr Key<Target> other(std::string_view key, ordered_json (*schema)(), std:
   return made;
 }
 
+inline ordered_json text_schema() {
+  return {{"type", "string"}};
+}
+inline ordered_json described_text(const char* description) {
+  return {{"description", description}, {"type", "string"}};
+}
+ordered_json framework_schema();
+
 // What the JSON Schema says of a value, and of an object with these keys and no others.
 inline ordered_json size_schema(std::int64_t least, std::int64_t most,
                                 std::span<const std::string_view> words = {}) {
