@@ -1,4 +1,4 @@
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/attention.h"
 
 #include <algorithm>
 #include <bit>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/modules.h"
 #include "kernels/ops.h"

@@ -38,9 +38,9 @@ void check_blocks(std::size_t number, const OpLane& lane) {
       if (duration < 0) broken(number, "an op's duration is negative");
     for (std::size_t s = 0; s < block.steps.size(); ++s) {
       if (spans_lanes(block.steps[s].sync) && lane.lockstep == kNoLockstep)
-        broken(number, "an op meets other lanes, but the lane is in no lockstep group");
+        broken(number, "an op waits for other lanes, but the lane is in no lockstep group");
       if (block.steps[s].background && block.steps[s].sync != SyncGroup::replicas)
-        broken(number, "a background op must meet all replicas");
+        broken(number, "a background op must span all replicas");
       if (block.steps[s].over > 0 && !can_run_under(block, s))
         broken(number, "only local ops of its block can run under an exchange of experts");
       if (block.steps[s].with_next && (s + 1 == block.steps.size() || block.steps[s + 1].with_next ||

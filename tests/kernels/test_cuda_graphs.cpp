@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/attention.h"
 
 using namespace equipoise::kernels;
 using namespace equipoise::kernels::cuda;
