@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -105,6 +106,22 @@ TEST_CASE("An H100 is never slower than an A100, nor its GEMMs more than its pea
   // Rates by 312 / 989 and memory by 2039 / 3350; waves of 108 SMs in place of 132 cost at most one more.
   CHECK(gemms(a100, h100, bf16).ratio <= 989.0 / 312 * 2);
   CHECK(elementwise(a100, h100).ratio <= 3350.0 / 2039 * kSlack);
+}
+
+TEST_CASE("Long products lose clock where power is short (H100), none where it is ample (A100, H20)") {
+  const auto share = [](const Profile& profile, std::int64_t size) {
+    RangeUse use;
+    const double flops =
+        2.0 * static_cast<double>(size) * static_cast<double>(size) * static_cast<double>(size);
+    return flops / GemmModel(profile, Precision::bf16).seconds(size, size, size, use) /
+           (profile.device().peak_bf16_tflops * 1e12);
+  };
+  const Profile &h100 = shipped("h100-sxm"), &a100 = shipped("a100-sxm");
+  const Profile h20 = Profile::load("h20");
+  CHECK(share(h100, 24576) < 0.98 * share(h100, 4096));
+  for (const Profile* ample : {&a100, &h20}) CHECK(share(*ample, 24576) > 0.995 * share(*ample, 8192));
+  // 74 published products of an A100 of some 2^14 GFLOP: median 0.794, 90th percentile 0.823.
+  CHECK(std::abs(share(a100, 24576) / 0.794 - 1) < 0.06);
 }
 
 TEST_CASE("A faster NIC and faster NVLink make no collective slower") {
