@@ -85,8 +85,10 @@ class FitSteps(Case):
 
     def test_steps_in_milliseconds_ask_for_their_unit(self):
         seconds = self.predict(self.table(self.rows([1] * len(ROWS))), ",".join(map(str, TRUTH)))
-        said = self.refused("--steps", self.table(self.rows([1000 * s for s in seconds])), "--out", self.folder / "x.json", "--quiet")
-        self.assertIn("in which unit is it?", said)
+        result = run("fit", "--steps", self.table(self.rows([1000 * s for s in seconds])), "--out", self.folder / "x.json")
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertIn("left out: a: step_time_s: expected a time in seconds", result.stderr)
+        self.assertIn("in which unit is it?", result.stderr.splitlines()[-1])
 
     def test_the_fit_does_not_depend_on_threads(self):
         rows = self.made_up()
