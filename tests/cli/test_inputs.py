@@ -34,7 +34,7 @@ class Bounded(Case):
 class Sizes(Bounded):
     def test_a_device_is_no_file(self):
         for command in (("trace", "info", "/dev/zero"), ("study", "/dev/zero"), ("pack", "/dev/zero", "--policy", "plain"),
-                        ("profiles", "show", "/dev/zero"), ("predict", "--profile", "h100-sxm", "--rows", "/dev/zero"),
+                        ("predict", "--profile", "h100-sxm", "--rows", "/dev/zero"),
                         ("fit", "--samples", "/dev/zero", "--out", self.folder / "p.json"), ("trace", "info", "/dev/null")):
             self.refused(*command, says=[command[-1] if command[0] == "trace" else "/dev/zero", "found a device, expected a file"])
 
