@@ -1,8 +1,13 @@
 #include "kernels/backend.h"
 
+#include <atomic>
 #include <cassert>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
+
+#include "kernels/modules.h"
+#include "policies/base/module.h"
 
 namespace equipoise::kernels {
 
@@ -36,6 +41,64 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
   return *this;
+}
+
+// --- What the modules (modules.h) give.
+
+namespace {
+
+std::atomic<const MpiModule*> opened_mpi = nullptr;
+
+// Launchers say so in the environment; initialising MPI without one would only cost a user time.
+bool started_by_a_launcher() {
+  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr ||
+         std::getenv("PMIX_RANK") != nullptr;
+}
+
+void* cuda_function(const char* name, std::string& reason) {
+  return module_symbol(cuda::kFile, name,
+                       std::string("this program was built without CUDA (") + cuda::kFile + " not found)",
+                       reason);
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_mpi_world(std::string& reason, std::int64_t most_elements) {
+  if (!started_by_a_launcher()) {
+    reason = "not started by mpirun or srun";
+    return nullptr;
+  }
+  if (opened_mpi == nullptr)  // MPI's own plugins look for its symbols
+    opened_mpi = static_cast<const MpiModule*>(module_symbol(
+        kMpiFile, kMpiModule, "this program was built without MPI", reason, ModuleSymbols::for_all));
+  if (opened_mpi == nullptr) return nullptr;
+  std::unique_ptr<Communicator> world;
+  opened_mpi.load()->make_world(most_elements, world);
+  return world;
+}
+
+void finish_mpi() {
+  if (const MpiModule* const mpi = opened_mpi) mpi->finish();
+}
+
+void end_mpi_job(int exit_status) {
+  if (const MpiModule* const mpi = opened_mpi) mpi->end_job(exit_status);
+}
+
+std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
+  std::unique_ptr<Backend> backend;
+  if (void* open = cuda_function(cuda::kOpenBackend, reason)) {
+    reinterpret_cast<cuda::OpenBackend>(open)(&backend, &reason);
+  }
+  return backend;
+}
+
+std::unique_ptr<Communicator> make_nccl_world(Communicator& host_world, bool bf16, std::string& reason) {
+  std::unique_ptr<Communicator> world;
+  if (void* open = cuda_function(cuda::kOpenNcclWorld, reason)) {
+    reinterpret_cast<cuda::OpenNcclWorld>(open)(&world, &host_world, bf16, &reason);
+  }
+  return world;
 }
 
 }  // namespace equipoise::kernels

@@ -3,7 +3,7 @@
 // hold.
 #include <algorithm>
 
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/packing/hbp.h"
 #include "policies/packing/pack_length.h"

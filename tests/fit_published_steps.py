@@ -5,7 +5,7 @@
 
 A slowdown is how much slower a kind of kernel runs in a long training than alone: one for GEMM, attention and
 elementwise kernels of a framework, never of a row or model. The cost that is minimised stands in
-sim/calibration/slowdown_fit.h, whose C++ fit (`equipoise fit --steps`) is for one's own runs and finds the same; here
+sim/calibration/step_rows.h, whose C++ fit (`equipoise fit --steps`) is for one's own runs and finds the same; here
 SciPy does it (python3-scipy). Only bf16 rows are fitted. A row's seconds do not depend on which rows are fitted, so each
 row is simulated once on a grid of slowdowns; every fit starts from several points on the interpolant and is then
 polished in a small box around its optimum, whose corners are simulated. Rows of versions of one benchmark differ

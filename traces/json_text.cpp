@@ -6,7 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 #include "traces/trace.h"
 
 namespace equipoise {

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "policies/base/names.h"
-#include "policies/base/npy.h"
-#include "policies/base/utf8.h"
+#include "policies/base/index.h"
+#include "policies/base/text.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {
@@ -113,6 +116,236 @@ void write_trace(const Trace& trace, const std::string& path) {
   const std::string body =
       inner.ends_with(".npy") ? npy_bytes(shape, trace.lengths) : formats::text_bytes(trace.lengths);
   write_file_atomically(path, formats::compress(body, formats::compression_of_suffix(path)));
+}
+
+namespace {
+
+constexpr std::array<double, 9> kShares = {0.01, 0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999};
+
+std::vector<LengthQuantile> quantiles_of(std::vector<std::int64_t> lengths) {
+  std::sort(lengths.begin(), lengths.end());
+  std::vector<LengthQuantile> quantiles;
+  for (const double share : kShares) {
+    const double index = std::round(share * static_cast<double>(lengths.size() - 1));
+    quantiles.push_back({share, lengths[static_cast<std::size_t>(index)]});
+  }
+  return quantiles;
+}
+
+std::vector<LengthBucket> buckets_of(const std::vector<std::int64_t>& lengths, std::int64_t longest) {
+  std::vector<LengthBucket> buckets = {{1, 1024, 0, 0}};
+  while (buckets.back().end <= longest) buckets.push_back({buckets.back().end, buckets.back().end * 2, 0, 0});
+  for (const std::int64_t length : lengths) {
+    std::size_t i = 0;
+    for (std::int64_t rest = length >> 10; rest > 0; rest >>= 1) ++i;
+    ++buckets[i].documents;
+    buckets[i].tokens += length;
+  }
+  return buckets;
+}
+
+// Walks the concatenated trace slice by slice; bins have equal size but for rounding.
+class PositionProfile {
+ public:
+  PositionProfile(std::int64_t window, int bins)
+      : window_(window), sum_(static_cast<std::size_t>(bins)), tokens_(static_cast<std::size_t>(bins)) {}
+
+  void add_window(const std::vector<std::int64_t>& slices) {
+    std::int64_t begin = 0;
+    for (const std::int64_t length : slices) {
+      add_slice(begin, begin + length);
+      begin += length;
+    }
+  }
+  [[nodiscard]] std::vector<double> means() const {
+    std::vector<double> means;
+    if (tokens_[0] == 0) return means;
+    for (std::size_t i = 0; i < sum_.size(); ++i) means.push_back(sum_[i] / static_cast<double>(tokens_[i]));
+    return means;
+  }
+
+ private:
+  void add_slice(std::int64_t begin, std::int64_t end) {
+    const auto bins = static_cast<std::int64_t>(sum_.size());
+    const auto length = static_cast<double>(end - begin);
+    for (std::int64_t bin = begin * bins / window_; bin < bins && begin < end; ++bin) {
+      const std::int64_t stop = std::min(end, ((bin + 1) * window_ + bins - 1) / bins);
+      if (stop <= begin) continue;
+      const auto i = static_cast<std::size_t>(bin);
+      sum_[i] += static_cast<double>(stop - begin) * length;
+      tokens_[i] += stop - begin;
+      begin = stop;
+    }
+  }
+
+  std::int64_t window_;
+  std::vector<double> sum_;
+  std::vector<std::int64_t> tokens_;
+};
+
+std::vector<double> profile_of(const std::vector<std::int64_t>& lengths, std::int64_t window, int bins) {
+  PositionProfile profile(window, bins);
+  std::vector<std::int64_t> slices;
+  std::int64_t room = window;
+  for (std::int64_t length : lengths) {
+    while (length > 0) {
+      const std::int64_t slice = std::min(length, room);
+      slices.push_back(slice);
+      length -= slice;
+      room -= slice;
+      if (room > 0) continue;
+      profile.add_window(slices);  // a window that the trace does not fill is left out
+      slices.clear();
+      room = window;
+    }
+  }
+  return profile.means();
+}
+
+}  // namespace
+
+TraceStats trace_stats(const Trace& trace, std::int64_t context_window, int position_bins) {
+  if (trace.lengths.empty())
+    throw UserError(trace.origin + ": the trace is empty; expected at least one length");
+  if (context_window < 1 || context_window > kLongestDocument)
+    throw UserError("--context-window: found " + std::to_string(context_window) + "; expected 1 to " +
+                    std::to_string(kLongestDocument));
+  if (position_bins < 1 || position_bins > context_window)
+    throw UserError("--bins: found " + std::to_string(position_bins) + "; expected 1 to the context window");
+  TraceStats stats;
+  stats.origin = trace.origin;
+  stats.documents = static_cast<std::int64_t>(trace.lengths.size());
+  for (const std::int64_t length : trace.lengths) stats.tokens += length;
+  const auto [shortest, longest] = std::minmax_element(trace.lengths.begin(), trace.lengths.end());
+  stats.shortest = *shortest;
+  stats.longest = *longest;
+  stats.mean = static_cast<double>(stats.tokens) / static_cast<double>(stats.documents);
+  stats.quantiles = quantiles_of(trace.lengths);
+  stats.buckets = buckets_of(trace.lengths, stats.longest);
+  stats.context_window = context_window;
+  stats.mean_length_by_position = profile_of(trace.lengths, context_window, position_bins);
+  return stats;
+}
+
+// A trace's statistics as a table with bars, as JSON and as CSV.
+
+namespace {
+
+constexpr int kBarWidth = 32;
+
+template <class... Args>
+std::string format(const char* pattern, Args... args) {
+  std::string out(160, '\0');
+  const int size = std::snprintf(out.data(), out.size(), pattern, args...);
+  out.resize(static_cast<std::size_t>(std::clamp(size, 0, 159)));
+  return out;
+}
+
+double share_of(std::int64_t part, std::int64_t whole) {
+  return static_cast<double>(part) / static_cast<double>(whole);
+}
+
+std::string bar(double share, double largest) {
+  const auto marks = static_cast<std::size_t>(largest > 0 ? share / largest * kBarWidth + 0.5 : 0);
+  return std::string(std::max<std::size_t>(marks, share > 0 ? 1 : 0), '#');
+}
+
+std::string bucket_label(const LengthBucket& bucket) {
+  std::string label = bucket.begin == 1 ? "<" : short_tokens(bucket.begin) + " -";
+  return label += ' ' + short_tokens(bucket.end);
+}
+
+void print_histogram(const TraceStats& stats, std::ostream& out) {
+  double largest = 0;
+  for (const LengthBucket& bucket : stats.buckets)
+    largest = std::max(
+        {largest, share_of(bucket.documents, stats.documents), share_of(bucket.tokens, stats.tokens)});
+  out << format("%-15s %11s %9s %9s  %s\n", "length", "documents", "share", "tokens",
+                "documents (#) and tokens (=)");
+  for (const LengthBucket& bucket : stats.buckets) {
+    const double documents = share_of(bucket.documents, stats.documents);
+    const double tokens = share_of(bucket.tokens, stats.tokens);
+    out << format("%-15s %11s %8.3f%% %8.3f%%  %s\n", bucket_label(bucket).c_str(),
+                  grouped(bucket.documents).c_str(), 100 * documents, 100 * tokens,
+                  bar(documents, largest).c_str());
+    std::string token_bar = bar(tokens, largest);
+    std::replace(token_bar.begin(), token_bar.end(), '#', '=');
+    if (!token_bar.empty()) out << std::string(48, ' ') << token_bar << '\n';
+  }
+}
+
+void print_positions(const TraceStats& stats, std::ostream& out) {
+  const std::vector<double>& means = stats.mean_length_by_position;
+  if (means.empty()) {
+    out << "\nfewer tokens than one window of " << short_tokens(stats.context_window)
+        << ": no profile by position\n";
+    return;
+  }
+  const double largest = *std::max_element(means.begin(), means.end());
+  const double least = *std::min_element(means.begin(), means.end());
+  out << "\nmean length of the slice that holds a token, by position in a window of "
+      << short_tokens(stats.context_window) << format(" (varies %.2fx)\n", largest / least);
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    const double begin = static_cast<double>(i) / static_cast<double>(means.size());
+    out << format("%5.1f%% %12.0f  %s\n", 100 * begin, means[i], bar(means[i], largest).c_str());
+  }
+}
+
+}  // namespace
+
+std::string short_tokens(std::int64_t tokens) {
+  for (const auto& [unit, name] : {std::pair<std::int64_t, const char*>{1 << 20, "M"}, {1 << 10, "K"}}) {
+    if (tokens < unit) continue;
+    if (tokens % unit == 0) return std::to_string(tokens / unit) + name;
+    return format("%.1f%s", static_cast<double>(tokens) / static_cast<double>(unit), name);
+  }
+  return std::to_string(tokens);
+}
+
+void print_stats_table(const TraceStats& stats, std::ostream& out) {
+  out << stats.origin << '\n';
+  out << "documents " << grouped(stats.documents) << "   tokens " << grouped(stats.tokens)
+      << format("   mean %.0f", stats.mean) << "   shortest " << grouped(stats.shortest) << "   longest "
+      << grouped(stats.longest) << '\n';
+  for (const LengthQuantile& quantile : stats.quantiles)
+    out << (&quantile == stats.quantiles.data() ? "" : "   ") << format("p%g ", 100 * quantile.share)
+        << quantile.tokens;
+  out << "\n\n";
+  print_histogram(stats, out);
+  print_positions(stats, out);
+}
+
+void print_stats_json(const TraceStats& stats, std::ostream& out) {
+  nlohmann::ordered_json json;
+  json["schema"] = "equipoise.trace_info/1";
+  json["origin"] = stats.origin;
+  json["documents"] = stats.documents;
+  json["tokens"] = stats.tokens;
+  json["mean"] = stats.mean;
+  json["shortest"] = stats.shortest;
+  json["longest"] = stats.longest;
+  json["quantiles"] = nlohmann::ordered_json::object();
+  for (const LengthQuantile& quantile : stats.quantiles)
+    json["quantiles"][format("%g", quantile.share)] = quantile.tokens;
+  json["buckets"] = nlohmann::ordered_json::array();
+  for (const LengthBucket& bucket : stats.buckets)
+    json["buckets"].push_back({{"begin", bucket.begin},
+                               {"end", bucket.end},
+                               {"documents", bucket.documents},
+                               {"tokens", bucket.tokens},
+                               {"document_share", share_of(bucket.documents, stats.documents)},
+                               {"token_share", share_of(bucket.tokens, stats.tokens)}});
+  json["context_window"] = stats.context_window;
+  json["mean_length_by_position"] = stats.mean_length_by_position;
+  out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+}
+
+void print_stats_csv(const TraceStats& stats, std::ostream& out) {
+  out << "begin,end,documents,tokens,document_share,token_share\n";
+  for (const LengthBucket& bucket : stats.buckets)
+    out << bucket.begin << ',' << bucket.end << ',' << bucket.documents << ',' << bucket.tokens << ','
+        << format("%.9f,%.9f\n", share_of(bucket.documents, stats.documents),
+                  share_of(bucket.tokens, stats.tokens));
 }
 
 }  // namespace equipoise

@@ -1,9 +1,11 @@
 // Files as the program reads and writes them: whole, or not at all.
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -89,5 +91,15 @@ class StagedFolder {
   std::filesystem::path target_, staging_;
   std::string option_;
 };
+
+// --- NumPy's .npy files (format 1.0, little-endian, row-major).
+
+// A file's bytes. `shape` multiplies to the number of values; {n} is a vector.
+std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const std::int64_t> values);
+std::string npy_bytes(std::span<const std::int64_t> shape, std::span<const float> values);
+
+void write_npy(const std::string& path, std::span<const std::int64_t> shape, std::span<const float> values);
+void write_npy(const std::string& path, std::span<const std::int64_t> shape,
+               std::span<const std::int64_t> values);
 
 }  // namespace equipoise

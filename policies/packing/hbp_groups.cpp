@@ -17,7 +17,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/packing/hbp.h"
 #include "policies/steps.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/sharding/rules.h"
 #include "policies/sharding/sharding.h"
 

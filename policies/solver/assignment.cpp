@@ -9,7 +9,6 @@
 
 #include "policies/base/error.h"
 #include "policies/base/module.h"
-#include "policies/solver/assignment_program.h"
 
 namespace equipoise {
 

@@ -1,4 +1,4 @@
-#include "policies/solver/assignment_program.h"
+#include "policies/solver/assignment.h"
 
 #include <algorithm>
 #include <cmath>

@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "policies/solver/assignment_program.h"
+#include "policies/solver/assignment.h"
 
 namespace equipoise {
 namespace {

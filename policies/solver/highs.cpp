@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "policies/solver/assignment_program.h"
+#include "policies/solver/assignment.h"
 
 namespace equipoise {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/fit/adapt.h"
+#include "profiler/fit/recipe.h"
 
 #include <array>
 #include <cmath>
@@ -13,9 +13,9 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/elementwise.h"
+#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/json_fields.h"
 
 namespace equipoise {

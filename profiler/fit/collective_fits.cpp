@@ -7,7 +7,6 @@
 #include "policies/base/index.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/collective.h"
-#include "profiler/profile/exchange.h"
 
 namespace equipoise {
 

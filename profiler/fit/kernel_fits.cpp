@@ -7,7 +7,7 @@
 #include "policies/base/index.h"
 #include "profiler/fit/table_fits.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/elementwise.h"
+#include "profiler/profile/dense_kernels.h"
 
 namespace equipoise {
 

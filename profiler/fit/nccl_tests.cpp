@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/fit/foreign_files.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/collective.h"

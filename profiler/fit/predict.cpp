@@ -7,9 +7,9 @@
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/attention.h"
+#include "profiler/profile/collective.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/elementwise.h"
-#include "profiler/profile/exchange.h"
+#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/fit/table_fits.h"
-#include "profiler/profile/elementwise.h"
+#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 

@@ -12,9 +12,9 @@
 
 #include "policies/base/csv.h"
 #include "profiler/profile/attention.h"
+#include "profiler/profile/collective.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/exchange.h"
 
 namespace equipoise {
 

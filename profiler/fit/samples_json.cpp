@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/fit/samples.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"

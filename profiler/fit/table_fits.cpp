@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 

@@ -14,8 +14,7 @@
 #include "profiler/fit/samples.h"
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"
-#include "profiler/profile/exchange.h"
-#include "profiler/profile/gemm.h"
+#include "profiler/profile/dense_kernels.h"
 
 namespace equipoise {
 

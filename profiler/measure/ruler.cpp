@@ -8,7 +8,7 @@
 
 #include "kernels/backend.h"
 #include "policies/base/index.h"
-#include "profiler/measure/workload.h"
+#include "profiler/measure/points.h"
 
 namespace equipoise::measure {
 

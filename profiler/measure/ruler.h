@@ -28,7 +28,7 @@
 
 namespace equipoise::measure {
 
-class RandomPool;  // profiler/measure/workload.h
+class RandomPool;
 
 // Runs `count` calls, the first on buffer set `first`, and says how long they took together.
 using TimeBatch = std::function<kernels::Elapsed(std::size_t first, std::size_t count)>;
@@ -147,5 +147,39 @@ Measurement answer_of(std::span<const Stay> stays, std::size_t ranks, const Rule
 Measurement measure_collective(kernels::Communicator& host, kernels::Communicator& data,
                                kernels::Backend& backend, RandomPool& pool, const CollectivePoint& point,
                                const RulerOptions& options, bool one_clock, double footprint);
+
+// --- A point made runnable: its buffers on the device, several sets of them, and the call to time.
+
+// Random, zero-free numbers that live on the device and are copied to wherever inputs are needed: making
+// gigabytes of them on the host for every point would take longer than the measurement.
+class RandomPool {
+ public:
+  RandomPool(kernels::Backend& backend, std::uint64_t seed);
+  // A new device buffer of random elements of the backend's type.
+  kernels::Buffer elements(std::int64_t count);
+  kernels::Buffer floats(std::int64_t count);           // f32
+  kernels::Buffer positive_floats(std::int64_t count);  // f32, all above zero
+
+ private:
+  kernels::Buffer filled(const kernels::Buffer& pool, std::size_t bytes);
+
+  kernels::Backend& backend_;
+  kernels::Buffer elements_;
+  kernels::Buffer floats_;
+  kernels::Buffer positive_;
+  std::size_t turn_ = 0;  // copies start at different places of the pool
+};
+
+struct Workload {
+  std::size_t sets = 1;
+  std::function<void(std::size_t set)> call;
+};
+
+// `footprint` bytes of buffer sets are made, at least one set and at most 16 (64 of a GPU's footprint,
+// 1024 of ops that only move memory).
+Workload make_workload(kernels::Backend& backend, RandomPool& pool, const Point& point, double footprint);
+
+// Times the workload's calls, which take its sets in turn.
+TimeBatch time_batch_of(kernels::Backend& backend, const Workload& workload);
 
 }  // namespace equipoise::measure

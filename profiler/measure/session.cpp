@@ -16,13 +16,12 @@
 
 #include "kernels/backend.h"
 #include "kernels/checks.h"
-#include "policies/base/files.h"
 #include "policies/base/error.h"
+#include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "profiler/measure/points.h"
 #include "profiler/measure/ruler.h"
 #include "profiler/measure/sample_file.h"
-#include "profiler/measure/workload.h"
 
 namespace equipoise::measure {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/measure/workload.h"
+#include "profiler/measure/ruler.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
 #include "profiler/profile/json_fields.h"

@@ -7,10 +7,9 @@
 #include <optional>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "profiler/profile/cost_models.h"
 #include "profiler/profile/cpu_forms.h"
-#include "profiler/profile/exchange.h"
 #include "profiler/profile/json_fields.h"
 #include "profiler/profile/profile.h"
 

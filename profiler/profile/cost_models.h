@@ -15,7 +15,7 @@
 namespace equipoise {
 
 struct AttentionCall;  // profiler/profile/attention.h: the pieces of a call, counted
-struct ExchangeLoad;   // profiler/profile/exchange.h: what a GPU's links carry
+struct ExchangeLoad;   // profiler/profile/collective.h: what a GPU's links carry
 class Profile;         // profiler/profile/profile.h: the parsed file
 
 // Counts of predictions, and of those that lay beyond the samples the fit was made from (but inside the

@@ -1,4 +1,4 @@
-#include "profiler/profile/exchange.h"
+#include "profiler/profile/collective.h"
 
 #include <algorithm>
 #include <cmath>

@@ -6,7 +6,7 @@
 #include <cstdlib>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 

@@ -1,4 +1,4 @@
-#include "sim/calibration/slowdown_fit.h"
+#include "sim/calibration/step_rows.h"
 
 #include <algorithm>
 #include <array>

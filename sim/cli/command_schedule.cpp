@@ -10,9 +10,7 @@
 #include <string>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
-#include "policies/base/number_text.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "policies/plan.h"
 #include "policies/policy.h"
 #include "policies/sharding/sharding.h"

@@ -13,7 +13,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cli/commands.h"
 #include "sim/cli/merge.h"

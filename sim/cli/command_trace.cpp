@@ -9,7 +9,7 @@
 #include <ostream>
 
 #include "policies/base/error.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/cli/plan_commands.h"
 #include "sim/limits/memory_limit.h"
 #include "traces/synth.h"

@@ -10,9 +10,7 @@
 #include <thread>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
-#include "policies/base/number_text.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {

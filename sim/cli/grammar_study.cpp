@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/cli/command_line.h"
 #include "sim/cli/study_commands.h"
 #include "sim/limits/memory_limit.h"

@@ -12,7 +12,7 @@
 #include "kernels/collectives.h"
 #include "policies/base/error.h"
 #include "policies/base/files.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/cli/command_line.h"
 #include "sim/execution/launch.h"
 

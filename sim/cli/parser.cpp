@@ -9,7 +9,7 @@
 #include <type_traits>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/cli/command_line.h"
 
 namespace equipoise {

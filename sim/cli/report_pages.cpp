@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/report/result_files.h"
 #include "sim/report/verdict.h"

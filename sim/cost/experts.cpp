@@ -9,7 +9,7 @@
 
 #include "policies/base/index.h"
 #include "policies/base/random.h"
-#include "profiler/profile/exchange.h"
+#include "profiler/profile/collective.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {

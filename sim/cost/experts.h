@@ -74,7 +74,7 @@ inline double expert_load(const MicroBatch& micro_batch, RouterSkew skew, int ra
 // (`dispatch_bytes`), what is summed stays in the activations' type (DeepSeek-V3, arXiv 2412.19437 section
 // 3.3.2).
 //
-// What goes over which link is the expectation under uniform routing (profiler/profile/exchange.h):
+// What goes over which link is the expectation under uniform routing (profiler/profile/collective.h):
 // with n ranks of an expert-parallel group on N nodes, k experts a token and T tokens a rank,
 //   alltoall  every copy is sent: T k / n of them to each rank, 1 / n of all stay at home
 //   deepep    a token goes over the network once for each other node that has experts of it, and over NVLink

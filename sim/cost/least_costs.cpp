@@ -11,7 +11,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "profiler/profile/elementwise.h"
+#include "profiler/profile/dense_kernels.h"
 #include "sim/cost/layer_costs.h"
 
 namespace equipoise {

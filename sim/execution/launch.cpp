@@ -27,7 +27,7 @@
 #include <thread>
 
 #include "policies/base/error.h"
-#include "sim/execution/watchdog.h"
+#include "sim/execution/rank_health.h"
 
 namespace equipoise::execution {
 namespace {

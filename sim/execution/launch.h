@@ -1,6 +1,6 @@
 // Starts the ranks of a run on this host, as processes under Open MPI's mpirun, and sees them to their end.
 //
-// mpirun ends all ranks when one dies, and the ranks look after each other (watchdog.h). What is left for the
+// mpirun ends all ranks when one dies, and the ranks look after each other (rank_health.h). What is left for the
 // supervisor, a process between the caller and mpirun, is what neither can do: see that mpirun or all ranks
 // are stopped, end everything when the caller or mpirun is gone, put together one line that says why, and
 // leave no process and no file behind. Words are kept apart: stderr of mpirun goes to a file of the job,

@@ -1,4 +1,4 @@
-#include "sim/execution/reference_model.h"
+#include "sim/execution/equivalence.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 

@@ -4,8 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "policies/base/number_text.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/study/read/json_object.h"
 #include "traces/json_text.h"

@@ -9,7 +9,7 @@
 #include "policies/base/csv.h"
 #include "policies/base/files.h"
 #include "policies/base/index.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/study_html.h"
 #include "sim/report/verdict.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/plan_metrics.h"
 #include "sim/report/html_page.h"
 #include "sim/report/result_files.h"

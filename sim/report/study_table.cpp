@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/text_table.h"
 #include "sim/report/verdict.h"

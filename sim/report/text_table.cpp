@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 namespace {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/study/row/judge.h"
 
 namespace equipoise {

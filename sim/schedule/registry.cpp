@@ -5,7 +5,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/schedule/schedule.h"
 
 namespace equipoise {

@@ -236,7 +236,7 @@ class LaneEngine {
   // Ends the op, or the pair, at clock().
   void close(Run& run, const ScheduleOp& op, int stage);
   // Once all ops have run: what they computed, exposed and recomputed; needs all costs
-  // (lane_accounts.cpp).
+  // (step_result.cpp).
   void account(Run& run);
   // Then the lane's result; it began at `start`.
   LaneResult finish(Run& run, Picoseconds start) const;

@@ -6,8 +6,7 @@
 #include <variant>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/key_notes.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/study/models.h"
 
 namespace equipoise {

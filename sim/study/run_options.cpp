@@ -3,7 +3,7 @@
 #include <sstream>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/metrics/speedup.h"
 #include "sim/study/provenance.h"

@@ -1,4 +1,4 @@
-#include "sim/timeline/chakra.h"
+#include "sim/timeline/timeline.h"
 
 #include <algorithm>
 #include <cmath>

@@ -23,10 +23,12 @@
 
 #include "policies/base/clock.h"
 #include "policies/plan.h"
+#include "sim/memory/memory_model.h"
+#include "sim/step/op_program.h"
 #include "sim/step/op_run.h"
 #include "sim/step/step_result.h"
-#include "sim/memory/memory_model.h"
 #include "sim/timeline/perfetto.h"
+#include "sim/topology/rank_grid.h"
 
 namespace equipoise {
 
@@ -161,5 +163,30 @@ class Timeline {
   std::uint64_t step_number_ = 0;
   std::int64_t slices_ = 0;
 };
+
+// --- One simulated step as a Chakra execution trace, for ASTRA-sim and other tools that replay one: a file per
+// GPU with a node per kernel, collective, send and receive of that GPU, and what each waits for.
+//
+// A file is a sequence of protobuf messages, each behind its length as a varint: GlobalMetadata, then one
+// Node after another (the public schema et_def.proto of MLCommons Chakra). Kernels carry their duration,
+// FLOPs (num_ops) and bytes (tensor_size); collectives their type, the bytes that a rank puts in (comm_size)
+// and their process group (pg_name), whose members comm_groups.json lists; sends and receives their peers,
+// bytes and a tag that is equal on both sides. Durations are the profile's, without jitter and stragglers:
+// waiting is the replayer's to find. They are whole microseconds in this format, so each is the difference of
+// two rounded sums: a rank's total stays right.
+//
+// The dependencies are those of the op program: a rank's ops follow each other, a pair runs side by side,
+// gradient buckets and ZeRO-3's collectives run beside the rest in their own order.
+
+struct ChakraFacts {
+  std::int64_t files = 0;
+  std::int64_t nodes = 0;
+  std::int64_t groups = 0;
+};
+
+// Writes folder/step.GPU.et for every GPU, and folder/comm_groups.json. With folded TP every rank of a TP
+// group gets the group's nodes. Throws UserError where a file cannot be written.
+ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, const RankGrid& grid,
+                         bool gradients_all_reduced);
 
 }  // namespace equipoise

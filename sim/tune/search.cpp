@@ -9,8 +9,8 @@
 #include <tuple>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
 #include "policies/base/parallel.h"
+#include "policies/base/text.h"
 #include "policies/steps.h"
 #include "sim/tune/bound.h"
 #include "sim/tune/trial.h"

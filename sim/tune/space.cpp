@@ -8,9 +8,8 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
 #include "policies/base/parallel.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/study/read/study.h"
 #include "traces/json_text.h"
 

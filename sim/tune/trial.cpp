@@ -8,7 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/loader.h"
 #include "policies/plan_metrics.h"
 #include "policies/policy.h"

@@ -8,7 +8,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/execution/executable_step.h"
 #include "sim/study/row/simulate.h"
 #include "sim/validation/measured_log.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <tuple>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 
 namespace equipoise {
 

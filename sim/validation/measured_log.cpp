@@ -9,8 +9,7 @@
 
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
-#include "policies/base/names.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise {

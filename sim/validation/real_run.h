@@ -13,7 +13,7 @@
 #include "kernels/collectives.h"
 #include "sim/execution/equivalence.h"
 #include "sim/execution/executable_step.h"
-#include "sim/execution/watchdog.h"
+#include "sim/execution/rank_health.h"
 #include "sim/study/row/pipeline.h"
 #include "sim/study/study_inputs.h"
 

@@ -1,4 +1,4 @@
-#include "sim/validation/two_timelines.h"
+#include "sim/validation/compare_real.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,10 +7,9 @@
 
 #include "policies/base/clock.h"
 #include "policies/base/index.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/step/op_run.h"
 #include "sim/timeline/perfetto.h"
-#include "sim/validation/compare_real.h"
 #include "sim/validation/step_ops.h"
 
 namespace equipoise {

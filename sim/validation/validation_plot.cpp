@@ -3,8 +3,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "policies/base/number_text.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/report/html_page.h"
 #include "sim/validation/validation_report.h"
 

@@ -3,8 +3,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
+#include "sim/execution/equivalence.h"
 #include "sim/validation/figures.h"
+#include "sim/validation/real_run.h"
 
 namespace equipoise {
 
@@ -16,5 +19,24 @@ std::string validation_text(const Validation& validation, const ValidationFigure
 // An SVG image without scripts, fonts or links, for light and dark pages: left each policy's predicted and
 // measured step with the measurement's noise, right the error of every op kind in the band of its limit.
 std::string validation_plot(const Validation& validation, const ValidationFigures& figures);
+
+// --- What `execute` found, as JSON (equipoise.execution/1) and as text.
+
+struct ExecutionRow {
+  RealResult result;
+  std::vector<execution::LossBias> biases;  // of the first step
+};
+
+struct ExecutionReport {
+  std::string study, device, ranks;  // `ranks`: what they are and how many
+  std::string normalizer;
+  bool replay = false;  // measured steps are composed
+  std::vector<ExecutionRow> rows;
+
+  [[nodiscard]] bool all_equivalent() const;
+};
+
+nlohmann::ordered_json execution_json(const ExecutionReport& report);
+std::string execution_text(const ExecutionReport& report);
 
 }  // namespace equipoise

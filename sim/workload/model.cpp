@@ -6,7 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 
 namespace equipoise {

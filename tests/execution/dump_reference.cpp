@@ -13,7 +13,7 @@
 
 #include "policies/base/error.h"
 #include "sim/execution/dump.h"
-#include "sim/execution/reference_model.h"
+#include "sim/execution/equivalence.h"
 #include "tests/execution/tiny_model.h"
 
 using namespace equipoise;

@@ -15,8 +15,8 @@
 #include <map>
 #include <set>
 
-#include "policies/base/names.h"
 #include "policies/base/random.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "tests/execution/equivalence_case.h"
 #include "tests/execution/matrix_cases.h"

@@ -21,7 +21,7 @@
 #include "policies/base/error.h"
 #include "sim/execution/communicators.h"
 #include "sim/execution/launch.h"
-#include "sim/execution/watchdog.h"
+#include "sim/execution/rank_health.h"
 
 namespace {
 

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "policies/base/files.h"
-#include "policies/base/npy.h"
 #include "sim/execution/dump.h"
 #include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"

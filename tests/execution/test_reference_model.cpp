@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/execution/reference_model.h"
+#include "sim/execution/equivalence.h"
 #include "sim/execution/parameters.h"
 #include "tests/execution/tiny_model.h"
 

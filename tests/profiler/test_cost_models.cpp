@@ -12,8 +12,7 @@
 #include "profiler/profile/attention.h"
 #include "profiler/profile/collective.h"
 #include "profiler/profile/cost_models.h"
-#include "profiler/profile/elementwise.h"
-#include "profiler/profile/gemm.h"
+#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

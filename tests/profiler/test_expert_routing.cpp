@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "profiler/profile/exchange.h"
+#include "profiler/profile/collective.h"
 
 using namespace equipoise;
 

@@ -14,11 +14,11 @@
 #include "policies/base/csv.h"
 #include "policies/base/error.h"
 #include "policies/base/random.h"
-#include "profiler/fit/table_fits.h"
 #include "profiler/fit/least_squares.h"
 #include "profiler/fit/recipe.h"
 #include "profiler/fit/samples.h"
-#include "profiler/profile/gemm.h"
+#include "profiler/fit/table_fits.h"
+#include "profiler/profile/dense_kernels.h"
 #include "profiler/profile/profile.h"
 
 namespace equipoise {

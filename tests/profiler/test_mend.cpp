@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "profiler/fit/adapt.h"
+#include "profiler/fit/recipe.h"
 #include "profiler/profile/collective.h"
-#include "profiler/profile/gemm.h"
+#include "profiler/profile/dense_kernels.h"
 
 namespace equipoise {
 namespace {

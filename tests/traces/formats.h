@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "policies/base/npy.h"
+#include "policies/base/files.h"
 #include "traces/formats/formats.h"
 
 namespace equipoise::test {

@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
 
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 
 using namespace equipoise;
 

@@ -55,6 +55,6 @@ auto interruptible(const Work& work) {
 
 void bind_plans(nb::module_& m);    // packed_plan.cpp
 void bind_studies(nb::module_& m);  // open_study.cpp
-void bind_traces(nb::module_& m);   // traces.cpp
+void bind_traces(nb::module_& m);   // bindings.cpp
 
 }  // namespace equipoise::python

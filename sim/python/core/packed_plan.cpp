@@ -11,10 +11,10 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "sim/limits/memory_limit.h"
-#include "sim/python/core/bindings.h"
 #include "sim/metrics/columns.h"
+#include "sim/python/core/bindings.h"
 #include "sim/report/result_files.h"
 #include "sim/study/pack_request.h"
 #include "sim/study/planned_memory.h"

@@ -1,7 +1,7 @@
 #include "sim/study/read/json_object.h"
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "traces/json_text.h"
 
 namespace equipoise {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "policies/base/error.h"
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/loader.h"
 
 namespace equipoise {

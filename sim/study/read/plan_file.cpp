@@ -7,8 +7,7 @@
 #include <utility>
 
 #include "policies/base/error.h"
-#include "policies/base/names.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "policies/parameter.h"
 #include "policies/validator.h"
 #include "sim/cost/context_exchange/context_form.h"

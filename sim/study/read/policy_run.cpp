@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "policies/base/error.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "policies/policy.h"
 #include "sim/schedule/schedule.h"
 #include "sim/study/read/key_notes.h"

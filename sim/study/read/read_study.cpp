@@ -6,8 +6,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
-#include "policies/base/names.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "profiler/profile/json_fields.h"
 #include "sim/cost/layer_costs.h"
 #include "sim/schedule/schedule.h"

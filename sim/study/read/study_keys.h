@@ -19,7 +19,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "policies/base/names.h"
+#include "policies/base/text.h"
 #include "policies/parameter.h"
 #include "sim/study/read/json_object.h"
 #include "sim/study/read/study.h"

@@ -13,7 +13,6 @@
 #include "policies/plan_metrics.h"
 #include "sim/study/row/simulate.h"
 #include "sim/study/study_result.h"
-#include "sim/timeline/chakra.h"
 #include "sim/timeline/timeline.h"
 
 namespace equipoise {

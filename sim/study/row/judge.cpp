@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "policies/base/index.h"
-#include "policies/base/number_text.h"
-#include "policies/base/utf8.h"
+#include "policies/base/text.h"
 #include "sim/step/lockstep.h"
 
 namespace equipoise {

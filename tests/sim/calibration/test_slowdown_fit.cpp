@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "policies/base/random.h"
-#include "sim/calibration/slowdown_fit.h"
+#include "sim/calibration/step_rows.h"
 
 using namespace equipoise;
 

@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "policies/base/error.h"
-#include "profiler/profile/exchange.h"
+#include "profiler/profile/collective.h"
 #include "sim/cost/experts.h"
 #include "tests/sim/models.h"
 

@@ -1,7 +1,7 @@
 // A paper's figures beside ours.
 #include <nlohmann/json.hpp>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"
 #include "sim/study/run_study.h"

@@ -7,7 +7,7 @@
 #include <set>
 #include <sstream>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/metrics/columns.h"
 #include "sim/report/result_files.h"
 #include "sim/report/study_table.h"

@@ -3,8 +3,8 @@
 
 #include <numeric>
 
-#include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
+#include "sim/step/step_simulator.h"
 #include "tests/oracle/longest_path.h"
 #include "tests/oracle/lowering.h"
 #include "tests/sim/step/random_job.h"

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "sim/step/critical_path.h"
 #include "sim/step/expansion.h"
 #include "sim/step/step_simulator.h"
 #include "tests/oracle/longest_path.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "policies/packing/skrull.h"
 #include "sim/report/study_table.h"
 #include "sim/study/run_study.h"

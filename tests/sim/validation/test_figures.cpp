@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "policies/base/number_text.h"
+#include "policies/base/text.h"
 #include "sim/validation/figures.h"
 #include "tests/sim/validation/hand_pairs.h"
 
