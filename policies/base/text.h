@@ -32,7 +32,7 @@ std::string_view nearest_name(std::string_view name, std::span<const std::string
 std::string did_you_mean(std::string_view name, std::span<const std::string_view> known);
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
 
-// "a, b, c"
+// "a, b, c"; of a long list its beginning and "and 7 more", so that a message stays one line.
 std::string joined(std::span<const std::string_view> names);
 // The one form of a note on what is typed and changes nothing: "KEY has no effect: it acts only WITH THIS".
 std::string no_effect(std::string_view what, std::string_view acts_when);

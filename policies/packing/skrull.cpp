@@ -193,7 +193,7 @@ std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPr
   std::int64_t best = bound;
   int tried = 0;
   // A bucket that holds a whole batch plans as any larger one.
-  for (std::int64_t size = longest / found.context + 1; size <= bound; size += size / 5 + 1) {
+  for (std::int64_t size = longest / found.context + 1; size <= bound; size += size / 10 + 1) {
     found.bucket_size = size;
     const double seconds = prices.seconds_that_fit(plan({problem.batches, found, problem.workload}));
     ++tried;

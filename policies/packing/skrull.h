@@ -39,8 +39,8 @@ Room room_by_bucket(const PackOptions& options, std::int64_t tokens);
 // Whether the bucket is only a bound, from memory (OptionSearch).
 bool searches_bucket(const PackOptions& options);
 // The bucket of the fastest plan, found.bucket_size being the most that memory allows. The sizes tried depend
-// on the documents alone (each a fifth larger than the one before), so a GPU with more memory tries more of
-// them and is never slower. A plan and a price each, some 5 to 25.
+// on the documents alone (each a tenth larger than the one before), so a GPU with more memory tries more of
+// them and is never slower. A plan and a price each, some 10 to 50.
 std::vector<std::string> find_bucket(const PackingProblem& problem, const PlanPrices& prices,
                                      Plan (*plan)(const PackingProblem&), PackOptions& found);
 template <Plan (*plan)(const PackingProblem&)>

@@ -211,7 +211,7 @@ class StudyCommand(Case):
         self.refused("study", self.write("cut.json", '{"trace": {"uni'), says=["cut.json:1: not JSON"])
         self.refused("study", self.folder, says=["found a folder, expected a file"])
         self.refused("study", study, "--set", 'model={"hf_config": "."}', says=["found a folder, expected a file"])
-        self.refused("study", study, "--set", "batch.documents_per_step=1M", "--set", "batch.steps=1M",
+        self.refused("study", study, "--set", "policies.1=plain", "--set", "batch.documents_per_step=1M", "--set", "batch.steps=1M",
                      "--max-memory-GB", 100000, says=["documents", "268435456"])
         self.refused("study", study, "--set", "modle=x", says=["study.json", "modle", "model"])
         self.refused("study", study, "--set", "policies.0=wlbb", says=["study.json", "policies[0]", "wlbb", "wlb"])

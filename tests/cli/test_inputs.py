@@ -34,7 +34,7 @@ class Bounded(Case):
 class Sizes(Bounded):
     def test_a_device_is_no_file(self):
         for command in (("trace", "info", "/dev/zero"), ("study", "/dev/zero"), ("pack", "/dev/zero", "--policy", "plain"),
-                        ("profiles", "show", "/dev/zero"), ("predict", "--profile", "h100-sxm", "--rows", "/dev/zero"),
+                        ("predict", "--profile", "h100-sxm", "--rows", "/dev/zero"),
                         ("fit", "--samples", "/dev/zero", "--out", self.folder / "p.json"), ("trace", "info", "/dev/null")):
             self.refused(*command, says=[command[-1] if command[0] == "trace" else "/dev/zero", "found a device, expected a file"])
 
@@ -110,16 +110,30 @@ class BeforeTheWork(Bounded):
         self.refused("execute", study, "--set", "model=llama3.1-405b", says=["parameters of llama3.1-405b", "needs about"])
 
 
+def numbers(node, place=()):
+    """Places of all numbers below a table's parameters."""
+    if isinstance(node, dict):
+        return [found for key, below in node.items() for found in numbers(below, (*place, key))]
+    return [place] if isinstance(node, (int, float)) and not isinstance(node, bool) else []
+
+
+def damaged(profile, place, factor):
+    copy = json.loads(json.dumps(profile))
+    node = copy["tables"]["gemm"]["bf16"]["parameters"]
+    for key in place[:-1]:
+        node = node[key]
+    node[place[-1]] *= factor
+    return copy
+
+
 class Clock(Bounded):
     def test_parameters_that_make_no_time_are_a_row_or_a_line(self):
         with open(os.path.join(PROFILES, "h100-sxm.json"), encoding="utf-8") as file:
             profile = json.load(file)
         study = self.write("study.json", STUDY)
         for factor in (1e30, 1e12):
-            for name in profile["tables"]["gemm"]["bf16"]["parameters"]:
-                damaged = json.loads(json.dumps(profile))
-                damaged["tables"]["gemm"]["bf16"]["parameters"][name] *= factor
-                path = self.write("damaged.json", damaged)
+            for name in numbers(profile["tables"]["gemm"]["bf16"]["parameters"]):
+                path = self.write("damaged.json", damaged(profile, name, factor))
                 for more in ((), ("--fidelity", "op")):
                     result = run("study", study, "--set", f"cluster.profile={path}", "--format", "json", *more)
                     self.assertIn(result.returncode, (0, 2), (name, factor, result.stderr))
@@ -134,11 +148,9 @@ class Clock(Bounded):
     def test_predict_prints_no_number_that_is_none(self):
         with open(os.path.join(PROFILES, "h100-sxm.json"), encoding="utf-8") as file:
             profile = json.load(file)
-        for name in profile["tables"]["gemm"]["bf16"]["parameters"]:
+        for name in numbers(profile["tables"]["gemm"]["bf16"]["parameters"]):
             for factor in (1e300, -1):
-                damaged = json.loads(json.dumps(profile))
-                damaged["tables"]["gemm"]["bf16"]["parameters"][name] *= factor
-                path = self.write("damaged.json", damaged)
+                path = self.write("damaged.json", damaged(profile, name, factor))
                 rows = self.write("rows.csv", "M,N,K,time_ms\n4096,4096,4096,0.2\n1,8,8,0.01\n")
                 result = run("predict", "--profile", path, "--rows", rows)
                 self.assertIn(result.returncode, (0, 2), result.stderr)
