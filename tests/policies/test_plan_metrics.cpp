@@ -55,9 +55,9 @@ TEST_CASE("a group's short last iteration counts in the balance of a policy that
   Plan plan;
   plan.steps = {step_of({{4}, {4}}), step_of({{4}, {}})};
   plan.steps[1].tail = true;
-  CHECK(*plan_metrics({}, plan).abr == 0);
   plan.sees_whole_set = true;
-  CHECK(*plan_metrics({}, plan).abr == 0.25);
+  CHECK(*plan_metrics({}, plan).abr == 0.25);  // 0 and 0.5
+  CHECK(*plan_metrics({}, plan).ave_t == 4);   // of the full one alone
 }
 
 TEST_CASE("empty lanes count in the balance of a step") {
