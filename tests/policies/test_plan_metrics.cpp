@@ -55,9 +55,9 @@ TEST_CASE("a group's short last iteration counts in the balance of a policy that
   Plan plan;
   plan.steps = {step_of({{4}, {4}}), step_of({{4}, {}})};
   plan.steps[1].tail = true;
-  CHECK(*plan_metrics({}, plan).abr == 0);
   plan.sees_whole_set = true;
-  CHECK(*plan_metrics({}, plan).abr == 0.25);
+  CHECK(*plan_metrics({}, plan).abr == 0.25);  // 0 and 0.5
+  CHECK(*plan_metrics({}, plan).ave_t == 4);   // of the full one alone
 }
 
 TEST_CASE("empty lanes count in the balance of a step") {
@@ -160,7 +160,8 @@ TEST_CASE("means leave tail steps out") {
              .dbr == 0.25);
   plan.sees_whole_set = true;
   plan.steps[1].tail = true;
-  CHECK(*plan_metrics({}, plan).dbr == 0);
+  CHECK(*plan_metrics({}, plan).attention_imbalance == 1);  // dbr counts it: a group's last iteration
+  CHECK(*plan_metrics({}, plan).dbr == 0.25);
   CHECK(*imbalance_degree(plan, std::vector<double>{3, 1, 8, 0}) == 1.5);  // 3 * 2 / 4
 }
 
