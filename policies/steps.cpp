@@ -97,8 +97,7 @@ std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length,
   const std::int64_t even = std::llround(wanted / static_cast<double>(round)) * round;
   if (std::abs(excess(options, even, tokens)) <= kEqualBatch) return even;
   if (options.lane_round > 1) return std::max(even, round);
-  const std::int64_t nearest = std::max<std::int64_t>(1, std::llround(wanted));
-  return even == 0 || std::abs(excess(options, nearest, tokens)) <= kEqualBatch ? nearest : even;
+  return std::max<std::int64_t>(1, std::llround(wanted));
 }
 
 std::string unequal_batch(const PackOptions& options, std::int64_t packs, double tokens) {

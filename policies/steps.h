@@ -51,8 +51,8 @@ std::int64_t mean_global_tokens(std::span<const GlobalBatch> batches, const Pack
 
 // Packs of length `length` in one iteration on `lanes` lanes: at least 1. With documents_per_step the number
 // of packs that holds the mean global batch, so that all rows of a study train as much a step: `tokens` is
-// what a pack holds on the mean. A multiple of the lanes (times options.lane_round) where that is within
-// kEqualBatch, else the nearest number if that is, else the nearest multiple.
+// what a pack holds on the mean. A multiple of the lanes where that is within kEqualBatch, else the nearest
+// number; with options.lane_round above 1 always a multiple of both.
 std::int64_t packs_of_iteration(const PackOptions& options, std::int64_t length, std::int64_t lanes,
                                 double tokens);
 

@@ -123,6 +123,8 @@ TuneJob job_of(const TuneOptions& options, std::ostream& log) {
   if (options.max_delay.size() > 2)
     throw UserError("--max-delay: expected one bound, or two as MEAN,LARGEST, found " +
                     std::to_string(options.max_delay.size()));
+  for (const double delay : options.max_delay)
+    if (!(delay >= 0)) throw UserError("--max-delay: expected numbers >= 0, found " + fixed(delay, 3));
   if (!options.max_delay.empty()) {
     search.most_delay = options.max_delay.front();
     search.longest_delay = options.max_delay.back();

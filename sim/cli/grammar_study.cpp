@@ -159,8 +159,7 @@ Command grammar_of_tune() {
   command
       .add("--max-delay", options->max_delay,
            "Most delay of a token in iterations, of the mean and of the largest; or MEAN,LARGEST")
-      .split()
-      .range(0, 1e9);
+      .split();
   command.add("--gpus", options->gpus, "Exactly so many GPUs; the study's by default").range(1, 1 << 22);
   command.add("--out", options->out, "Folder for tune.json, best.json and the journal of the search");
   command.add("--resume", options->resume, "Go on with the search whose journal is in --out");

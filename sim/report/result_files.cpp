@@ -73,6 +73,7 @@ json plan_json(const Plan& plan, const json& metrics, const RecomputedLayers* re
                {"steps", std::move(steps)},
                {"metrics", metrics}};
   if (plan.sees_whole_set) node["sees_whole_set"] = true;
+  if (plan.queue_emptied) node["queue_emptied"] = *plan.queue_emptied;
   if (!plan.dropped.empty()) node["dropped"] = slices_json(plan.dropped);
   if (!plan.notes.empty()) node["notes"] = plan.notes;
   if (!plan.solver.empty()) {

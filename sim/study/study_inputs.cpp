@@ -99,6 +99,7 @@ Trace synthesize_enough(const Study& study, const std::string& name, std::int64_
   constexpr std::int64_t kFirstDraw = 4096;
   if (documents > 0) return synthesize(name, documents, seed);
   const std::int64_t counted = study.steps * study.batch.documents_per_step;
+  if (counted > kMostDocuments) return synthesize(name, counted, seed);  // which says how many it may be
   const std::int64_t least = times * (counted > 0 ? counted : kFirstDraw);
   for (std::int64_t count = std::min(least, kMostDocuments);; count = std::min(2 * count, kMostDocuments)) {
     Trace trace = synthesize(name, count, seed);

@@ -54,7 +54,8 @@ class Comparable(Case):
         self.assertIn("batch.oversize has no effect without batch.max_length", idle.stderr)
 
     def test_a_queue_that_never_empties_is_told(self):
-        study = self.write("study.json", STUDY)
+        # Three documents of 8,192 tokens or more in one step, and a queue that gives up four at a time.
+        study = self.write("study.json", dict(STUDY, trace={"uniform": 12000}, batch=dict(STUDY["batch"], documents_per_step=3, steps=1)))
         found = metrics_of(self.ok("study", study, "--format", "json"))
         self.assertIs(found["wlb"]["queue_emptied"], False)
         self.assertIsNone(found["plain-4d"]["queue_emptied"])

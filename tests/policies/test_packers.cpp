@@ -251,7 +251,7 @@ TEST_CASE("packs of an iteration are a multiple of the lanes where that is as ne
   options.global_tokens = 93;
   CHECK(packs_of_iteration(options, 10, 32, 10) == 9);  // no multiple is near
   options.global_tokens = 35;
-  CHECK(packs_of_iteration(options, 10, 4, 10) == 4);  // 3 or 4: neither within 2 %, so all lanes
+  CHECK(packs_of_iteration(options, 10, 4, 10) == 4);  // the nearest, although not within 2 %
   options.lane_round = 4;                              // an interleaved schedule takes no other
   CHECK(packs_of_iteration(options, 10, 4, 10) == 16);
   options.documents_per_step = 0;

@@ -65,6 +65,7 @@ class PlanReader {
     Plan plan;
     plan.policy = printable(object.text("policy", ""));
     plan.sees_whole_set = object.flag("sees_whole_set", false);
+    if (object.has("queue_emptied")) plan.queue_emptied = object.flag("queue_emptied", false);
     const json& steps = *list_of(object, "steps", true);
     for (std::size_t s = 0; s < steps.size(); ++s)
       plan.steps.push_back(read_step(steps[s], inside(where, "steps", s), s));
