@@ -380,20 +380,27 @@ class PackCommand(Case):
                 self.assertTrue(all(a[1] <= b[0] for a, b in zip(ranges, ranges[1:])), policy)
 
     def test_options_without_effect_are_noted_and_dropped_tokens_counted(self):
-        # Windows of 10 tokens, one a step: the document of 12 is above the pack length.
+        # Packs of 10 tokens: the document of 12 is above them. The 3 documents of the one step hold 20 tokens, so 2 or 3
+        # packs hold a global batch.
         trace = self.write("trace.txt", "4\n12\n4\n")
         shape = ("--context-window", 10, "--documents-per-step", 3, "--sequences-per-step", 1)
+        idle = "note: batch.sequences_per_step has no effect with documents_per_step on {}: documents come whole"
+        unequal = " tokens than 3 documents on the mean, as near as whole packs on these lanes come; a smaller pack length comes nearer"
         def notes(*more):
             result = run("pack", trace, *shape, *more)
             self.assertEqual(result.returncode, 0, result.stderr)
             return result.stderr.splitlines()
-        self.assertEqual(notes("--policy", "ffd", "--oversize", "drop"), ["note: ffd: 1 slices with 12 tokens dropped (--oversize)"])
+        self.assertEqual(notes("--policy", "ffd", "--oversize", "drop"), [
+            idle.format("ffd"), "note: ffd: 1 slices with 12 tokens dropped (--oversize)",
+            "note: ffd: iterations of 3 packs hold 20.0 % more" + unequal])  # one pack of 4 + 4, 2.5 of them are 20
         self.assertEqual(notes("--policy", "isf", "--oversize", "truncate", "--chunk-size", 4), [
-            "note: chunk_size has no effect on isf", "note: isf: 1 slices with 2 tokens dropped (--oversize)"])
-        self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [])
+            "note: chunk_size has no effect on isf", idle.format("isf"),
+            "note: isf: 1 slices with 2 tokens dropped (--oversize)",
+            "note: isf: iterations of 2 packs hold 10.0 % fewer" + unequal])  # 10 and 4 + 4
+        self.assertEqual(notes("--policy", "isf", "--oversize", "split"), [idle.format("isf")])
         # Of several policies, one may be meant.
         self.assertEqual(notes("--compare", "isf,lpt", "--oversize", "split", "--rounds", 3), [
-            "note: batch.context_window has no effect with documents_per_step on lpt: documents come whole"])
+            "note: batch.context_window has no effect with documents_per_step on lpt: documents come whole", idle.format("isf")])
         self.refused("pack", trace, *shape, "--policy", "isf", says=["document 1", "12", "10", "drop"])
 
     def test_pack_chooses_hbp_groups_by_simulated_time(self):
