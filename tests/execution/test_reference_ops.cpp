@@ -102,7 +102,7 @@ TEST_CASE("attention and its gradient equal those that the kernels are checked a
   CHECK(distance(attention({4, 2, 8}, q, k, v), expected.out) < kClose);
   const auto slopes = kernels::reference::attention_gradient(shape, pieces, values_of(q), values_of(k),
                                                              values_of(v), values_of(out_gradient));
-  const AttentionGradient gradient = attention_backward({4, 2, 8}, q, k, v, out_gradient);
+  const auto gradient = attention_backward({4, 2, 8}, q, k, v, out_gradient);
   CHECK(distance(gradient.q, slopes.query) < kClose);
   CHECK(distance(gradient.k, slopes.key) < kClose);
   CHECK(distance(gradient.v, slopes.value) < kClose);
