@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "sim/step/op_run.h"
+#include "policies/base/error.h"
 #include "tests/oracle/longest_path.h"
 #include "tests/oracle/random_graph.h"
 
@@ -137,7 +138,7 @@ TEST_CASE("a stall says who waits for what") {
 TEST_CASE("times that are no times are refused") {
   CHECK(to_picoseconds(1.5) == ps(1500000000000));
   for (const double bad : {std::nan(""), -1.0, std::numeric_limits<double>::infinity(), 1e7})
-    CHECK_THROWS_AS(to_picoseconds(bad), EngineError);
+    CHECK_THROWS_AS(to_picoseconds(bad), UserError);
   TaskGraphBuilder builder;
   const StreamId s = builder.add_stream(0);
   CHECK_THROWS_AS(builder.add_task(s, ps(-1)), EngineError);

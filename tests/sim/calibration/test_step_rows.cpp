@@ -122,7 +122,7 @@ TEST_CASE("A row that cannot be simulated is left out with its reason") {
   CHECK(reason("a,b,H100,tiny,2048,2,1,1,4,,16,1,,") == "no mbs");
   CHECK(reason("a,b,H100,tiny,2048,1.5,1,1,4,1,16,1,,") == "tp 1.5, expected an integer from 1");
   CHECK(reason("a,b,H100,small,2048,2,1,1,4,1,16,1,,") == "unknown model small");
-  CHECK(reason("a,b,B200,tiny,2048,2,1,1,4,1,16,1,,") == "gpu B200 without a profile (--profile)");
+  CHECK(reason("a,b,V100,tiny,2048,2,1,1,4,1,16,1,,") == "gpu V100 without a profile (--profile)");
   CHECK(reason("a,b,H100,tiny,2048,2,1,1,4,1,16,1,int4,") == "precision int4");
   CHECK(reason("a,b,H100,tiny,2048,2,1,1,4,1,16,1,,full on 28 layers") == "recompute full on 28 layers");
   CHECK(reason("a,b,H100,tiny,2048,3,1,1,4,1,16,1,,").find("parallel.tensor") != std::string::npos);

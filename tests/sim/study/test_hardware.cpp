@@ -97,23 +97,19 @@ TEST_CASE("A profile without a network, or without a NIC's rate, prices the GPUs
 TEST_CASE("A study between nodes says that it borrows a network, once, and how far borrowed ones were off") {
   json profile = h100();
   profile["device"]["gpus_per_node"] = 2;
-  const auto notes = [](const json& on, int gpus) { return run_study(parse(Case(on, gpus).file), {}).notes; };
-  const auto borrowed = [](const std::vector<std::string>& all) {
-    return std::count_if(all.begin(), all.end(), [](const std::string& note) {
-      return note.find("network rail-400 of profile h100-sxm is borrowed") == 0;
-    });
+  const auto note = [](const json& on, int gpus) {
+    return run_study(parse(Case(on, gpus).file), {}).network_note;
   };
-  CHECK(borrowed(notes(profile, 4)) == 1);
-  CHECK(borrowed(notes(profile, 2)) == 0);  // within a node
+  CHECK(note(profile, 4).find("network rail-400 of profile h100-sxm is borrowed") == 0);
+  CHECK(note(profile, 2).empty());  // within a node
   json& network = profile["tables"]["collective"]["networks"]["rail-400"];
   network["unseen_fabrics"] = {{"median", {0.1, 0.5}}};
-  CHECK(notes(profile, 4).back().find("left out of such a fit, 10 to 50% at the median") !=
-        std::string::npos);
+  CHECK(note(profile, 4).find("left out of such a fit, 10 to 50% at the median") != std::string::npos);
   network.erase("unseen_fabrics");
-  CHECK(notes(profile, 4).back().find("its error is unknown") != std::string::npos);
+  CHECK(note(profile, 4).find("its error is unknown") != std::string::npos);
   for (const char* kind : {"measured", "mended"}) {
     network["provenance"]["kind"] = kind;
-    CHECK(borrowed(notes(profile, 4)) == 0);
+    CHECK(note(profile, 4).empty());
   }
 }
 

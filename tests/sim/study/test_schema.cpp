@@ -1,4 +1,5 @@
 // The JSON Schema and the reader know the same keys.
+#include <algorithm>
 #include <set>
 #include <sstream>
 
@@ -16,7 +17,12 @@ using Keys = std::set<std::string>;
 
 // The keys that the reader allows in the object at `pointer`: it lists them when asked for one it has never
 // heard of.
-Keys read_keys(json file, const std::string& pointer) {
+struct ReadKeys {
+  Keys named;
+  std::size_t more = 0;  // that a message of one line leaves out
+};
+
+ReadKeys read_keys(json file, const std::string& pointer) {
   file[json::json_pointer(pointer + "/qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq")] = 1;
   const std::string message = refusal(file);
   const std::string marker = ", allowed: ";
@@ -24,9 +30,22 @@ Keys read_keys(json file, const std::string& pointer) {
   CAPTURE(message);
   REQUIRE(at != std::string::npos);
   std::istringstream list(message.substr(at + marker.size()));
-  Keys keys;
-  for (std::string key; std::getline(list, key, ',');) keys.insert(key.substr(key.find_first_not_of(' ')));
-  return keys;
+  ReadKeys read;
+  for (std::string key; std::getline(list, key, ',');) {
+    key = key.substr(key.find_first_not_of(' '));
+    if (const std::size_t end = key.find(" and "); end != std::string::npos) {
+      read.more = std::stoul(key.substr(end + 5));
+      key.resize(end);
+    }
+    read.named.insert(key);
+  }
+  return read;
+}
+
+// Whether a schema has the keys that the reader names, and as many more as it leaves out of a long list.
+bool operator==(const Keys& schema, const ReadKeys& read) {
+  return std::includes(schema.begin(), schema.end(), read.named.begin(), read.named.end()) &&
+         schema.size() == read.named.size() + read.more;
 }
 
 json schema() {
