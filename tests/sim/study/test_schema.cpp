@@ -15,13 +15,13 @@ namespace {
 
 using Keys = std::set<std::string>;
 
-// The keys that the reader allows in the object at `pointer`: it lists them when asked for one it has never
-// heard of.
 struct ReadKeys {
   Keys named;
   std::size_t more = 0;  // that a message of one line leaves out
 };
 
+// The keys that the reader allows in the object at `pointer`: it lists them when asked for one it has never
+// heard of.
 ReadKeys read_keys(json file, const std::string& pointer) {
   file[json::json_pointer(pointer + "/qqqqqqqqqqqqqqqqqqqqqqqqqqqqqqqq")] = 1;
   const std::string message = refusal(file);
