@@ -104,7 +104,8 @@ class Study(unittest.TestCase):
                 equipoise.study(self.file, set={key: value})
             self.assertEqual(
                 str(raised.exception),
-                program_error("study", self.file, "--set", f"{key}={json.dumps(value)}"),
+                # An argument is called by its name, not as an option.
+                program_error("study", self.file, "--set", f"{key}={json.dumps(value)}").removeprefix("--"),
             )
         missing = Path(self.folder.name) / "missing.json"
         with self.assertRaisesRegex(ValueError, "missing.json"):
