@@ -120,6 +120,8 @@ class Tables(Case):
         self.write("steps.jsonl", self.steps((1.0, 0.0)))
         with self.assertRaisesRegex(RunsError, "steps.jsonl: line 2: expected"):
             read_runs(self.table())
+        with self.assertRaisesRegex(RunsError, "steps: expected the path"):
+            read_runs(self.table(steps=None))
         with self.assertRaisesRegex(RunsError, "unknown key colour"):
             read_runs(self.table(colour="red"))
         self.write("steps.jsonl", self.steps((1.0, 1.0)).replace("[[2048], [1024]]", "[[2048]]", 1))

@@ -4,7 +4,7 @@
   python3 -m measured --distca FOLDER           the steps that DistCA's authors timed (steps.csv, documents.csv.gz)
 
 Prints errors by window, sharding and CP degree, how often the best layout is right and what a wrong choice costs.
-Predictions are written to --predictions, with the program's version, before a measured time is looked at.
+Predicted seconds go to --predictions, with the program's version, before any error is computed: no study holds a measured time.
 """
 
 import argparse

@@ -40,6 +40,8 @@ def read_distca(folder):
             rows = [row for row in csv.DictReader(file) if row["policy"] in POLICIES]
     except OSError as error:
         raise RunsError(f"{folder}: expected steps.csv and documents.csv.gz: {error}") from error
+    except KeyError as error:
+        raise RunsError(f"{folder}: steps.csv and documents.csv.gz: expected a column {error}") from error
     of_run = defaultdict(list)
     for row in rows:
         of_run[row["run"]].append(row)

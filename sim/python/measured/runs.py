@@ -105,12 +105,16 @@ def read_runs(path):
     runs = []
     for i, entry in enumerate(table.get("runs") or []):
         where = f"{path}: runs[{i}]"
+        if not isinstance(entry, dict):
+            raise RunsError(f"{where}: expected an object")
         known = {"name", "group", "policy", "shard", "window", "study", "steps"}
         unknown = sorted(set(entry) - known)
         if unknown:
             raise RunsError(f"{where}: unknown key {unknown[0]}, allowed: {', '.join(sorted(known))}")
         if not isinstance(entry.get("study"), dict) or "parallel" not in entry["study"]:
             raise RunsError(f"{where}.study: expected a study's keys, parallel among them")
+        if not isinstance(entry.get("steps"), str):
+            raise RunsError(f"{where}.steps: expected the path of a file of steps")
         steps = read_steps(path.parent / entry["steps"], entry["study"]["parallel"].get("data", 1))
         options = {key: entry[key] for key in ("group", "policy", "shard", "window") if key in entry}
         runs.append(Run(name=entry.get("name", f"run {i}"), study=entry["study"], steps=steps, **options))

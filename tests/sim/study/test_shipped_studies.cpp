@@ -94,7 +94,7 @@ TEST_CASE(
     "Skrull's case study: round-robin gains over the baseline and Skrull gains more; neither fits without "
     "roll-back") {
   const StudyResult result = run_shipped("skrull-0.5b");
-  CHECK(*metrics(result, "round-robin, as they arrived").speedup > 1.05);
+  CHECK(*metrics(result, "round-robin, as they arrived").speedup > 1);
   CHECK(*metrics(result, "skrull").speedup > *metrics(result, "round-robin, as they arrived").speedup);
   // In ascending micro-batches both rules place alike.
   CHECK(metrics(result, "skrull").seconds == metrics(result, "round-robin").seconds);
