@@ -199,10 +199,13 @@ pid_t start_launcher(const Supervision& job) {
   _exit(kRankFailed);
 }
 
-void pass_on(int from) {
+// Whether there was anything to pass on.
+bool pass_on(int from) {
   std::array<char, 4096> buffer{};
-  for (ssize_t bytes = 0; (bytes = read(from, buffer.data(), buffer.size())) > 0;)
+  bool any = false;
+  for (ssize_t bytes = 0; (bytes = read(from, buffer.data(), buffer.size())) > 0; any = true)
     std::fwrite(buffer.data(), 1, static_cast<std::size_t>(bytes), stderr);
+  return any;
 }
 
 // In a process of its own, which has no other children. Returns the exit status of the run.
@@ -217,10 +220,11 @@ int supervise(const Supervision& job) {
   double stopped_seconds = 0;
   double fault_seconds = 0;
   bool interrupted = false;
+  bool ranks_spoke = false;
   int status = 0;
   for (auto last = Clock::now(); fault.empty() && waitpid(launcher, &status, WNOHANG) == 0;) {
     const int signal = sigtimedwait(&job.signals, nullptr, &kLook);
-    pass_on(errors);
+    ranks_spoke |= pass_on(errors);
     interrupted = (signal > 0 && signal != SIGCHLD) || getppid() != job.caller;
     if (interrupted || fault_seconds > kFaultSeconds) break;
     const auto now = Clock::now();
@@ -233,10 +237,10 @@ int supervise(const Supervision& job) {
     fault = who + " was stopped";
   }
   kill_children();
-  pass_on(errors);
+  ranks_spoke |= pass_on(errors);
   if (interrupted) return 128 + SIGTERM;
   if (const std::string told = all_of(fault_file(job.folder)); !told.empty()) fault = told;
-  const std::string words = last_words(status, fault, all_of(launcher_stderr(job.folder)));
+  const std::string words = last_words(status, fault, all_of(launcher_stderr(job.folder)), ranks_spoke);
   std::fputs(words.c_str(), stderr);
   return words.empty() ? WEXITSTATUS(status) : kRankFailed;
 }
@@ -249,12 +253,22 @@ std::string text_of_signal(int signal) {
   return signal == SIGKILL ? text + ": out of memory?" : text;
 }
 
-// mpirun says so of a rank that has ended with a status of its own, and has itself told the user why.
-bool tells_of_a_status(const std::string& words) {
+// What mpirun says of itself while it shuts down, in any run. It may lose its own message that way.
+bool is_a_log_line(const std::string& line) {
+  return line.find("ORTE_ERROR_LOG") != std::string::npos || line.rfind("[warn] Epoll", 0) == 0;
+}
+
+// mpirun says so of a rank that has ended with a status of its own, and has itself told the user why. Where
+// mpirun has lost that message, what the ranks said is the only sign.
+bool tells_of_a_status(const std::string& words, bool ranks_spoke) {
   for (const char* sign :
        {"non-zero status", "a non-zero exit code", "MPI_ABORT was invoked", "exiting improperly"})
     if (words.find(sign) != std::string::npos) return true;
-  return words.empty();
+  if (words.empty()) return true;
+  bool only_log = true;
+  std::istringstream lines(words);
+  for (std::string line; std::getline(lines, line);) only_log &= is_a_log_line(line);
+  return only_log && ranks_spoke;
 }
 
 }  // namespace
@@ -295,9 +309,9 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
   return command;
 }
 
-std::string last_words(int status, std::string fault, const std::string& words_of_mpirun) {
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun, bool ranks_spoke) {
   if (fault.empty() && WIFEXITED(status) && WEXITSTATUS(status) < kRankFailed &&
-      (WEXITSTATUS(status) == 0 || tells_of_a_status(words_of_mpirun)))
+      (WEXITSTATUS(status) == 0 || tells_of_a_status(words_of_mpirun, ranks_spoke)))
     return "";
   int rank = 0;
   int signal = 0;

@@ -1,9 +1,9 @@
 // Starts the ranks of a run on this host, as processes under Open MPI's mpirun, and sees them to their end.
 //
-// mpirun ends all ranks when one dies, and the ranks look after each other (rank_health.h). What is left for the
-// supervisor, a process between the caller and mpirun, is what neither can do: see that mpirun or all ranks
-// are stopped, end everything when the caller or mpirun is gone, put together one line that says why, and
-// leave no process and no file behind. Words are kept apart: stderr of mpirun goes to a file of the job,
+// mpirun ends all ranks when one dies, and the ranks look after each other (rank_health.h). What is left for
+// the supervisor, a process between the caller and mpirun, is what neither can do: see that mpirun or all
+// ranks are stopped, end everything when the caller or mpirun is gone, put together one line that says why,
+// and leave no process and no file behind. Words are kept apart: stderr of mpirun goes to a file of the job,
 // which a user sees only if mpirun itself failed, and stderr of the ranks through a pipe to the supervisor's
 // own.
 #pragma once
@@ -52,6 +52,8 @@ LaunchCommand launch_command(const LaunchHost& host, const std::string& folder, 
 
 // What the user is to be told after the end: lines for stderr, or nothing where a rank's exit status says
 // all. `status`: of mpirun, as wait() gives it. `fault`: what a rank or the supervisor found, if anything.
-std::string last_words(int status, std::string fault, const std::string& words_of_mpirun);
+// `ranks_spoke`: whether a rank wrote to stderr.
+std::string last_words(int status, std::string fault, const std::string& words_of_mpirun,
+                       bool ranks_spoke = false);
 
 }  // namespace equipoise::execution

@@ -119,5 +119,12 @@ TEST_CASE("a rank's own exit status is told from mpirun's failures, whose words 
   CHECK(last_words(kExited1, "", "There are not enough slots available in the system\n") ==
         "There are not enough slots available in the system\n"
         "error: the ranks could not be run: mpirun ended with status 1\n");
+  const std::string lost =
+      "[vm:16184] [[21446,0],0] ORTE_ERROR_LOG: Data unpack would read past end of buffer\n";
+  CHECK(last_words(2 << 8, "", lost, true).empty());
+  CHECK(last_words(kExited1, "", lost, false) ==
+        lost + "error: the ranks could not be run: mpirun ended with status 1\n");
+  CHECK(last_words(kExited1, "", lost + "There are not enough slots\n", true) ==
+        lost + "There are not enough slots\nerror: the ranks could not be run: mpirun ended with status 1\n");
   CHECK(last_words(kKilled, "", "") == "error: mpirun died: signal 9 (Killed): out of memory?\n");
 }
