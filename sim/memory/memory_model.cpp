@@ -119,7 +119,7 @@ MemoryParts MemoryModel::fixed(int stage) const {
   parts.parameters = kBf16 * (layout_.zero >= 3 ? shard : held) +
                      cached_weight_bytes_ * on_rank(dense - ends, layout_.zero >= 3);
   parts.gradients = gradient_bytes_ * (layout_.zero >= 2 ? shard : held);
-  parts.optimizer = optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
+  parts.optimizer = (1 - layout_.optimizer_offload) * optimizer_bytes_ * (layout_.zero >= 1 ? shard : held);
   if (layout_.zero >= 3) parts.buffers += kBf16 * most_gathered();
   parts.reserve = reserve_;
   return parts;

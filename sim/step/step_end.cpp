@@ -13,6 +13,25 @@ double update_bytes(const LayerCosts& costs) {
   return 4 + 2 * costs.framework().optimizer_bytes + costs.profile().device().element_bytes;
 }
 
+// The update of so many parameters by the host, for whom states lie in its own memory. Gradients go to it,
+// states are read and written there, weights come back, in pieces that overlap: the slowest of the three sets
+// the time (ZeRO-Offload, arXiv 2101.06840, section 4; Megatron-LM's --overlap-cpu-optimizer-d2h-h2d).
+double host_update_seconds(const LayerCosts& costs, double parameters) {
+  const Layout& layout = costs.layout();
+  const double link_bytes =
+      std::max(double(costs.framework().gradient_bytes), costs.profile().device().element_bytes);
+  return parameters * std::max(link_bytes / (layout.host_link_GBps * 1e9),
+                               update_bytes(costs) / (layout.host_memory_GBps * 1e9));
+}
+
+// The two run beside each other.
+Picoseconds update_time(const LayerCosts& costs, double parameters, RangeUse& use) {
+  const double on_host = costs.layout().optimizer_offload * parameters;
+  const double on_gpu =
+      costs.elementwise().seconds(Elementwise::optimizer, (parameters - on_host) * update_bytes(costs), use);
+  return to_picoseconds(std::max(on_gpu, host_update_seconds(costs, on_host)));
+}
+
 }  // namespace
 
 GradientSync::GradientSync(const LayerCosts& costs)
@@ -55,9 +74,7 @@ GradientSync::GradientSync(const LayerCosts& costs)
             between_copies(Collective::all_gather, updated * costs.profile().device().element_bytes, stage);
       if (layout.zero >= 1) updated /= layout.copies();
     }
-    if (costs.framework().optimizer_step)
-      stages_[s].optimizer = to_picoseconds(
-          costs.elementwise().seconds(Elementwise::optimizer, updated * update_bytes(costs), use_));
+    if (costs.framework().optimizer_step) stages_[s].optimizer = update_time(costs, updated, use_);
     if (gathers) {
       const Op gathered = gather(held[s]);
       stages_[s].gather_bytes = gathered.bytes;

@@ -45,17 +45,27 @@ Baseline run_baseline(const nlohmann::json& file, const StudyInputs& inputs, con
   return baseline;
 }
 
+using nlohmann::json;
+
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,
                                    const RunStudyOptions& options) {
   std::vector<RankedRow> rows;
   const PolicyResult& reference = baseline.row();
-  std::map<std::pair<std::uint32_t, double>, std::size_t> known;  // places in `rows`
+  // Places in `rows`. What a layout recomputes may be no difference: rows have their own.
+  std::map<std::pair<std::string, double>, std::size_t> known;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    const auto same = known.find({point.layout, trial.seconds_per_token});
+    const LayoutChoice& layout = candidates.layouts[point.layout];
+    json degrees = layout.keys;
+    degrees.erase("parallel.recompute");
+    const std::pair steps(degrees.dump(), trial.seconds_per_token);
+    const auto same = known.find(steps);
     if (same != known.end()) {
-      rows[same->second].alike.push_back(candidates.rows[point.row].label);
+      RankedRow& first = rows[same->second];
+      first.alike.push_back(
+          candidates.rows[point.row].label +
+          (point.layout == first.point.layout ? "" : ", recompute " + recompute_text(layout.layout)));
       continue;
     }
     if (rows.size() == most) break;
@@ -66,13 +76,11 @@ std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchRes
     row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
     if (reference.simulated())
       compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
-    known.emplace(std::pair(point.layout, trial.seconds_per_token), rows.size());
+    known.emplace(steps, rows.size());
     rows.push_back(std::move(ranked));
   }
   return rows;
 }
-
-using nlohmann::json;
 
 namespace {
 
@@ -287,9 +295,10 @@ TextTable ranking_table(const TuneReport& report) {
     const Metrics& m = row.metrics;
     const std::size_t alike = report.ranking[i].alike.size();
     table.add({std::to_string(i + 1),
-               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""), layout_text(row.layout), recompute_text(row.layout),
-               cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
-               cell(m.mfu, 1, 100), row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
+               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
+               layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
+               cell(m.step_seconds, 3), speedup_cell(m), cell(m.mfu, 1, 100),
+               row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
                cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
                fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }

@@ -13,9 +13,10 @@ namespace equipoise {
 
 struct RankedRow {
   Point point;
-  std::vector<std::string> alike;  // rows whose options make the same of this layout's steps
-  Study study;                     // best.json of this candidate
-  StudyResult result;              // its one row, compared with the baseline
+  std::vector<std::string>
+      alike;           // rows that make the same steps of these degrees, with other options or recomputation
+  Study study;         // best.json of this candidate
+  StudyResult result;  // its one row, compared with the baseline
   [[nodiscard]] const PolicyResult& row() const { return result.policies.front(); }
 };
 
@@ -29,8 +30,8 @@ struct Baseline {
 Baseline run_baseline(const nlohmann::json& study, const StudyInputs& inputs, const RunStudyOptions& options);
 
 // The `most` best of the search, run in full; those of one layout whose times are equal to the bit differ in
-// nothing that matters, and the first stands for all. Speed-ups are of seconds per token, whatever the number of
-// GPUs.
+// nothing that matters, and the first stands for all. Speed-ups are of seconds per token, whatever the number
+// of GPUs.
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,
                                    const RunStudyOptions& options);

@@ -99,6 +99,13 @@ struct Layout {
   Recompute recompute = Recompute::none;
   int recompute_layers = 0;                // with Recompute::layers: of the whole model (stage_layers.h)
   RecomputeModules recompute_modules = 0;  // with Recompute::modules
+  // The share of the optimizer's states that lies in the host's memory, where the host updates them:
+  // Megatron-LM's
+  // --optimizer-offload-fraction, DeepSpeed's offload_optimizer. The host's rates are those of one GPU's
+  // share.
+  double optimizer_offload = 0;
+  double host_link_GBps = 50;    // each way, between a GPU and its host
+  double host_memory_GBps = 35;  // that the host's update of states achieves
   Precision precision = Precision::bf16;
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 

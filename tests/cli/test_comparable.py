@@ -76,6 +76,49 @@ class Comparable(Case):
         said = run("study", self.write("study.json", study)).stderr
         self.assertIn("3 of 3 full steps have fewer micro-batches than lanes, 4 on 8: 4 of 8 GPUs have nothing to do", said)
 
+    def test_the_verdict_says_how_much_is_extrapolated(self):
+        study = self.write("study.json", STUDY)
+        shares = []
+        for layout in ({"tensor": 2, "pipeline": 4}, {"context": 8}):
+            sets = ("--set", f"parallel={json.dumps(layout)}", "--ignore-memory")
+            found = json.loads(self.ok("study", study, *sets, "--format", "json"))
+            best = max(found["policies"], key=lambda row: row["metrics"]["tokens_per_second_per_gpu"])
+            shares.append(best["provenance"]["beyond_samples_share"])
+            said = f"; {100 * shares[-1]:.0f} % of its kernel times are beyond the profile's samples"
+            self.assertIn(said, self.ok("study", study, *sets))
+        self.assertNotEqual(*(round(100 * share) for share in shares))
+
+    def test_without_a_pipeline_the_bubble_is_named_recompute(self):
+        layout = dict(STUDY["parallel"], pipeline=1, recompute="full")
+        study = self.write("study.json", dict(STUDY, parallel=layout))
+        row = json.loads(self.ok("study", study, "--format", "json"))["policies"][0]["metrics"]
+        self.assertIn(f"{100 * row['recompute_ratio']:.1f} recompute", self.ok("study", study))
+        self.assertNotIn("recompute ", self.ok("study", study, "--set", "parallel.recompute=none").split("\n")[2])
+        self.assertGreater(row["recompute_ratio"], 0.1)
+
+    def test_layers_that_both_rules_spread_alike_are_told(self):
+        study = self.write("study.json", dict(STUDY, parallel=dict(STUDY["parallel"], pipeline=8, data=1)))
+        counted = "parallel.count_embedding_and_head=true"
+        model = 'model={"name": "m", "hidden": 1024, "heads": 16, "ffn": 4096, "vocab": 32000, "layers": %d}'
+        said = run("study", study, "--ignore-memory", "--set", model % 94, "--set", counted).stderr
+        self.assertIn("count_embedding_and_head has no effect: 94 layers on 8 stages leave the first and the last 11 and 11", said)
+        said = run("study", study, "--ignore-memory", "--set", model % 96, "--set", counted).stderr
+        self.assertNotIn("count_embedding_and_head", said)
+
+    def test_zero_3_of_deepspeed_says_what_is_not_in_it(self):
+        study = self.write("study.json", dict(STUDY, framework="deepspeed", parallel={"data": 4, "zero": 3}))
+        said = run("study", study, "--ignore-memory").stderr
+        self.assertIn("what DeepSpeed's hooks cost the host is not in it", said)
+        said = run("study", study, "--ignore-memory", "--set", "parallel.zero=2").stderr
+        self.assertNotIn("DeepSpeed's hooks", said)
+
+    def test_offloading_says_that_it_is_unproven(self):
+        study = self.write("study.json", STUDY)
+        said = run("study", study, "--ignore-memory", "--set", "parallel.optimizer_offload=0.5").stderr
+        self.assertIn("parallel.optimizer_offload: its time is modelled and was not held against measured steps", said)
+        said = run("study", study, "--ignore-memory", "--set", "parallel.host_link_GBps=20").stderr
+        self.assertIn("parallel.host_link_GBps has no effect", said)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -77,6 +77,12 @@ class Tune(Case):
         self.assertEqual(len(plain["alike"]), 2)
         self.assertIn(" and 2 alike", self.search(space=space))
 
+    def test_a_rows_own_recompute_makes_layouts_alike(self):
+        space = {"parallel.recompute": ["none", "selective", {"layers": 4}], "policies": [{"name": "plain", "recompute": "full"}]}
+        found = json.loads(self.search("--format", "json", space=space))
+        self.assertEqual(len(found["ranking"]), 1)
+        self.assertEqual(len(found["ranking"][0]["alike"]), 2)
+
     def test_jobs_change_nothing(self):
         self.assertEqual(self.search("--jobs", 1, "--format", "json"), self.search("--jobs", 3, "--format", "json"))
 

@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import equipoise
-from support import STUDY, program, without_measured
+from support import ROOT, STUDY, program, without_measured
 
 GRID = {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]}
 
@@ -133,6 +133,24 @@ class Sweep(unittest.TestCase):
     def test_values_that_do_not_go_together_refuse_their_case_alone(self):
         swept = equipoise.sweep(self.study, {"parallel.tensor": [4, 3]})
         self.assertEqual([set(r.frame()["status"]) for r in swept], [{"ok"}, {"refused"}])
+
+    def test_profiles_have_one_rule_on_any_executor(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mine = Path(folder) / "mine.json"
+            profile = json.loads((ROOT / "profiler/profiles/h100-sxm.json").read_text())
+            profile["tables"]["gemm"]["bf16"]["provenance"] = {"kind": "measured", "source": "this machine"}
+            mine.write_text(json.dumps(profile))
+            grid = {"cluster.profile": ["h100-sxm", str(mine)]}
+
+            def rules(swept):
+                return [result.summary["policies"][0]["provenance"]["slowdowns"] for result in swept]
+
+            one = equipoise.sweep(self.study, grid)
+            self.assertEqual(rules(one), ["fitted", "carried"])
+            self.assertTrue(any("one rule for all profiles" in note for note in one[1].notes))
+            with ThreadPoolExecutor(2) as pool:
+                self.assertEqual(rules(equipoise.sweep(self.study, grid, executor=pool)), ["fitted", "carried"])
+            self.assertEqual(rules(equipoise.sweep(self.study, {"cluster.profile": [str(mine)]})), ["alone"])
 
 
 if __name__ == "__main__":

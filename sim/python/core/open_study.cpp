@@ -61,6 +61,25 @@ class OpenStudy {
     return labels;
   }
 
+  // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all have
+  // one rule, as in the program's sweeps; empty for the others.
+  static std::vector<std::string> one_rule(const std::vector<OpenStudy*>& cases) {
+    const nb::gil_scoped_release released;
+    std::vector<Study*> studies;
+    std::vector<std::string> notes;
+    for (OpenStudy* const one : cases) studies.push_back(&one->study_);
+    std::vector<std::size_t> before;
+    for (const Study* study : studies) before.push_back(study->notes.size());
+    use_one_rule(studies);
+    for (std::size_t i = 0; i < studies.size(); ++i)
+      notes.push_back(studies[i]->notes.size() > before[i] ? studies[i]->notes.back() : "");
+    return notes;
+  }
+  void carry_slowdowns(const std::string& note) {
+    study_.framework.carry_slowdowns = true;
+    study_.notes.push_back(note);
+  }
+
   // What a policy of Python's is told beside the documents.
   [[nodiscard]] std::string shape() const {
     const PackOptions& batch = study_.batch;
@@ -187,6 +206,8 @@ void bind_studies(nb::module_& m) {
            nb::arg("text"), nb::arg("path"), nb::arg("assignments"), nb::arg("case_name") = "")
       .def_prop_ro("labels", &OpenStudy::labels)
       .def_prop_ro("shape", &OpenStudy::shape)
+      .def_static("one_rule", &OpenStudy::one_rule, nb::arg("cases"))
+      .def("carry_slowdowns", &OpenStudy::carry_slowdowns, nb::arg("note"))
       .def("documents", &OpenStudy::documents, nb::arg("max_memory_GB") = 0.0,
            "Rows of batch, document, begin, end.")
       .def("set_plan", &OpenStudy::set_plan, nb::arg("label"), nb::arg("plan"))

@@ -166,6 +166,7 @@ def study(
     directory: Optional[Union[str, os.PathLike]] = None,
     max_memory_GB: float = 0,
     _case: Optional[Dict[str, Any]] = None,
+    _carried: str = "",
 ) -> Result:
     """Runs a study: a file, or a dict of the same keys.
 
@@ -182,6 +183,8 @@ def study(
     ValueError.
     """
     opened, own = open_study(source, set, policies, directory, _case)
+    if _carried:
+        opened.carry_slowdowns(_carried)
     if own:
         _plan_own_rows(opened, own, max_memory_GB, in_sweep=bool(_case))
     texts = opened.run(

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import pandas as pd
 
+from . import _core
 from .study import Result, Source, case_name, open_study, study
 
 
@@ -36,12 +37,13 @@ class Sweep:
         return self.results[place]
 
 
-def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any]) -> Result:
-    """A case, in whichever process it runs; its files in a folder named as the program names it."""
+def _run(source: Any, case: Dict[str, Any], options: Dict[str, Any], carried: str) -> Result:
+    """A case, in whichever process it runs; its files in a folder named as the program names it. `carried`: the
+    note that slowdowns are carried to its profile since another case's are; empty: they are not."""
     if options.get("out"):
         folder = case_name(case).replace("/", "_").replace(" ", "_")
         options = {**options, "out": os.path.join(options["out"], folder)}
-    return study(source, _case=case, **options)
+    return study(source, _case=case, _carried=carried, **options)
 
 
 def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -> Sweep:
@@ -71,12 +73,14 @@ def sweep(source: Source, grid: Mapping, executor: Any = None, **options: Any) -
         options["directory"] = os.getcwd()
     if options.get("out"):
         options["out"] = os.path.abspath(os.fspath(options["out"]))
-    for case in cases:
-        open_study(source, options["set"], options.get("policies"), options.get("directory"), case)
+    opened = [
+        open_study(source, options["set"], options.get("policies"), options.get("directory"), case)[0] for case in cases
+    ]
+    carried = _core.OpenStudy.one_rule(opened)
     if executor is None:
-        return Sweep([_run(source, case, options) for case in cases])
+        return Sweep([_run(source, case, options, note) for case, note in zip(cases, carried)])
     options.setdefault("jobs", 1)
-    futures = [executor.submit(_run, source, case, options) for case in cases]
+    futures = [executor.submit(_run, source, case, options, note) for case, note in zip(cases, carried)]
     try:
         return Sweep([future.result() for future in futures])
     except BaseException:

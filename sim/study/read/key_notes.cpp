@@ -71,6 +71,9 @@ bool has_tensor(const Study& s) {
 bool has_replicas(const Study& s) {
   return std::int64_t{s.layout.data} * s.layout.context > 1;
 }
+bool offloads(const Study& s) {
+  return s.layout.optimizer_offload > 0;
+}
 bool has_pipeline(const Study& s) {
   return s.layout.pipeline > 1;
 }
@@ -149,14 +152,14 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
 void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const std::string key = "parallel.count_embedding_and_head has no effect";
   Layout layout = study.layout;
-  if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty())
-    return;
+  if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty()) return;
   const std::vector<int> counted = layers_of_stages(study.model, layout);
   layout.count_embedding_and_head = false;
   if (counted == layers_of_stages(study.model, layout))
     notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
                     std::to_string(counted.size()) + " stages leave the first and the last " +
-                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) + " without it, too");
+                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) +
+                    " without it, too");
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
@@ -166,8 +169,18 @@ void note_zero(std::string_view, bool stated, const Study& study, std::vector<st
                        " with a pipeline, which keeps parameters and gradients whole");
   if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
     notes.emplace_back(
-        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside it: "
+        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside "
+        "it: "
         "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it");
+}
+
+void note_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
+  if (study.layout.optimizer_offload > 0)
+    notes.emplace_back(
+        "parallel.optimizer_offload: its time is modelled and was not held against measured steps: " +
+        short_number(study.layout.host_link_GBps) + " GB/s to the host and " +
+        short_number(study.layout.host_memory_GBps) +
+        " GB/s of its memory a GPU (parallel.host_link_GBps, host_memory_GBps)");
 }
 
 // Of the layout's key and of those of the rows.

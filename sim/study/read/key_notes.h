@@ -21,6 +21,7 @@ bool may_be_short(const Study& study);
 bool has_tensor(const Study& study);
 bool has_replicas(const Study& study);
 bool has_pipeline(const Study& study);
+bool offloads(const Study& study);
 bool has_no_pipeline(const Study& study);
 bool has_experts(const Study& study);
 bool exchanges_experts(const Study& study);
@@ -43,6 +44,7 @@ void note_expert_overlap(std::string_view key, bool stated, const Study& study,
                          std::vector<std::string>& notes);
 void note_count_embedding(std::string_view key, bool stated, const Study& study,
                           std::vector<std::string>& notes);
+void note_offload(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_zero(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_selective(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);
 void note_longer(std::string_view key, bool stated, const Study& study, std::vector<std::string>& notes);

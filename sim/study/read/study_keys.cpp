@@ -214,6 +214,19 @@ constexpr Key<Layout> kParallelKeys[] = {
         .acting("with parallel.context or data above 1", acts::has_replicas)
         .noting(note_zero),
     other<Layout>("recompute", recompute_schema, "").noting(note_selective),
+    number<&Layout::optimizer_offload>(
+        "optimizer_offload", 0, 1,
+        "Share of the optimizer's states in the host's memory, updated there; 0 by default")
+        .noting(note_offload),
+    number<&Layout::host_link_GBps>(
+        "host_link_GBps", 0.1, 10000,
+        "Of a GPU's link to its host, each way; 50 by default, what PCIe 5 x16 achieves")
+        .acting("with parallel.optimizer_offload above 0", acts::offloads),
+    number<&Layout::host_memory_GBps>(
+        "host_memory_GBps", 0.1, 10000,
+        "Of the host's memory while it updates states, a GPU's share; 35 by default: half of 16 channels of "
+        "DDR5-4800 over 8 GPUs")
+        .acting("with parallel.optimizer_offload above 0", acts::offloads),
     text<&Layout::order>("order", "Rank order from the innermost axis; tp-cp-ep-dp-pp by default"),
 };
 

@@ -162,6 +162,20 @@ std::vector<std::vector<Change>> more_sharding(const Study& study, const Change&
   return choices;
 }
 
+// The optimizer's states to the host, the smallest quarter that does, alone and with all layers recomputed.
+std::string offloaded_optimizer(const Search& search, const Change& full) {
+  constexpr int kQuarters = 4;
+  const auto offload = [](std::int64_t quarters) {
+    const double share = static_cast<double>(quarters) / kQuarters;
+    return Change{"parallel.optimizer_offload " + short_number(share),
+                  [share](Study& s, PolicyRun&) { s.layout.optimizer_offload = share; }};
+  };
+  const auto held = static_cast<std::int64_t>(search.row().study.layout.optimizer_offload * kQuarters);
+  std::string found = search.first_that_runs(held + 1, kQuarters, offload);
+  if (found.empty() && held < kQuarters) found = search.first_of({{offload(kQuarters), full}});
+  return found;
+}
+
 // What follows from the degrees is changed, too.
 void set_degrees(Study& study, PolicyRun& run, int context, int data) {
   study.layout.context = context;
@@ -224,8 +238,9 @@ std::string when_out_of_memory(const Search& search) {
   if (found.empty()) found = smaller_policy_sizes(search);
   if (found.empty()) found = wider_groups(search);
   if (found.empty()) found = search.first_of(more_sharding(study, full));
-  for (const Gpus gpus : {Gpus::as_many, Gpus::more})
-    if (found.empty()) found = search.first_of(more_context(study, full, gpus));
+  if (found.empty()) found = search.first_of(more_context(study, full, Gpus::as_many));
+  if (found.empty()) found = offloaded_optimizer(search, full);
+  if (found.empty()) found = search.first_of(more_context(study, full, Gpus::more));
   return found;
 }
 

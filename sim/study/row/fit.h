@@ -3,10 +3,11 @@
 //
 // Changes are tried in an order in which each asks more of the user than the ones before: first what costs
 // time only (checkpointed layers, the fewest that do), then the policy's own sizes (the closest that do),
-// then how states are sharded, then CP ranks instead of replicas, all of them on the GPUs there are; then more
-// GPUs for context parallelism, at last what changes the data. A change counts only if the whole row runs
-// with it: same documents, new plan, every step within memory. What it costs in time is said beside it. Cost:
-// some tens of runs of the row at stage fidelity at most, and of a row that runs none.
+// then how states are sharded, then CP ranks instead of replicas, then the optimizer's states to the host,
+// all of them on the GPUs there are; then more GPUs for context parallelism, at last what changes the data. A
+// change counts only if the whole row runs with it: same documents, new plan, every step within memory. What
+// it costs in time is said beside it. Cost: some tens of runs of the row at stage fidelity at most, and of a
+// row that runs none.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ struct FailedRow {
   std::function<double()> with_enough_memory = {};
 };
 
-// "fits with recompute {\"layers\": 12}, 1.08x the time that enough memory would take"; what was tried in vain where nothing helps.
+// "fits with recompute {\"layers\": 12}, 1.08x the time that enough memory would take"; what was tried in
+// vain where nothing helps.
 std::string smallest_change(const FailedRow& row, const TryRow& try_row);
 
 }  // namespace equipoise

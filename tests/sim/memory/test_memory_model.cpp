@@ -77,6 +77,9 @@ TEST_CASE("States of a stage under ZeRO 0 to 3, by hand") {
       CHECK(parts.reserve == models.profile.device().reserve_bytes);
     }
   }
+  Layout offloaded = layout_of(2, 2, 1);
+  offloaded.optimizer_offload = 0.75;  // a quarter stays
+  CHECK(Models(small_model(), offloaded).memory.fixed(0).optimizer == 0.25 * 6 * kStage0);
   const Models sharded(small_model(), layout_of(1, 2, 3));
   const double all = 4 * 41088 + 2 * 16384 + 64;
   const MemoryParts parts = sharded.memory.fixed(0);

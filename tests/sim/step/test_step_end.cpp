@@ -125,6 +125,26 @@ TEST_CASE("Spreading experts changes what a rank gathers, not how many parameter
   }
 }
 
+TEST_CASE("States on the host are updated there: the slower of its memory and the link sets the time") {
+  Layout layout = replicated(1);
+  const auto optimizer = [&] {
+    return static_cast<double>(GradientSync(Models(model_of(4), layout).costs).stages()[1].optimizer);
+  };
+  const double on_gpu = optimizer();
+  // Stage 1: two layers of 41,088 parameters, the head and its norm, over two replicas. A parameter's fp32
+  // gradient and three fp32 states are read, the states and a bf16 weight written: 4 + 12 + 12 + 2 bytes.
+  const double parameters = (2 * 41088 + 256 * 64 + 64) / 2.0;
+  layout.optimizer_offload = 1;
+  layout.host_memory_GBps = 30;
+  CHECK(optimizer() == doctest::Approx(parameters * 30 / 30e9 * 1e12));
+  layout.host_link_GBps = 0.5;  // four bytes of gradient take longer than that
+  CHECK(optimizer() == doctest::Approx(parameters * 4 / 0.5e9 * 1e12));
+  layout.optimizer_offload = 0.5;  // the GPU updates its half beside it
+  CHECK(optimizer() == doctest::Approx(parameters / 2 * 4 / 0.5e9 * 1e12));
+  layout.host_link_GBps = layout.host_memory_GBps = 10000;
+  CHECK(optimizer() < on_gpu);
+}
+
 TEST_CASE("ZeRO-3 keeps only the optimizer for the end of the step") {
   Layout layout = pipeline_of(1);
   layout.data = 4;

@@ -89,9 +89,19 @@ TEST_CASE("Where recompute is not enough the search goes on: chunk size, then mo
   smaller["chunk_size"] = number_after(row.reason, "; fits with chunk_size ");
   CHECK(row_of(smaller, tight).status == RowStatus::ok);
 
-  // Full recompute, and ZeRO-2 over a pipeline, leave plain nothing but fewer tokens a rank.
+  // Full recompute, and ZeRO-2 over a pipeline, leave plain the optimizer's states, and then fewer tokens a rank.
   const json plain = {{"name", "plain"}, {"recompute", "full"}};
   json less = {{"parallel", {{"zero", 2}}}};
+  less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
+  const PolicyResult offloads = row_of(plain, less);
+  CAPTURE(offloads.reason);
+  CHECK(offloads.reason.find("; fits with parallel.optimizer_offload 0.5, ") != std::string::npos);
+  for (const double share : {0.25, 0.5}) {
+    less["parallel"]["optimizer_offload"] = share;
+    CHECK(row_of(plain, less).status == (share < 0.5 ? RowStatus::oom : RowStatus::ok));
+  }
+  less["parallel"]["optimizer_offload"] = 1;
+  less.erase("cluster");
   less["cluster"]["memory_GB"] = 0.97 * row_of(plain, less).peak.parts.total() / 1e9;
   const PolicyResult full = row_of(plain, less);
   REQUIRE(full.status == RowStatus::oom);
