@@ -34,7 +34,15 @@ constexpr Name kBucketSizes[] = {"bucket_size"};
 constexpr PackParameter kBins[] = {kMicroBatches};
 constexpr PackParameter kBinsOversize[] = {kMicroBatches, kOversize};
 constexpr PackParameter kOnlyOversize[] = {kOversize};
-constexpr PackParameter kPadded[] = {kPadding};
+constexpr PackParameter with_budget(PackParameter cost) {
+  cost.acts_when = "with tokens_per_micro_batch";
+  cost.acts = [](const PackOptions& o) { return o.of<TokenBudget>().tokens_per_micro_batch > 0; };
+  return cost;
+}
+// In arrival order nothing is weighed but the budget.
+constexpr PackParameter kArrivalBudget[] = {kTokenBudget[0], with_budget(kTokenBudget[1]),
+                                            with_budget(kTokenBudget[2])};
+constexpr PackParameter kPadded[] = {kPadding, kTokensPerMicroBatch};
 constexpr PackParameter kDrawn[] = {kSeed, kShuffle};
 constexpr PackParameter kLength[] = {kPackLength, kOversize};
 constexpr PackParameter kOrdered[] = {kPackOrder};
@@ -52,8 +60,11 @@ constexpr auto kIsfKeys = join(kLength, kOrdered, kDrawn, kIsf);
 constexpr auto kHbpKeys = join(kLength, kDrawn, kIsf, kHbp);
 constexpr auto kSkrullKeys = join(kSkrull, kOnlyOversize);
 constexpr auto kRoundRobinKeys = join(kSkrull, kOnlyOversize, kRoundRobin);
-constexpr auto kKarmarkarKarpKeys = join(kBins, kKarmarkarKarp);
+constexpr auto kPlainKeys = join(kBins, kArrivalBudget);
+constexpr auto kBudgetKeys = join(kBins, kTokenBudget);
+constexpr auto kKarmarkarKarpKeys = join(kBins, kTokenBudget, kKarmarkarKarp);
 constexpr auto kFlexspKeys = join(kRank, kFlexsp);
+constexpr auto kDegreeKeys = join(kRank, kGroupDegrees);
 
 using Keys = std::span<const PackParameter>;
 using Algorithm = Plan (*)(const PackingProblem&);
@@ -102,6 +113,11 @@ constexpr Policy by_degree(Name name, Name paper, Name summary, Algorithm plan, 
   policy.sizes = kBucketSizes;
   return policy;
 }
+template <std::int64_t (*limit)(const PackOptions&)>
+constexpr Policy limited_to(Policy policy) {
+  policy.hard_limit = limit;
+  return policy;
+}
 constexpr Policy fixed_length(Name name, Name summary, Algorithm plan, Keys parameters) {
   Policy policy = policy_of(name, "WLB-LLM 4.1", summary, plan, parameters);
   policy.study_keys = kBatch;
@@ -140,7 +156,7 @@ constexpr Policy kPolicies[] = {
      .paper = "WLB-LLM (Plain-4D)",
      .summary = "The loader's windows as they are",
      .plan = plan_plain,
-     .parameters = kBins,
+     .parameters = kPlainKeys,
      .study_keys = kBatch},
     packer("random", "HBP", "Shuffled, next-fit to the pack length", plan_in_order<pack_random>,
            kDrawnLengthKeys),
@@ -216,7 +232,7 @@ constexpr Policy kPolicies[] = {
      .paper = "Graham",
      .summary = "Largest cost first to the least loaded micro-batch",
      .plan = plan_lpt,
-     .parameters = kBins,
+     .parameters = kBudgetKeys,
      .study_keys = kSequencesCost},
     {.name = "karmarkar-karp",
      .paper = "Karmarkar and Karp; verl",
@@ -230,11 +246,12 @@ constexpr Policy kPolicies[] = {
            plan_in_order<pack_dp_balanced>, kLength),
     // A CP degree for each document.
     by_degree("hybrid-cp", "Megatron-Core", "CP degree by length, rounds of groups balanced within 5%",
-              plan_hybrid_cp, kRank, kWindow),
+              plan_hybrid_cp, kDegreeKeys, kWindow),
     by_degree("dynamic-cp", "Megatron-Core", "CP degree by load, documents packed a group, in rounds",
-              plan_dynamic_cp, kRank, kWindowCost),
-    by_degree("flexsp", "FlexSP", "One layout of CP groups a step, the slowest as fast as can be",
-              plan_flexsp, kFlexspKeys, kWindowCost),
+              plan_dynamic_cp, kDegreeKeys, kWindowCost),
+    limited_to<flexsp_hard_limit>(by_degree("flexsp", "FlexSP",
+                                            "One layout of CP groups a step, the slowest as fast as can be",
+                                            plan_flexsp, kFlexspKeys, kWindowCost)),
 };
 
 }  // namespace

@@ -220,6 +220,51 @@ Room room_by_pack_length(const PackOptions& options, std::int64_t tokens) {
   return room_by<&PackLengthOptions::pack_length>("pack_length", tokens, options);
 }
 
+std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions& options) {
+  const TokenBudget& budget = options.of<TokenBudget>();
+  std::vector<double> use(slices.size());
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const auto tokens = static_cast<double>(slices[i].tokens());
+    const double cost = budget.linear_cost * tokens + budget.quadratic_cost * tokens * tokens;
+    use[i] = cost > 0 ? cost : tokens;
+  }
+  return use;
+}
+
+namespace {
+
+double fullest(const Bins& bins, const PackOptions& options) {
+  double most = 0;
+  for (const std::vector<Slice>& bin : bins) {
+    const std::vector<double> use = budget_use(bin, options);
+    if (bin.size() > 1) most = std::max(most, std::accumulate(use.begin(), use.end(), 0.0));
+  }
+  return most;
+}
+
+}  // namespace
+
+Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
+                  const std::function<Bins(std::span<const double>, std::size_t)>& fill) {
+  const PackOptions& options = problem.options;
+  const TokenBudget& own = options.of<TokenBudget>();
+  const std::vector<double> use = budget_use(batch.slices, options);
+  const bool weighs = own.linear_cost > 0 || own.quadratic_cost > 0;
+  const std::vector<double> weights = weighs ? use : work_of(batch.slices, problem.workload);
+  if (own.tokens_per_micro_batch == 0)
+    return fill(weights, static_cast<std::size_t>(micro_batches_of_step(options)));
+  const auto budget = static_cast<double>(own.tokens_per_micro_batch);
+  const auto round = static_cast<std::size_t>(std::int64_t{options.lanes} * options.lane_round);
+  double least = 0;  // what is above the budget fills one alone
+  for (const double u : use) least += std::min(u, budget);
+  for (std::size_t count = std::max<std::size_t>(1, static_cast<std::size_t>(std::ceil(least / budget)));;
+       ++count) {
+    count = (count + round - 1) / round * round;
+    Bins bins = fill(weights, count);
+    if (fullest(bins, options) <= budget || count >= batch.slices.size()) return bins;
+  }
+}
+
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options) {
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -121,6 +122,32 @@ Plan plan_of_mixed_packs(std::span<const Slice> slices, const Packs& packs, cons
 
 // Of the policies that fill such packs: the pack length that a document needs.
 Room room_by_pack_length(const PackOptions& options, std::int64_t tokens);
+
+// Token budget (verl's use_dynamic_bsz, TRL, slime): a step has the fewest micro-batches that stay within a
+// budget instead of a given number. A document above it is alone.
+struct TokenBudget {
+  std::int64_t tokens_per_micro_batch = 0;  // 0: micro-batches by number
+  // What a document of L tokens takes of the budget, and weighs: linear * L + quadratic * L^2. Both 0: its
+  // tokens fill the budget, and W balances.
+  double linear_cost = 0, quadratic_cost = 0;
+};
+inline constexpr PackParameter kTokensPerMicroBatch =
+    parameter::integer<&TokenBudget::tokens_per_micro_batch>(
+        "tokens_per_micro_batch", 1, kLongestSize,
+        "the fewest micro-batches of at most so many tokens, instead of a given number");
+inline constexpr PackParameter kTokenBudget[] = {
+    kTokensPerMicroBatch,
+    parameter::number<&TokenBudget::linear_cost>(
+        "linear_cost", 0, 1e12, "a document of L tokens weighs linear_cost * L + quadratic_cost * L^2"),
+    parameter::number<&TokenBudget::quadratic_cost>("quadratic_cost", 0, 1e12, "see linear_cost")};
+
+using Bins = std::vector<std::vector<Slice>>;
+// What each slice takes of the budget.
+std::vector<double> budget_use(std::span<const Slice> slices, const PackOptions& options);
+// The bins of a balancer in one step: as many as the step has micro-batches, or the fewest, in multiples of
+// the lanes, that it fills within the budget. `fill`: weights of the slices and a number of bins to bins.
+Bins bins_of_step(const GlobalBatch& batch, const PackingProblem& problem,
+                  const std::function<Bins(std::span<const double> weights, std::size_t bins)>& fill);
 
 // A step of N bins in the study's lanes: bin j goes to lane j mod lanes.
 Step step_of_bins(std::vector<std::vector<Slice>>&& bins, const PackOptions& options);

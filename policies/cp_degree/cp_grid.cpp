@@ -20,6 +20,14 @@ CpGrid CpGrid::of(const PackOptions& options) {
   const std::int64_t bucket = options.bucket_size;
   const std::int64_t most = own.max_degree > 0 ? std::min<std::int64_t>(own.max_degree, gpus) : gpus;
   grid.max_degree = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(most)));
+  if (own.min_degree > most)
+    throw UserError("min_degree: expected 1 to " + std::to_string(most) +
+                    " (GPUs of the DP x CP grid), found " + std::to_string(own.min_degree));
+  const bool any = own.degrees == Degrees::any;
+  for (std::int64_t degree = 1; degree < most; degree = any ? degree + 1 : 2 * degree)
+    if (degree >= own.min_degree) grid.degrees.push_back(static_cast<int>(degree));
+  grid.degrees.push_back(static_cast<int>(most));
+  grid.align = static_cast<std::size_t>(own.align);
   grid.tokens_per_rank = own.tokens_per_rank > 0 ? own.tokens_per_rank
                          : bucket > 0            ? bucket
                                                  : options.context_window / options.context;
@@ -34,11 +42,35 @@ CpGrid CpGrid::of(const PackOptions& options) {
 }
 
 int CpGrid::degree_needed(std::int64_t tokens) const {
+  return degrees[std::min(place_of((tokens + tokens_per_rank - 1) / tokens_per_rank), degrees.size() - 1)];
+}
+
+int CpGrid::power_needed(std::int64_t tokens) const {
   const std::int64_t ranks = (tokens + tokens_per_rank - 1) / tokens_per_rank;
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(ranks)));
 }
 
+std::size_t CpGrid::place_of(std::int64_t degree) const {
+  return static_cast<std::size_t>(std::lower_bound(degrees.begin(), degrees.end(), degree) - degrees.begin());
+}
+
+void widen_groups(const CpGrid& grid, std::vector<CpGroup>& groups, int used) {
+  while (grid.gpus > used && !groups.empty()) {
+    const auto smallest = std::min_element(
+        groups.begin(), groups.end(), [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
+    const std::size_t next = grid.place_of(smallest->degree) + 1;
+    if (next == grid.degrees.size() || grid.degrees[next] - smallest->degree > grid.gpus - used) return;
+    used += grid.degrees[next] - smallest->degree;
+    smallest->degree = grid.degrees[next];
+  }
+}
+
 std::int64_t cp_grid_hard_limit(const PackOptions& options) {
+  const CpGrid grid = CpGrid::of(options);
+  return grid.tokens_per_rank * grid.degrees.back();
+}
+
+std::int64_t flexsp_hard_limit(const PackOptions& options) {
   const CpGrid grid = CpGrid::of(options);
   return grid.tokens_per_rank * grid.max_degree;
 }

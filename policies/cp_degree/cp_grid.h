@@ -11,12 +11,25 @@
 
 namespace equipoise {
 
+enum class Degrees { powers_of_two, any };
+inline constexpr std::string_view kDegreesNames[] = {"powers-of-two", "any"};
+
 struct CpGridOptions {
   std::int64_t tokens_per_rank = 0;  // what one rank can hold; 0: bucket_size, else window / context
   int max_degree = 0;                // largest CP group they may form; 0: all GPUs
+  // Of hybrid-cp and dynamic-cp.
+  Degrees degrees = Degrees::powers_of_two;
+  std::int64_t min_degree = 1;
+  std::int64_t align = 1;  // micro-batches of a group come in multiples of it
 };
 inline constexpr PackParameter kTokensPerRank = parameter::integer<&CpGridOptions::tokens_per_rank>(
     "tokens_per_rank", 1, kLongestSize, "what a rank holds");
+inline constexpr PackParameter kGroupDegrees[] = {
+    parameter::choice<&CpGridOptions::degrees>("degrees", kDegreesNames, "CP degrees that a group may have"),
+    parameter::integer<&CpGridOptions::min_degree>("min_degree", 1, 1 << 20, "least CP degree of a group"),
+    parameter::integer<&CpGridOptions::align>("align", 1, 1 << 16,
+                                              "micro-batches of a group come in multiples of it, the last "
+                                              "ones empty: the stages for interleaved-1f1b")};
 
 struct FlexspOptions {
   bool exact = false;  // the exact solver instead of the heuristic
@@ -29,20 +42,31 @@ struct CpGrid {
   int max_degree = 1;                // largest power of two that a group may have
   std::int64_t tokens_per_rank = 1;  // what one rank can hold
   int stages = 1;                    // pipeline stages
+  // That a group of hybrid-cp or dynamic-cp may have, rising. The last is the whole grid (or max_degree),
+  // power of two or not: where nothing smaller holds a document, or fits beside the other groups, that group
+  // takes all.
+  std::vector<int> degrees = {};
+  std::size_t align = 1;  // micro-batches of a lane come in multiples of it, the last ones empty
 
   // Throws UserError where the options make no grid.
   static CpGrid of(const PackOptions& options);
 
-  // The smallest power of two whose ranks hold a document together.
+  // The smallest of the degrees whose ranks hold a document together.
   [[nodiscard]] int degree_needed(std::int64_t tokens) const;
+  // The smallest power of two whose ranks do: flexsp's.
+  [[nodiscard]] int power_needed(std::int64_t tokens) const;
+  // Place among the degrees of the first that is at least so large; degrees.size() where none is.
+  [[nodiscard]] std::size_t place_of(std::int64_t degree) const;
 
   // Time of a lane from its micro-batches' times: through a pipeline of S stages the largest is paid S times
   // and the others once (WLB-LLM Fig. 5); with one stage it is their sum.
   [[nodiscard]] double lane_time(double sum, double largest) const { return sum + (stages - 1) * largest; }
 };
 
-// Documents above it fit no group: tokens_per_rank * max_degree.
+// Documents above it fit no group: tokens_per_rank times the largest degree, for flexsp the largest power of
+// two.
 std::int64_t cp_grid_hard_limit(const PackOptions& options);
+std::int64_t flexsp_hard_limit(const PackOptions& options);
 // Of the whole grid, or under a bucket, as far as they are given; else 0.
 std::int64_t cp_grid_micro_batch_tokens(const PackOptions& options);
 // What all ranks of the grid together need each.
@@ -54,6 +78,10 @@ struct CpGroup {
   std::vector<std::uint32_t> documents;
 };
 
+// GPUs without work go to groups that have some: the first of the smallest takes the next degree, again and
+// again, while there are enough of them for it. `used`: GPUs of all groups.
+void widen_groups(const CpGrid& grid, std::vector<CpGroup>& groups, int used);
+
 // Appends a lane for each group, and an idle lane of one GPU for each GPU that no group uses, so that the
 // lanes of a barrier group cover the grid. `micro_batches` turns a group into its micro-batches.
 template <class MicroBatches>
@@ -61,10 +89,13 @@ void append_lanes(std::span<const CpGroup> groups, const CpGrid& grid, int barri
                   const MicroBatches& micro_batches, Step& step) {
   int used = 0;
   for (const CpGroup& group : groups) {
-    step.lanes.push_back({group.degree, micro_batches(group), barrier_group});
+    std::vector<MicroBatch> own = micro_batches(group);
+    own.resize((own.size() + grid.align - 1) / grid.align * grid.align);
+    step.lanes.push_back({group.degree, std::move(own), barrier_group});
     used += group.degree;
   }
-  for (; used < grid.gpus; ++used) step.lanes.push_back({1, std::vector<MicroBatch>(1), barrier_group});
+  for (; used < grid.gpus; ++used)
+    step.lanes.push_back({1, std::vector<MicroBatch>(grid.align), barrier_group});
 }
 
 Plan plan_hybrid_cp(const PackingProblem& problem);

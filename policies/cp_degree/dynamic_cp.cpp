@@ -12,25 +12,24 @@
 // Load of a document on a rank: W(d) / degree, or what the cost says about groups.
 // With a pipeline the objective changes nothing inside a round: each group runs one micro-batch, so every
 // load is multiplied by the number of stages. Departures: the original caps a rank's load at longest document
-// * tokens-per-rank, which the room for tokens already implies; it falls back to one group of all GPUs where
-// doubling cannot fill a grid that is no power of two, here the GPUs left over idle. Cost: O(n * (groups +
-// log GPUs)) a round.
+// * tokens-per-rank, which the room for tokens already implies. Where a document needs more than any power of
+// two gives, or one group is alone and doubling cannot fill the grid, it gets the whole grid, as in the
+// original; GPUs that no group can use idle. Cost: O(n * (groups + degrees)) a round.
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "policies/base/index.h"
 #include "policies/cp_degree/cp_grid.h"
 #include "policies/least_loaded.h"
 
 namespace equipoise {
 namespace {
 
-// Time of document i on a group of degree 2^k: times[k][i].
+// Time of document i on a group of the grid's k-th degree: times[k][i].
 using Times = std::vector<std::vector<double>>;
 
 class DynamicRound {
@@ -55,16 +54,7 @@ class DynamicRound {
     return true;
   }
 
-  void fill_empty_gpus() {
-    while (grid_.gpus > used_ && !groups_.empty()) {
-      const auto smallest =
-          std::min_element(groups_.begin(), groups_.end(),
-                           [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
-      if (smallest->degree > grid_.gpus - used_ || 2 * smallest->degree > grid_.max_degree) return;
-      used_ += smallest->degree;
-      smallest->degree *= 2;
-    }
-  }
+  void fill_empty_gpus() { widen_groups(grid_, groups_, used_); }
 
   [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
 
@@ -76,23 +66,25 @@ class DynamicRound {
   };
 
   [[nodiscard]] double time(std::uint32_t document, int degree) const {
-    return times_[at(std::countr_zero(static_cast<unsigned>(degree)))][document];
+    return times_[grid_.place_of(degree)][document];
   }
 
   [[nodiscard]] Choice best_choice(std::uint32_t document) const {
     const double largest = *std::max_element(load_.begin(), load_.end());
+    const int needed = grid_.degree_needed(tokens_[document]);
     Choice best;
     const auto consider = [&](std::size_t group, int degree, double load) {
       const double projected = std::max(largest, load + time(document, degree));
-      if (projected < best.largest_load) best = {group, degree, projected};
+      if (std::tie(projected, degree, group) < std::tie(best.largest_load, best.degree, best.group))
+        best = {group, degree, projected};
     };
-    for (int degree = grid_.degree_needed(tokens_[document]); degree <= grid_.max_degree; degree *= 2) {
-      const std::int64_t room = grid_.tokens_per_rank * degree;
-      for (std::size_t g = 0; g < groups_.size(); ++g)
-        if (groups_[g].degree == degree && packed_[g] + tokens_[document] <= room)
-          consider(g, degree, load_[g]);
-      if (degree <= grid_.gpus - used_) consider(groups_.size(), degree, 0);
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      const int degree = groups_[g].degree;
+      if (degree >= needed && packed_[g] + tokens_[document] <= grid_.tokens_per_rank * degree)
+        consider(g, degree, load_[g]);
     }
+    for (std::size_t d = grid_.place_of(needed); d < grid_.degrees.size(); ++d)
+      if (grid_.degrees[d] <= grid_.gpus - used_) consider(groups_.size(), grid_.degrees[d], 0);
     return best;
   }
 
@@ -108,13 +100,15 @@ class DynamicRound {
 Step plan_step(const GlobalBatch& batch, const CpGrid& grid, const Workload& workload) {
   const std::vector<std::int64_t> tokens = lengths_of(batch.slices);
   Times times;
-  for (int degree = 1; degree <= grid.max_degree; degree *= 2) {
+  for (const int degree : grid.degrees) {
     times.emplace_back(tokens.size());
     workload.on_group(tokens, degree, times.back());
   }
+  // One micro-batch, or as many as are asked for and hold a document each: longest first, dealt in turn.
   const auto packed = [&](const CpGroup& group) {
-    std::vector<MicroBatch> micro_batches(1);
-    for (const std::uint32_t i : group.documents) micro_batches[0].slices.push_back(batch.slices[i]);
+    std::vector<MicroBatch> micro_batches(std::clamp<std::size_t>(group.documents.size(), 1, grid.align));
+    for (std::size_t k = 0; k < group.documents.size(); ++k)
+      micro_batches[k % micro_batches.size()].slices.push_back(batch.slices[group.documents[k]]);
     return micro_batches;
   };
 

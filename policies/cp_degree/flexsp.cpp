@@ -37,7 +37,7 @@ FlexspProblem problem_of(const GlobalBatch& batch, const CpGrid& grid, const Wor
   problem.grid = grid;
   for (const std::uint32_t i : order) {
     problem.tokens.push_back(lengths[i]);
-    problem.least_degree.push_back(grid.degree_needed(lengths[i]));
+    problem.least_degree.push_back(grid.power_needed(lengths[i]));
   }
   for (int degree = 1; degree <= grid.max_degree; degree *= 2) {
     problem.times.emplace_back(lengths.size());

@@ -1,6 +1,6 @@
 // Hybrid context parallelism, as Megatron-Core schedules it: every document on as many ranks as its length
-// needs (the power of two at or above length / tokens-per-rank), documents of one step in rounds with a
-// barrier between them. Cost of a document on a rank: len^2 / degree.
+// needs (the power of two, or with `degrees: any` the number, at or above length / tokens-per-rank),
+// documents of one step in rounds with a barrier between them. Cost of a document on a rank: len^2 / degree.
 //   A round: documents longest first. Each opens a group of its degree while that many GPUs are free, else it
 //   goes to the least loaded group of exactly its degree; where there is none it is passed over, and the next
 //   shorter degree has its turn. From the moment when a document of a smaller degree than the round's first
@@ -17,8 +17,10 @@
 // With a pipeline, which the original does not support, a group's load is the pipeline's: the sum of its
 // micro-batches' times and (stages - 1) times the largest. Departures: the original first cuts the documents
 // into buckets of equal work, which only changes whose turn it is when the longest document finds no place;
-// here that is simply the next degree's. Ties go to the lowest index. GPUs that doubling cannot use (a grid
-// that is no power of two) idle. Cost: O(n * groups) a round, in practice a few rounds.
+// here that is simply the next degree's. Ties go to the lowest index. On a grid that is no power of two the
+// whole grid is a degree, too: of a document that no smaller one holds, and of a round's last group that the
+// others leave the GPUs for. GPUs that no group can use idle. Cost: O(n * groups) a round, in practice a few
+// rounds.
 #include <algorithm>
 #include <cassert>
 #include <cstddef>
@@ -100,16 +102,7 @@ class HybridRound {
     return most - least <= kBalanced * most;
   }
 
-  void fill_empty_gpus() {
-    while (free_gpus() > 0 && !groups_.empty()) {
-      const auto smallest =
-          std::min_element(groups_.begin(), groups_.end(),
-                           [](const CpGroup& a, const CpGroup& b) { return a.degree < b.degree; });
-      if (smallest->degree > free_gpus() || 2 * smallest->degree > grid_.max_degree) return;
-      used_ += smallest->degree;
-      smallest->degree *= 2;
-    }
-  }
+  void fill_empty_gpus() { widen_groups(grid_, groups_, used_); }
 
   [[nodiscard]] const std::vector<CpGroup>& groups() const { return groups_; }
 

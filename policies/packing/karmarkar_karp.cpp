@@ -152,17 +152,17 @@ std::vector<std::vector<std::uint32_t>> karmarkar_karp(std::span<const double> w
 
 Plan plan_karmarkar_karp(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
-  const auto bins = static_cast<std::size_t>(micro_batches_of_step(options));
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    std::vector<std::vector<Slice>> placed(bins);
-    const auto parts = karmarkar_karp(work_of(batch.slices, problem.workload), bins,
-                                      options.of<KarmarkarKarpOptions>().equal_size);
-    for (std::size_t b = 0; b < bins; ++b) {
-      for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
-    }
-    plan.steps.push_back(step_of_bins(std::move(placed), options));
+    const auto fill = [&](std::span<const double> weights, std::size_t bins) {
+      Bins placed(bins);
+      const auto parts = karmarkar_karp(weights, bins, options.of<KarmarkarKarpOptions>().equal_size);
+      for (std::size_t b = 0; b < bins; ++b)
+        for (const std::uint32_t i : parts[b]) placed[b].push_back(batch.slices[i]);
+      return placed;
+    };
+    plan.steps.push_back(step_of_bins(bins_of_step(batch, problem, fill), options));
   }
   return plan;
 }

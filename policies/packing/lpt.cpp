@@ -14,20 +14,20 @@
 namespace equipoise {
 
 Plan plan_lpt(const PackingProblem& problem) {
-  const auto bins = static_cast<std::size_t>(micro_batches_of_step(problem.options));
-  LeastLoaded<double> load(bins);
   Plan plan;
   plan.steps.reserve(problem.batches.size());
   for (const GlobalBatch& batch : problem.batches) {
-    const std::vector<double> work = work_of(batch.slices, problem.workload);
-    load.reset();
-    std::vector<std::vector<Slice>> placed(bins);
-    for (const std::uint32_t i : heaviest_first(work)) {
-      const std::size_t bin = load.least();
-      load.add(bin, work[i]);
-      placed[bin].push_back(batch.slices[i]);
-    }
-    plan.steps.push_back(step_of_bins(std::move(placed), problem.options));
+    const auto fill = [&](std::span<const double> weights, std::size_t bins) {
+      LeastLoaded<double> load(bins);
+      Bins placed(bins);
+      for (const std::uint32_t i : heaviest_first(weights)) {
+        const std::size_t bin = load.least();
+        load.add(bin, weights[i]);
+        placed[bin].push_back(batch.slices[i]);
+      }
+      return placed;
+    };
+    plan.steps.push_back(step_of_bins(bins_of_step(batch, problem, fill), problem.options));
   }
   return plan;
 }

@@ -17,16 +17,25 @@
 namespace equipoise {
 namespace {
 
-// One document a sequence: sequence i goes to lane i mod lanes; micro_batch_size consecutive sequences of a
-// lane are a micro-batch, each padded to its longest unless `padding` is off.
+// Whether a micro-batch has no room for another document: micro_batch_size of them, or a token budget, which
+// what is padded counts against.
+bool is_full(const MicroBatch& micro_batch, const Slice& next, const PackOptions& options) {
+  const std::int64_t budget = options.of<TokenBudget>().tokens_per_micro_batch;
+  const auto held = static_cast<std::int64_t>(micro_batch.slices.size());
+  if (budget == 0) return held >= std::max<std::int64_t>(1, options.micro_batch_size);
+  if (!options.of<PaddedOptions>().padding) return micro_batch.tokens() + next.tokens() > budget;
+  return (held + 1) * std::max(micro_batch.pad_each_to, next.tokens()) > budget;
+}
+
+// One document a sequence: sequence i goes to lane i mod lanes; consecutive sequences of a lane are a
+// micro-batch, each padded to its longest unless `padding` is off.
 Step padded_step(std::span<const Slice> documents, const PackOptions& options) {
-  const auto size = static_cast<std::size_t>(std::max<std::int64_t>(1, options.micro_batch_size));
   const bool padding = options.of<PaddedOptions>().padding;
   Step step = empty_step(options);
   const std::size_t lanes = step.lanes.size();
   for (std::size_t i = 0; i < documents.size(); ++i) {
     std::vector<MicroBatch>& lane = step.lanes[i % lanes].micro_batches;
-    if (i / lanes % size == 0) lane.emplace_back();
+    if (lane.empty() || is_full(lane.back(), documents[i], options)) lane.emplace_back();
     MicroBatch& micro_batch = lane.back();
     micro_batch.slices.push_back(documents[i]);
     if (padding) micro_batch.pad_each_to = std::max(micro_batch.pad_each_to, documents[i].tokens());

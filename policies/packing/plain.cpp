@@ -4,6 +4,8 @@
 //
 // Every step has N micro-batches, so those of a short last batch may be empty. Document batches have no
 // windows: their concatenation is cut into windows here, the last one short.
+//
+// With a token budget there are no windows but whole documents in arrival order (TRL's and slime's batching).
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -42,10 +44,34 @@ std::vector<std::vector<Slice>> windows_of(const GlobalBatch& batch, std::int64_
   return windows;
 }
 
+// Whole slices in arrival order, as many a micro-batch as the budget holds.
+Step step_within_budget(const GlobalBatch& batch, const PackOptions& options) {
+  const auto budget = static_cast<double>(options.of<TokenBudget>().tokens_per_micro_batch);
+  const std::vector<double> use = budget_use(batch.slices, options);
+  Bins bins;
+  double room = 0;
+  for (std::size_t i = 0; i < use.size(); ++i) {
+    if (bins.empty() || use[i] > room) {
+      bins.emplace_back();
+      room = budget;
+    }
+    bins.back().push_back(batch.slices[i]);
+    room -= use[i];
+  }
+  const auto round = static_cast<std::size_t>(std::int64_t{options.lanes} * options.lane_round);
+  bins.resize(std::max<std::size_t>(1, (bins.size() + round - 1) / round) * round);
+  return step_of_bins(std::move(bins), options);
+}
+
 }  // namespace
 
 Plan plan_plain(const PackingProblem& problem) {
   const PackOptions& options = problem.options;
+  if (options.of<TokenBudget>().tokens_per_micro_batch > 0) {
+    Plan plan;
+    for (const GlobalBatch& batch : problem.batches) plan.steps.push_back(step_within_budget(batch, options));
+    return plan;
+  }
   const std::int64_t micro_batches = micro_batches_of_step(options);
   const std::int64_t window = window_tokens(options);
   const auto lanes = static_cast<std::int64_t>(options.lanes);

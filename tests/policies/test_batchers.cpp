@@ -32,7 +32,8 @@ TEST_CASE("padded without padding puts the same documents together as they are")
   for (std::size_t l = 0; l < 2; ++l) {
     REQUIRE(plan.steps[0].lanes[l].micro_batches.size() == padded.steps[0].lanes[l].micro_batches.size());
     for (std::size_t m = 0; m < plan.steps[0].lanes[l].micro_batches.size(); ++m) {
-      CHECK(plan.steps[0].lanes[l].micro_batches[m].slices == padded.steps[0].lanes[l].micro_batches[m].slices);
+      CHECK(plan.steps[0].lanes[l].micro_batches[m].slices ==
+            padded.steps[0].lanes[l].micro_batches[m].slices);
       CHECK(plan.steps[0].lanes[l].micro_batches[m].pad_each_to == 0);
     }
   }
@@ -72,6 +73,60 @@ TEST_CASE("lpt puts the largest cost first on the least loaded micro-batch") {
   // W = len^2: 36 -> 0, 25 -> 1, 16 -> 1 (41), 16 -> 0 (52), 9 -> 1 (50).
   const Plan plan = plan_of("lpt", document_batches({{4, 6, 5, 4, 3}}), shape(2, 1));
   CHECK(ids_of(plan.steps[0]) == std::vector<Ids>{{1, 3}, {2, 0, 4}});
+}
+
+TEST_CASE("a token budget makes the fewest micro-batches that stay within it, in multiples of the lanes") {
+  PackOptions options;
+  options.of<TokenBudget>().tokens_per_micro_batch = 10;
+  // 23 tokens ask for three bins. Longest first by len^2: 9 | 6 | 5, then 2 and 1 to the 5: 9, 6, 8.
+  CHECK(ids_of(plan_of("lpt", document_batches({{6, 9, 5, 2, 1}}), options).steps[0]) ==
+        std::vector<Ids>{{1}, {0}, {2, 3, 4}});
+  // 21 tokens ask for three, but 7 and 7 on one would be 14: by tokens LPT puts 4 and 3 together, 7 each.
+  CHECK(ids_of(plan_of("karmarkar-karp", document_batches({{7, 7, 4, 3}}), options).steps[0]).size() == 3);
+  // A document above the budget is alone; the others need two bins, so three; on two lanes four.
+  options.lanes = 2;
+  const Plan long_one = plan_of("lpt", document_batches({{30, 6, 5}}), options);
+  std::size_t micro_batches = 0;
+  for (const Lane& lane : long_one.steps[0].lanes) micro_batches += lane.micro_batches.size();
+  CHECK(micro_batches == 4);
+  options.lanes = 1;
+  // Arrival order: 6 | 9 | 5 2 1; a cost of L + L^2 / 10 instead of tokens: 9.6, 17.1, 7.5 + 2.4, 1.1.
+  CHECK(ids_of(plan_of("plain", document_batches({{6, 9, 5, 2, 1}}), options).steps[0]) ==
+        std::vector<Ids>{{0}, {1}, {2, 3, 4}});
+  options.of<TokenBudget>().linear_cost = 1;
+  options.of<TokenBudget>().quadratic_cost = 0.1;
+  CHECK(ids_of(plan_of("plain", document_batches({{6, 9, 5, 2, 1}}), options).steps[0]) ==
+        std::vector<Ids>{{0}, {1}, {2, 3}, {4}});
+  // Padded: what is padded counts. 2 x 4 fit, 3 x 4 do not; without padding 4 + 1 + 3 do.
+  CHECK(ids_of(plan_of("padded", document_batches({{4, 1, 3, 9}}), options).steps[0]) ==
+        std::vector<Ids>{{0, 1}, {2}, {3}});
+  options.of<PaddedOptions>().padding = false;
+  CHECK(ids_of(plan_of("padded", document_batches({{4, 1, 3, 9}}), options).steps[0]) ==
+        std::vector<Ids>{{0, 1, 2}, {3}});
+}
+
+TEST_CASE("no micro-batch of several documents is over its budget, and one fewer a lane would not do") {
+  SplitMix64 random(7);
+  for (int i = 0; i < 500; ++i) {
+    CAPTURE(i);
+    PackOptions options;
+    options.lanes = 1 + static_cast<int>(random.next() % 3);
+    options.verify = true;
+    const auto budget = static_cast<std::int64_t>(20 + random.next() % 80);
+    options.of<TokenBudget>().tokens_per_micro_batch = budget;
+    const std::vector<std::vector<std::int64_t>> lengths = {random_lengths(random, 20, 60)};
+    for (const char* name : {"lpt", "karmarkar-karp", "plain"}) {
+      CAPTURE(name);
+      const Plan plan = plan_of(name, document_batches(lengths), options);
+      std::int64_t count = 0;
+      for (const Lane& lane : plan.steps[0].lanes)
+        for (const MicroBatch& m : lane.micro_batches) {
+          ++count;
+          if (m.slices.size() > 1) CHECK(m.tokens() <= budget);
+        }
+      CHECK(count % options.lanes == 0);
+    }
+  }
 }
 
 TEST_CASE("Karmarkar-Karp differences the two states of largest spread") {

@@ -73,7 +73,7 @@ FlexspProblem random_problem(SplitMix64& random, int gpus, std::int64_t document
     problem.tokens.push_back(1 + below(random, most));
   }
   std::sort(problem.tokens.rbegin(), problem.tokens.rend());
-  for (const std::int64_t t : problem.tokens) problem.least_degree.push_back(problem.grid.degree_needed(t));
+  for (const std::int64_t t : problem.tokens) problem.least_degree.push_back(problem.grid.power_needed(t));
   for (int degree = 1; degree <= gpus; degree *= 2) {
     problem.times.emplace_back(problem.tokens.size());
     workload.on_group(problem.tokens, degree, problem.times.back());
@@ -263,6 +263,41 @@ TEST_CASE("hybrid-cp makes exactly what its plain GPU-by-GPU form makes") {
   CHECK(rounds > 1000);
 }
 
+TEST_CASE(
+    "hybrid-cp and dynamic-cp with degrees of any size, a least one, and the whole grid as a last resort") {
+  for (const char* name : {"hybrid-cp", "dynamic-cp"}) {
+    CAPTURE(name);
+    // 4 tokens a rank: 17 need 5 ranks, 9 need 3. Powers of two would leave no room for both.
+    PackOptions any = grid_options(8, 4);
+    any.of<CpGridOptions>().degrees = Degrees::any;
+    CHECK(lanes_of(plan_of(name, document_batches({{9, 17}}), any)) ==
+          std::vector<LaneOf>{{0, 5, {{1}}}, {0, 3, {{0}}}});
+    // Six GPUs: 20 tokens need five ranks, more than four, so all six. A document alone gets all, too.
+    CHECK(lanes_of(plan_of(name, document_batches({{20}}), grid_options(6, 4))) ==
+          std::vector<LaneOf>{{0, 6, {{0}}}});
+    CHECK(lanes_of(plan_of(name, document_batches({{3}}), grid_options(6, 4))) ==
+          std::vector<LaneOf>{{0, 6, {{0}}}});
+    CHECK_THROWS_AS(plan_of(name, document_batches({{25}}), grid_options(6, 4)), UserError);
+    PackOptions least = grid_options(4, 4);
+    least.of<CpGridOptions>().min_degree = 2;
+    CHECK(lanes_of(plan_of(name, document_batches({{8, 8}}), least)) ==
+          std::vector<LaneOf>{{0, 2, {{0}}}, {0, 2, {{1}}}});
+    least.of<CpGridOptions>().min_degree = 5;
+    CHECK_THROWS_AS(plan_of(name, document_batches({{1}}), least), UserError);
+  }
+}
+
+TEST_CASE("groups of hybrid-cp and dynamic-cp come in multiples of align, the last micro-batches empty") {
+  PackOptions options = grid_options(2, 100);
+  options.of<CpGridOptions>().align = 2;
+  // Two GPUs, 10 and 9 open a group each, 5 goes to the 9 (its load is less). hybrid-cp: one document each.
+  CHECK(lanes_of(plan_of("hybrid-cp", document_batches({{10, 9, 5}}), options)) ==
+        std::vector<LaneOf>{{0, 1, {{0}, {}}}, {0, 1, {{1}, {2}}}});
+  // dynamic-cp deals a group's documents to as many micro-batches as are asked for.
+  CHECK(lanes_of(plan_of("dynamic-cp", document_batches({{10, 9, 5}}), options)) ==
+        std::vector<LaneOf>{{0, 1, {{0}, {}}}, {0, 1, {{1}, {2}}}});
+}
+
 TEST_CASE("dynamic-cp takes the least projected maximum, the smaller degree on a tie") {
   // 8 GPUs, 4 tokens a rank. 9 needs 4 GPUs: 81/4 = 20.25. 8 needs 2: 32, but on 4 it costs 16 and the
   // largest load stays 20.25 (the first group has room for 16 tokens, not for 17). Nothing is free: both
@@ -310,6 +345,10 @@ TEST_CASE("every document runs once, on ranks that hold it, and every round cove
     PackOptions options = grid_options(1 + below(random, 20), 1 + below(random, 60));
     options.stages = below(random, 2) == 0 ? 1 : 4;
     options.verify = true;
+    CpGridOptions& own = options.of<CpGridOptions>();
+    own.degrees = below(random, 2) == 0 ? Degrees::any : Degrees::powers_of_two;
+    own.min_degree = 1 + below(random, options.gpus);
+    own.align = 1 + below(random, 3);
     std::int64_t largest_group = 1;
     while (2 * largest_group <= options.gpus) largest_group *= 2;
     std::vector<std::vector<std::int64_t>> lengths(1);
@@ -327,6 +366,9 @@ TEST_CASE("every document runs once, on ranks that hold it, and every round cove
       for (const Lane& lane : plan.steps.at(0).lanes) {
         gpus_of_round[lane.barrier_group] += lane.context;
         CHECK(!lane.micro_batches.empty());
+        const bool grouped = std::string(name) != "flexsp" && lane.micro_batches.front().tokens() > 0;
+        if (grouped) CHECK(lane.micro_batches.size() % static_cast<std::size_t>(own.align) == 0);
+        if (grouped) CHECK(lane.context >= own.min_degree);
         for (const MicroBatch& micro_batch : lane.micro_batches) {
           CHECK(micro_batch.tokens() <= options.of<CpGridOptions>().tokens_per_rank * lane.context);
           for (const Slice& slice : micro_batch.slices) {

@@ -68,8 +68,14 @@ const std::vector<Change>& changes() {
       {"placement_order",
        [](Case& c) { c.options.of<RoundRobinOptions>().placement_order = PlacementOrder::arrival; }},
       {"tokens_per_rank", [](Case& c) { c.options.of<CpGridOptions>().tokens_per_rank = 24; }},
+      {"degrees", [](Case& c) { c.options.of<CpGridOptions>().degrees = Degrees::any; }},
+      {"min_degree", [](Case& c) { c.options.of<CpGridOptions>().min_degree = 3; }},
+      {"align", [](Case& c) { c.options.of<CpGridOptions>().align = 2; }},
       {"exact", [](Case& c) { c.options.of<FlexspOptions>().exact = true; }},
       {"padding", [](Case& c) { c.options.of<PaddedOptions>().padding = false; }},
+      {"tokens_per_micro_batch", [](Case& c) { c.options.of<TokenBudget>().tokens_per_micro_batch = 70; }},
+      {"linear_cost", [](Case& c) { c.options.of<TokenBudget>().linear_cost = 2; }},
+      {"quadratic_cost", [](Case& c) { c.options.of<TokenBudget>().quadratic_cost = 0.05; }},
       {"equal_size", [](Case& c) { c.options.of<KarmarkarKarpOptions>().equal_size = true; }},
       {"cost", [](Case& c) { c.flops = true; }},
   };
@@ -93,7 +99,11 @@ std::vector<Case> bases() {
   buckets.options.bucket_size = 40;
   Case groups = buckets;
   groups.options.groups = {{16, 1, kStudyRecompute}, {32, 1, kStudyRecompute}, {64, 4, kStudyRecompute}};
-  return {plain, buckets, groups};
+  Case ranks = plain;
+  ranks.options.of<CpGridOptions>().tokens_per_rank = 20;  // three hold a document of 41 to 60
+  Case budget = plain;
+  budget.options.of<TokenBudget>().tokens_per_micro_batch = 60;
+  return {plain, buckets, groups, ranks, budget};
 }
 
 std::string fingerprint(const Policy& policy, const std::vector<GlobalBatch>& batches, const Case& c) {
