@@ -82,6 +82,7 @@ void add_format_option(Command& command, Format& format, const std::string& help
 
 Command grammar_of_study();
 Command grammar_of_check();
+Command grammar_of_verify();
 Command grammar_of_tune();
 Command grammar_of_merge();
 // `arguments`: those of the program, for the ranks that the command starts.

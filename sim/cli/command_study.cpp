@@ -223,30 +223,65 @@ void print_study(Format format, const Study& study, const StudyResult& result, s
     out << summary_csv(study, result);
 }
 
+SavedRun saved_run(const Case& c, const StudyOptions& options) {
+  json file = read_json_file(options.file);
+  for (const std::string& assignment : c.assignments) set_study_key(file, assignment);
+  if (c.study.framework.carry_slowdowns) {  // where a sweep decided it, no key says so
+    json& framework = file["framework"];
+    if (framework.is_string()) framework = {{"preset", framework}};
+    framework["carry_slowdowns"] = *c.study.framework.carry_slowdowns;
+  }
+  return {options.version, options.file, std::move(file),
+          json{{"fidelity", options.fidelity},
+               {"fold_tp", !options.no_fold_tp},
+               {"contention", options.contention},
+               {"jitter", options.jitter},
+               {"jitter_seed", options.jitter_seed},
+               {"stragglers", options.stragglers},
+               {"ignore_memory", options.ignore_memory}}};
+}
+
+struct CaseRun {
+  StudyResult result;
+  json receipt;               // with --out
+  std::vector<Check> checks;  // with --verify
+};
+
 // A case of a sweep that cannot run at all keeps the others' results: all its rows are refused.
-StudyResult study_of(const Case& c, const StudyOptions& options, RunStudyOptions run,
-                     const MemoryLimit& limit) {
-  if (!c.study.impossible.empty()) return refused_study(c.study, c.study.impossible);
+CaseRun study_of(const Case& c, const StudyOptions& options, RunStudyOptions run, const MemoryLimit& limit) {
+  if (!c.study.impossible.empty()) return {refused_study(c.study, c.study.impossible), {}, {}};
   std::optional<StudyInputs> inputs;
   try {
     inputs = load_inputs(c.study);
     check_planned_run(c.study, *inputs, run, limit, options.max_output_GB);
   } catch (const UserError& e) {
     if (c.name.empty()) throw;
-    return refused_study(c.study, e.what());
+    return {refused_study(c.study, e.what()), {}, {}};
   }
-  return run_study(c.study, *inputs, run);
+  Study study = c.study;
+  for (PolicyRun& row : study.policies) row.pack.verify = row.pack.verify || options.verify;
+  CaseRun done{run_study(study, *inputs, run), {}, {}};
+  if (!options.out.empty()) done.receipt = receipt_of(saved_run(c, options), *inputs, done.result);
+  if (options.verify) done.checks = checks_of(study, *inputs, done.result, run);
+  return done;
 }
 
-// Runs the case and writes its folder.
+// Prints them to stderr, which is where notes are, and says whether all hold.
+bool print_verified(const std::vector<Check>& checks, const StudyOptions& options, std::ostream& log) {
+  const auto failed = std::count_if(checks.begin(), checks.end(), [](const Check& k) { return !k.holds; });
+  if (failed > 0 || !options.quiet) print_checks(checks, Format::table, log);
+  return failed == 0;
+}
+
+// Runs the case and writes its folder. `verified`: false once a check of --verify fails.
 StudyResult run_case(const Case& c, const std::string& folder_of_all, const StudyOptions& options,
-                     RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log) {
+                     RunStudyOptions& run, const MemoryLimit& limit, std::ostream& log, bool& verified) {
   std::optional<StagedFolder> folder;
   if (!folder_of_all.empty()) {
     folder.emplace(std::filesystem::path(folder_of_all) / folder_of_case(c.name), "--out");
     run.details.directory = folder->path().string();
   }
-  StudyResult result = [&] {
+  CaseRun done = [&] {
     const ProgressLine progress(log, !options.quiet);
     std::string row;
     std::optional<TimeLeft> left;
@@ -260,6 +295,7 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
     };
     return study_of(c, options, run, limit);
   }();
+  StudyResult& result = done.result;
   if (!options.quiet) {
     const std::string which = c.name.empty() ? "note: " : "note: " + c.name + ": ";
     const auto print = [&](const std::vector<std::string>& notes) {
@@ -270,10 +306,11 @@ StudyResult run_case(const Case& c, const std::string& folder_of_all, const Stud
     for (const PolicyResult& policy : result.policies) print(policy.notes);
   }
   if (folder) {
-    write_outputs(folder->path().string(), c.study, result);
+    write_outputs(folder->path().string(), c.study, result, done.receipt);
     folder->commit();
   }
-  return result;
+  if (options.verify) verified = print_verified(done.checks, options, log) && verified;
+  return std::move(done.result);
 }
 
 // What holds for a study, once: at its end, where it is read beside the table.
@@ -284,10 +321,11 @@ void print_network_note(const std::string& note, const StudyOptions& options, st
 int run_one(const Case& c, const StudyOptions& options, RunStudyOptions& run, const MemoryLimit& limit,
             std::ostream& out, std::ostream& log) {
   try {
-    const StudyResult result = run_case(c, options.out, options, run, limit, log);
+    bool verified = true;
+    const StudyResult result = run_case(c, options.out, options, run, limit, log, verified);
     print_study(options.format, c.study, result, out);
     print_network_note(result.network_note, options, log);
-    return 0;
+    return verified ? 0 : 1;
   } catch (const Interrupted&) {
     log << "interrupted\n";
     return kInterrupted;
@@ -360,7 +398,7 @@ class Sweep {
     if (!share_.is_all() && !options.quiet)
       log << "shard " << share_.index << '/' << share_.count << ": " << mine << " of " << cases_.size()
           << " cases; `equipoise merge OUT " << options.out << "` puts those of all shards together\n";
-    return 0;
+    return verified_ ? 0 : 1;
   }
 
  private:
@@ -368,7 +406,7 @@ class Sweep {
               std::ostream& log) {
     if (const CaseText* known = journal_ ? journal_->find(i) : nullptr) return add(*known);
     const Case& c = cases_[i];
-    const StudyResult result = run_case(c, folder_, options, run, limit, log);
+    const StudyResult result = run_case(c, folder_, options, run, limit, log, verified_);
     network_notes_.insert(result.network_note);
     const CaseText text = case_text(c.name, c.study, result,
                                     case_of_page(c.assignments, folder_of_case(c.name), c.study, result));
@@ -387,6 +425,7 @@ class Sweep {
   SweepPrinter printer_;
   SweepPage page_;
   std::set<std::string> network_notes_;
+  bool verified_ = true;
   std::unique_ptr<SweepJournal> journal_;
 };
 

@@ -64,6 +64,7 @@ void add_rank_options(Command& command, RankOptions& options) {
 
 Command grammar_of_study() {
   const auto options = std::make_shared<StudyOptions>();
+  options->version = EQUIPOISE_VERSION;
   Command command{
       "study", "Compare every policy of a study on the same documents",
       "Example: equipoise study traces/studies/7b-128k.json --set parallel.context=4 --out results"};
@@ -107,6 +108,10 @@ Command grammar_of_study() {
               "op, with --out: the first step as Chakra traces for ASTRA-sim, a file per GPU");
   command.add("--ignore-memory", options->ignore_memory,
               "Times of policies that do not fit into memory, too; their rows stay marked oom");
+  command.add("--verify", options->verify,
+              "Look at the result again: plans by the validator, times by the other fidelity's engine, the "
+              "table by its "
+              "sums; exit 1 where something differs");
   command.add("--max-cases", options->max_cases, "Most cases of a sweep")
       .range(1, static_cast<double>(std::int64_t{1} << 40))
       .shows_default()
@@ -122,12 +127,29 @@ Command grammar_of_study() {
   return command;
 }
 
+Command grammar_of_verify() {
+  const auto options = std::make_shared<VerifyOptions>();
+  options->version = EQUIPOISE_VERSION;
+  Command command{"verify",
+                  "Trace a saved result and run it again: exit 1 where it is not what its inputs give",
+                  "Example: equipoise study traces/studies/7b-128k.json --out results\n"
+                  "         equipoise verify results/summary.json"};
+  command.add("file", options->file, "summary.json of `study --out`").required();
+  command.add("--jobs", options->jobs, "Threads; all cores by default").range(0, kMostThreads);
+  add_memory_option(command, options->max_memory_GB);
+  add_format_option(command, options->format, "table or json");
+  command.add("--quiet", options->quiet, "No notes on stderr");
+  command.run = [options] { return run_bounded(run_verify_command, *options); };
+  return command;
+}
+
 Command grammar_of_check() {
   const auto options = std::make_shared<CheckOptions>();
-  Command command{"check",
-                  "Hold a study's policy speed-ups and step times against what is expected: exit 1 where one has moved",
-                  "Example: equipoise check study.json --expect study.expected.json --update\n"
-                  "         equipoise check study.json --expect study.expected.json --junit check.xml"};
+  Command command{
+      "check",
+      "Hold a study's policy speed-ups and step times against what is expected: exit 1 where one has moved",
+      "Example: equipoise check study.json --expect study.expected.json --update\n"
+      "         equipoise check study.json --expect study.expected.json --junit check.xml"};
   command.add("file", options->file, "Study file (JSON)").required();
   command.add("--expect", options->expect, "Expectation file (JSON); --update makes it").required();
   command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
@@ -137,8 +159,9 @@ Command grammar_of_check() {
       .split()
       .shows_default("speedup,step_seconds");
   command
-      .add("--tolerance", options->tolerances,
-           "Share of the expected value that a metric may move by, as 0.5% or 0.005: one each, or one for all")
+      .add(
+          "--tolerance", options->tolerances,
+          "Share of the expected value that a metric may move by, as 0.5% or 0.005: one each, or one for all")
       .split()
       .shows_default("0.5% of a speed-up, 2% of a time or rate");
   command.add("--update", options->update, "Write what is found into the expectation file");

@@ -77,6 +77,7 @@ Command whole_program(const std::vector<std::string>& arguments) {
               "Display program version information and exit");
   program.commands = {grammar_of_study(),
                       grammar_of_check(),
+                      grammar_of_verify(),
                       grammar_of_tune(),
                       grammar_of_merge(),
                       grammar_of_pack(),

@@ -6,11 +6,14 @@
 #include <atomic>
 #include <cstdint>
 #include <iosfwd>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "sim/cli/commands.h"
 #include "sim/limits/memory_limit.h"
+#include "sim/study/run_study.h"
+#include "sim/study/study_inputs.h"
 
 namespace equipoise {
 
@@ -44,6 +47,8 @@ struct StudyOptions : SimulationOptions {
   std::string timeline_counters = "memory,tokens";  // or none
   bool chakra = false;         // with out, op fidelity: Chakra execution traces of every policy's first step
   bool ignore_memory = false;  // times of rows that do not fit, marked
+  bool verify = false;         // plans, times and sums are looked at once more
+  std::string version;         // of the program, for the receipt
   std::int64_t max_cases = kDefaultCases;   // of a sweep
   double max_output_GB = kDefaultOutputGB;  // of a case, in out
 };
@@ -55,6 +60,37 @@ struct StudyOptions : SimulationOptions {
 // finished are printed and written, and the status is 130 instead of 0.
 int run_study_command(const StudyOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
+
+// What `study --out` leaves in summary.json, so that `verify` can tell whether a figure is what its inputs
+// give.
+struct SavedRun {
+  std::string version, path;      // of the program; of the study's file
+  nlohmann::json study, options;  // as it was run, --set included; what else decides times
+};
+nlohmann::json receipt_of(const SavedRun& run, const StudyInputs& inputs, const StudyResult& result);
+
+// One thing that was looked at again.
+struct Check {
+  std::string what;
+  bool holds = true;
+  std::string found;  // where it does not
+};
+// `study --verify`: each row's plan, by the validator (`result` was made with it), its times by the engine of
+// the other fidelity (not with jitter, stragglers or contention, which only one of them knows), its table by
+// sums.
+std::vector<Check> checks_of(const Study& study, const StudyInputs& inputs, const StudyResult& result,
+                             RunStudyOptions options);
+void print_checks(const std::vector<Check>& checks, Format format, std::ostream& out);
+
+// `equipoise verify`: a saved summary held against its receipt, its inputs as they are now, and a new run.
+struct VerifyOptions : SimulationOptions {
+  std::string file;  // summary.json
+  std::string version;
+};
+// 0 where all holds, 1 where something differs. Throws UserError where there is no receipt, or an input is
+// gone.
+int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ostream& log,
+                       const std::atomic<bool>& stop);
 
 // `equipoise check`: a study held against what it is expected to show.
 struct CheckOptions : SimulationOptions {

@@ -306,10 +306,17 @@ std::span<const StudyOutput> study_outputs() {
   return kOutputs;
 }
 
-void write_outputs(const std::string& directory, const Study& study, const StudyResult& result) {
-  for (const StudyOutput& output : kOutputs)
-    write_file_atomically((std::filesystem::path(directory) / output.file).string(),
-                          output.text(study, result));
+void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
+                   const json& receipt) {
+  for (const StudyOutput& output : kOutputs) {
+    std::string text = output.text(study, result);
+    if (!receipt.is_null() && output.file == kOutputs[0].file) {
+      json summary = summary_json(study, result);
+      summary["receipt"] = receipt;
+      text = summary.dump(2) + '\n';
+    }
+    write_file_atomically((std::filesystem::path(directory) / output.file).string(), text);
+  }
 }
 
 }  // namespace equipoise

@@ -52,6 +52,7 @@ struct StudyOutput {
 std::span<const StudyOutput> study_outputs();
 
 // Writes all of them into a folder that is there. Throws UserError.
-void write_outputs(const std::string& directory, const Study& study, const StudyResult& result);
+void write_outputs(const std::string& directory, const Study& study, const StudyResult& result,
+                   const nlohmann::json& receipt = nullptr);
 
 }  // namespace equipoise

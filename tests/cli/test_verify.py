@@ -1,0 +1,71 @@
+"""A saved result can be traced and run again, and `study --verify` looks at one from the other side."""
+
+import json
+import unittest
+
+from support import STUDY, Case, run
+
+
+class Verify(Case):
+    def saved(self, *arguments, study=STUDY):
+        out = self.folder / "out"
+        self.ok("study", self.write("study.json", study), "--out", out, "--quiet", *arguments)
+        return out / "summary.json"
+
+    def found(self, summary):
+        result = run("verify", summary, "--format", "json", "--quiet")
+        self.assertIn(result.returncode, (0, 1), result.stderr)
+        checks = {check["what"]: check["holds"] for check in json.loads(result.stdout)}
+        self.assertEqual(result.returncode, 0 if all(checks.values()) else 1)
+        return {what for what, holds in checks.items() if not holds}, checks
+
+    def test_a_saved_result_is_run_again(self):
+        for arguments in ((), ("--fidelity", "op", "--jitter", "0.05", "--stragglers", "3:0.8"), ("--set", "batch.steps=2")):
+            wrong, checks = self.found(self.saved(*arguments))
+            self.assertEqual(wrong, set(), arguments)
+            self.assertEqual(len(checks), 2 * 2 + 3)  # two rows as written and again; their number, profile, documents
+
+    def test_what_changed_is_named(self):
+        trace = self.write("lengths.txt", "\n".join(str(1000 + 37 * i % 9000) for i in range(400)))
+        summary = self.saved(study=dict(STUDY, trace={"file": str(trace)}))
+        whole = json.loads(summary.read_text())
+        whole["policies"][1]["metrics"]["step_seconds"] *= 0.9
+        forged = self.write("forged.json", whole)
+        self.assertEqual(self.found(forged)[0], {"wlb: as it was written"})
+        trace.write_text(trace.read_text().replace("1037", "9999", 1))
+        wrong, _ = self.found(summary)
+        self.assertEqual(wrong, {"documents, as it is now", "plain-4d: run again", "wlb: run again"})
+        del whole["policies"][1]
+        self.assertIn("rows of the summary", self.found(self.write("fewer.json", whole))[0])
+
+    def test_a_case_of_a_sweep_is_run_by_the_rule_of_its_table(self):
+        out = self.folder / "sweep"
+        self.ok("study", self.write("study.json", STUDY), "--sweep", "cluster.profile=h100-sxm,b200-sxm", "--out", out, "--quiet")
+        for case in out.iterdir():
+            if case.is_dir():
+                self.assertEqual(self.found(case / "summary.json")[0], set())
+
+    def test_without_a_receipt(self):
+        summary = json.loads(self.saved().read_text())
+        receipt = summary.pop("receipt")
+        self.refused("verify", self.write("none.json", summary), says=["receipt", "study --out"])
+        for key in ("study", "options"):
+            broken = dict(summary, receipt={k: v for k, v in receipt.items() if k != key})
+            self.refused("verify", self.write("broken.json", broken), says=[f"receipt.{key}"])
+        self.refused("verify", self.write("list.json", "[]"), says=["receipt"])
+
+    def test_study_looks_at_its_own_result(self):
+        study = self.write("study.json", STUDY)
+        result = run("study", study, "--verify")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for what in ("plan, by the validator", "times, by the engine of the other fidelity", "table, by the sums of its steps"):
+            self.assertEqual(result.stderr.count(what), 2, result.stderr)
+        self.assertNotIn("DIFFERS", result.stderr)
+        self.assertEqual(result.stdout, self.ok("study", study))
+        jittered = run("study", study, "--verify", "--fidelity", "op", "--jitter", "0.1")
+        self.assertEqual(jittered.returncode, 0, jittered.stderr)
+        self.assertNotIn("the other fidelity", jittered.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
