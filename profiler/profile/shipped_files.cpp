@@ -40,6 +40,7 @@ fs::path own_folder() {
 
 fs::path shipped_path(const char* share, const char* source_tree) {
   std::error_code unreadable;
+  if (const fs::path own = own_folder() / "share" / share; fs::exists(own, unreadable)) return own;
   fs::path path = installed(share);
   return !path.empty() && fs::exists(path, unreadable) ? path : fs::path(source_tree);
 }

@@ -55,6 +55,8 @@ constexpr ResultColumn kColumns[] = {
      "model FLOPs over what the GPUs could do at their peak in that time", 0, 100},
     {"GPU h/B tokens", "gpu_hours_per_billion_tokens", metric<&Metrics::gpu_hours_per_billion_tokens>, 1, "h",
      "GPU-hours for 10^9 tokens, all steps"},
+    {"$/B tokens", "dollars_per_billion_tokens", metric<&Metrics::dollars_per_billion_tokens>, 0, "USD",
+     "GPU-hours for 10^9 tokens at cluster.dollars_per_gpu_hour", kStated},
     {"imbalance", "imbalance_degree", metric<&Metrics::imbalance_degree>, 3, "",
      "largest over mean forward latency of a step's micro-batches", kOfPlan},
     {"bubble %", "bubble_ratio", metric<&Metrics::bubble_ratio>, 1, "",

@@ -31,6 +31,7 @@ inline constexpr unsigned kWhole = 1;      // an integer in JSON
 inline constexpr unsigned kOfPlan = 2;     // known of a plan that nobody simulates
 inline constexpr unsigned kFlag = 4;       // true or false in JSON
 inline constexpr unsigned kDiffering = 8;  // printed only where rows differ
+inline constexpr unsigned kStated = 16;    // printed only where some row has it
 
 struct ResultColumn {
   std::string_view title;  // in printed tables; empty: in none

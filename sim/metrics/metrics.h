@@ -25,6 +25,7 @@ struct Metrics : PlanMetrics {
   Metric gpu_compute_imbalance, gpu_attention_imbalance, gpu_compute_slowest_over_fastest,
       gpu_attention_slowest_over_fastest;
   Metric gpu_hours_per_billion_tokens;
+  Metric dollars_per_billion_tokens;  // where the study states a price
   std::array<Metric, kStreams> exposed_comm_ratio;  // by Stream; compute is unused
   Metric recompute_ratio;                           // recompute / step time
   // What the blame line names: shares of a step in which each second of a GPU counts once.

@@ -117,6 +117,33 @@ ModelShape deepseek_v3() {
   return m;
 }
 
+// All layers have experts; there is no other FFN.
+ModelShape sparse(ModelShape m, int experts, int active) {
+  m.moe = MoeShape{experts, active, 0, m.ffn, 0};
+  return m;
+}
+
+ModelShape gpt_oss(std::string name, int layers, int experts) {
+  ModelShape m =
+      sparse(dense(std::move(name), layers, 2880, 64, 8, 64, 2880, 201088, false, true), experts, 4);
+  m.sliding_window = 128;  // every other layer, the first one too
+  for (int layer = 0; layer < layers; ++layer) m.sliding_layers.push_back(layer % 2 == 0);
+  return m;
+}
+
+ModelShape kimi_k2() {
+  ModelShape m = dense("kimi-k2", 61, 7168, 64, 64, 192, 18432, 163840);
+  m.moe = MoeShape{384, 8, 1, 2048, 1};
+  m.mla = MlaShape{1536, 512, 128, 64, 128};
+  return m;
+}
+
+// One shared expert beside those that are routed to, and dense layers first.
+ModelShape glm(ModelShape m, const MoeShape& moe) {
+  m.moe = moe;
+  return m;
+}
+
 const std::vector<ModelShape>& shapes() {
   static const std::vector<ModelShape> all = {
       dense("llama2-7b", 32, 4096, 32, 32, 128, 11008, 32000),
@@ -128,8 +155,23 @@ const std::vector<ModelShape>& shapes() {
       dense("qwen2.5-14b", 48, 5120, 40, 8, 128, 13824, 152064, false, true),
       dense("qwen2.5-32b", 64, 5120, 40, 8, 128, 27648, 152064, false, true),
       dense("qwen2.5-72b", 80, 8192, 64, 8, 128, 29568, 152064, false, true),
+      dense("qwen3-0.6b", 28, 1024, 16, 8, 128, 3072, 151936, true),
+      dense("qwen3-1.7b", 28, 2048, 16, 8, 128, 6144, 151936, true),
+      dense("qwen3-4b", 36, 2560, 32, 8, 128, 9728, 151936, true),
+      dense("qwen3-8b", 36, 4096, 32, 8, 128, 12288, 151936),
+      dense("qwen3-14b", 40, 5120, 40, 8, 128, 17408, 151936),
+      dense("qwen3-32b", 64, 5120, 64, 8, 128, 25600, 151936),
+      sparse(dense("qwen3-30b-a3b", 48, 2048, 32, 4, 128, 768, 151936), 128, 8),
+      sparse(dense("qwen3-235b-a22b", 94, 4096, 64, 4, 128, 1536, 151936), 128, 8),
+      sparse(dense("mixtral-8x7b", 32, 4096, 32, 8, 128, 14336, 32000), 8, 2),
+      sparse(dense("mixtral-8x22b", 56, 6144, 48, 8, 128, 16384, 32768), 8, 2),
+      gpt_oss("gpt-oss-20b", 24, 32),
+      gpt_oss("gpt-oss-120b", 36, 128),
+      glm(dense("glm-4.5", 92, 5120, 96, 8, 128, 12288, 151552, false, true), {160, 8, 1, 1536, 3}),
+      glm(dense("glm-4.5-air", 46, 4096, 96, 8, 128, 10944, 151552, false, true), {128, 8, 1, 1408, 1}),
       deepseek_v2(),
       deepseek_v3(),
+      kimi_k2(),
       dense("wlb-550m", 16, 1536, 12, 12, 128, 4096, 32000),
       dense("wlb-30b", 48, 7168, 56, 56, 128, 19200, 32000),
       dense("wlb-70b", 80, 8192, 64, 64, 128, 24576, 32000),

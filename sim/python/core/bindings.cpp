@@ -103,6 +103,8 @@ NB_MODULE(_core, m) {
   m.doc() = "The simulator's own functions; `import equipoise` has what is meant to be called.";
   m.attr("__version__") = EQUIPOISE_VERSION;
   nanobind::register_exception_translator(translate);
+  m.def("in_python_words", as_arguments, nanobind::arg("message"),
+        "A message of the program with arguments in place of its options.");
   equipoise::python::bind_traces(m);
   equipoise::python::bind_plans(m);
   equipoise::python::bind_studies(m);

@@ -50,6 +50,7 @@ class OpenStudy {
     const nb::gil_scoped_release released;
     json file = parse_json(text, path);
     for (const std::string& assignment : assignments) set_study_key(file, assignment);
+    text_ = file.dump();
     study_ = case_.empty() ? parse_study(file, path) : naming(case_, [&] { return parse_case(file, path); });
     for (PolicyRun& row : study_.policies)
       if (row.plan_file == kPlanOfCaller) row.plan = std::make_shared<const Plan>();
@@ -60,6 +61,9 @@ class OpenStudy {
     for (const PolicyRun& row : study_.policies) labels.push_back(row.label);
     return labels;
   }
+
+  // Its file's values, with what was set.
+  [[nodiscard]] const std::string& text() const { return text_; }
 
   // Of the cases of a sweep, in their order: the note of those to which slowdowns are carried so that all have
   // one rule, as in the program's sweeps; empty for the others.
@@ -183,6 +187,7 @@ class OpenStudy {
   }
 
   std::string case_;  // of a sweep; empty: none
+  std::string text_;
   Study study_;
   std::optional<StudyInputs> inputs_;
 };
@@ -204,6 +209,7 @@ void bind_studies(nb::module_& m) {
   nb::class_<OpenStudy>(m, "OpenStudy", "A study that was read and not yet run.")
       .def(nb::init<const std::string&, const std::string&, const std::vector<std::string>&, std::string>(),
            nb::arg("text"), nb::arg("path"), nb::arg("assignments"), nb::arg("case_name") = "")
+      .def_prop_ro("text", &OpenStudy::text)
       .def_prop_ro("labels", &OpenStudy::labels)
       .def_prop_ro("shape", &OpenStudy::shape)
       .def_static("one_rule", &OpenStudy::one_rule, nb::arg("cases"))

@@ -6,14 +6,16 @@
     result.frame()                                            # the same as a pandas frame, one row a policy
     plan = equipoise.pack(lengths, "wlb", queues=2)           # only the plan of a policy
     sampler = equipoise.BatchSampler(lengths, "wlb", lanes=8, lane=rank)   # for a PyTorch DataLoader
+    best = equipoise.tune("traces/studies/7b-128k.json").best               # the fastest layout and policy, as a study
 
 Times are simulated unless a name says that they are measured. What is wrong with an input is a ValueError
 whose one line says where, what was found and what is allowed.
 """
 
 from ._core import __version__, policy_names
-from . import packed
+from . import packed, plot
 from .plan import Plan, pack
+from .program import Checked, Tuned, check, fit, predict, tune, validate, verify
 from .record import record
 from .sampler import BatchSampler
 from .study import Result, study
@@ -22,17 +24,26 @@ from .trace import draw_trace, read_trace, write_trace
 
 __all__ = [
     "BatchSampler",
+    "Checked",
     "Plan",
     "Result",
     "Sweep",
+    "Tuned",
     "__version__",
+    "check",
     "draw_trace",
+    "fit",
     "pack",
     "packed",
+    "plot",
     "policy_names",
+    "predict",
     "read_trace",
     "record",
     "study",
     "sweep",
+    "tune",
+    "validate",
+    "verify",
     "write_trace",
 ]

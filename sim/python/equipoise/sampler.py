@@ -9,6 +9,7 @@ import numpy as np
 
 from . import _core
 from ._values import json_text, lengths_array
+from .study import Result
 
 Piece = Union[int, Tuple[int, int, int]]  # a whole document, or document, begin, end
 
@@ -67,6 +68,26 @@ class BatchSampler:
         self._options = json_text({**given, "lanes": lanes, "seed": seed})
         self._epoch, self._at = 0, (0, 0)  # the first step, and micro-batch of it, not handed out
         self._start()
+
+    @classmethod
+    def from_study(cls, result: Result, row: str, lengths: Any, *, lane: int = 0, **options: Any) -> "BatchSampler":
+        """The policy of a row as the study ran it, on the documents that are trained: its options, what was derived
+        for it from memory, and the study's step, lanes, CP degree, model and profile. `options` go before."""
+        found, values = result[row], result.source
+        entries = [e if isinstance(e, dict) else {"name": e} for e in values["policies"]]
+        entry = next((e for e in entries if e.get("label", e["name"]) == row), None)
+        if entry is None or entry["name"] == "plan" or found["status"] in ("refused", "unplaceable"):
+            raise ValueError(f"row: expected one that a policy of its own packs, found {row}")
+        known = {key for key, _ in _core.pack_options()} - {"steps"} | {"cost"}  # steps: of the study
+        layout = values.get("parallel", {})
+        derived = {key: value for key, value in found["provenance"].get("derived", {}).items() if key != "candidates"}
+        given: Dict[str, Any] = {"context": layout.get("context", 1)}
+        if isinstance(values.get("model"), str):  # W(d) of the study's model on its GPU
+            given.update(model=values["model"], profile=values.get("cluster", {}).get("profile", "h100-sxm"))
+        for part in (values.get("batch", {}), entry, derived):
+            given.update({key: value for key, value in part.items() if key in known})
+        given.update(options)
+        return cls(lengths, found["policy"], lanes=layout.get("data", 1), lane=lane, **given)
 
     def _start(self) -> None:
         self._plans: Dict[int, Future] = {}

@@ -26,8 +26,10 @@ class Result:
         plans: str,
         notes: List[str],
         case: Optional[Dict[str, Any]] = None,
+        source: str = "{}",
     ):
-        self._state = (summary, table, steps, gpus, plans, notes, case)
+        self._state = (summary, table, steps, gpus, plans, notes, case, source)
+        self.source: Dict[str, Any] = json.loads(source)  # the study's values, with what was set
         self.summary: Dict[str, Any] = json.loads(summary)  # summary.json
         self.table = table  # what `equipoise study` prints
         self.notes = notes
@@ -190,7 +192,7 @@ def study(
     texts = opened.run(
         fidelity, jobs, ignore_memory, os.fspath(out) if out is not None else "", max_memory_GB
     )
-    return Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case)
+    return Result(texts.summary, texts.table, texts.steps, texts.gpus, texts.plans, texts.notes, _case, opened.text)
 
 
 def _plan_own_rows(opened: "_core.OpenStudy", own: OwnRows, max_memory_GB: float, in_sweep: bool) -> None:

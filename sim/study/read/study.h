@@ -92,7 +92,8 @@ struct Cluster {
   NetworkRates network;
   Wiring wiring = Wiring::rail;
   double oversubscription = 1;
-  double memory_GB = 0;  // of a GPU, where it is not the profile's; 0: the profile's
+  double memory_GB = 0;             // of a GPU, where it is not the profile's; 0: the profile's
+  double dollars_per_gpu_hour = 0;  // 0: not stated
 };
 
 struct Study {

@@ -155,6 +155,8 @@ constexpr Key<Cluster> kClusterKeys[] = {
     integer<&Cluster::gpus_per_node>("gpus_per_node", 1, 1024, "The profile's by default"),
     other<Cluster>("network", network_schema, "Between nodes"),
     number<&Cluster::memory_GB>("memory_GB", 0.001, 1e9, "Of a GPU, instead of the profile's"),
+    number<&Cluster::dollars_per_gpu_hour>("dollars_per_gpu_hour", 0, 1e6,
+                                           "What a GPU costs an hour: a column shows what 10^9 tokens cost"),
 };
 
 ordered_json cluster_schema() {

@@ -196,6 +196,9 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
     result.memory_ignored = options.ignore_memory;
     if (!options.ignore_memory) result.metrics = without_times(result.metrics);
   }
+  Metrics& m = result.metrics;
+  if (const double price = models.cluster.dollars_per_gpu_hour; price > 0 && m.gpu_hours_per_billion_tokens)
+    m.dollars_per_billion_tokens = price * *m.gpu_hours_per_billion_tokens;
   result.plan = std::move(planned.plan);
   return result;
 }

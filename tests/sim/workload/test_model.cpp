@@ -32,6 +32,23 @@ TEST_CASE("Built-in models have the parameters that their makers publish") {
   CHECK(static_cast<double>(v3.parameters()) == doctest::Approx(671e9).epsilon(0.0005));
   CHECK(static_cast<double>(v3.active_matmul_parameters() + v3.embedding_parameters()) ==
         doctest::Approx(37e9).epsilon(0.02));
+  // As published: billions in all, and of those that a token meets.
+  const struct {
+    const char* name;
+    double all, active;
+  } others[] = {{"qwen3-0.6b", 0.6, 0.6},     {"qwen3-1.7b", 1.7, 1.7},     {"qwen3-4b", 4.0, 4.0},
+                {"qwen3-8b", 8.2, 8.2},       {"qwen3-14b", 14.8, 14.8},    {"qwen3-32b", 32.8, 32.8},
+                {"qwen3-30b-a3b", 30.5, 3.3}, {"qwen3-235b-a22b", 235, 22}, {"mixtral-8x7b", 46.7, 12.9},
+                {"mixtral-8x22b", 141, 39},   {"gpt-oss-20b", 20.9, 3.6},   {"gpt-oss-120b", 116.8, 5.1},
+                {"glm-4.5", 355, 32},         {"glm-4.5-air", 106, 12},     {"kimi-k2", 1030, 32}};
+  for (const auto& other : others) {
+    CAPTURE(other.name);
+    const ModelShape& m = builtin_model(other.name);
+    CHECK(static_cast<double>(m.parameters()) == doctest::Approx(other.all * 1e9).epsilon(0.02));
+    if (!m.moe) continue;
+    CHECK(static_cast<double>(m.active_matmul_parameters() + m.embedding_parameters()) ==
+          doctest::Approx(other.active * 1e9).epsilon(0.2));
+  }
   // Named for their size.
   CHECK(static_cast<double>(builtin_model("wlb-550m").parameters()) == doctest::Approx(550e6).epsilon(0.1));
   CHECK(static_cast<double>(builtin_model("wlb-30b").parameters()) == doctest::Approx(30e9).epsilon(0.1));
@@ -44,7 +61,7 @@ TEST_CASE("Every built-in name is found once, and a near miss is answered with t
     CHECK(names.insert(m.name).second);
     CHECK(&builtin_model(m.name) == &m);
   }
-  CHECK(names.size() == 14);
+  CHECK(names.size() == 29);
   std::string message;
   try {
     (void)builtin_model("llama2-7bb");

@@ -1,0 +1,185 @@
+"""The program `equipoise`, which comes with the module: for what it does and the module has no function of its own."""
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Union
+
+import pandas as pd
+
+from . import _core
+from ._values import json_text
+from .study import Source, _flat
+
+PATH = Path(__file__).with_name("equipoise")
+FAILED = 1  # a check failed: an answer, no error
+StrPath = Union[str, os.PathLike]
+
+
+def main() -> None:
+    """The command `equipoise` of an installed module."""
+    os.execv(PATH, [str(PATH), *sys.argv[1:]])
+
+
+def run(*arguments: Any) -> str:
+    """What the program prints; a check that fails is an answer. Raises ValueError with the program's one line."""
+    done = subprocess.run([str(PATH), *map(str, arguments)], capture_output=True, text=True, check=False)
+    if done.returncode in (0, FAILED):
+        return done.stdout
+    lines = done.stderr.strip().splitlines() or [f"the program ended with status {done.returncode}"]
+    raise ValueError(_core.in_python_words(lines[-1].removeprefix("error: ")))
+
+
+@contextlib.contextmanager
+def _file_of(source: Source, directory: Optional[StrPath] = None) -> Iterator[str]:
+    """A study's path: its own, or that of a file with its values where its paths are relative to."""
+    if not isinstance(source, Mapping):
+        yield os.fspath(source)
+        return
+    with tempfile.NamedTemporaryFile("w", dir=directory or os.getcwd(), prefix=".study-", suffix=".json") as file:
+        file.write(json_text(source))
+        file.flush()
+        yield file.name
+
+
+def _options(**given: Any) -> List[str]:
+    """--name value of what is given; a list is given once an item, a dict as key=value."""
+    words: List[str] = []
+    for name, value in given.items():
+        option = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(option)
+        elif isinstance(value, Mapping):
+            words += [word for key, v in value.items() for word in (option, f"{key}={json_text(v)}")]
+        elif isinstance(value, (list, tuple)):
+            words += [word for item in value for word in (option, str(item))]
+        else:
+            words += [option, str(value)]
+    return words
+
+
+class Tuned:
+    """What a search found: schema equipoise.tune/1. Times are simulated."""
+
+    def __init__(self, text: str, best: Optional[Dict[str, Any]]):
+        self.found: Dict[str, Any] = json.loads(text)
+        self.best = best  # a study that reproduces the first row; None where none runs
+
+    @property
+    def ranking(self) -> List[Dict[str, Any]]:
+        return self.found["ranking"]
+
+    def frame(self) -> pd.DataFrame:
+        """One row a place of the ranking: label, layout, every metric by its name."""
+        rows = [{"rank": row["rank"], "label": row["label"], **row["layout"], **_flat(row["metrics"])} for row in self.ranking]
+        return pd.DataFrame(rows).set_index("rank") if rows else pd.DataFrame()
+
+
+def tune(
+    source: Source,
+    space: Optional[Mapping] = None,
+    *,
+    set: Optional[Mapping] = None,
+    budget: Optional[int] = None,
+    max_delay: Optional[float] = None,
+    gpus: Optional[int] = None,
+    jobs: Optional[int] = None,
+    out: Optional[StrPath] = None,
+    directory: Optional[StrPath] = None,
+) -> Tuned:
+    """The fastest policy, options and layout for a study's documents, model and cluster: `equipoise tune`.
+
+    `space`: keys of a study with the values to try, and `policies`; a default one without it. `max_delay`: the most
+    iterations that a token may wait, on the mean and at the longest. `out`: a folder for tune.json, best.json and the
+    journal that a stopped search goes on from.
+    """
+    with contextlib.ExitStack() as files:
+        study = files.enter_context(_file_of(source, directory))
+        folder = os.fspath(out) if out is not None else files.enter_context(tempfile.TemporaryDirectory()) + "/tune"
+        words = _options(set=set, budget=budget, max_delay=max_delay, gpus=gpus, jobs=jobs)
+        if space is not None:
+            words += ["--space", files.enter_context(_file_of(space, tempfile.gettempdir()))]
+        text = run("tune", study, "--out", folder, "--format", "json", "--quiet", *words)
+        best = Path(folder) / "best.json"
+        return Tuned(text, json.loads(best.read_text(encoding="utf-8")) if best.exists() else None)
+
+
+class Checked:
+    """Whether speed-ups and step times are as expected. True where they are."""
+
+    def __init__(self, text: str):
+        self.found: Dict[str, Any] = json.loads(text)
+
+    def __bool__(self) -> bool:
+        return bool(self.found["passed"])
+
+    @property
+    def rows(self) -> List[Dict[str, Any]]:
+        return self.found["policies"]
+
+    def frame(self) -> pd.DataFrame:
+        return pd.DataFrame(self.rows)
+
+
+def check(
+    source: Source,
+    expect: StrPath,
+    *,
+    set: Optional[Mapping] = None,
+    metric: Optional[Sequence[str]] = None,
+    tolerance: Optional[Sequence[Union[str, float]]] = None,
+    update: bool = False,
+    directory: Optional[StrPath] = None,
+) -> Checked:
+    """A study held against what it is expected to show, a file that `update` makes: `equipoise check`."""
+    with _file_of(source, directory) as study:
+        words = _options(set=set, update=update)
+        if metric is not None:
+            words += ["--metric", ",".join(metric)]
+        if tolerance is not None:
+            words += ["--tolerance", ",".join(map(str, tolerance))]
+        return Checked(run("check", study, "--expect", os.fspath(expect), "--format", "json", "--quiet", *words))
+
+
+def fit(
+    samples: Union[StrPath, Sequence[StrPath]],
+    out: StrPath,
+    *,
+    recipe: Optional[StrPath] = None,
+    base: Optional[str] = None,
+    **options: Any,
+) -> Dict[str, Any]:
+    """Measurements in, a profile out: `equipoise fit`. Samples are what `equipoise profile` wrote, tables, nccl-tests'
+    output or traces of torch.profiler; a `recipe` says which make which table, a `base` which profile they mend.
+    Returns the profile, which is also in `out`."""
+    files = [samples] if isinstance(samples, (str, os.PathLike)) else list(samples)
+    run("fit", "--samples", *map(os.fspath, files), "--out", os.fspath(out), *_options(recipe=recipe, base=base, **options))
+    return json.loads(Path(out).read_text(encoding="utf-8"))
+
+
+def predict(profile: StrPath, rows: StrPath, **options: Any) -> pd.DataFrame:
+    """Attention, GEMM or collective rows in the columns of the public tables, with what a profile says of them
+    (`predicted_ms`) and, where a time is given, the error: `equipoise predict`."""
+    words = _options(profile=os.fspath(profile), rows=os.fspath(rows), **options)
+    return pd.read_csv(io.StringIO(run("predict", "--format", "csv", *words)))
+
+
+def validate(source: Source, *, set: Optional[Mapping] = None, directory: Optional[StrPath] = None, **options: Any) -> Dict[str, Any]:
+    """A study run for real on ranks of this machine and simulated, op by op, or a log (`measured=...`) beside its
+    simulation: `equipoise validate`, whose options these are. Returns its JSON."""
+    with _file_of(source, directory) as study:
+        return json.loads(run("validate", study, "--format", "json", "--quiet", *_options(set=set, **options)))
+
+
+def verify(summary: StrPath) -> pd.DataFrame:
+    """A saved summary.json held against its receipt, its inputs as they are now, and a new run: `equipoise verify`. A
+    line for each thing that was looked at; `holds` says whether it is as it was."""
+    return pd.DataFrame(json.loads(run("verify", os.fspath(summary), "--format", "json", "--quiet")))

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What the module asks the program for: tune, check, predict, fit, verify; figures; a sampler from a study's row."""
+
+import json
+import os
+import tempfile
+import unittest
+from pathlib import Path
+
+import equipoise
+from support import ROOT, STUDY, program, without_measured
+
+SPACE = {"parallel.recompute": ["none", "full"], "policies": ["plain-4d", {"name": "wlb", "queues": [1, 2]}]}
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.study = {**STUDY, "batch": {**STUDY["batch"], "steps": 3}}
+
+    def test_tune_is_the_programs(self):
+        found = equipoise.tune(self.study, SPACE, out=self.folder / "out")
+        file = self.folder / "study.json"
+        file.write_text(json.dumps(self.study))
+        (self.folder / "space.json").write_text(json.dumps(SPACE))
+        theirs = program("tune", file, "--space", self.folder / "space.json", "--format", "json", "--quiet")
+        self.assertEqual([without_measured(row) for row in found.ranking], [without_measured(row) for row in theirs["ranking"]])
+        self.assertEqual(found.frame().index[0], 1)
+        again = equipoise.study(found.best)
+        self.assertEqual(again.policies[0]["metrics"]["total_seconds"], found.ranking[0]["metrics"]["total_seconds"])
+        self.assertTrue((self.folder / "out/tune.json").exists())
+        with self.assertRaisesRegex(ValueError, "no-such-key"):
+            equipoise.tune(self.study, {"no-such-key": [1]})
+        self.assertEqual([f for f in os.listdir() if f.startswith(".study-")], [])
+
+    def test_check(self):
+        expect = self.folder / "expect.json"
+        self.assertTrue(equipoise.check(self.study, expect, update=True))
+        self.assertTrue(equipoise.check(self.study, expect))
+        moved = equipoise.check(self.study, expect, set={"batch.context_window": "16K"}, metric=["step_seconds"], tolerance=["1%"])
+        self.assertFalse(moved)
+        self.assertTrue(moved.frame()["moved"].any())
+
+    def test_predict_and_verify(self):
+        rows = self.folder / "gemm.csv"
+        rows.write_text("gpu,op,M,N,K,dtype,time_ms\nh100,gemm,4096,4096,4096,bf16,0.25\n")
+        frame = equipoise.predict("h100-sxm", rows)
+        self.assertGreater(frame["predicted_ms"].iloc[0], 0)
+        self.assertAlmostEqual(frame["error"].iloc[0], frame["predicted_ms"].iloc[0] / 0.25 - 1, 3)
+        with self.assertRaisesRegex(ValueError, "gemm.csv"):
+            rows.write_text("gpu,op,M,N,K,dtype,time_ms\nh100,gemm,-1,4096,4096,bf16,0.25\n")
+            equipoise.predict("h100-sxm", rows)
+        equipoise.study(self.study, out=self.folder / "saved")
+        with self.assertRaisesRegex(ValueError, "receipt"):
+            equipoise.verify(self.folder / "saved/summary.json")
+
+    def test_a_samplers_options_are_the_rows(self):
+        result = equipoise.study(self.study)
+        lengths = equipoise.draw_trace("wlb-128k", 2000)
+        row = next(row for row in result.policies if row["policy"] == "wlb")
+        ours = equipoise.BatchSampler.from_study(result, row["label"], lengths, slices=True)
+        entry = next(e for e in self.study["policies"] if isinstance(e, dict) and e["name"] == "wlb")
+        options = {key: value for key, value in entry.items() if key in ("queues", "thresholds")}
+        theirs = equipoise.BatchSampler(
+            lengths, "wlb", lanes=self.study["parallel"].get("data", 1), context=self.study["parallel"].get("context", 1),
+            model=self.study["model"], profile=self.study.get("cluster", {}).get("profile", "h100-sxm"),
+            max_tokens=row["provenance"]["derived"]["max_tokens"], slices=True, **options,
+            **{key: value for key, value in self.study["batch"].items() if key != "steps"})
+        self.assertEqual(list(ours), list(theirs))
+        with self.assertRaises(KeyError):
+            equipoise.BatchSampler.from_study(result, "no such row", lengths)
+
+    def test_figures(self):
+        try:
+            import matplotlib  # noqa: F401
+        except ImportError:
+            self.skipTest("no matplotlib")
+        result = equipoise.study(self.study)
+        for draw in (equipoise.plot.comparison, equipoise.plot.memory, equipoise.plot.steps):
+            file = self.folder / f"{draw.__name__}.svg"
+            draw(result).savefig(file)
+            self.assertIn("</svg>", file.read_text())
+        self.assertEqual(len(equipoise.plot.comparison(result).axes[0].patches), len(result.policies))
+        one = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"]})
+        self.assertEqual(len(equipoise.plot.sweep(one).axes[0].lines), len(result.policies))
+        two = equipoise.sweep(self.study, {"batch.context_window": ["16K", "32K"], "parallel.context": [1, 2]})
+        self.assertEqual(equipoise.plot.sweep(two).axes[0].images[0].get_array().shape, (2, 2))
+        with self.assertRaisesRegex(ValueError, "policy: expected one of"):
+            equipoise.plot.sweep(two, policy="nobody")
+
+    def test_the_command_comes_with_the_module(self):
+        from equipoise import program as command
+
+        self.assertEqual(json.loads(command.run("list", "models", "--format", "json")), program("list", "models", "--format", "json"))
+        self.assertIn("h100-sxm", command.run("profiles"))
+        self.assertTrue(os.access(command.PATH, os.X_OK))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
