@@ -116,6 +116,14 @@ class Tables(Case):
         errors = summary([s - 1 for s in seconds])
         self.assertIn(f"| all steps | 2 | {errors['mean_abs']:.1f} | {errors['mean']:+.1f} |", done.stdout)
 
+    def test_predictions_are_written_before_a_measured_time_is_read(self):
+        self.write("steps.jsonl", "".join(json.dumps({"seconds": "unread", "lanes": lanes}) + "\n" for lanes in LANES))
+        predictions = self.folder / "predictions.json"
+        command = [sys.executable, "-m", "measured", self.table(), "--program", PROGRAM, "--predictions", predictions]
+        done = subprocess.run(command, cwd=ROOT / "sim/python", capture_output=True, text=True, check=False)
+        self.assertIn("steps.jsonl: line 1: expected", done.stderr)
+        self.assertEqual(len(json.loads(predictions.read_text())["seconds"]["mine"]), 2)
+
     def test_what_is_wrong_is_named(self):
         self.write("steps.jsonl", self.steps((1.0, 0.0)))
         with self.assertRaisesRegex(RunsError, "steps.jsonl: line 2: expected"):

@@ -29,8 +29,8 @@ CLUSTER = {"profile": "h200-sxm", "gpus_per_node": 8, "network": {"nic_GBps": 50
 POLICIES = {"baseline", "wlbllm", "wlbllm_perseq"}  # d2 computes attention away from its tokens: not simulated
 
 
-def read_distca(folder):
-    """Runs of a folder, by name."""
+def read_distca(folder, blind=False):
+    """Runs of a folder, by name. `blind`: without their seconds, which are not looked at."""
     folder = Path(folder)
     csv.field_size_limit(1 << 30)
     try:
@@ -45,10 +45,10 @@ def read_distca(folder):
     of_run = defaultdict(list)
     for row in rows:
         of_run[row["run"]].append(row)
-    return [run_of(name, steps, documents) for name, steps in sorted(of_run.items())]
+    return [run_of(name, steps, documents, blind) for name, steps in sorted(of_run.items())]
 
 
-def run_of(name, rows, documents):
+def run_of(name, rows, documents, blind):
     first = rows[0]
     context, lanes = int(first["cp"]), int(first["dp"])
     framework = dict(HARNESS, optimizer_step=first["optimizer"] == "1")
@@ -62,7 +62,7 @@ def run_of(name, rows, documents):
         batches = [[int(n) for n in batch.split(";")] for batch in documents[row["id"]].split("|")]
         if first["sharding"] != "none":
             batches = [padded(batch, context, lanes) for batch in batches]
-        steps.append(Step(lanes=[[batch] for batch in batches], seconds=float(row["step_ms"]) / 1000))
+        steps.append(Step(lanes=[[batch] for batch in batches], seconds=0.0 if blind else float(row["step_ms"]) / 1000))
     return Run(
         name=name,
         study={"model": model, "cluster": CLUSTER, "parallel": parallel, "framework": framework},
