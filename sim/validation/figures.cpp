@@ -238,7 +238,15 @@ ValidationFigures figures_of(const Validation& validation) {
   add_micro_batches(validation.ops, figures);
   figures.ranking = ranking_of(figures.policies, per_token);
   find_broken(validation, figures);
+  figures.other_load = validation.other_load;
   return figures;
+}
+
+std::string ValidationFigures::verdict() const {
+  if (passed()) return "passed";
+  return judged() ? "failed"
+                  : "not judged: measured beside other work (" + fixed(other_load, 1) +
+                        " CPUs were busy when the run began); run it again on a quiet machine";
 }
 
 }  // namespace equipoise

@@ -56,6 +56,7 @@ struct Validation {
   std::vector<PolicyPairs> policies;
   std::vector<OpPair> ops;
   std::vector<std::string> notes;  // what the reader has to know: which runs were used, what was left out
+  double other_load = 0;           // CPUs that other programs kept busy when the run began
 };
 
 // --- How far repeated measurements leave their median open.
@@ -150,8 +151,12 @@ struct ValidationFigures {
   Ranking ranking;
   std::vector<std::string> broken;  // each limit that is, in words
   std::int64_t unmeasured_ops = 0;  // whose measured time is 0 or missing: in no figure
+  double other_load = 0;
 
   [[nodiscard]] bool passed() const { return broken.empty(); }
+  // Whether a broken limit may be the machine's: half a CPU of other work is more than any limit allows for.
+  [[nodiscard]] bool judged() const { return passed() || other_load < 0.5; }
+  [[nodiscard]] std::string verdict() const;  // "passed", "failed", or why neither
 };
 
 ValidationFigures figures_of(const Validation& validation);

@@ -194,7 +194,7 @@ std::string validation_plot(const Validation& validation, const ValidationFigure
   const std::size_t rows = std::max({figures.policies.size(), figures.ops.size(), std::size_t{1}});
   const double bottom = kTop + kRow * static_cast<double>(rows) + 4;
   const std::string title = validation.study + ": simulated with " + validation.profile + ", measured on " +
-                            validation.device + (figures.passed() ? ": passed" : ": failed");
+                            validation.device + (figures.judged() ? ": " + figures.verdict() : ": not judged");
   Drawing drawing(bottom + kBottom, title);
   drawing.text(20, 28, title, "font-size=\"16\" font-weight=\"600\"");
   draw_policies(figures, bottom, drawing);

@@ -132,6 +132,8 @@ ordered_json validation_json(const Validation& validation, const ValidationFigur
           {"unmeasured_ops", figures.unmeasured_ops},
           {"notes", labels_json(validation.notes)},
           {"broken", labels_json(figures.broken)},
+          {"other_load", validation.other_load},
+          {"judged", figures.judged()},
           {"passed", figures.passed()}};
 }
 
@@ -242,7 +244,7 @@ std::string validation_text(const Validation& validation, const ValidationFigure
       << "Limits: step " << signed_percent(validation.limits.step).substr(1) << ", op kind by time "
       << signed_percent(validation.limits.op).substr(1) << ", the same ranking.\n";
   for (const std::string& broken : figures.broken) out << "BROKEN: " << printable(broken) << '\n';
-  out << (figures.passed() ? "passed\n" : "failed\n");
+  out << figures.verdict() << '\n';
   return out.str();
 }
 

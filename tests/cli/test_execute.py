@@ -102,7 +102,7 @@ class Validate(WithStudy):
         self.assertIn(done.returncode, (0, 1), done.stderr)  # how near it is hangs on the machine
         report = json.loads(done.stdout)
         self.assertEqual(report["schema"], "equipoise.validation/1")
-        self.assertEqual(done.returncode == 0, report["passed"])
+        self.assertEqual(done.returncode == 0, report["passed"] or not report["judged"])
         # On a machine that is busy with other tests all runs of a policy may be dropped: that is said, too.
         dropped = [note for note in report["notes"] if "runs were dropped" in note]
         self.assertEqual(len(report["policies"]) + len(dropped), 2, report["notes"])

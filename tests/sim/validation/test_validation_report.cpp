@@ -95,6 +95,12 @@ TEST_CASE("The text names what broke, and what passed") {
   CHECK(text.find("a, step 0, lane 0, stage 1, micro-batch 0, rank 2") != std::string::npos);
   CHECK(text.find("Note: 3 runs dropped\n") != std::string::npos);
   CHECK(text.substr(text.size() - 8) == "\nfailed\n");
+  v.other_load = 3.14;  // nobody's fault but the machine's
+  const std::string busy = validation_text(v, figures_of(v));
+  CHECK(busy.find("BROKEN: step of b") != std::string::npos);
+  CHECK(busy.ends_with("\nnot judged: measured beside other work (3.1 CPUs were busy when the run began); run it again "
+                       "on a quiet machine\n"));
+  CHECK(validation_json(v, figures_of(v))["judged"] == false);
   v.limits = {0.2, 2};
   const std::string good = validation_text(v, figures_of(v));
   CHECK(good.find("BROKEN") == std::string::npos);
