@@ -21,6 +21,8 @@ FrameworkOptions Framework::on(const Profile& profile) const {
   FrameworkOptions options = preset.fitted_on(profile) ? on_fitted_gpus : elsewhere;
   if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
     options.attention_kernel.clear();
+  if (!says_launch && profile.device().seconds_per_launch)
+    options.host.seconds_per_launch = *profile.device().seconds_per_launch;
   return options;
 }
 
@@ -36,7 +38,7 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
     found.push_back(name + ": its slowdowns were fitted on published times of " + families + "; on profile " +
                     profile.name() + " (" + profile.device().name + ") they are 1" +
                     (says_slowdowns ? " where the study states none" : "") +
-                    ", and the host's time is the profile's; what it overlaps and shards stays");
+                    "; its host and what it overlaps and shards stay");
   } else if (preset.kernels == KernelTimes::borrowed) {
     found.push_back(name + ": slowdowns borrowed from " + preset.borrowed_from + ", their error is unknown");
   }

@@ -18,6 +18,7 @@ struct Framework {
   FrameworkOptions on_fitted_gpus;
   FrameworkOptions elsewhere;
   bool says_kernel = false;     // the study names the attention kernel
+  bool says_launch = false;     // and what a launch takes the host
   bool says_slowdowns = false;  // and one or more slowdowns
   std::vector<std::string> notes;
 

@@ -179,10 +179,20 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
         "with fp32 log-softmax and gradient beside bf16 logits (PyTorch), 14 where an fp32 copy is kept too"),
-    number<&FrameworkOptions::seconds_per_op>(
-        "seconds_per_op", 0, 1,
-        "Host time of an op, which shows when the GPU would run dry; the preset's by default, the profile's "
-        "where the preset says nothing or was fitted on other GPUs"),
+    number<&FrameworkOptions::seconds_per_op>("seconds_per_op", 0, 1,
+                                              "Host time of each op as it is modelled, whatever the "
+                                              "framework launches for it: instead of the preset's "
+                                              "launches and seconds_per_launch. None by default"),
+    number<&FrameworkOptions::host, &HostOptions::seconds_per_launch>(
+        "seconds_per_launch", 0, 1,
+        "Host time of a kernel's launch; where the host is behind, the GPU waits. By default that of a "
+        "profile "
+        "whose host was measured, else the preset's"),
+    choice<&FrameworkOptions::host, &HostOptions::graphs>(
+        "graphs", kGraphsNames,
+        "What runs from CUDA graphs and so takes the host one launch: nothing, a layer's attention with its "
+        "norm "
+        "and projections, each pass of a layer, or everything. None by default"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "

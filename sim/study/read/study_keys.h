@@ -117,14 +117,17 @@ struct Place {
   }
 };
 // Framework options are held twice (framework.h), and what a study says counts on any GPU.
-template <auto Member>
+template <auto Member, auto... Rest>
 requires std::is_same_v<typename MemberOf<decltype(Member)>::Target, FrameworkOptions>
-struct Place<Member> {
+struct Place<Member, Rest...> {
   using Target = Framework;
   template <class Put>
   static void reach(Framework& framework, const Put& put) {
-    put(framework.on_fitted_gpus.*Member);
-    put(framework.elsewhere.*Member);
+    for (FrameworkOptions* options : {&framework.on_fitted_gpus, &framework.elsewhere})
+      if constexpr (sizeof...(Rest) == 0)
+        put(options->*Member);
+      else
+        Place<Rest...>::reach(options->*Member, put);
   }
 };
 

@@ -2,9 +2,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "sim/step/step_end.h"
 #include "sim/framework/framework.h"
 #include "sim/report/result_files.h"
+#include "sim/step/step_end.h"
 #include "sim/study/models.h"
 #include "sim/study/run_study.h"
 #include "tests/scratch_folder.h"
@@ -31,11 +31,14 @@ json own_preset() {
   return json::parse(R"({
     "schema": "equipoise.framework/1", "name": "mine", "summary": "a cluster of ours",
     "defaults": {"zero": 2, "tp_overlap": false, "overlap_param_gather": false, "reduce_each_micro_batch": false,
-                 "gradient_bytes": 3, "optimizer_bytes": 8, "logit_bytes": 14, "seconds_per_op": 1e-5,
+                 "gradient_bytes": 3, "optimizer_bytes": 8, "logit_bytes": 14,
                  "attention_kernel": "pytorch-sdpa"},
     "sources": {"zero": "us", "tp_overlap": "us", "overlap_param_gather": "us", "reduce_each_micro_batch": "us",
-                "gradient_bytes": "us", "optimizer_bytes": "us", "logit_bytes": "us", "seconds_per_op": "us",
+                "gradient_bytes": "us", "optimizer_bytes": "us", "logit_bytes": "us",
                 "attention_kernel": "us"},
+    "host": {"seconds_per_launch": 1e-5, "band": {"least": 8e-6, "most": 2e-5}, "known": "as we timed it",
+             "launches": {"rms_norm": [2, 3], "attention": [4, 5]}, "waits": ["routes"],
+             "sources": {"seconds_per_launch": "us", "launches": "us", "waits": "us"}},
     "kernels": {"kind": "fitted", "gpu_families": ["H100"],
                 "slowdowns": {"gemm": 1.5, "attention": 1.25, "elementwise": 2.5},
                 "left_out": {"mean_abs_error": 0.031}}
@@ -46,8 +49,8 @@ json own_preset() {
 
 TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
   const std::vector<std::string> names = shipped_frameworks();
-  CHECK(names ==
-        std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "none", "torchtitan"});
+  CHECK(names == std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "megatron-2022",
+                                          "nanotron", "none", "torchtitan"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const FrameworkPreset preset = FrameworkPreset::load(name);
@@ -55,7 +58,9 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK(!preset.summary.empty());
     CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none" || name == "execution"));
     CHECK(preset.kernels != KernelTimes::borrowed);
-    CHECK(preset.fitted_on(shipped("h100-sxm")) == (name != "none" && name != "execution"));
+    CHECK(preset.fitted_on(shipped("h100-sxm")) ==
+          (name != "none" && name != "execution" && name != "megatron-2022"));
+    CHECK(preset.host_text.empty() == (name == "none" || name == "execution"));
     CHECK(!preset.fitted_on(shipped("cpu")));
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
@@ -83,7 +88,12 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.gradient_bytes == 3);
   CHECK(options.optimizer_bytes == 8);
   CHECK(options.logit_bytes == 14);
-  CHECK(*options.seconds_per_op == 1e-5);
+  CHECK(options.host.seconds_per_launch == 1e-5);
+  CHECK(options.host.launches.forward[at(OpName::rms_norm)] == 2);
+  CHECK(options.host.launches.backward[at(OpName::attention)] == 5);
+  CHECK(options.host.launches.backward[at(OpName::rope)] == 1);
+  CHECK((options.host.waits_for_routes && !options.host.waits_at_hops));
+  CHECK(study.framework.preset.host_text == "host 10 us a launch (8 to 20), as we timed it");
   CHECK(options.attention_kernel == "pytorch-sdpa");
   CHECK(options.gemm_slowdown == 1.5);
   CHECK(options.attention_slowdown == 1.25);
@@ -208,7 +218,8 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
     CHECK(options.elementwise_slowdown == 1);
     CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
     CHECK(options.attention_kernel.empty());    // neither has pytorch-sdpa
-    CHECK(!options.seconds_per_op);
+    // The preset's host is that of any GPU, unless a profile has one of its own: a core calls functions.
+    CHECK(options.host.seconds_per_launch == (std::string(name) == "cpu" ? 0 : 1e-5));
     CHECK(!options.tp_overlap_forward);
     CHECK(options.gradient_bytes == 3);
     const std::vector<std::string> notes = study.framework.notes_on(shipped(name));
@@ -225,7 +236,7 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
 
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
   json file = shipped("h100-sxm").json();
-  file["device"]["framework_seconds_per_op"] = 1e-3;
+  file["device"]["seconds_per_launch"] = 1e-3;
   const Framework megatron = framework_of("megatron");
   const Profile published(file, "published.json");
   CHECK(megatron.preset.fitted_on(published));
@@ -233,9 +244,9 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   const Profile measured(file, "measured.json");
   CHECK(!megatron.preset.fitted_on(measured));
   CHECK(megatron.on(measured).gemm_slowdown == 1);
-  CHECK(!megatron.on(measured).seconds_per_op);
+  CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
-  CHECK(megatron.notes_on(measured)[0].find("they are 1, and the host's time") != std::string::npos);
+  CHECK(megatron.notes_on(measured)[0].find("they are 1; its host") != std::string::npos);
 }
 
 TEST_CASE(
@@ -255,18 +266,25 @@ TEST_CASE(
         "flash-attention-9");
 }
 
-TEST_CASE("The host time of an op: the study's, else the preset's on its GPUs, else the profile's") {
+TEST_CASE(
+    "Host time of a launch: the study's, else a measured profile's, else the preset's; of an op: the "
+    "study's") {
   const Profile h100 = shipped("h100-sxm");
-  const auto stall = [&](const json& says) {
+  const auto stall = [&](const json& says, const Profile& profile) {
     json file = small_study();
     file["framework"] = says;
     const Study study = parse(file);
-    return RunModels(study, study.layout, h100).costs.host_stall(1000, 0);
+    return RunModels(study, study.layout, profile).costs.host_stall(LayerKind::dense, {1000, 0}, {});
   };
-  CHECK(stall({{"preset", "none"}}) == 1000 * to_picoseconds(h100.device().framework_seconds_per_op));
-  CHECK(stall("megatron") ==
-        1000 * to_picoseconds(*FrameworkPreset::load("megatron").options.seconds_per_op));
-  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 3e-6}}) == 1000 * to_picoseconds(3e-6));
+  CHECK(stall({{"preset", "none"}}, h100) == 0);
+  const double of_preset = FrameworkPreset::load("megatron").options.host.seconds_per_launch;
+  CHECK(stall("megatron", h100) == 1000 * to_picoseconds(of_preset));
+  json timed = h100.json();
+  timed["device"]["framework_seconds_per_op"] = 2e-6;  // its name in older profiles
+  CHECK(stall("megatron", Profile(timed, "timed.json")) == 1000 * to_picoseconds(2e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_launch", 3e-6}}, Profile(timed, "timed.json")) ==
+        1000 * to_picoseconds(3e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 4e-6}}, h100) == 1000 * to_picoseconds(4e-6));
 }
 
 TEST_CASE("Every result names the framework, and `none` says that kernels run at their benchmark speed") {
