@@ -295,7 +295,8 @@ json RowReader::study(const json& recompute) const {
                 {"policies", {"plain"}}};
   const json& model = study["model"];
   // More virtual stages than layers: the first embeds and the last makes the logits, each as a layer.
-  if (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>())
+  const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
+  if (stated || (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
     study["parallel"]["count_embedding_and_head"] = true;
   return study;
 }
