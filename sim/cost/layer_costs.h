@@ -16,6 +16,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/experts.h"
 #include "sim/framework/framework.h"
+#include "sim/framework/host.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
