@@ -3,6 +3,7 @@
 
   tests/published_steps.py --rows h100_training_steps.csv --models models.csv [--program build/release/bin/equipoise]
   tests/published_steps.py --rows h100_moe_steps.csv --models moe_models.csv
+  tests/published_steps.py --rows ultrascale_h100_steps.csv --models ultrascale_models.csv
 
 Both options may be given several times: the tables are read as one.
 
@@ -35,7 +36,8 @@ from pathlib import Path
 from published_settings import SETTINGS, with_settings
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = ("megatron", "fsdp", "torchtitan")  # the presets that rows were published for
+FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
+LEAST_MFU = 15  # %: rows of a sweep of layouts below it hang on stalls that no kernel explains
 
 
 def family_of(row):
@@ -43,7 +45,18 @@ def family_of(row):
     group = row.get("group") or ""
     if group.startswith(("titan", "aws")):
         return "torchtitan"
+    if group.startswith("ultrascale"):
+        return "nanotron"
     return "fsdp" if group.startswith(("mpt", "fms")) else "megatron"
+
+
+def of_sweep(row):
+    """The row of a sweep of layouts, which has a `status` and no group; None where it is no step to be predicted."""
+    if "status" not in row:
+        return row
+    if row["status"] != "ok" or float(row["mfu_pct"]) < LEAST_MFU:
+        return None
+    return {**row, "group": "ultrascale_" + row["model_id"]}
 
 
 def read_tables(paths, columns):
@@ -51,7 +64,9 @@ def read_tables(paths, columns):
     tables = [read_table(path, columns) for path in paths]
     names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
     names |= dict.fromkeys(column for _, columns, _ in SETTINGS for column in columns)
-    return [with_settings({name: row.get(name) or "" for name in names}) for table in tables for row in table]
+    names |= {"group": None}
+    kept = [row for table in tables for row in map(of_sweep, table) if row is not None]
+    return [with_settings({name: row.get(name) or "" for name in names}) for row in kept]
 
 
 def read_table(path, columns):

@@ -23,6 +23,7 @@
 
 #include "policies/base/index.h"
 #include "profiler/profile/profile.h"
+#include "sim/framework/host.h"
 
 namespace equipoise {
 
@@ -84,11 +85,13 @@ struct FrameworkOptions {
   // those that the exchange holds come in a wave of their own.
   bool exchange_sm_margin = true;
   // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
-  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host an op's.
+  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host a launch's.
   int routing_kernels = 0;
   int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
   double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
-  // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
+  HostOptions host;
+  // Host time of each op as it is modelled, whatever the framework launches for it: instead of the host's
+  // counts.
   std::optional<double> seconds_per_op;
   // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
   // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
@@ -140,6 +143,7 @@ struct FrameworkPreset {
   std::vector<ErrorOnGpu> on_gpus;
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
   std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
+  std::string host_text;        // "host 44 us a launch (31 to 62), fitted"; empty: no host is meant
 
   // `name_or_path`: a shipped preset's name or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);

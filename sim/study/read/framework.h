@@ -22,6 +22,7 @@ struct Framework {
   // derived ones, not to measured ones.
   std::optional<bool> carry_slowdowns;
   bool says_kernel = false;     // the study names the attention kernel
+  bool says_launch = false;     // and what a launch takes the host
   bool says_slowdowns = false;  // and one or more slowdowns
   std::vector<std::string> notes;
 
