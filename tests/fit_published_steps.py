@@ -155,13 +155,13 @@ def print_errors(title, errors, constant="-"):
 
 
 def fit_family(name, rows, args):
-    """The `kernels` part of a preset, from its rows; prints its errors."""
+    """The `kernels` part of a preset, from its rows, and the errors of rows left out; prints them."""
     family = Family(name, rows, args)
     everything = np.arange(len(family.ids))
     by_benchmark = defaultdict(list)
     for i in everything:
         by_benchmark[family.benchmarks[i]].append(i)
-    of_benchmark, left_out = {}, []
+    of_benchmark, left_out, seen_by_none = {}, [], []
     constants = [{"row": family.ids[i], "benchmark": family.benchmarks[i], "published": float(family.published[i]), "family": name,
                   "precision": "bf16"} for i in everything]
     steps.add_constant(constants, rows, args.shapes)
@@ -171,6 +171,7 @@ def fit_family(name, rows, args):
         print_errors(f"{name}: {benchmark}", errors, steps.mean_constant([constants[i] for i in members]))
         of_benchmark[benchmark] = summary(errors)
         left_out += errors
+        seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     print_errors(f"{name}, all", left_out, steps.mean_constant(constants))
     slowdowns, cost = fit(family, everything)
     slowdowns = np.round(slowdowns, 3)
@@ -188,7 +189,16 @@ def fit_family(name, rows, args):
         "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": family.numbers,
                 "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {**summary(left_out), "benchmarks": of_benchmark},
-    }
+    }, seen_by_none
+
+
+def errors_of_others(name, rows, slowdowns, args):
+    """(row's id, error) of dense rows in precisions that no fit sees."""
+    if not rows:
+        return []
+    at = ",".join(f"{slowdowns[kind]:.9g}" for kind in KINDS)
+    found = steps.Simulator(args.program, rows, args.shapes, name, args.jobs).predict(at)
+    return [(row["row_id"], float(row["predicted_seconds"]) / float(row["published_seconds"]) - 1) for row in found]
 
 
 class ExpertFamily:
@@ -231,16 +241,17 @@ class ExpertFamily:
 
 
 def fit_experts(name, rows, args):
-    """The experts' part of a preset; prints its errors."""
+    """The experts' part of a preset, and the errors of rows left out; prints them."""
     family = ExpertFamily(name, rows, args)
     everything = np.arange(len(family.ids))
-    of_benchmark = {}
+    of_benchmark, seen_by_none = {}, []
     for benchmark in np.unique(family.benchmarks):
         members = everything[family.benchmarks == benchmark]
         microseconds = family.fit(np.setdiff1d(everything, members))
         errors = family.errors(microseconds, members)
         print_errors(f"{benchmark}, at {microseconds} us", errors)
         of_benchmark[str(benchmark)] = {**summary(errors), "product_us": microseconds}
+        seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
     worst = max(of_benchmark, key=lambda b: of_benchmark[b]["mean_abs_error"])
     print(f"mean of {len(of_benchmark)} groups left out {100 * mean:.1f} %, worst {worst}")
@@ -253,7 +264,7 @@ def fit_experts(name, rows, args):
                 "source": sorted({row.get("source", "").split("@")[0] for row in used} - {""}),
                 "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "benchmarks": of_benchmark},
-    }
+    }, seen_by_none
 
 
 class HostFamily:
@@ -299,7 +310,7 @@ def fit_host(name, rows, benchmark_of, args):
     """The `host` and `kernels` parts of a preset; prints their errors."""
     family = HostFamily(name, rows, benchmark_of, args)
     everything = np.arange(len(family.rows))
-    of_benchmark, launches = {}, []
+    of_benchmark, launches, seen_by_none = {}, [], []
     for benchmark in np.unique(family.benchmarks):
         members = everything[family.benchmarks == benchmark]
         theta = family.fit(np.setdiff1d(everything, members))
@@ -307,6 +318,7 @@ def fit_host(name, rows, benchmark_of, args):
         print_errors(f"{name}: {benchmark}, at {theta[-1]:.0f} us a launch", errors)
         of_benchmark[str(benchmark)] = {**summary(errors), "launch_us": theta[-1]}
         launches.append(theta[-1])
+        seen_by_none += [(family.rows[i]["row_id"], error) for i, error in zip(members, errors)]
     mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
     theta = family.fit(everything)
     errors = [float(e) for e in family.simulate(theta) / family.published - 1]
@@ -321,7 +333,32 @@ def fit_host(name, rows, benchmark_of, args):
             "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
     slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0]}
     gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
-    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out}
+    errors = errors_table(seen_by_none, family.rows, args.shapes)
+    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out, "errors": errors}
+
+
+def errors_table(errors, rows, shapes):
+    """What a preset says of each family of steps: (row's id, error) of rows that the numbers did not see, by kind of model,
+    size, GPU and precision. Printed, too."""
+    of_row, of_model = {row["row_id"]: row for row in rows}, {model["model_id"]: model for model in shapes}
+    families = defaultdict(list)
+    for row_id, error in errors:
+        row = of_row[row_id]
+        families[steps.family_of_error(row, of_model[row["model_id"]])].append(error)
+    for family, members in sorted(families.items()):
+        print_errors("  family: " + ", ".join(family), members)
+    return [dict(zip(("kind", "size", "gpu", "precision"), family)) | summary(members) for family, members in sorted(families.items())]
+
+
+def keep_errors(name, errors):
+    """Puts families' errors into a preset instead of those of the same kind, GPU and precision."""
+    path = PRESETS / f"{name}.json"
+    preset = json.loads(path.read_text())
+    key = lambda e: (e["kind"], e["gpu"], e["precision"])
+    fresh = {key(e) for e in errors}
+    kept = [e for e in preset["kernels"].get("errors", []) if key(e) not in fresh]
+    preset["kernels"]["errors"] = kept + errors
+    path.write_text(json.dumps(preset, indent=1) + "\n")
 
 
 def write_preset(name, kernels, host=None):
@@ -331,6 +368,8 @@ def write_preset(name, kernels, host=None):
     before = preset.get("kernels", {})
     if "on_gpus" in before:
         kernels["on_gpus"] = before["on_gpus"]
+    if "errors" in before and "errors" not in kernels:
+        kernels["errors"] = before["errors"]
     if "experts" in before and "experts" not in kernels:
         kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
@@ -368,23 +407,30 @@ def main():
     rows = [row for row in rows if steps.family_of(row) not in HOSTS]
     routed = {model["model_id"] for model in args.shapes if model.get("n_experts")}
     with_experts = [row for row in rows if row["model_id"] in routed]
-    rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16" and row["model_id"] not in routed]
+    rows = [row for row in rows if row["model_id"] not in routed]
+    others = [row for row in rows if (row.get("precision") or "bf16") != "bf16"]
+    rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16"]
     print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
           f"{'constant |err| %':>16}")
     for name in () if args.experts else [name for name in steps.FAMILIES if name not in HOSTS]:
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
-        kernels = fit_family(name, of_family, args)
-        if not args.write:
-            continue
-        write_preset(name, kernels)
+        kernels, left_out = fit_family(name, of_family, args)
+        of_others = [row for row in others if steps.family_of(row) == name]
+        left_out += errors_of_others(name, of_others, kernels["slowdowns"], args)
+        errors = errors_table(left_out, of_family + of_others, args.shapes)
+        if args.write:
+            write_preset(name, kernels)
+            keep_errors(name, errors)
     if with_experts and args.only in (None, "megatron"):
-        seconds, experts = fit_experts("megatron", with_experts, args)
+        seconds, experts, left_out = fit_experts("megatron", with_experts, args)
+        errors = errors_table(left_out, with_experts, args.shapes)
         if args.write:
             kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
             kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
             write_preset("megatron", kernels)
+            keep_errors("megatron", errors)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "policies/base/error.h"
 #include "profiler/profile/json_fields.h"
@@ -143,6 +145,34 @@ void read_host(const json& file, const std::string& origin, FrameworkPreset& pre
   preset.host_text = text + text_field(node, "known", where);
 }
 
+template <std::size_t N>
+int one_of(const json& node, const char* key, const std::string_view (&names)[N], const std::string& where) {
+  const std::string found = text_field(node, key, where);
+  for (std::size_t i = 0; i < N; ++i)
+    if (found == names[i]) return static_cast<int>(i);
+  std::string allowed;
+  for (const std::string_view name : names) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+  throw UserError(where + "." + key + ": expected one of " + allowed + ", found \"" + found + "\"");
+}
+
+constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf16", "fp8"};
+
+std::vector<FamilyError> read_family_errors(const json& kernels, const std::string& where) {
+  std::vector<FamilyError> errors;
+  if (!kernels.contains("errors")) return errors;
+  if (!kernels["errors"].is_array()) throw UserError(where + ".errors: expected a list of families");
+  for (const json& node : kernels["errors"]) {
+    const std::string place = where + ".errors[" + std::to_string(errors.size()) + "]";
+    refuse_unknown_keys(
+        node, {"kind", "size", "gpu", "precision", "rows", "mean_abs_error", "mean_error", "worst"}, place);
+    errors.push_back({{one_of(node, "kind", kKinds, place) == 1, one_of(node, "size", kModelSizes, place),
+                       text_field(node, "gpu", place), one_of(node, "precision", kPrecisions, place) == 1},
+                      static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
+                      non_negative_field(node, "mean_abs_error", place)});
+  }
+  return errors;
+}
+
 void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
   if (!file.contains("kernels")) return;
   const std::string where = origin + ": kernels";
@@ -174,6 +204,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
     preset.gpu_families.push_back(family.get<std::string>());
   }
   preset.on_gpus = read_errors_on_gpus(node, where);
+  preset.errors = read_family_errors(node, where);
   if (node.contains("left_out") && !node["left_out"].is_null())
     preset.error =
         non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
@@ -265,6 +296,33 @@ std::string FrameworkPreset::error_on(const Profile& profile) const {
     return text + seen.gpu;
   }
   return "";
+}
+
+std::string StepFamily::text() const {
+  return std::string(kKinds[experts ? 1 : 0]) + ", " +
+         std::string(kModelSizes[static_cast<std::size_t>(size)]) + ", " + gpu + ", " +
+         std::string(kPrecisions[fp8 ? 1 : 0]);
+}
+
+int model_size_class(double parameters) {
+  constexpr double kLeast[] = {3e9, 20e9, 100e9};  // of the second class and those behind it
+  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) -
+                          std::begin(kLeast));
+}
+
+const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) const {
+  const auto distance = [&](const StepFamily& family) {
+    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu),
+                      std::abs(family.size - steps.size));
+  };
+  const FamilyError* nearest = nullptr;
+  for (const FamilyError& seen : errors) {
+    const StepFamily& family = seen.family;
+    const bool alike = names(family.gpu, steps.gpu) || (is_hopper(family.gpu) && is_hopper(steps.gpu));
+    if (family.experts != steps.experts || !alike) continue;
+    if (nearest == nullptr || distance(family) < distance(nearest->family)) nearest = &seen;
+  }
+  return nearest;
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {

@@ -130,6 +130,24 @@ struct ErrorOnGpu {
   double mean_abs_error = 0, mean_error = 0;
 };
 
+// Steps that are alike in what errors hang on. Sizes of model are classes by parameters, experts' too.
+struct StepFamily {
+  bool experts = false;
+  int size = 0;  // of kModelSizes
+  std::string gpu;
+  bool fp8 = false;
+  [[nodiscard]] std::string text() const;  // "dense, 3B to 20B, H100, bf16"
+};
+inline constexpr std::string_view kModelSizes[] = {"below 3B", "3B to 20B", "20B to 100B", "100B and more"};
+int model_size_class(double parameters);
+
+// How far published steps of a family were predicted off by numbers that did not see them.
+struct FamilyError {
+  StepFamily family;
+  std::int64_t rows = 0;
+  double mean_abs_error = 0;
+};
+
 struct FrameworkPreset {
   std::string name;
   std::string summary;
@@ -141,6 +159,7 @@ struct FrameworkPreset {
   std::string borrowed_from;              // of KernelTimes::borrowed
   std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's stands for all of them
   std::vector<ErrorOnGpu> on_gpus;
+  std::vector<FamilyError> errors;
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
   std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
   std::string host_text;        // "host 44 us a launch (31 to 62), fitted"; empty: no host is meant
@@ -157,6 +176,9 @@ struct FrameworkPreset {
   // What published steps of the profile's GPU show: "26.0 % off (mean -26.0 %) on 2 published steps of H200".
   // Empty where there are none.
   [[nodiscard]] std::string error_on(const Profile& profile) const;
+  // The error of the family nearest to these steps: of the same kind on the same GPU or another Hopper; of
+  // those the same precision counts first, then the GPU, then the size. Null: no published step is like them.
+  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps) const;
   // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
   [[nodiscard]] std::string kernels_text() const;
 };

@@ -92,6 +92,11 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   return preset.kernels_text() + (seen.empty() ? "" : "; " + seen);
 }
 
+const FamilyError* Framework::expected_error(const StepFamily& steps, const Profile& profile) const {
+  const bool own = !says_slowdowns && rule_on(profile) != SlowdownRule::alone;
+  return own ? preset.expected_error(steps) : nullptr;
+}
+
 std::string Framework::routing_text_on(const Profile& profile) const {
   const FrameworkOptions options = on(profile);
   if (options.expert_skew > 0)

@@ -33,6 +33,9 @@ struct Framework {
   [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
   [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
+  // What published steps of the nearest family show, which the preset's numbers did not see. Null where the
+  // preset's own slowdowns do not count.
+  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
   // How evenly the router is taken to load the experts' ranks there.
   [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
 };

@@ -262,6 +262,42 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   CHECK(framework_in({{"carry_slowdowns", true}}).carry_slowdowns == true);
 }
 
+TEST_CASE(
+    "A step's expected error is that of the nearest family of published steps, unknown where there is none") {
+  json preset = own_preset();
+  const auto family = [](const char* kind, const char* size, const char* gpu, const char* precision,
+                         double error) {
+    return json{{"kind", kind},           {"size", size}, {"gpu", gpu},
+                {"precision", precision}, {"rows", 3},    {"mean_abs_error", error}};
+  };
+  preset["kernels"]["errors"] = {
+      family("dense", "below 3B", "H100", "bf16", 0.02), family("dense", "20B to 100B", "H100", "bf16", 0.03),
+      family("dense", "3B to 20B", "H100", "fp8", 0.05), family("dense", "3B to 20B", "B200", "fp8", 0.06)};
+  const FrameworkPreset mine = FrameworkPreset::read(preset, "mine.json");
+  const auto error = [&](const StepFamily& steps) {
+    return mine.expected_error(steps) ? mine.expected_error(steps)->mean_abs_error : -1;
+  };
+  CHECK(error({false, model_size_class(1e9), "NVIDIA H100 SXM", false}) == 0.02);
+  CHECK(error({false, model_size_class(400e9), "NVIDIA H200 SXM", false}) ==
+        0.03);  // the nearest size, the other Hopper
+  CHECK(error({false, model_size_class(8e9), "NVIDIA H100 SXM", true}) == 0.05);  // precision before size
+  CHECK(error({false, model_size_class(8e9), "NVIDIA B200", false}) == 0.06);
+  CHECK(error({true, model_size_class(8e9), "NVIDIA H100 SXM", false}) == -1);  // no experts were seen
+  CHECK(error({false, model_size_class(8e9), "NVIDIA A100", false}) == -1);
+  // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
+  Framework framework = framework_with(mine);
+  const StepFamily steps{false, 0, "H100", false};
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) != nullptr);
+  CHECK(framework.expected_error(steps, shipped("cpu")) == nullptr);
+  framework.says_slowdowns = true;
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) == nullptr);
+  preset["kernels"]["errors"][0]["size"] = "2B";
+  CHECK_THROWS_WITH_AS(FrameworkPreset::read(preset, "mine.json"),
+                       "mine.json: kernels.errors[0].size: expected one of below 3B, 3B to 20B, 20B to 100B, "
+                       "100B and more, found \"2B\"",
+                       UserError);
+}
+
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
   json file = shipped("h100-sxm").json();
   file["device"]["seconds_per_launch"] = 1e-3;
