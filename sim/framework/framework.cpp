@@ -178,7 +178,8 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
   const std::string where = origin + ": kernels";
   const json& node = object_field(file, "kernels", origin + ": file");
   refuse_unknown_keys(
-      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus"}, where);
+      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus", "errors"},
+      where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
     throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
