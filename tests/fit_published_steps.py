@@ -18,6 +18,11 @@ dense rows have them: what each expert's product takes beside its arithmetic (la
 falls behind), which is little for a few large experts and much for many small ones. There each benchmark counts
 once, however many rows it has, and again each is predicted by the fit of the others. `--experts` fits only that.
 
+Rows of small models that wait for their host (`--host`: nanotron's sweep, vTrain's A100 tables) fit what a launch takes it
+beside one slowdown of all kernels. Attention that writes its scores to memory has a slowdown of its own over
+FlashAttention's. Each size of model counts once and is predicted by the fit of the others; the least and most that these
+fits give a launch are its band. Every other preset keeps the host that its file states.
+
 --write puts slowdowns, rows, date, sources and errors into sim/framework/presets/. `deepspeed` has no rows in these tables;
 sim/python/papers/fit_deepspeed.py fits it to a paper's.
 """
@@ -28,7 +33,9 @@ import json
 import statistics
 import sys
 from collections import defaultdict
+from pathlib import Path
 
+import published_a100
 import published_steps as steps
 
 try:
@@ -45,6 +52,10 @@ ROBUST = 0.08                     # of a logarithm: beyond it a row counts linea
 PRIOR = 0.5                       # standard deviation of a slowdown's logarithm around 0
 LEAST_BENCHMARKS = 4              # for three numbers
 EXPERT_GRID_US = (0, 15, 30, 60, 120)
+LAUNCH_GRID_US = (0, 15, 30, 45, 60, 90)
+KERNEL_GRID = (1.0, 1.3, 1.8)
+SCORES_GRID = (1.0, 3.0, 8.0)
+HOSTS = {"nanotron": False, published_a100.PRESET: True}  # whether attention writes its scores
 GRID = (1.0, 1.25, 1.6, 2.2, 3.0)
 STARTS = ((1.1, 1.1, 1.1), (1.7, 1.1, 1.1), (1.1, 1.7, 1.1), (1.1, 1.1, 1.7), (1.7, 1.7, 1.7))
 BOX = 0.03                        # half the width of the last search, of a logarithm
@@ -144,13 +155,13 @@ def print_errors(title, errors, constant="-"):
 
 
 def fit_family(name, rows, args):
-    """The `kernels` part of a preset, from its rows; prints its errors."""
+    """The `kernels` part of a preset, from its rows, and the errors of rows left out; prints them."""
     family = Family(name, rows, args)
     everything = np.arange(len(family.ids))
     by_benchmark = defaultdict(list)
     for i in everything:
         by_benchmark[family.benchmarks[i]].append(i)
-    of_benchmark, left_out = {}, []
+    of_benchmark, left_out, seen_by_none = {}, [], []
     constants = [{"row": family.ids[i], "benchmark": family.benchmarks[i], "published": float(family.published[i]), "family": name,
                   "precision": "bf16"} for i in everything]
     steps.add_constant(constants, rows, args.shapes)
@@ -160,6 +171,7 @@ def fit_family(name, rows, args):
         print_errors(f"{name}: {benchmark}", errors, steps.mean_constant([constants[i] for i in members]))
         of_benchmark[benchmark] = summary(errors)
         left_out += errors
+        seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     print_errors(f"{name}, all", left_out, steps.mean_constant(constants))
     slowdowns, cost = fit(family, everything)
     slowdowns = np.round(slowdowns, 3)
@@ -177,7 +189,16 @@ def fit_family(name, rows, args):
         "fit": {"rows": len(family.ids), "benchmarks": len(by_benchmark), "numbers": family.numbers,
                 "source": sources, "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {**summary(left_out), "benchmarks": of_benchmark},
-    }
+    }, seen_by_none
+
+
+def errors_of_others(name, rows, slowdowns, args):
+    """(row's id, error) of dense rows in precisions that no fit sees."""
+    if not rows:
+        return []
+    at = ",".join(f"{slowdowns[kind]:.9g}" for kind in KINDS)
+    found = steps.Simulator(args.program, rows, args.shapes, name, args.jobs).predict(at)
+    return [(row["row_id"], float(row["predicted_seconds"]) / float(row["published_seconds"]) - 1) for row in found]
 
 
 class ExpertFamily:
@@ -220,16 +241,17 @@ class ExpertFamily:
 
 
 def fit_experts(name, rows, args):
-    """The experts' part of a preset; prints its errors."""
+    """The experts' part of a preset, and the errors of rows left out; prints them."""
     family = ExpertFamily(name, rows, args)
     everything = np.arange(len(family.ids))
-    of_benchmark = {}
+    of_benchmark, seen_by_none = {}, []
     for benchmark in np.unique(family.benchmarks):
         members = everything[family.benchmarks == benchmark]
         microseconds = family.fit(np.setdiff1d(everything, members))
         errors = family.errors(microseconds, members)
         print_errors(f"{benchmark}, at {microseconds} us", errors)
         of_benchmark[str(benchmark)] = {**summary(errors), "product_us": microseconds}
+        seen_by_none += [(family.ids[i], error) for i, error in zip(members, errors)]
     mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
     worst = max(of_benchmark, key=lambda b: of_benchmark[b]["mean_abs_error"])
     print(f"mean of {len(of_benchmark)} groups left out {100 * mean:.1f} %, worst {worst}")
@@ -242,15 +264,112 @@ def fit_experts(name, rows, args):
                 "source": sorted({row.get("source", "").split("@")[0] for row in used} - {""}),
                 "date": datetime.date.today().isoformat(), "error_in_sample": summary(in_sample)},
         "left_out": {"mean_abs_error_of_benchmarks": round(mean, 4), "benchmarks": of_benchmark},
-    }
+    }, seen_by_none
 
 
-def write_preset(name, kernels):
+class HostFamily:
+    """Rows of a preset whose small steps wait for their host: seconds by slowdowns and by what a launch takes."""
+
+    def __init__(self, name, rows, benchmark_of, args):
+        self.name, self.scores = name, HOSTS[name]
+        self.axes = [KERNEL_GRID, SCORES_GRID, LAUNCH_GRID_US] if self.scores else [KERNEL_GRID, LAUNCH_GRID_US]
+        points = [self.at(theta) for theta in itertools.product(*self.axes)]
+        simulator = steps.Simulator(args.program, rows, args.shapes, name, args.jobs)
+        found = simulator.predict(*points)
+        first = found[:len(found) // len(points)]
+        of_id = {row["row_id"]: row for row in rows}
+        self.rows = [of_id[row["row_id"]] for row in first]
+        self.benchmarks = np.array([benchmark_of(row) for row in self.rows])
+        self.published = np.array([float(row["published_seconds"]) for row in first])
+        seconds = np.array([float(row["predicted_seconds"]) for row in found])
+        shape = [len(axis) for axis in self.axes] + [len(first)]
+        self.interpolant = RegularGridInterpolator(self.axes, np.log(seconds.reshape(shape)))
+        self.simulate = lambda theta: np.array([float(row["predicted_seconds"]) for row in simulator.predict(self.at(theta))])
+
+    def at(self, theta):
+        attention = theta[1] if self.scores else theta[0]
+        return f"{theta[0]:.9g},{attention:.9g},{theta[0]:.9g},1,0,{theta[-1]:.9g}"
+
+    def fit(self, seen):
+        """What the rows `seen` ask for, each benchmark counting once."""
+        _, of_row, count = np.unique(self.benchmarks[seen], return_inverse=True, return_counts=True)
+
+        def residuals(theta):
+            error = self.interpolant(theta)[0][seen] - np.log(self.published[seen])
+            robust = np.sign(error) * ROBUST * np.sqrt(2 * (np.sqrt(1 + (error / ROBUST) ** 2) - 1))
+            return robust / np.sqrt(count[of_row])
+
+        low, high = [axis[0] for axis in self.axes], [axis[-1] for axis in self.axes]
+        starts = itertools.product(*([axis[1], axis[-2]] for axis in self.axes))
+        best = min((least_squares(residuals, start, bounds=(low, high), x_scale=high, diff_step=1e-3) for start in starts),
+                   key=lambda found: found.cost)
+        return [round(float(x), 3) for x in best.x]
+
+
+def fit_host(name, rows, benchmark_of, args):
+    """The `host` and `kernels` parts of a preset; prints their errors."""
+    family = HostFamily(name, rows, benchmark_of, args)
+    everything = np.arange(len(family.rows))
+    of_benchmark, launches, seen_by_none = {}, [], []
+    for benchmark in np.unique(family.benchmarks):
+        members = everything[family.benchmarks == benchmark]
+        theta = family.fit(np.setdiff1d(everything, members))
+        errors = [float(e) for e in (family.simulate(theta) / family.published - 1)[members]]
+        print_errors(f"{name}: {benchmark}, at {theta[-1]:.0f} us a launch", errors)
+        of_benchmark[str(benchmark)] = {**summary(errors), "launch_us": theta[-1]}
+        launches.append(theta[-1])
+        seen_by_none += [(family.rows[i]["row_id"], error) for i, error in zip(members, errors)]
+    mean = statistics.mean(of["mean_abs_error"] for of in of_benchmark.values())
+    theta = family.fit(everything)
+    errors = [float(e) for e in family.simulate(theta) / family.published - 1]
+    print_errors(f"{name}, in sample", errors)
+    print(f"  {len(of_benchmark)} groups left out {100 * mean:.1f} %; fitted to all: {theta}", flush=True)
+    fit = {"rows": len(errors), "benchmarks": len(of_benchmark), "numbers": len(theta),
+           "source": sorted({row.get("source", "").split("@")[0] for row in family.rows} - {""}),
+           "date": datetime.date.today().isoformat(), "error_in_sample": summary(errors)}
+    left_out = {"mean_abs_error": round(mean, 4), "benchmarks": of_benchmark}
+    host = {"seconds_per_launch": round(1e-6 * theta[-1], 8),
+            "band": {"least": round(1e-6 * min(launches), 8), "most": round(1e-6 * max(launches), 8)},
+            "known": f"fitted, {100 * mean:.1f} % off on sizes of model that the fit did not see"}
+    slowdowns = {"gemm": theta[0], "attention": theta[1] if family.scores else theta[0], "elementwise": theta[0]}
+    gpus = ["A100"] if family.scores else ["H100", *SAME_CHIP["H100"]]
+    errors = errors_table(seen_by_none, family.rows, args.shapes)
+    return host, {"kind": "fitted", "gpu_families": gpus, "slowdowns": slowdowns, "fit": fit, "left_out": left_out, "errors": errors}
+
+
+def errors_table(errors, rows, shapes):
+    """What a preset says of each family of steps: (row's id, error) of rows that the numbers did not see, by kind of model,
+    size, GPU and precision. Printed, too."""
+    of_row, of_model = {row["row_id"]: row for row in rows}, {model["model_id"]: model for model in shapes}
+    families = defaultdict(list)
+    for row_id, error in errors:
+        row = of_row[row_id]
+        families[steps.family_of_error(row, of_model[row["model_id"]])].append(error)
+    for family, members in sorted(families.items()):
+        print_errors("  family: " + ", ".join(family), members)
+    return [dict(zip(("kind", "size", "gpu", "precision"), family)) | summary(members) for family, members in sorted(families.items())]
+
+
+def keep_errors(name, errors):
+    """Puts families' errors into a preset instead of those of the same kind, GPU and precision."""
     path = PRESETS / f"{name}.json"
     preset = json.loads(path.read_text())
+    key = lambda e: (e["kind"], e["gpu"], e["precision"])
+    fresh = {key(e) for e in errors}
+    kept = [e for e in preset["kernels"].get("errors", []) if key(e) not in fresh]
+    preset["kernels"]["errors"] = kept + errors
+    path.write_text(json.dumps(preset, indent=1) + "\n")
+
+
+def write_preset(name, kernels, host=None):
+    path = PRESETS / f"{name}.json"
+    preset = json.loads(path.read_text())
+    preset["host"] = {**preset.get("host", {}), **(host or {})}
     before = preset.get("kernels", {})
     if "on_gpus" in before:
         kernels["on_gpus"] = before["on_gpus"]
+    if "errors" in before and "errors" not in kernels:
+        kernels["errors"] = before["errors"]
     if "experts" in before and "experts" not in kernels:
         kernels["experts"] = before["experts"]
         kernels["slowdowns"]["expert_product_seconds"] = before["slowdowns"]["expert_product_seconds"]
@@ -261,34 +380,57 @@ def write_preset(name, kernels):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", required=True, action="append")
-    parser.add_argument("--models", required=True, action="append")
+    parser.add_argument("--models", default=[], action="append")
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
     parser.add_argument("--write", action="store_true", help="write the shipped presets")
-    parser.add_argument("--only", choices=steps.FAMILIES, help="only this preset")
+    parser.add_argument("--only", choices=(*steps.FAMILIES, published_a100.PRESET), help="only this preset")
     parser.add_argument("--experts", action="store_true", help="only the experts' number, of the preset megatron")
+    parser.add_argument("--host", action="store_true", help="only what a launch takes the host of nanotron and megatron-2022")
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
+    of_vtrain = [path for path in args.rows if "iteration time (ms)" in Path(path).read_text().splitlines()[0]]
+    if of_vtrain and args.only in (None, published_a100.PRESET):
+        a100, models = published_a100.read_rows(of_vtrain)
+        args.shapes = list(models.values())
+        fitted = fit_host(published_a100.PRESET, a100, lambda row: row["group"].split(", micro-batch")[0], args)
+        if args.write:
+            write_preset(published_a100.PRESET, *reversed(fitted))
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
-    rows = steps.read_tables(args.rows, ("gpu", "model_id", "step_time_s"))
+    rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
+    of_sweep = [row for row in rows if steps.family_of(row) == "nanotron"]
+    if of_sweep and args.only in (None, "nanotron"):
+        fitted = fit_host("nanotron", of_sweep, lambda row: row["model_id"], args)
+        if args.write:
+            write_preset("nanotron", *reversed(fitted))
+    if args.host:
+        return
+    rows = [row for row in rows if steps.family_of(row) not in HOSTS]
     routed = {model["model_id"] for model in args.shapes if model.get("n_experts")}
     with_experts = [row for row in rows if row["model_id"] in routed]
-    rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16" and row["model_id"] not in routed]
+    rows = [row for row in rows if row["model_id"] not in routed]
+    others = [row for row in rows if (row.get("precision") or "bf16") != "bf16"]
+    rows = [row for row in rows if (row.get("precision") or "bf16") == "bf16"]
     print(f"{'left out, predicted by the others':44} {'rows':>4} {'mean |err| %':>12} {'mean err %':>11} {'worst %':>8} "
           f"{'constant |err| %':>16}")
-    for name in () if args.experts else steps.FAMILIES:
+    for name in () if args.experts else [name for name in steps.FAMILIES if name not in HOSTS]:
         of_family = [row for row in rows if steps.family_of(row) == name]
         if not of_family or args.only not in (None, name):
             continue
-        kernels = fit_family(name, of_family, args)
-        if not args.write:
-            continue
-        write_preset(name, kernels)
+        kernels, left_out = fit_family(name, of_family, args)
+        of_others = [row for row in others if steps.family_of(row) == name]
+        left_out += errors_of_others(name, of_others, kernels["slowdowns"], args)
+        errors = errors_table(left_out, of_family + of_others, args.shapes)
+        if args.write:
+            write_preset(name, kernels)
+            keep_errors(name, errors)
     if with_experts and args.only in (None, "megatron"):
-        seconds, experts = fit_experts("megatron", with_experts, args)
+        seconds, experts, left_out = fit_experts("megatron", with_experts, args)
+        errors = errors_table(left_out, with_experts, args.shapes)
         if args.write:
             kernels = json.loads((PRESETS / "megatron.json").read_text())["kernels"]
             kernels["slowdowns"]["expert_product_seconds"], kernels["experts"] = round(seconds, 8), experts
             write_preset("megatron", kernels)
+            keep_errors("megatron", errors)
 
 
 if __name__ == "__main__":

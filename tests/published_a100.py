@@ -1,30 +1,27 @@
 #!/usr/bin/env python3
-"""Predicts published A100 steps with `a100-sxm`, a profile derived from the H100's by rule: a blind test.
+"""Predicts published A100 steps with `a100-sxm`, a profile derived from the H100's by rule.
 
   tests/published_a100.py --rows a100_single_node.csv --rows a100_multi_node.csv [--program EQUIPOISE]
 
 Rows as vTrain (github.com/VIA-Research/vTrain, MIT) publishes them: "# GPUs", "global batch", "micro batch",
 "hidden size", "attention heads", "# layers", "sequence length", the three degrees of parallelism, "iteration
-time (ms)". Nothing is fitted to them. What the rows do not say is read off its configuration: GPT with 4 x
+time (ms)". What the rows do not say is read off its configuration: GPT with 4 x
 hidden, vocabulary 50,257 (padded to 51,200), every layer recomputed, 1F1B. The framework is Megatron-LM as of
-then: nothing overlapped, no ZeRO, the slowdowns of the preset carried over (none was fitted on an A100). Beside
-ours: the constant share of peak that is the median of all other groups.
-Two things are known to be missing: the framework wrote attention's scores to memory (no FlashAttention), and
-its host took longer an op than is assumed: --scores and --seconds-per-op show what each makes of it.
+then, the preset `megatron-2022`: nothing overlapped, no ZeRO, attention's scores written to memory, and a host that
+small models wait for. tests/fit_published_steps.py fits its three numbers to these rows. Beside ours: the constant share of
+peak that is the median of all other groups.
 """
 
 import argparse
-import json
 import statistics
 import sys
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 import published_steps as steps
 
 PEAK = 312e12
-MEMORY = 2039e9  # bytes a second
+PRESET = "megatron-2022"
 VOCABULARY = 51200
 
 
@@ -68,27 +65,16 @@ def rows_and_models(table, name):
     return rows, models
 
 
-def preset_of_then(folder, seconds_per_op):
-    """Megatron-LM without what it overlaps and shards today, as a file; its slowdowns are carried over."""
-    preset = json.loads((steps.ROOT / "sim/framework/presets/megatron.json").read_text())
-    preset.update(name="megatron-2022", summary="Megatron-LM without overlap and without a sharded optimizer")
-    preset["defaults"].update(zero=0, tp_overlap=False, overlap_param_gather=False)
-    if seconds_per_op is not None:
-        preset["defaults"]["seconds_per_op"] = seconds_per_op
-    path = Path(folder) / "megatron-2022.json"
-    path.write_text(json.dumps(preset))
-    return str(path)
-
-
-def score_seconds(row, model):
-    """An estimate, not simulated: what attention's scores take that go through memory, in a step of a stage.
-
-    Passes over a matrix of 2 bytes a score: forward 6.5 (product, softmax, dropout with its mask, product),
-    again for the recomputation, backward 9.5; at the share of bandwidth that elementwise kernels reach.
-    """
-    micro_batches = row["gbs_seqs"] // (row["dp"] * row["mbs"]) + row["pp"] - 1
-    scores = row["mbs"] * model["n_heads"] / row["tp"] * row["seq_len"] ** 2
-    return micro_batches * model["n_layers"] / row["pp"] * scores * 2 * 22.5 / (0.78 * MEMORY)
+def read_rows(paths):
+    """Rows of vTrain's tables and the shapes of their models, by name."""
+    rows, models = [], {}
+    for path in paths:
+        found, shapes = rows_and_models(
+            steps.read_table(path, ("hidden size", "iteration time (ms)")),
+            "multi-node" if "multi" in Path(path).name else "one node",
+        )
+        rows, models = rows + found, {**models, **shapes}
+    return rows, models
 
 
 def flops(row, model):
@@ -104,32 +90,14 @@ def main():
     )
     parser.add_argument("--rows", required=True, action="append")
     parser.add_argument("--program", default=str(steps.ROOT / "build/release/bin/equipoise"))
-    parser.add_argument(
-        "--scores", action="store_true", help="an experiment: add what writing attention's scores takes"
-    )
-    parser.add_argument(
-        "--seconds-per-op", type=float, help="an experiment: host time of an op instead of the preset's"
-    )
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
-    rows, models = [], {}
-    for path in args.rows:
-        found, shapes = rows_and_models(
-            steps.read_table(path, ("hidden size", "iteration time (ms)")),
-            "multi-node" if "multi" in Path(path).name else "one node",
-        )
-        rows, models = rows + found, {**models, **shapes}
-    with tempfile.TemporaryDirectory() as folder:
-        simulator = steps.Simulator(
-            args.program, rows, list(models.values()), preset_of_then(folder, args.seconds_per_op), args.jobs
-        )
-        simulator.command += ["--profile", "a100-sxm"]
-        predicted = {row["row_id"]: float(row["predicted_seconds"]) for row in simulator.predict("preset")}
+    rows, models = read_rows(args.rows)
+    simulator = steps.Simulator(args.program, rows, list(models.values()), PRESET, args.jobs)
+    predicted = {row["row_id"]: float(row["predicted_seconds"]) for row in simulator.predict("preset")}
     groups = defaultdict(list)
     for row in rows:
         if row["row_id"] in predicted:
-            if args.scores:
-                predicted[row["row_id"]] += score_seconds(row, models[row["model_id"]])
             ideal = flops(row, models[row["model_id"]]) / (row["tp"] * row["pp"] * row["dp"] * PEAK)
             groups[row["group"]].append((row["step_time_s"], predicted[row["row_id"]], ideal))
     print(

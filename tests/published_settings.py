@@ -26,6 +26,9 @@ SETTINGS = (
      {"dispatcher": "deepep", "overlap": "1f1b", "act_recompute": "mla_up_proj, mlp", "tp_overlap": "0"},
      "Megatron-Bridge, scripts/performance/configs/deepseek/deepseek_v3_llm_pretrain.py: H100 with enable_deepep, "
      "set_moe_a2a_1f1b_overrides and these modules"),
+    ("ultrascale", {"cp": "1", "act_recompute": "none", "count_embedding_and_head": "1"},
+     "huggingface/nanotron, scripts/scaling_benchmarks.py and its configuration: no context parallelism, layers not "
+     "recomputed (recompute_layer is false by default); models/llama.py: stages are balanced with the head among the blocks"),
 )
 
 

@@ -3,6 +3,7 @@
 
   tests/published_steps.py --rows h100_training_steps.csv --models models.csv [--program build/release/bin/equipoise]
   tests/published_steps.py --rows h100_moe_steps.csv --models moe_models.csv
+  tests/published_steps.py --rows ultrascale_h100_steps.csv --models ultrascale_models.csv
 
 Both options may be given several times: the tables are read as one.
 
@@ -35,7 +36,10 @@ from pathlib import Path
 from published_settings import SETTINGS, with_settings
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = ("megatron", "fsdp", "torchtitan")  # the presets that rows were published for
+FAMILIES = ("megatron", "fsdp", "torchtitan", "nanotron")  # the presets that rows were published for
+SIZES = ((3, "below 3B"), (20, "3B to 20B"), (100, "20B to 100B"), (float("inf"), "100B and more"))
+GPUS = ("A100", "H800", "H200", "H100", "B200")
+LEAST_MFU = 15  # %: rows of a sweep of layouts below it hang on stalls that no kernel explains
 
 
 def family_of(row):
@@ -43,7 +47,18 @@ def family_of(row):
     group = row.get("group") or ""
     if group.startswith(("titan", "aws")):
         return "torchtitan"
+    if group.startswith("ultrascale"):
+        return "nanotron"
     return "fsdp" if group.startswith(("mpt", "fms")) else "megatron"
+
+
+def of_sweep(row):
+    """The row of a sweep of layouts, which has a `status` and no group; None where it is no step to be predicted."""
+    if "status" not in row:
+        return row
+    if row["status"] != "ok" or float(row["mfu_pct"]) < LEAST_MFU:
+        return None
+    return {**row, "group": "ultrascale_" + row["model_id"]}
 
 
 def read_tables(paths, columns):
@@ -51,7 +66,9 @@ def read_tables(paths, columns):
     tables = [read_table(path, columns) for path in paths]
     names = dict.fromkeys(name for table in tables for row in table[:1] for name in row)
     names |= dict.fromkeys(column for _, columns, _ in SETTINGS for column in columns)
-    return [with_settings({name: row.get(name) or "" for name in names}) for table in tables for row in table]
+    names |= {"group": None}
+    kept = [row for table in tables for row in map(of_sweep, table) if row is not None]
+    return [with_settings({name: row.get(name) or "" for name in names}) for row in kept]
 
 
 def read_table(path, columns):
@@ -105,6 +122,27 @@ def model_flops(row, model):
     ffn = (3 if model.get("gated_mlp") == "1" else 2) * hidden * int(model["ffn_hidden"])
     matrices = layers * ((2 * heads + 2 * kv_heads) * head_dim * hidden + ffn) + hidden * int(model["vocab"])
     return int(row["gbs_seqs"]) * sequence * (6 * matrices + 6 * layers * sequence * heads * head_dim)
+
+
+def billions(row, model):
+    """Parameters of what a row ran, in billions: all of them, experts' too."""
+    number = lambda key: int(model.get(key) or 0)
+    hidden, heads, layers = number("hidden"), number("n_heads"), int(row.get("layers_run") or model["n_layers"])
+    head_dim = number("head_dim") or hidden // heads
+    attention = (2 * heads + 2 * (number("n_kv_heads") or heads)) * head_dim * hidden
+    products = 2 if str(model.get("gated_mlp")) == "0" else 3
+    sparse = layers - number("dense_layers") if number("n_experts") else 0
+    ffn = (layers - sparse) * number("ffn_hidden") + sparse * (number("n_experts") * number("moe_ffn_hidden") + number("shared_ffn"))
+    embedding = (1 if model.get("tied_embeddings") == "1" else 2) * number("vocab") * hidden
+    return (layers * attention + products * hidden * ffn + embedding) / 1e9
+
+
+def family_of_error(row, model):
+    """What an error is a family's of: kind of model, its size, GPU and precision; the words are those of sim/framework/errors.h."""
+    size = next((name for most, name in SIZES if billions(row, model) < most), SIZES[-1][1])
+    gpu = next(word for word in GPUS if word in row["gpu"])
+    precision = "fp8" if (row.get("precision") or "bf16").startswith("fp8") else "bf16"
+    return "experts" if model.get("n_experts") else "dense", size, gpu, precision
 
 
 def add_constant(results, rows, models):

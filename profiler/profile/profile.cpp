@@ -22,7 +22,7 @@ DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   const nlohmann::json& node = object_field(file, "device", origin + ": file");
   refuse_unknown_keys(node,
                       {"name", "memory_bytes", "memory_GBps", "peak_bf16_tflops", "peak_fp8_tflops", "sms",
-                       "gpus_per_node", "nvlink_GBps", "nic_GBps", "launch_seconds",
+                       "gpus_per_node", "nvlink_GBps", "nic_GBps", "launch_seconds", "seconds_per_launch",
                        "framework_seconds_per_op", "reserve_bytes", "element_bytes", "sources"},
                       where);
   DeviceFacts facts;
@@ -36,7 +36,9 @@ DeviceFacts facts_of(const nlohmann::json& file, const std::string& origin) {
   facts.nvlink_GBps = non_negative_field(node, "nvlink_GBps", where);
   facts.nic_GBps = non_negative_field(node, "nic_GBps", where);
   facts.launch_seconds = non_negative_field(node, "launch_seconds", where);
-  facts.framework_seconds_per_op = non_negative_field(node, "framework_seconds_per_op", where);
+  for (const char* key :
+       {"framework_seconds_per_op", "seconds_per_launch"})  // the first: its name until 2026
+    if (node.contains(key)) facts.seconds_per_launch = non_negative_field(node, key, where);
   facts.reserve_bytes = non_negative_field(node, "reserve_bytes", where);
   if (node.contains("element_bytes")) facts.element_bytes = positive_field(node, "element_bytes", where);
   return facts;

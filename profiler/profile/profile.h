@@ -4,6 +4,7 @@
 #include <array>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,11 +23,11 @@ struct DeviceFacts {
   double peak_fp8_tflops = 0;   // 0: none
   int sms = 0;
   int gpus_per_node = 1;
-  double nvlink_GBps = 0;               // one direction, one GPU
-  double nic_GBps = 0;                  // default network, one direction, one GPU
-  double launch_seconds = 0;            // floor of every kernel
-  double framework_seconds_per_op = 0;  // host time of an op that shows when the GPU would run dry
-  double reserve_bytes = 0;             // memory the framework, CUDA context and NCCL hold
+  double nvlink_GBps = 0;                    // one direction, one GPU
+  double nic_GBps = 0;                       // default network, one direction, one GPU
+  double launch_seconds = 0;                 // floor of every kernel
+  std::optional<double> seconds_per_launch;  // host time of a kernel's launch, where it was measured
+  double reserve_bytes = 0;                  // memory the framework, CUDA context and NCCL hold
   double element_bytes = 2;  // of an activation or a weight: bf16; 4 where a device computes in fp32
 };
 

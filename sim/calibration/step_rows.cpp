@@ -223,6 +223,7 @@ json RowReader::model() const {
                 {"vocab", of_model("vocab")},
                 {"gated_ffn", gated}};
   if (has("head_dim")) model["head_dim"] = of_model("head_dim");
+  if (has("tied_embeddings")) model["tied_embeddings"] = of_model("tied_embeddings") == 1;
   add_experts(at, model);
   if (has("ffn_hidden") || !model.contains("experts")) model["ffn"] = of_model("ffn_hidden");
   return model;
@@ -250,6 +251,8 @@ json RowReader::framework() const {
     node["tp_overlap"] = overlap == "1";
   if (const std::string bytes = word("gradient_bytes", {"", "2", "4"}); !bytes.empty())
     node["gradient_bytes"] = bytes == "4" ? 4 : 2;
+  if (const std::string graphs = word("graphs", {"", "none", "attention", "layer", "full"}); !graphs.empty())
+    node["graphs"] = graphs;
   if (has_experts()) add_expert_framework(node);
   return node;
 }
@@ -258,6 +261,8 @@ json RowReader::parallel(const json& recompute) const {
   const std::string notes = text("notes");
   json parallel = {{"tensor", size("tp")}, {"context", size("cp")},  {"pipeline", size("pp")},
                    {"data", size("dp")},   {"recompute", recompute}, {"virtual_pipeline", size_or("vp", 1)}};
+  if (const std::string zero = word("zero", {"", "0", "1", "2", "3"}); !zero.empty())
+    parallel["zero"] = zero[0] - '0';
   if (notes.find("SHARD_GRAD_OP") != std::string::npos) parallel["zero"] = 2;  // FSDP's name for it
   if (notes.find("ring") != std::string::npos) parallel["context_comm"] = "ring";
   if (!has_experts()) return parallel;
@@ -291,7 +296,8 @@ json RowReader::study(const json& recompute) const {
                 {"policies", {"plain"}}};
   const json& model = study["model"];
   // More virtual stages than layers: the first embeds and the last makes the logits, each as a layer.
-  if (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>())
+  const bool stated = word("count_embedding_and_head", {"", "0", "1"}) == "1";
+  if (stated || (model.is_object() && size("pp") * size_or("vp", 1) > model["layers"].get<std::int64_t>()))
     study["parallel"]["count_embedding_and_head"] = true;
   return study;
 }
@@ -434,12 +440,14 @@ std::string benchmark_of(const std::string& group) {
   return std::string(name);
 }
 
-double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts) const {
+double StepRow::seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts,
+                        std::optional<double> seconds_per_launch) const {
   Study slowed = study;
   for (FrameworkOptions* options : {&slowed.framework.in_training, &slowed.framework.alone}) {
     options->gemm_slowdown = slowdowns[0];
     options->attention_slowdown = slowdowns[1];
     options->elementwise_slowdown = slowdowns[2];
+    if (seconds_per_launch) options->host.seconds_per_launch = *seconds_per_launch;
     if (!experts) continue;
     options->expert_gemm_slowdown = experts->gemm_slowdown;
     options->expert_product_seconds = experts->product_seconds;

@@ -47,9 +47,9 @@ struct StepRow {
   Study study;
   StudyInputs inputs;
 
-  // `experts`: of their products, the preset's where it is not given.
-  [[nodiscard]] double seconds(const Slowdowns& slowdowns,
-                               std::optional<ExpertTimes> experts = std::nullopt) const;
+  // `experts`: of their products; `seconds_per_launch`: of the host. The preset's where they are not given.
+  [[nodiscard]] double seconds(const Slowdowns& slowdowns, std::optional<ExpertTimes> experts = std::nullopt,
+                               std::optional<double> seconds_per_launch = std::nullopt) const;
   [[nodiscard]] double seconds_as_preset() const;  // with the preset's own slowdowns
 };
 

@@ -276,6 +276,7 @@ constexpr const char* kSlowdownKinds[] = {"gemm", "attention", "elementwise"};
 struct Asked {
   Slowdowns slowdowns{};
   std::optional<ExpertTimes> experts;
+  std::optional<double> seconds_per_launch;
   bool as_preset = false;
 };
 
@@ -283,7 +284,7 @@ struct Asked {
   throw UserError(
       "--slowdowns: expected preset, or three numbers in 0.1..100 such as 1.2,1,1.4, or five, with one more "
       "of "
-      "these and microseconds from 0, found " +
+      "these and microseconds from 0, or six, with microseconds once more, found " +
       text);
 }
 
@@ -296,13 +297,14 @@ Asked parse_slowdowns(const std::string& text) {
   for (std::string part; std::getline(parts, part, ',');) {
     char* end = nullptr;
     numbers.push_back(std::strtod(part.c_str(), &end));
-    const double least = numbers.size() == 5 ? 0 : 0.1, most = numbers.size() == 5 ? 1e6 : 100;
+    const double least = numbers.size() >= 5 ? 0 : 0.1, most = numbers.size() >= 5 ? 1e6 : 100;
     if (part.empty() || *end != '\0' || !(numbers.back() >= least && numbers.back() <= most))
       refuse_slowdowns(text);
   }
-  if (numbers.size() != 3 && numbers.size() != 5) refuse_slowdowns(text);
+  if (numbers.size() != 3 && numbers.size() != 5 && numbers.size() != 6) refuse_slowdowns(text);
   std::copy_n(numbers.begin(), 3, asked.slowdowns.begin());
-  if (numbers.size() == 5) asked.experts = {numbers[3], 1e-6 * numbers[4]};
+  if (numbers.size() >= 5) asked.experts = {numbers[3], 1e-6 * numbers[4]};
+  if (numbers.size() == 6) asked.seconds_per_launch = 1e-6 * numbers[5];
   return asked;
 }
 
@@ -313,7 +315,8 @@ void print_predictions(const StepRows& rows, const FitStepsOptions& options, int
   parallel_for(jobs, seconds.size(), [&](int, std::size_t i) {
     const StepRow& row = rows.rows[i % rows.rows.size()];
     const Asked& how = asked[i / rows.rows.size()];
-    seconds[i] = how.as_preset ? row.seconds_as_preset() : row.seconds(how.slowdowns, how.experts);
+    seconds[i] = how.as_preset ? row.seconds_as_preset()
+                               : row.seconds(how.slowdowns, how.experts, how.seconds_per_launch);
   });
   out << "row_id,group,benchmark,precision,recompute,slowdowns,published_seconds,predicted_seconds,error\n";
   out.precision(9);

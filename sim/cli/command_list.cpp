@@ -120,8 +120,9 @@ std::vector<Row> framework_rows() {
   std::vector<Row> rows;
   for (const std::string& name : shipped_frameworks()) {
     const FrameworkPreset preset = FrameworkPreset::load(name);
-    rows.push_back(
-        {name, name == kDefaultFramework ? "default" : "framework", preset.kernels_text(), preset.summary});
+    rows.push_back({name, name == kDefaultFramework ? "default" : "framework",
+                    preset.kernels_text() + (preset.host_text.empty() ? "" : "; " + preset.host_text),
+                    preset.summary});
   }
   return rows;
 }

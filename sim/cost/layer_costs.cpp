@@ -66,8 +66,8 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   element_bytes_ = profile.device().element_bytes;
   kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);
   launch_seconds_ = profile.device().launch_seconds;
-  framework_per_op_ =
-      to_picoseconds(framework.seconds_per_op.value_or(profile.device().framework_seconds_per_op));
+  if (framework.seconds_per_op) framework_.host = {*framework.seconds_per_op, {}, framework.host.graphs};
+  per_launch_ = to_picoseconds(framework_.host.seconds_per_launch);
 }
 
 Op LayerCosts::gemm(OpName name, std::int64_t m, std::int64_t n, std::int64_t k, RangeUse& use) const {
@@ -306,11 +306,13 @@ void LayerCosts::forward_ops(LayerKind kind, std::int64_t n, const ExpertArrival
   push_quantize(n, attended, after, use);
   push_row(OpName::out_gemm, n, model_.hidden, attended, after, use);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
+  const std::size_t ffn = after.size();
   after.push(moves(OpName::rms_norm, Elementwise::rms_norm, 2 * row_bytes, use));
   if (is_moe(kind))
     push_moe(n, false, arriving, after, use);
   else
     push_dense_ffn(n, model_.ffn, false, after, use);
+  after.mark_ffn(ffn);
   after.push(moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use));
 }
 
@@ -347,6 +349,7 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
     push_moe(n, true, arriving, before, use);
   else
     push_dense_ffn(n, model_.ffn, true, before, use);
+  before.mark_ffn(0);
   // Norm backward reads the gradient, the input and the kept output; its result joins the residual's
   // gradient.
   before.push(moves(OpName::rms_norm, Elementwise::rms_norm, row_elements(3, 4) * row_bytes, use,
@@ -372,8 +375,13 @@ void LayerCosts::backward_ops(LayerKind kind, std::int64_t n, const ExpertArriva
       moves(OpName::residual, Elementwise::residual_add, 3 * row_bytes, use, ElementwisePass::backward));
 }
 
-Picoseconds LayerCosts::host_stall(std::size_t launches, Picoseconds busy) const {
-  return std::max<Picoseconds>(0, static_cast<Picoseconds>(launches) * framework_per_op_ - busy);
+// Forward and backward follow each other, so the lead that one leaves is the other's, unless the host waits
+// for the GPU between them.
+Picoseconds LayerCosts::host_stall(LayerKind kind, Issued pass, Issued before) const {
+  const bool waits =
+      (host().waits_at_hops && layout_.pipeline > 1) || (host().waits_for_routes && is_moe(kind));
+  const int layers = std::max(1, layer_counts_[at(kind)] / layout_.pipeline);
+  return stall_of(pass, per_launch_, waits ? 0 : lead_after(before, per_launch_, layers));
 }
 
 // ---- Attention, the ends of the model and pipeline hops ----

@@ -16,6 +16,7 @@
 #include "profiler/profile/profile.h"
 #include "sim/cost/experts.h"
 #include "sim/framework/framework.h"
+#include "sim/framework/host.h"
 #include "sim/topology/rank_grid.h"
 #include "sim/workload/layout.h"
 #include "sim/workload/model.h"
@@ -114,9 +115,10 @@ class LayerCosts {
     return backward && layout_.repeats(RecomputeModule::moe) ? 4 : 2;
   }
 
-  // Host time of a layer that the GPU waits for when its kernels are too short: one of so many `launches`
-  // that takes `busy` on the GPU runs dry by the returned time.
-  [[nodiscard]] Picoseconds host_stall(std::size_t launches, Picoseconds busy) const;
+  [[nodiscard]] const HostOptions& host() const { return framework_.host; }
+  // How long the GPU waits for the host in a pass of a layer. `before`: the pass that its rank runs before
+  // it.
+  [[nodiscard]] Picoseconds host_stall(LayerKind kind, Issued pass, Issued before) const;
 
   // Whether the forward of one micro-batch and the backward of another are issued together: where each hides
   // the other's exchanges of experts, or where that is `asked` for. Not with ZeRO-3, whose gathers go part by
@@ -201,7 +203,7 @@ class LayerCosts {
   std::int64_t kv_bytes_per_token_ = 0;
   double element_bytes_ = 2;  // of an activation or a weight
   double launch_seconds_ = 0;
-  Picoseconds framework_per_op_ = 0;
+  Picoseconds per_launch_ = 0;  // of the host
 };
 
 }  // namespace equipoise

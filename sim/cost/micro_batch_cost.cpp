@@ -244,6 +244,13 @@ void add_exchanges(LayerTimeline& timeline, std::size_t run, std::size_t count,
   }
 }
 
+// What stands before the first exchange or product of experts, whose sizes the host has to know.
+Issued until_routed(const HostOptions& host, std::span<const Op> ops) {
+  const auto sized = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.arrived; });
+  const std::span<const Op> known(ops.begin(), sized);
+  return {launches_of(host, known, false), run_time(known).total};
+}
+
 }  // namespace
 
 const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t tokens,
@@ -257,13 +264,17 @@ const LocalWork& MicroBatchCoster::local_work(LayerKind kind, std::int64_t token
   costs_.forward_ops(kind, tokens, arriving, before_, after_, slot.use);
   slot.forward_before = run_time(before_.ops());
   slot.forward_after = run_time(after_.ops());
-  slot.forward_launches = before_.launches() + after_.launches();
+  slot.before_launches = launches_of(costs_.host(), before_.ops(), false);
+  slot.forward_launches = slot.before_launches + launches_of(costs_.host(), after_.ops(), false);
+  if (is_moe(kind) && costs_.host().waits_for_routes)
+    slot.until_routed = until_routed(costs_.host(), after_.ops());
   const auto total = [](std::span<const Op> ops) { return run_time(ops).total; };
   slot.forward_exchanges = split_at_exchanges(after_.ops(), total);
   costs_.backward_ops(kind, tokens, arriving, before_, after_, slot.use);
   slot.backward_before = run_time(before_.ops());
   slot.backward_after = run_time(after_.ops());
-  slot.backward_launches = before_.launches() + after_.launches();
+  slot.backward_launches =
+      launches_of(costs_.host(), before_.ops(), true) + launches_of(costs_.host(), after_.ops(), true);
   for (const OpList* list : {&before_, &after_}) slot.recomputed += repeated(list->ops());
   slot.backward_exchanges = split_at_exchanges(before_.ops(), total);
   slot.input_exchanges = split_at_exchanges(before_.ops(), [](std::span<const Op> ops) {
@@ -345,11 +356,16 @@ void MicroBatchCoster::add_layer_exchanges(LayerKind kind, MicroBatchCost& out) 
 void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   const std::size_t k = at(kind);
   const auto c = at(out.ranks);
-  const std::size_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
+  const std::int64_t calls = costs_.layout().repeats(RecomputeModule::core_attn) ? 2 : 1;  // backward
+  const HostOptions& host = costs_.host();
+  const std::int64_t first_launches =
+      attention_launches(host, false, 1) + launches_of(host, exchanges_.forward, false);
+  const std::int64_t last_launches =
+      attention_launches(host, true, calls) + launches_of(host, exchanges_.backward, true);
   for (std::size_t r = 0; r < c; ++r) {
     const LocalWork& work = local_work(kind, out.sharding.rank_tokens[r], out.arriving[r]);
-    // Counts a pass, and returns how long the host stalls it.
-    const auto finish = [&](const RunTime& before, const RunTime& after, std::size_t launches,
+    // Counts a pass, and returns what the host issues for it.
+    const auto finish = [&](const RunTime& before, const RunTime& after, std::int64_t launches,
                             const ContextPass& pass, std::span<const Op> exchanges,
                             std::vector<Picoseconds>& compute, std::array<Picoseconds, kStreams>& exposed) {
       Picoseconds busy = before.total + after.total + pass.busy[r];
@@ -359,14 +375,16 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
         busy += exchanges[e].duration;
         exposed[kContext] += std::max<Picoseconds>(0, exchanges[e].duration - pass.under[e * c + r]);
       }
-      return work.tokens == 0 ? 0 : costs_.host_stall(launches + exchanges.size(), busy);
+      return work.tokens == 0 ? Issued{} : Issued{launches, busy};
     };
-    const Picoseconds forward_stall =
-        finish(work.forward_before, work.forward_after, work.forward_launches + 1, passes_.forward,
-               exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
-    const Picoseconds backward_stall =
-        finish(work.backward_before, work.backward_after, work.backward_launches + calls, passes_.backward,
-               exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
+    const Issued forward =
+        finish(work.forward_before, work.forward_after, work.forward_launches + first_launches,
+               passes_.forward, exchanges_.forward, out.compute_forward[k], out.exposed_forward[k]);
+    const Issued backward =
+        finish(work.backward_before, work.backward_after, work.backward_launches + last_launches,
+               passes_.backward, exchanges_.backward, out.compute_backward[k], out.exposed_backward[k]);
+    const Picoseconds forward_stall = forward_stall_of(kind, work, forward, backward);
+    const Picoseconds backward_stall = costs_.host_stall(kind, backward, forward);
     const int rank = static_cast<int>(r);
     out.forward[k].add_local(rank, work.forward_after.total + forward_stall);
     out.backward[k].add_local(rank, work.backward_after.total + backward_stall);
@@ -375,6 +393,16 @@ void MicroBatchCoster::finish_layer(LayerKind kind, MicroBatchCost& out) {
   }
   for (auto* exposed : {&out.exposed_forward[k], &out.exposed_backward[k]})
     for (Picoseconds& of_stream : *exposed) of_stream /= out.ranks;
+}
+
+// Where the host waits for what the router counts, what comes before and what comes after stall on their own.
+Picoseconds MicroBatchCoster::forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
+                                               Issued backward) const {
+  if (work.until_routed.launches == 0) return costs_.host_stall(kind, forward, backward);
+  const Issued behind{work.forward_launches - work.before_launches - work.until_routed.launches,
+                      work.forward_after.total - work.until_routed.busy};
+  const Issued first{forward.launches - behind.launches, forward.busy - behind.busy};
+  return costs_.host_stall(kind, first, {}) + costs_.host_stall(kind, behind, {});
 }
 
 const EndWork& MicroBatchCoster::end_work(std::int64_t tokens) {

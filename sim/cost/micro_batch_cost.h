@@ -92,7 +92,9 @@ struct LocalWork {
   Picoseconds recomputed = 0;  // of the backward: named parts of the forward, run again
   Picoseconds input_before = 0, input_after = 0, weight = 0;             // a backward split in its two halves
   ExchangeSplit forward_exchanges, backward_exchanges, input_exchanges;  // of MoE layers
-  std::size_t forward_launches = 0, backward_launches = 0;
+  std::int64_t before_launches = 0, forward_launches = 0,
+               backward_launches = 0;  // the first: of forward_before
+  Issued until_routed;  // of the forward behind its attention, where the host then waits for the counts
   RangeUse use;
 };
 
@@ -131,6 +133,8 @@ class MicroBatchCoster {
   void build_layer(LayerKind kind, MicroBatchCost& out);
   void add_layer_exchanges(LayerKind kind, MicroBatchCost& out);
   void finish_layer(LayerKind kind, MicroBatchCost& out);
+  [[nodiscard]] Picoseconds forward_stall_of(LayerKind kind, const LocalWork& work, Issued forward,
+                                             Issued backward) const;
   void build_ends(MicroBatchCost& out);
   // Forward and backward of the whole model, all ranks starting together: what `optimal` compares.
   [[nodiscard]] Picoseconds model_time(const MicroBatch& micro_batch, const MicroBatchCost& cost) const;

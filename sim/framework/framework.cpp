@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "policies/base/error.h"
 #include "profiler/profile/json_fields.h"
@@ -46,9 +48,9 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   refuse_unknown_keys(
       node,
       {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-       "optimizer_bytes", "logit_bytes", "seconds_per_op", "attention_kernel", "own_kernels", "exchange_sms",
-       "routing_kernels", "expert_skew", "expert_streams", "exchange_sm_margin", "fp8_input_bytes",
-       "fp8_attention_bytes", "fp8_activation_bytes", "fp8_weight_bytes"},
+       "optimizer_bytes", "logit_bytes", "attention_kernel", "own_kernels", "exchange_sms", "routing_kernels",
+       "expert_skew", "expert_streams", "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
+       "fp8_activation_bytes", "fp8_weight_bytes"},
       where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
@@ -58,7 +60,6 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   o.gradient_bytes = number_within(node, "gradient_bytes", 2, 4, where);
   o.optimizer_bytes = number_within(node, "optimizer_bytes", 1, 32, where);
   o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
-  if (node.contains("seconds_per_op")) o.seconds_per_op = number_within(node, "seconds_per_op", 0, 1, where);
   if (node.contains("exchange_sm_margin"))
     o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
@@ -97,12 +98,88 @@ std::vector<ErrorOnGpu> read_errors_on_gpus(const json& kernels, const std::stri
   return errors;
 }
 
+// Counts by an op's name: [forward, backward].
+void read_launches(const json& node, const std::string& where, LaunchCounts& counts) {
+  for (const auto& [name, of_passes] : node.items()) {
+    std::size_t op = 0;
+    while (op < kOpNames && name != name_of(static_cast<OpName>(op))) ++op;
+    if (op == kOpNames) throw UserError(where + "." + name + ": expected an op's name, such as rms_norm");
+    const auto count = [&](std::size_t pass) {
+      if (of_passes.is_array() && of_passes.size() == 2 && of_passes[pass].is_number_integer() &&
+          of_passes[pass] >= 0 && of_passes[pass] <= kMostLaunches)
+        return of_passes[pass].get<std::uint8_t>();
+      throw UserError(where + "." + name +
+                      ": expected launches of a forward and a backward, two integers in 0.." +
+                      std::to_string(kMostLaunches) + ", found " + shown_json(of_passes));
+    };
+    counts.forward[op] = count(0);
+    counts.backward[op] = count(1);
+  }
+}
+
+void read_host(const json& file, const std::string& origin, FrameworkPreset& preset) {
+  if (!file.contains("host")) return;
+  const std::string where = origin + ": host";
+  const json& node = object_field(file, "host", origin + ": file");
+  refuse_unknown_keys(
+      node, {"seconds_per_launch", "band", "known", "launches", "waits", "sources", "fit", "left_out"},
+      where);
+  HostOptions& host = preset.options.host;
+  host.seconds_per_launch = number_within(node, "seconds_per_launch", 0, 1, where);
+  read_launches(object_field(node, "launches", where), where + ".launches", host.launches);
+  if (!node.contains("waits") || !node["waits"].is_array())
+    throw UserError(where + ".waits: expected a list of hops and routes");
+  for (const json& wait : node["waits"]) {
+    if (wait != "hops" && wait != "routes")
+      throw UserError(where + ".waits: expected hops or routes, found " + shown_json(wait));
+    (wait == "hops" ? host.waits_at_hops : host.waits_for_routes) = true;
+  }
+  const json& sources = object_field(node, "sources", where);
+  for (const char* key : {"seconds_per_launch", "launches", "waits"})
+    text_field(sources, key, where + ".sources");
+  const json& band = object_field(node, "band", where);
+  char text[120];
+  std::snprintf(text, sizeof text, "host %.0f us a launch (%.0f to %.0f), ", 1e6 * host.seconds_per_launch,
+                1e6 * number_within(band, "least", 0, 1, where + ".band"),
+                1e6 * number_within(band, "most", 0, 1, where + ".band"));
+  preset.host_text = text + text_field(node, "known", where);
+}
+
+template <std::size_t N>
+int one_of(const json& node, const char* key, const std::string_view (&names)[N], const std::string& where) {
+  const std::string found = text_field(node, key, where);
+  for (std::size_t i = 0; i < N; ++i)
+    if (found == names[i]) return static_cast<int>(i);
+  std::string allowed;
+  for (const std::string_view name : names) allowed += (allowed.empty() ? "" : ", ") + std::string(name);
+  throw UserError(where + "." + key + ": expected one of " + allowed + ", found \"" + found + "\"");
+}
+
+constexpr std::string_view kKinds[] = {"dense", "experts"}, kPrecisions[] = {"bf16", "fp8"};
+
+std::vector<FamilyError> read_family_errors(const json& kernels, const std::string& where) {
+  std::vector<FamilyError> errors;
+  if (!kernels.contains("errors")) return errors;
+  if (!kernels["errors"].is_array()) throw UserError(where + ".errors: expected a list of families");
+  for (const json& node : kernels["errors"]) {
+    const std::string place = where + ".errors[" + std::to_string(errors.size()) + "]";
+    refuse_unknown_keys(
+        node, {"kind", "size", "gpu", "precision", "rows", "mean_abs_error", "mean_error", "worst"}, place);
+    errors.push_back({{one_of(node, "kind", kKinds, place) == 1, one_of(node, "size", kModelSizes, place),
+                       text_field(node, "gpu", place), one_of(node, "precision", kPrecisions, place) == 1},
+                      static_cast<std::int64_t>(number_within(node, "rows", 1, 1e9, place)),
+                      non_negative_field(node, "mean_abs_error", place)});
+  }
+  return errors;
+}
+
 void read_kernels(const json& file, const std::string& origin, FrameworkPreset& preset) {
   if (!file.contains("kernels")) return;
   const std::string where = origin + ": kernels";
   const json& node = object_field(file, "kernels", origin + ": file");
   refuse_unknown_keys(
-      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus"}, where);
+      node, {"kind", "from", "gpu_families", "slowdowns", "fit", "left_out", "experts", "on_gpus", "errors"},
+      where);
   const std::string kind = text_field(node, "kind", where);
   if (kind != "fitted" && kind != "borrowed")
     throw UserError(where + ".kind: expected fitted or borrowed, found \"" + kind + "\"");
@@ -128,6 +205,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
     preset.gpu_families.push_back(family.get<std::string>());
   }
   preset.on_gpus = read_errors_on_gpus(node, where);
+  preset.errors = read_family_errors(node, where);
   if (node.contains("left_out") && !node["left_out"].is_null())
     preset.error =
         non_negative_field(object_field(node, "left_out", where), "mean_abs_error", where + ".left_out");
@@ -138,7 +216,7 @@ void read_kernels(const json& file, const std::string& origin, FrameworkPreset& 
 FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origin) {
   if (!file.is_object())
     throw UserError(origin + ": expected an object, found " + std::string(file.type_name()));
-  refuse_unknown_keys(file, {"schema", "name", "summary", "defaults", "sources", "kernels"},
+  refuse_unknown_keys(file, {"schema", "name", "summary", "defaults", "sources", "host", "kernels"},
                       origin + ": file");
   const std::string schema = text_field(file, "schema", origin + ": file");
   if (schema != "equipoise.framework/1")
@@ -148,6 +226,7 @@ FrameworkPreset FrameworkPreset::read(const json& file, const std::string& origi
   preset.name = text_field(file, "name", origin + ": file");
   preset.summary = text_field(file, "summary", origin + ": file");
   read_defaults(file, origin, preset);
+  read_host(file, origin, preset);
   read_kernels(file, origin, preset);
   return preset;
 }
@@ -178,7 +257,6 @@ FrameworkOptions FrameworkPreset::alone() const {
   FrameworkOptions o = options;
   o.gemm_slowdown = o.attention_slowdown = o.elementwise_slowdown = o.expert_gemm_slowdown = 1;
   o.expert_product_seconds = 0;
-  o.seconds_per_op.reset();
   return o;
 }
 
@@ -219,6 +297,33 @@ std::string FrameworkPreset::error_on(const Profile& profile) const {
     return text + seen.gpu;
   }
   return "";
+}
+
+std::string StepFamily::text() const {
+  return std::string(kKinds[experts ? 1 : 0]) + ", " +
+         std::string(kModelSizes[static_cast<std::size_t>(size)]) + ", " + gpu + ", " +
+         std::string(kPrecisions[fp8 ? 1 : 0]);
+}
+
+int model_size_class(double parameters) {
+  constexpr double kLeast[] = {3e9, 20e9, 100e9};  // of the second class and those behind it
+  return static_cast<int>(std::upper_bound(std::begin(kLeast), std::end(kLeast), parameters) -
+                          std::begin(kLeast));
+}
+
+const FamilyError* FrameworkPreset::expected_error(const StepFamily& steps) const {
+  const auto distance = [&](const StepFamily& family) {
+    return std::tuple(family.fp8 != steps.fp8, !names(family.gpu, steps.gpu),
+                      std::abs(family.size - steps.size));
+  };
+  const FamilyError* nearest = nullptr;
+  for (const FamilyError& seen : errors) {
+    const StepFamily& family = seen.family;
+    const bool alike = names(family.gpu, steps.gpu) || (is_hopper(family.gpu) && is_hopper(steps.gpu));
+    if (family.experts != steps.experts || !alike) continue;
+    if (nearest == nullptr || distance(family) < distance(nearest->family)) nearest = &seen;
+  }
+  return nearest;
 }
 
 std::string slowdowns_text(const FrameworkOptions& options) {

@@ -23,6 +23,7 @@
 
 #include "policies/base/index.h"
 #include "profiler/profile/profile.h"
+#include "sim/framework/host.h"
 
 namespace equipoise {
 
@@ -84,11 +85,13 @@ struct FrameworkOptions {
   // those that the exchange holds come in a wave of their own.
   bool exchange_sm_margin = true;
   // Small kernels of a layer with experts, a pass, beside those that move its tokens: softmax, choice,
-  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host an op's.
+  // auxiliary loss, counts and maps. Each takes the GPU its least time and the host a launch's.
   int routing_kernels = 0;
   int expert_nodes = 0;       // most nodes that a token's experts lie on; 0: as the model's router has it
   double dispatch_bytes = 0;  // of an element sent to its experts; 0: an activation's. FP8 dispatch: 1
-  // Host time of an op, which shows when the GPU would run dry; the profile's where nothing is said.
+  HostOptions host;
+  // Host time of each op as it is modelled, whatever the framework launches for it: instead of the host's
+  // counts.
   std::optional<double> seconds_per_op;
   // What the loss holds of each logit at once. 6: fp32 logits that become their softmax and then their
   // gradient in place, and the bf16 copy that a GEMM writes or reads (Megatron-LM's vocabulary-parallel
@@ -127,6 +130,24 @@ struct ErrorOnGpu {
   double mean_abs_error = 0, mean_error = 0;
 };
 
+// Steps that are alike in what errors hang on. Sizes of model are classes by parameters, experts' too.
+struct StepFamily {
+  bool experts = false;
+  int size = 0;  // of kModelSizes
+  std::string gpu;
+  bool fp8 = false;
+  [[nodiscard]] std::string text() const;  // "dense, 3B to 20B, H100, bf16"
+};
+inline constexpr std::string_view kModelSizes[] = {"below 3B", "3B to 20B", "20B to 100B", "100B and more"};
+int model_size_class(double parameters);
+
+// How far published steps of a family were predicted off by numbers that did not see them.
+struct FamilyError {
+  StepFamily family;
+  std::int64_t rows = 0;
+  double mean_abs_error = 0;
+};
+
 struct FrameworkPreset {
   std::string name;
   std::string summary;
@@ -138,8 +159,10 @@ struct FrameworkPreset {
   std::string borrowed_from;              // of KernelTimes::borrowed
   std::vector<std::string> gpu_families;  // words of a device's name; one of Hopper's stands for all of them
   std::vector<ErrorOnGpu> on_gpus;
+  std::vector<FamilyError> errors;
   std::optional<double> error;  // mean absolute, on benchmarks that the fit did not see
   std::string skew_source;      // what is known of defaults.expert_skew, where the preset says it
+  std::string host_text;        // "host 44 us a launch (31 to 62), fitted"; empty: no host is meant
 
   // `name_or_path`: a shipped preset's name or a file. Throws UserError.
   static FrameworkPreset load(std::string_view name_or_path);
@@ -153,6 +176,9 @@ struct FrameworkPreset {
   // What published steps of the profile's GPU show: "26.0 % off (mean -26.0 %) on 2 published steps of H200".
   // Empty where there are none.
   [[nodiscard]] std::string error_on(const Profile& profile) const;
+  // The error of the family nearest to these steps: of the same kind on the same GPU or another Hopper; of
+  // those the same precision counts first, then the GPU, then the size. Null: no published step is like them.
+  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps) const;
   // "GEMM x1.21, attention x1.00, elementwise x1.44, fitted, 5.1 % off on benchmarks it did not see".
   [[nodiscard]] std::string kernels_text() const;
 };

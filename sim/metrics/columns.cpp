@@ -80,6 +80,9 @@ constexpr ResultColumn kColumns[] = {
      1, "bytes", "of the fullest GPU", 0, 1 / kGiB},
     {"pack ms", "", [](const RowFigures& row) { return row.planned() ? Metric(row.pack_ms) : Metric(); }, 2,
      "ms", "measured: packing of a global batch, mean"},
+    {"", "expected_error", metric<&Metrics::expected_error>, 0, "",
+     "mean absolute error of step times, as left-out published steps of the nearest family show (framework, size class, "
+     "dense or experts, GPU, precision: provenance.expected_error); null where there are none"},
     {"", "speedup_low", metric<&Metrics::speedup_low>, 0, "", "95 % interval of speedup"},
     {"", "speedup_high", metric<&Metrics::speedup_high>, 0, "", "95 % interval of speedup"},
     {"", "attention_imbalance", metric<&Metrics::attention_imbalance>, 0, "",

@@ -98,6 +98,12 @@ json packed_json(const Packed& packed) {
   return node;
 }
 
+json expected_error_json(const StudyResult& result) {
+  if (!result.expected_error) return nullptr;
+  const FamilyError& error = *result.expected_error;
+  return {{"mean_abs_error", error.mean_abs_error}, {"rows", error.rows}, {"family", error.family.text()}};
+}
+
 json published_json(const std::vector<PublishedRow>& rows, const std::string& label) {
   const auto value = [](const std::optional<double>& v) { return v ? json(*v) : json(nullptr); };
   json list = json::array();
@@ -158,6 +164,7 @@ json summary_json(const Study& study, const StudyResult& result) {
                    {"framework", study.framework.preset.name},
                    {"kernels", result.kernels.empty() ? json(nullptr) : json(result.kernels)},
                    {"slowdowns", name_of(result.slowdowns)},
+                   {"expected_error", expected_error_json(result)},
                    {"mfu_peak", result.mfu_peak.empty() ? json(nullptr) : json(result.mfu_peak)},
                    {"trace", result.trace_origin},
                    {"predictions", p.use.calls},

@@ -32,6 +32,22 @@ std::string extrapolated(const PolicyResult& row) {
          " % of its kernel times are beyond the profile's samples";
 }
 
+// "; steps of this family (megatron, dense, 3B to 20B, H100, bf16) were predicted within 4 % (15 rows left
+// out)".
+std::string expected(const Study& study, const StudyResult& result) {
+  const std::string framework = study.framework.preset.name + ", ";
+  if (!result.expected_error)
+    return "; how far off such steps are is unknown (" + framework + result.family.text() + ")";
+  const FamilyError& error = *result.expected_error;
+  const StepFamily& family = error.family;
+  const bool same = family.size == result.family.size && family.fp8 == result.family.fp8 &&
+                    result.family.gpu.find(family.gpu) != std::string::npos;
+  const double percent = 100 * error.mean_abs_error;
+  return std::string("; steps of ") + (same ? "this" : "the nearest") + " family (" + framework +
+         family.text() + ") were predicted within " + fixed(percent, percent < 9.95 ? 1 : 0) + " % (" +
+         grouped(error.rows) + " rows left out)";
+}
+
 bool has_interval(const Metrics& m) {
   return m.speedup && m.speedup_low && m.speedup_high;
 }
@@ -159,7 +175,8 @@ std::string limits_line(const Study& study, const StudyResult& result) {
   if (best == nullptr) return "";
   const std::string aside = doubt_of(result, *best) + batch_of(*best, result.policies[result.baseline]);
   return best->run.label + aside + (aside.empty() ? "" : ",") + " is fastest; it is limited by " +
-         blame_text(best->metrics, study.layout.pipeline) + extrapolated(*best) + ".\n";
+         blame_text(best->metrics, study.layout.pipeline) + extrapolated(*best) + expected(study, result) +
+         ".\n";
 }
 
 bool told_apart(const Metrics& a, const Metrics& b) {
@@ -203,13 +220,14 @@ std::vector<std::string> verdict_of(const Study& study, const StudyResult& resul
   std::vector<std::string> lines;
   const std::string fastest = " trains fastest: " + rate(*winner);
   if (winner == &baseline)
-    lines.push_back(winner->run.label + ", the baseline," + fastest + extrapolated(*winner) + ".");
+    lines.push_back(winner->run.label + ", the baseline," + fastest + extrapolated(*winner) +
+                    expected(study, result) + ".");
   else if (winner->metrics.speedup)
     lines.push_back(winner->run.label + fastest + ", " + times(*winner->metrics.speedup) + " " +
-                    baseline.run.label + extrapolated(*winner) + ".");
+                    baseline.run.label + extrapolated(*winner) + expected(study, result) + ".");
   else
     lines.push_back(winner->run.label + fastest + "; the baseline " + baseline.run.label + " did not run" +
-                    extrapolated(*winner) + ".");
+                    extrapolated(*winner) + expected(study, result) + ".");
   const auto add = [&](const std::string& line) {
     if (!line.empty()) lines.push_back(line);
   };

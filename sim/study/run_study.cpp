@@ -58,6 +58,11 @@ StudyResult heading(const Study& study, const StudyInputs& inputs, const RunStud
   result.kernels = study.framework.kernels_text_on(inputs.profile);
   result.mfu_peak = peak_text(study.layout, inputs.profile.device());
   result.slowdowns = study.framework.rule_on(inputs.profile);
+  result.family = {study.model.moe.has_value(),
+                   model_size_class(static_cast<double>(study.model.parameters())),
+                   inputs.profile.device().name, study.layout.precision == Precision::fp8};
+  if (const FamilyError* error = study.framework.expected_error(result.family, inputs.profile))
+    result.expected_error = *error;
   const FrameworkOptions framework = study.framework.on(inputs.profile);
   if (study.model.moe && framework.expert_gemm_slowdown != 1)
     result.kernels += "; experts' GEMM x" + fixed(framework.expert_gemm_slowdown, 2) + " more";
@@ -131,6 +136,9 @@ StudyResult run_study(const Study& study, const StudyInputs& inputs, const RunSt
       refusing_other_types(inputs.profile.origin(), [&] { return heading(study, inputs, options); });
   result.policies = run_rows(study, inputs, options);
   compare_with_baseline(inputs.documents, result);
+  for (PolicyResult& row : result.policies)
+    if (row.metrics.step_seconds && result.expected_error)
+      row.metrics.expected_error = result.expected_error->mean_abs_error;
   return result;
 }
 

@@ -137,6 +137,8 @@ struct StudyResult {
   // How much slower the framework runs kernels on the profile's GPU than alone; empty: none priced.
   std::string kernels;
   SlowdownRule slowdowns = SlowdownRule::alone;
+  StepFamily family;                          // of its steps
+  std::optional<FamilyError> expected_error;  // of the family nearest to it; none: unknown
   std::string mfu_peak;  // what MFU is a share of: "989 TFLOP/s in bf16"; empty: the profile does not say
   std::vector<std::string> notes;  // of the framework on the profile's GPU
   std::string network_note;        // where its times are from elsewhere; said once, at the study's end

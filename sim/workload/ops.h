@@ -63,11 +63,12 @@ struct Op {
   bool with_next = false;      // runs concurrently with the next op; what follows waits for both
   std::uint8_t over = 0;       // exchanges of experts: how many of the next ops run while it lasts, pairs
                                // among them; what follows waits for it and them
-  std::uint32_t launches = 1;  // by the host
+  std::uint32_t launches = 1;  // products or small kernels in it: the host issues each
   Picoseconds duration = 0;
   double flops = 0;
   double bytes = 0;      // moved or sent by this rank
   bool again = false;    // repeats a forward's op in the backward
+  bool ffn = false;      // of the layer's half behind its attention
   bool arrived = false;  // for token copies that arrived at experts, whoever sent them
 };
 
@@ -81,6 +82,10 @@ class OpList {
   // Marks the ops from number `first` on as repeats of a forward's.
   void mark_again(std::size_t first) {
     for (std::size_t i = first; i < size_; ++i) ops_.at(i).again = true;
+  }
+  // Marks the ops from number `first` on as those of the FFN.
+  void mark_ffn(std::size_t first) {
+    for (std::size_t i = first; i < size_; ++i) ops_.at(i).ffn = true;
   }
   // Marks the ops from number `first` on as work for token copies that arrived at experts.
   void mark_arrived(std::size_t first) {
@@ -96,12 +101,6 @@ class OpList {
       op.duration = 0;
       op.flops = op.bytes = 0;
     }
-  }
-  // Kernels and collectives that the host launches.
-  [[nodiscard]] std::size_t launches() const {
-    std::size_t sum = 0;
-    for (const Op& op : ops()) sum += op.launches;
-    return sum;
   }
   // Lets all ops behind op number `first`, an exchange of experts, run while it lasts.
   void put_under(std::size_t first) { ops_.at(first).over = static_cast<std::uint8_t>(size_ - first - 1); }

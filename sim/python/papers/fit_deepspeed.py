@@ -110,6 +110,9 @@ def main():
                 "error_in_sample": summary(seen),
             },
             "left_out": {**summary(left_out), "benchmarks": by_length},
+            "errors": [
+                {"kind": "dense", "size": "3B to 20B", "gpu": "H100", "precision": "bf16", **summary(left_out)}
+            ],
         }
         PRESET.write_text(json.dumps(preset, indent=1) + "\n")
     return 0

@@ -41,6 +41,8 @@ FrameworkOptions Framework::on(const Profile& profile) const {
   FrameworkOptions options = rule_on(profile) == SlowdownRule::alone ? alone : in_training;
   if (!says_kernel && !has_attention_kernel(profile, options.attention_kernel))
     options.attention_kernel.clear();
+  if (!says_launch && profile.device().seconds_per_launch)
+    options.host.seconds_per_launch = *profile.device().seconds_per_launch;
   return options;
 }
 
@@ -55,7 +57,7 @@ std::vector<std::string> Framework::notes_on(const Profile& profile) const {
   switch (rule_on(profile)) {
     case SlowdownRule::alone:
       found.push_back(fitted + "1" + (says_slowdowns ? " where the study states none" : "") +
-                      ", and the host's time is the profile's; what it overlaps and shards stays" +
+                      "; its host and what it overlaps and shards stay" +
                       (carry_slowdowns ? "" : " (framework.carry_slowdowns)"));
       break;
     case SlowdownRule::carried:
@@ -88,6 +90,11 @@ std::string Framework::kernels_text_on(const Profile& profile) const {
   }
   const std::string seen = preset.error_on(profile);
   return preset.kernels_text() + (seen.empty() ? "" : "; " + seen);
+}
+
+const FamilyError* Framework::expected_error(const StepFamily& steps, const Profile& profile) const {
+  const bool own = !says_slowdowns && rule_on(profile) != SlowdownRule::alone;
+  return own ? preset.expected_error(steps) : nullptr;
 }
 
 std::string Framework::routing_text_on(const Profile& profile) const {

@@ -22,6 +22,7 @@ struct Framework {
   // derived ones, not to measured ones.
   std::optional<bool> carry_slowdowns;
   bool says_kernel = false;     // the study names the attention kernel
+  bool says_launch = false;     // and what a launch takes the host
   bool says_slowdowns = false;  // and one or more slowdowns
   std::vector<std::string> notes;
 
@@ -32,6 +33,9 @@ struct Framework {
   [[nodiscard]] std::vector<std::string> notes_on(const Profile& profile) const;
   // How much slower than alone kernels run there, and how well that is known.
   [[nodiscard]] std::string kernels_text_on(const Profile& profile) const;
+  // What published steps of the nearest family show, which the preset's numbers did not see. Null where the
+  // preset's own slowdowns do not count.
+  [[nodiscard]] const FamilyError* expected_error(const StepFamily& steps, const Profile& profile) const;
   // How evenly the router is taken to load the experts' ranks there.
   [[nodiscard]] std::string routing_text_on(const Profile& profile) const;
 };

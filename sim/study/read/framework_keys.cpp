@@ -57,8 +57,16 @@ constexpr Key<Framework> kFrameworkKeys[] = {
         "orders, 0 where FP8 takes bf16's place or nothing is cached; the preset's by default"),
     number<&FrameworkOptions::seconds_per_op>(
         "seconds_per_op", 0, 1,
-        "Host time of an op, which shows when the GPU would run dry; the preset's by default, the profile's "
-        "where the preset says nothing or its slowdowns do not count"),
+        "Host time of each op as it is modelled, whatever the framework launches for it: instead of the "
+        "preset's launches and seconds_per_launch. None by default"),
+    number<&FrameworkOptions::host, &HostOptions::seconds_per_launch>(
+        "seconds_per_launch", 0, 1,
+        "Host time of a kernel's launch; where the host is behind, the GPU waits. By default that of a "
+        "profile whose host was measured, else the preset's"),
+    choice<&FrameworkOptions::host, &HostOptions::graphs>(
+        "graphs", kGraphsNames,
+        "What runs from CUDA graphs and so takes the host one launch: nothing, a layer's attention with its "
+        "norm and projections, each pass of a layer, or everything. None by default"),
     flag<&FrameworkOptions::recompute_ahead>(
         "recompute_ahead",
         "chunkflow without a pipeline issues the k-th recomputing forward of a group before its k-th "

@@ -62,6 +62,7 @@ Framework read_framework(const json* node, const std::string& where, const std::
     if (options->expert_overlap == ExpertOverlap::deepep && !object.has("expert_dispatcher"))
       options->expert_dispatcher = ExpertDispatcher::deepep;
   framework.says_kernel = object.has("attention_kernel");
+  framework.says_launch = object.has("seconds_per_launch");
   framework.says_slowdowns = object.has("gemm_slowdown") || object.has("attention_slowdown") ||
                              object.has("elementwise_slowdown") || object.has("expert_gemm_slowdown") ||
                              object.has("expert_product_seconds");

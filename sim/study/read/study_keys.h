@@ -138,14 +138,17 @@ struct Place {
   }
 };
 // Framework options are held twice (framework.h), and what a study says counts on any GPU.
-template <auto Member>
+template <auto Member, auto... Rest>
 requires std::is_same_v<typename MemberOf<decltype(Member)>::Target, FrameworkOptions>
-struct Place<Member> {
+struct Place<Member, Rest...> {
   using Target = Framework;
   template <class Put>
   static void reach(Framework& framework, const Put& put) {
-    put(framework.in_training.*Member);
-    put(framework.alone.*Member);
+    for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
+      if constexpr (sizeof...(Rest) == 0)
+        put(options->*Member);
+      else
+        Place<Rest...>::reach(options->*Member, put);
   }
 };
 

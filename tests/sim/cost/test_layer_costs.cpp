@@ -212,7 +212,8 @@ TEST_CASE(
   const Models models(builtin_model("deepseek-v2"), layout, framework);
   const Lists without = forward(plain.costs, 4096, LayerKind::moe),
               with = forward(models.costs, 4096, LayerKind::moe);
-  CHECK(with.after.launches() == without.after.launches() + 25);
+  const HostOptions host;
+  CHECK(launches_of(host, with.after.ops(), false) == launches_of(host, without.after.ops(), false) + 25);
   CHECK(with.after.size() == without.after.size() + 1);
   const auto of = [](const Lists& lists, OpName name) {
     Picoseconds sum = 0;
@@ -308,11 +309,63 @@ TEST_CASE("K and V of a token: replicated when there are fewer KV heads than TP 
   CHECK(Models(model, tensor_parallel(16)).costs.kv_bytes_per_token() == 512);
 }
 
-TEST_CASE("The host stalls a layer only by what its kernels are too short for") {
+TEST_CASE(
+    "The host stalls a pass by what its kernels are too short for, less the queue that the last one left") {
+  // 3 launches at 10 each take the host 30. A GPU that is busy for 12 waits 18; with 15 queued it waits 3.
+  CHECK(stall_of({3, 12}, 10) == 18);
+  CHECK(stall_of({3, 12}, 10, 15) == 3);
+  CHECK(stall_of({3, 30}, 10) == 0);
+  CHECK(stall_of({3, 12}, 10, 50) == 0);
+  // A pass of 2 launches and 50 lets the host get 30 ahead, unless the queue is full before: over 600 layers
+  // 1024 of 1200 launches of 25 each, of which 1024 / 600 layers' worth is left for one: 25600 / 600 = 42
+  // > 30. Over 2000 layers it holds 1024 x (50 / 4000) = 12.
+  CHECK(lead_after({2, 50'000}, 10'000, 600) == 30'000);
+  CHECK(lead_after({2, 50'000}, 10'000, 2000) == 50'000 / 4000 * 1024);
+  CHECK(lead_after({2, 15'000}, 10'000, 1) == 0);  // the host is behind
+  CHECK(lead_after({}, 10'000, 1) == 0);
+}
+
+TEST_CASE("A layer has the launches of its framework; CUDA graphs take out what they cover") {
+  HostOptions host;
+  host.launches.forward[at(OpName::rms_norm)] = 7;
+  host.launches.backward[at(OpName::rms_norm)] = 12;
+  host.launches.forward[at(OpName::attention)] = 4;
+  host.launches.backward[at(OpName::attention)] = 5;
   const Models models(builtin_model("llama3.1-8b"), tensor_parallel(1));
-  const Picoseconds each = to_picoseconds(models.profile.device().framework_seconds_per_op);
-  REQUIRE(each > 0);
-  CHECK(models.costs.host_stall(10, 4 * each) == 6 * each);
-  CHECK(models.costs.host_stall(10, 10 * each) == 0);
-  CHECK(models.costs.host_stall(10, 50 * each) == 0);
+  const Lists there = forward(models.costs, 4096, LayerKind::dense),
+              back = backward(models.costs, 4096, LayerKind::dense);
+  // Forward: norm, projection and rotary embedding | output, residual | norm, two products, activation |
+  // residual.
+  CHECK(launches_of(host, there.before.ops(), false) == 7 + 2);
+  CHECK(launches_of(host, there.after.ops(), false) == 2 + 7 + 3 + 1);
+  // Backward: two products of each of the FFN's two, activation | norm, residual, two products | rotary
+  // embedding, two products, norm, residual.
+  CHECK(launches_of(host, back.before.ops(), true) == 5 + 12 + 1 + 2);
+  CHECK(launches_of(host, back.after.ops(), true) == 1 + 2 + 12 + 1);
+  CHECK(attention_launches(host, false, 1) == 4);
+  CHECK(attention_launches(host, true, 2) == 5 + 4);  // selective recompute
+  host.graphs = Graphs::attention;                    // the FFN with its norm stays
+  CHECK(launches_of(host, there.before.ops(), false) == 0);
+  CHECK(launches_of(host, there.after.ops(), false) == 7 + 3);
+  CHECK(launches_of(host, back.before.ops(), true) == 5);
+  CHECK(attention_launches(host, true, 2) == 1);
+  host.graphs = Graphs::layer;
+  CHECK(launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1) == 1);
+  host.graphs = Graphs::full;
+  CHECK(launches_of(host, there.after.ops(), false) + attention_launches(host, false, 1) == 0);
+}
+
+TEST_CASE("A host that waits at every hop of the pipeline brings no lead along; one that never waits does") {
+  FrameworkOptions framework;
+  framework.host.seconds_per_launch = 1e-8;  // 10,000 ps
+  for (const bool waits : {false, true})
+    for (const int stages : {1, 2}) {
+      framework.host.waits_at_hops = waits;
+      Layout layout = tensor_parallel(1);
+      layout.pipeline = stages;
+      const Models models(builtin_model("llama3.1-8b"), layout, framework);
+      // 30,000 of the host for 12,000 of the GPU; the backward before it let the host get 15,000 ahead.
+      CHECK(models.costs.host_stall(LayerKind::dense, {3, 12'000}, {2, 35'000}) ==
+            (waits && stages > 1 ? 18'000 : 3'000));
+    }
 }

@@ -31,11 +31,14 @@ json own_preset() {
   return json::parse(R"({
     "schema": "equipoise.framework/1", "name": "mine", "summary": "a cluster of ours",
     "defaults": {"zero": 2, "tp_overlap": false, "overlap_param_gather": false, "reduce_each_micro_batch": false,
-                 "gradient_bytes": 3, "optimizer_bytes": 8, "logit_bytes": 14, "seconds_per_op": 1e-5,
+                 "gradient_bytes": 3, "optimizer_bytes": 8, "logit_bytes": 14,
                  "attention_kernel": "pytorch-sdpa"},
     "sources": {"zero": "us", "tp_overlap": "us", "overlap_param_gather": "us", "reduce_each_micro_batch": "us",
-                "gradient_bytes": "us", "optimizer_bytes": "us", "logit_bytes": "us", "seconds_per_op": "us",
+                "gradient_bytes": "us", "optimizer_bytes": "us", "logit_bytes": "us",
                 "attention_kernel": "us"},
+    "host": {"seconds_per_launch": 1e-5, "band": {"least": 8e-6, "most": 2e-5}, "known": "as we timed it",
+             "launches": {"rms_norm": [2, 3], "attention": [4, 5]}, "waits": ["routes"],
+             "sources": {"seconds_per_launch": "us", "launches": "us", "waits": "us"}},
     "kernels": {"kind": "fitted", "gpu_families": ["H100"],
                 "slowdowns": {"gemm": 1.5, "attention": 1.25, "elementwise": 2.5},
                 "left_out": {"mean_abs_error": 0.031}}
@@ -46,8 +49,8 @@ json own_preset() {
 
 TEST_CASE("Every shipped preset states its choices with a source each; megatron is the default") {
   const std::vector<std::string> names = shipped_frameworks();
-  CHECK(names ==
-        std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "none", "torchtitan"});
+  CHECK(names == std::vector<std::string>{"deepspeed", "execution", "fsdp", "megatron", "megatron-2022",
+                                          "nanotron", "none", "torchtitan"});
   for (const std::string& name : names) {
     CAPTURE(name);
     const FrameworkPreset preset = FrameworkPreset::load(name);
@@ -56,11 +59,16 @@ TEST_CASE("Every shipped preset states its choices with a source each; megatron 
     CHECK((preset.kernels == KernelTimes::benchmark) == (name == "none" || name == "execution"));
     CHECK(preset.kernels != KernelTimes::borrowed);
     const bool slows = name != "none" && name != "execution";
+    const bool on_a100 = name == "megatron-2022";
+    const auto expected = [&](bool fitted) {
+      return !slows ? SlowdownRule::alone : fitted ? SlowdownRule::fitted : SlowdownRule::carried;
+    };
     for (const char* hopper : {"h100-sxm", "h200-sxm", "h800-sxm"})
-      CHECK(preset.rule_on(shipped(hopper)) == (slows ? SlowdownRule::fitted : SlowdownRule::alone));
-    for (const char* other : {"a100-sxm", "b200-sxm", "h20"})
-      CHECK(preset.rule_on(shipped(other)) == (slows ? SlowdownRule::carried : SlowdownRule::alone));
+      CHECK(preset.rule_on(shipped(hopper)) == expected(!on_a100));
+    CHECK(preset.rule_on(shipped("a100-sxm")) == expected(on_a100));
+    for (const char* other : {"b200-sxm", "h20"}) CHECK(preset.rule_on(shipped(other)) == expected(false));
     CHECK(preset.rule_on(shipped("cpu")) == SlowdownRule::alone);
+    CHECK(preset.host_text.empty() == !slows);
     // What was fitted says how wrong it is on benchmarks that the fit did not see.
     CHECK(preset.error.has_value() == (preset.kernels == KernelTimes::fitted));
   }
@@ -87,7 +95,12 @@ TEST_CASE("A study names a preset, a file of its own, or a preset and what diffe
   CHECK(options.gradient_bytes == 3);
   CHECK(options.optimizer_bytes == 8);
   CHECK(options.logit_bytes == 14);
-  CHECK(*options.seconds_per_op == 1e-5);
+  CHECK(options.host.seconds_per_launch == 1e-5);
+  CHECK(options.host.launches.forward[at(OpName::rms_norm)] == 2);
+  CHECK(options.host.launches.backward[at(OpName::attention)] == 5);
+  CHECK(options.host.launches.backward[at(OpName::rope)] == 1);
+  CHECK((options.host.waits_for_routes && !options.host.waits_at_hops));
+  CHECK(study.framework.preset.host_text == "host 10 us a launch (8 to 20), as we timed it");
   CHECK(options.attention_kernel == "pytorch-sdpa");
   CHECK(options.gemm_slowdown == 1.5);
   CHECK(options.attention_slowdown == 1.25);
@@ -210,9 +223,9 @@ TEST_CASE("On GPUs that it was not fitted on a preset keeps its choices and lose
   const FrameworkOptions options = study.framework.on(shipped("cpu"));
   CHECK(options.gemm_slowdown == 1);
   CHECK(options.elementwise_slowdown == 1);
-  CHECK(options.attention_slowdown == 1.75);  // the study's own word counts anywhere
-  CHECK(options.attention_kernel.empty());    // it has no pytorch-sdpa
-  CHECK(!options.seconds_per_op);
+  CHECK(options.attention_slowdown == 1.75);    // the study's own word counts anywhere
+  CHECK(options.attention_kernel.empty());      // it has no pytorch-sdpa
+  CHECK(options.host.seconds_per_launch == 0);  // a core calls functions
   CHECK(!options.tp_overlap_forward);
   CHECK(options.gradient_bytes == 3);
   const std::vector<std::string> notes = study.framework.notes_on(shipped("cpu"));
@@ -232,7 +245,7 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   const Framework mine = framework_with(FrameworkPreset::read(preset, "mine.json"));
   const Profile h100 = shipped("h100-sxm"), b200 = shipped("b200-sxm"), a100 = shipped("a100-sxm");
   CHECK(mine.on(b200).gemm_slowdown == mine.on(h100).gemm_slowdown);
-  CHECK(mine.on(b200).seconds_per_op == mine.on(h100).seconds_per_op);
+  CHECK(mine.on(b200).host.seconds_per_launch == 1e-5);
   CHECK(
       mine.kernels_text_on(b200) ==
       "GEMM x1.50, attention x1.25, elementwise x2.50, carried over from H100, 21.0 % off (mean -20.0 %) on "
@@ -249,9 +262,45 @@ TEST_CASE("On another family slowdowns are carried over, marked so, with what it
   CHECK(framework_in({{"carry_slowdowns", true}}).carry_slowdowns == true);
 }
 
+TEST_CASE(
+    "A step's expected error is that of the nearest family of published steps, unknown where there is none") {
+  json preset = own_preset();
+  const auto family = [](const char* kind, const char* size, const char* gpu, const char* precision,
+                         double error) {
+    return json{{"kind", kind},           {"size", size}, {"gpu", gpu},
+                {"precision", precision}, {"rows", 3},    {"mean_abs_error", error}};
+  };
+  preset["kernels"]["errors"] = {
+      family("dense", "below 3B", "H100", "bf16", 0.02), family("dense", "20B to 100B", "H100", "bf16", 0.03),
+      family("dense", "3B to 20B", "H100", "fp8", 0.05), family("dense", "3B to 20B", "B200", "fp8", 0.06)};
+  const FrameworkPreset mine = FrameworkPreset::read(preset, "mine.json");
+  const auto error = [&](const StepFamily& steps) {
+    return mine.expected_error(steps) ? mine.expected_error(steps)->mean_abs_error : -1;
+  };
+  CHECK(error({false, model_size_class(1e9), "NVIDIA H100 SXM", false}) == 0.02);
+  CHECK(error({false, model_size_class(400e9), "NVIDIA H200 SXM", false}) ==
+        0.03);  // the nearest size, the other Hopper
+  CHECK(error({false, model_size_class(8e9), "NVIDIA H100 SXM", true}) == 0.05);  // precision before size
+  CHECK(error({false, model_size_class(8e9), "NVIDIA B200", false}) == 0.06);
+  CHECK(error({true, model_size_class(8e9), "NVIDIA H100 SXM", false}) == -1);  // no experts were seen
+  CHECK(error({false, model_size_class(8e9), "NVIDIA A100", false}) == -1);
+  // Own slowdowns, and kernels that run as the profile has them, are not what those rows were predicted with.
+  Framework framework = framework_with(mine);
+  const StepFamily steps{false, 0, "H100", false};
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) != nullptr);
+  CHECK(framework.expected_error(steps, shipped("cpu")) == nullptr);
+  framework.says_slowdowns = true;
+  CHECK(framework.expected_error(steps, shipped("h100-sxm")) == nullptr);
+  preset["kernels"]["errors"][0]["size"] = "2B";
+  CHECK_THROWS_WITH_AS(FrameworkPreset::read(preset, "mine.json"),
+                       "mine.json: kernels.errors[0].size: expected one of below 3B, 3B to 20B, 20B to 100B, "
+                       "100B and more, found \"2B\"",
+                       UserError);
+}
+
 TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is its own, whatever the GPU") {
   json file = shipped("h100-sxm").json();
-  file["device"]["framework_seconds_per_op"] = 1e-3;
+  file["device"]["seconds_per_launch"] = 1e-3;
   const Framework megatron = framework_of("megatron");
   const Profile published(file, "published.json");
   CHECK(megatron.rule_on(published) == SlowdownRule::fitted);
@@ -259,9 +308,9 @@ TEST_CASE("On a profile that was measured slowdowns are 1 and the host's time is
   const Profile measured(file, "measured.json");
   CHECK(megatron.rule_on(measured) == SlowdownRule::alone);
   CHECK(megatron.on(measured).gemm_slowdown == 1);
-  CHECK(!megatron.on(measured).seconds_per_op);
+  CHECK(megatron.on(measured).host.seconds_per_launch == 1e-3);
   REQUIRE(megatron.notes_on(measured).size() == 1);
-  CHECK(megatron.notes_on(measured)[0].find("they are 1, and the host's time") != std::string::npos);
+  CHECK(megatron.notes_on(measured)[0].find("they are 1; its host") != std::string::npos);
 }
 
 TEST_CASE("A table over a measured and a published profile has one rule: carried over to the measured one") {
@@ -303,18 +352,25 @@ TEST_CASE(
         "flash-attention-9");
 }
 
-TEST_CASE("The host time of an op: the study's, else the preset's on its GPUs, else the profile's") {
+TEST_CASE(
+    "Host time of a launch: the study's, else a measured profile's, else the preset's; of an op: the "
+    "study's") {
   const Profile h100 = shipped("h100-sxm");
-  const auto stall = [&](const json& says) {
+  const auto stall = [&](const json& says, const Profile& profile) {
     json file = small_study();
     file["framework"] = says;
     const Study study = parse(file);
-    return RunModels(study, study.layout, h100).costs.host_stall(1000, 0);
+    return RunModels(study, study.layout, profile).costs.host_stall(LayerKind::dense, {1000, 0}, {});
   };
-  CHECK(stall({{"preset", "none"}}) == 1000 * to_picoseconds(h100.device().framework_seconds_per_op));
-  CHECK(stall("megatron") ==
-        1000 * to_picoseconds(*FrameworkPreset::load("megatron").options.seconds_per_op));
-  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 3e-6}}) == 1000 * to_picoseconds(3e-6));
+  CHECK(stall({{"preset", "none"}}, h100) == 0);
+  const double of_preset = FrameworkPreset::load("megatron").options.host.seconds_per_launch;
+  CHECK(stall("megatron", h100) == 1000 * to_picoseconds(of_preset));
+  json timed = h100.json();
+  timed["device"]["framework_seconds_per_op"] = 2e-6;  // its name in older profiles
+  CHECK(stall("megatron", Profile(timed, "timed.json")) == 1000 * to_picoseconds(2e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_launch", 3e-6}}, Profile(timed, "timed.json")) ==
+        1000 * to_picoseconds(3e-6));
+  CHECK(stall({{"preset", "megatron"}, {"seconds_per_op", 4e-6}}, h100) == 1000 * to_picoseconds(4e-6));
 }
 
 TEST_CASE("Every result names the framework, and `none` says that kernels run at their benchmark speed") {
