@@ -45,13 +45,28 @@ int count_within(const json& node, const char* key, int most, const std::string&
 void read_defaults(const json& file, const std::string& origin, FrameworkPreset& preset) {
   const std::string where = origin + ": defaults";
   const json& node = object_field(file, "defaults", origin + ": file");
-  refuse_unknown_keys(
-      node,
-      {"zero", "tp_overlap", "overlap_param_gather", "reduce_each_micro_batch", "gradient_bytes",
-       "optimizer_bytes", "logit_bytes", "attention_kernel", "own_kernels", "exchange_sms", "routing_kernels",
-       "expert_skew", "expert_streams", "exchange_sm_margin", "fp8_input_bytes", "fp8_attention_bytes",
-       "fp8_activation_bytes", "fp8_weight_bytes"},
-      where);
+  refuse_unknown_keys(node,
+                      {"zero",
+                       "tp_overlap",
+                       "overlap_param_gather",
+                       "reduce_each_micro_batch",
+                       "gradient_bytes",
+                       "optimizer_bytes",
+                       "gradient_copy_bytes",
+                       "fused_activation",
+                       "logit_bytes",
+                       "attention_kernel",
+                       "own_kernels",
+                       "exchange_sms",
+                       "routing_kernels",
+                       "expert_skew",
+                       "expert_streams",
+                       "exchange_sm_margin",
+                       "fp8_input_bytes",
+                       "fp8_attention_bytes",
+                       "fp8_activation_bytes",
+                       "fp8_weight_bytes"},
+                      where);
   preset.zero = count_within(node, "zero", 3, where);
   preset.reduce_each_micro_batch = flag_field(node, "reduce_each_micro_batch", where);
   FrameworkOptions& o = preset.options;
@@ -62,6 +77,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   o.logit_bytes = number_within(node, "logit_bytes", 4, 16, where);
   if (node.contains("exchange_sm_margin"))
     o.exchange_sm_margin = flag_field(node, "exchange_sm_margin", where);
+  if (node.contains("fused_activation")) o.fused_activation = flag_field(node, "fused_activation", where);
   if (node.contains("own_kernels")) o.own_kernels = flag_field(node, "own_kernels", where);
   const auto count = [&](const char* key, int most, int& value) {
     if (node.contains(key)) value = count_within(node, key, most, where);
@@ -69,6 +85,7 @@ void read_defaults(const json& file, const std::string& origin, FrameworkPreset&
   const auto bytes = [&](const char* key, double most, double& value) {
     if (node.contains(key)) value = number_within(node, key, 0, most, where);
   };
+  bytes("gradient_copy_bytes", 4, o.gradient_copy_bytes);
   bytes("fp8_input_bytes", 4, o.fp8_input_bytes);
   bytes("fp8_attention_bytes", 4, o.fp8_attention_bytes);
   bytes("fp8_activation_bytes", 4, o.fp8_activation_bytes);

@@ -58,6 +58,8 @@ struct FrameworkOptions {
   bool keep_gathered_kv = false;      // all-gather CP: a backward finds what its forward gathered
   double gradient_bytes = 4;          // of a gradient element in the reduction
   double optimizer_bytes = 12;        // of a parameter's states: fp32 master weight and two moments
+  double gradient_copy_bytes = 0;     // of a gradient element that stays beside gradient_bytes' accumulation
+  bool fused_activation = true;       // false: a gated FFN keeps silu(gate), too, beside gate, up and product
   // How much slower kernels run in training than alone: power limit, unlike shapes, unfused or older kernels.
   std::string attention_kernel;  // one of the profile's; empty: its default
   double gemm_slowdown = 1;

@@ -19,8 +19,10 @@ struct KeptBytes {
   double input = kBf16;       // of a linear layer
   double attention = kBf16;   // attention's output, which is the next linear layer's input, too
   double activation = kBf16;  // what an FFN's activation reads
+  double activated = 0;       // what it writes, where that is kept apart from the product
 
   KeptBytes(const Layout& layout, const FrameworkOptions& framework) {
+    if (!framework.fused_activation) activated = kBf16;
     if (layout.precision != Precision::fp8) return;
     input = framework.fp8_input_bytes;
     attention = framework.fp8_attention_bytes;
@@ -47,7 +49,9 @@ double kept_bytes(const ModelShape& m, const Layout& layout, bool sparse, const 
     norms += h / t * (kept.input + (sparse ? kBf16 : kept.input) + (has_own_copy ? kept.input : 0));
   }
   const auto ffn_of = [&](double width, bool keeps_output) {
-    return width / t * ((m.gated_ffn ? 2 : 1) * kept.activation + (keeps_output ? kept.input : 0));
+    return width / t *
+           ((m.gated_ffn ? 2 * kept.activation + kept.activated : kept.activation) +
+            (keeps_output ? kept.input : 0));
   };
   double ffn = 0;
   if (sparse && !layout.repeats(RecomputeModule::moe)) {
@@ -80,7 +84,7 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       layout_(layout),
       capacity_(profile.device().memory_bytes),
       reserve_(profile.device().reserve_bytes),
-      gradient_bytes_(framework.gradient_bytes),
+      gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
       keeps_gathered_kv_(framework.keep_gathered_kv && layout.context_comm == ContextComm::all_gather),

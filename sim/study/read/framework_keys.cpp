@@ -31,6 +31,15 @@ constexpr Key<Framework> kFrameworkKeys[] = {
     number<&FrameworkOptions::optimizer_bytes>(
         "optimizer_bytes", 1, 32,
         "Of a parameter's optimizer states: 12 for an fp32 master weight and two fp32 moments"),
+    number<&FrameworkOptions::gradient_copy_bytes>(
+        "gradient_copy_bytes", 0, 4,
+        "Held of a gradient element beside gradient_bytes: 2 where bf16 gradients stay beside an fp32 "
+        "accumulation; the "
+        "preset's by default"),
+    flag<&FrameworkOptions::fused_activation>("fused_activation",
+                                              "A gated FFN keeps gate, up and their product; false: "
+                                              "silu(gate), too, as eager PyTorch does; the preset's by "
+                                              "default"),
     integer<&FrameworkOptions::logit_bytes>(
         "logit_bytes", 4, 16,
         "What the loss holds of each logit at once: 6 with fp32 in place and a bf16 copy (Megatron-LM), 10 "
