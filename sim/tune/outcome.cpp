@@ -139,6 +139,9 @@ std::string layout_text(const Layout& layout) {
   std::string text = "TP " + std::to_string(layout.tensor) + ", CP " + std::to_string(layout.context);
   if (layout.context > 1 && layout.context_comm != ContextComm::all_gather)
     text.append(" ").append(name_of(layout.context_comm));
+  if (layout.context > 1 && is_nested(layout.context_comm))
+    text += " " + std::to_string(layout.context_inner) + " x " +
+            std::to_string(layout.context / layout.context_inner);
   text += ", PP " + std::to_string(layout.pipeline);
   if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
   text += ", DP " + std::to_string(layout.data);
@@ -287,9 +290,10 @@ TextTable ranking_table(const TuneReport& report) {
     const Metrics& m = row.metrics;
     const std::size_t alike = report.ranking[i].alike.size();
     table.add({std::to_string(i + 1),
-               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""), layout_text(row.layout), recompute_text(row.layout),
-               cell(m.tokens_per_second_per_gpu, 0), cell(m.step_seconds, 3), speedup_cell(m),
-               cell(m.mfu, 1, 100), row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
+               row.run.label + (alike > 0 ? " and " + std::to_string(alike) + " alike" : ""),
+               layout_text(row.layout), recompute_text(row.layout), cell(m.tokens_per_second_per_gpu, 0),
+               cell(m.step_seconds, 3), speedup_cell(m), cell(m.mfu, 1, 100),
+               row.layout.pipeline > 1 ? cell(m.bubble_ratio, 1, 100) : "-",
                cell(m.token_delay_mean, 2) + " (" + cell(m.token_delay_max, 0) + ")",
                fixed((row.capacity_bytes - row.peak.parts.total()) / kGiB, 1)});
   }

@@ -87,7 +87,11 @@ bool draws_experts(const Study& s) {
   return s.model.moe && s.framework.in_training.expert_skew > 0;
 }
 bool gathers_keys(const Study& s) {
-  return s.layout.context > 1 && s.layout.context_comm == ContextComm::all_gather;
+  const ContextComm form = s.layout.acting_form();
+  return s.layout.context > 1 && (form == ContextComm::all_gather || form == ContextComm::ulysses_all_gather);
+}
+bool nests(const Study& s) {
+  return is_nested(s.layout.context_comm);
 }
 bool gathers_parameters(const Study& s) {
   return s.layout.zero == 1 || s.layout.zero == 2;
@@ -149,14 +153,14 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
 void note_count_embedding(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
   const std::string key = "parallel.count_embedding_and_head has no effect";
   Layout layout = study.layout;
-  if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty())
-    return;
+  if (!layout.count_embedding_and_head || layout.pipeline == 1 || !study.impossible.empty()) return;
   const std::vector<int> counted = layers_of_stages(study.model, layout);
   layout.count_embedding_and_head = false;
   if (counted == layers_of_stages(study.model, layout))
     notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
                     std::to_string(counted.size()) + " stages leave the first and the last " +
-                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) + " without it, too");
+                    std::to_string(counted.front()) + " and " + std::to_string(counted.back()) +
+                    " without it, too");
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
@@ -166,7 +170,8 @@ void note_zero(std::string_view, bool stated, const Study& study, std::vector<st
                        " with a pipeline, which keeps parameters and gradients whole");
   if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
     notes.emplace_back(
-        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside it: "
+        "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside "
+        "it: "
         "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it");
 }
 
