@@ -132,11 +132,7 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
   out.segments.clear();
   out.placement = sharding.placement;
   out.strided = sharding.strided;
-  const auto by_place = [](const Segment& a, const Segment& b) {
-    return std::tie(a.slice, a.q_begin) < std::tie(b.slice, b.q_begin);
-  };
   for (std::size_t first = 0; first < sharding.rank_tokens.size(); first += at(inner)) {
-    const std::size_t begin = out.segments.size();
     out.rank_tokens.push_back(0);
     out.rank_local_tokens.push_back(0);
     for (std::size_t r = first; r < first + at(inner); ++r) {
@@ -144,19 +140,6 @@ void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
       out.segments.insert(out.segments.end(), of_rank.begin(), of_rank.end());
       out.rank_tokens.back() += sharding.rank_tokens[r];
       out.rank_local_tokens.back() += sharding.rank_local_tokens[r];
-    }
-    // A rank's tokens of a striped document are one call as they are.
-    if (!sharding.strided && out.segments.size() > begin) {
-      const auto from = out.segments.begin() + static_cast<std::ptrdiff_t>(begin);
-      std::sort(from, out.segments.end(), by_place);
-      auto last = from;
-      for (auto next = from + 1; next != out.segments.end(); ++next) {
-        if (next->slice == last->slice && next->q_begin == last->q_end && next->kv_begin == last->kv_begin)
-          last->q_end = next->q_end;
-        else
-          *++last = *next;
-      }
-      out.segments.erase(last + 1, out.segments.end());
     }
     out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
   }
@@ -169,6 +152,11 @@ ReceivedTokens received_tokens(const ContextCase& of) {
   if (shares == 1) return received_by_ranks(of);
   thread_local Sharding merged;
   merge_inner_ranks(of.sharding, shares, merged);
+  for (std::size_t r = 0; r + 1 < merged.rank_begin.size(); ++r)
+    std::sort(merged.segments.begin() + merged.rank_begin[r],
+              merged.segments.begin() + merged.rank_begin[r + 1], [](const Segment& a, const Segment& b) {
+                return std::tie(a.slice, a.q_begin) < std::tie(b.slice, b.q_begin);
+              });
   const ContextCase outer{of.costs,  of.attention,        of.micro_batch, merged,
                           of.tokens, of.context / shares, of.window};
   ReceivedTokens tokens;

@@ -174,7 +174,7 @@ struct ReceivedTokens {
 ReceivedTokens received_tokens(const ContextCase& of);
 
 // Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
-// inner group as one rank. Pieces of a slice that touch are one.
+// inner group as one rank with the segments of its ranks, one after the other.
 void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out);
 
 }  // namespace equipoise
