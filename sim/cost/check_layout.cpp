@@ -16,9 +16,28 @@ std::string num(std::int64_t value) {
   return std::to_string(value);
 }
 
+// The all-to-all inside a nested form.
+void check_inner(int heads, const Layout& p, const std::string& where) {
+  std::string allowed;
+  for (int degree = 1; degree <= p.context; ++degree)
+    if (p.context % degree == 0 && heads % degree == 0)
+      allowed.append(allowed.empty() ? "" : ", ").append(num(degree));
+  allowed = "; allowed: " + allowed;
+  const std::string name = ".context_inner: ", found = name + num(p.context_inner);
+  require_layout(p.context_inner > 0, where,
+                 name + "expected a degree with context_comm " + std::string(name_of(p.context_comm)) +
+                     ", found none" + allowed);
+  require_layout(p.context % p.context_inner == 0, where,
+                 found + " is no divisor of context = " + num(p.context) + allowed);
+  require_layout(heads % p.context_inner == 0, where,
+                 found + " is no divisor of the " + num(heads) + " query heads of a TP rank" + allowed);
+}
+
 // The form of context parallelism.
 void check_form(const ModelShape& m, const Layout& p, const std::string& where) {
-  const ContextForm& form = context_form(p.context_comm);
+  const int heads = m.heads / p.tensor;
+  if (is_nested(p.context_comm)) check_inner(heads, p, where);
+  const ContextForm& form = context_form(p);
   if (m.sliding_window > 0 && !form.takes_windows) {
     std::string allowed;
     for (std::size_t f = 0; f < std::size(kContextForms); ++f)
@@ -28,8 +47,7 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
                    ".context_comm: expected " + allowed + " for a model with sliding windows, found " +
                        std::string(name_of(p.context_comm)));
   }
-  const int heads = m.heads / p.tensor;
-  require_layout(heads_suit(form, heads, p.context), where,
+  require_layout(heads_suit(p, heads, p.context), where,
                  ".context: " + std::string(form.title) + " needs a divisor of the " + num(heads) +
                      " query heads of a TP rank, found " + num(p.context));
 }

@@ -56,12 +56,13 @@ LayerCosts::LayerCosts(const ModelShape& model, const Layout& layout, const Prof
   for (int k = 0; k < kLayerKinds; ++k)
     if (slides(static_cast<LayerKind>(k))) sliding_share_ += as_double(layer_counts_[at(k)]) / model.layers;
   const auto add_shared = [&](int context) {
-    const int shares = context_form(layout.context_comm).head_shares({context, context});
+    const int shares = context_form(layout).head_shares(layout, context);
     if (shares > 1)
       shared_attention_.try_emplace(shares, profile, attention_heads(model, layout.tensor, shares),
                                     framework.attention_kernel);
   };
   add_shared(layout.context);  // any divisor of the heads; policies choose among powers of two
+  for (int c = 2; c <= layout.inner_ranks(layout.context); ++c) add_shared(c);
   for (int c = 1; (model.heads / layout.tensor) % c == 0; c *= 2) add_shared(c);
   element_bytes_ = profile.device().element_bytes;
   kv_bytes_per_token_ = model.kv_width_of_rank(layout.tensor) * static_cast<std::int64_t>(element_bytes_);

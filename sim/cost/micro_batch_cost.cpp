@@ -17,8 +17,8 @@ constexpr std::size_t kMemoSlots = 128;
 // The study's own degree is checked with its layout; policies form groups of other degrees.
 void check_heads(const LayerCosts& costs, int context) {
   const int heads = costs.model().heads / costs.layout().tensor;
-  if (heads_suit(context_form(costs), heads, context)) return;
-  throw UserError("parallel.context_comm: " + std::string(name_of(costs.layout().context_comm)) +
+  if (heads_suit(costs.layout(), heads, context)) return;
+  throw UserError("parallel.context_comm: " + std::string(name_of(costs.layout().acting_form())) +
                   " with a CP group of " + std::to_string(context) + " ranks; allowed: divisors of the " +
                   std::to_string(heads) + " query heads of a TP rank");
 }
@@ -152,12 +152,17 @@ void MicroBatchCoster::cost_sharded(const MicroBatch& micro_batch, int context,
 void MicroBatchCoster::cost_attention(const MicroBatch& micro_batch, int context, std::int64_t window,
                                       MicroBatchCost& out) {
   const ContextForm& form = context_form(costs_);
-  const ContextCase of{
-      costs_,  attention_, micro_batch, out.sharding, exchanged_tokens(micro_batch, out.sharding, window),
-      context, window};
+  const int inner = costs_.layout().inner_ranks(context);
+  const ContextCase of{costs_,
+                       attention_,
+                       micro_batch,
+                       out.sharding,
+                       exchanged_tokens(micro_batch, out.sharding, window, inner),
+                       context,
+                       window};
   exchanges_.forward.clear();
   exchanges_.backward.clear();
-  if (context > 1) form.exchange(costs_, of.tokens, context, exchanges_, out.use);
+  if (context > 1) form.exchange(costs_, of.tokens, context_group(costs_, context), exchanges_, out.use);
   const bool alone = exchanges_.forward.empty();
   (alone ? attend_alone : form.attend)(of, passes_, out.use);
   assert(passes_.forward.under.size() == exchanges_.forward.size() * at(context) &&

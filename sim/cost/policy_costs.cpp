@@ -55,7 +55,11 @@ ProfiledWorkload::ProfiledWorkload(const LayerCosts& costs, std::int64_t window)
   local_linear_ = to_seconds(linear) / as_double(tokens);
   const int layers = costs.model().layers;
   if (const ContextForm& form = context_form(costs); context > 1 && form.counts_in_workload)
-    linear += layers * exchange_time(form, costs, {.distributed = window}, context, use);
+    linear += layers * exchange_time(form, costs,
+                                     {.distributed = window,
+                                      .fullest = tokens,
+                                      .fullest_inner = tokens * costs.layout().inner_ranks(context)},
+                                     context, use);
   linear_ = to_seconds(linear) / as_double(tokens * context);
 
   const double sliding = costs.sliding_share();

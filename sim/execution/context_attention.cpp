@@ -4,13 +4,27 @@
 #include <tuple>
 
 #include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
 
 namespace equipoise::execution {
 
 namespace {
 
+void join(std::vector<RowRun>& runs) {
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < runs.size(); ++i) {
+    Segment& last = runs[kept].segment;
+    const Segment& next = runs[i].segment;
+    if (next.slice == last.slice && next.q_begin == last.q_end)
+      last.q_end = next.q_end;
+    else
+      runs[++kept] = runs[i];
+  }
+  if (!runs.empty()) runs.resize(kept + 1);
+}
+
 MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
-                       std::span<const int> placement) {
+                       std::span<const int> placement, bool joined) {
   MicroBatchRows out;
   out.ranks.resize(static_cast<std::size_t>(sharding.ranks()));
   out.slice_key.assign(micro_batch.slices.size(), 0);
@@ -38,6 +52,7 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
       std::sort(runs->begin(), runs->end(), [](const RowRun& a, const RowRun& b) {
         return std::tie(a.segment.slice, a.segment.q_begin) < std::tie(b.segment.slice, b.segment.q_begin);
       });
+      if (joined) join(*runs);
       for (RowRun& run : *runs) {
         run.row = rank.rows;
         run.key = out.slice_key[at(run.segment.slice)] + run.segment.q_begin - run.segment.kv_begin;
@@ -54,13 +69,9 @@ MicroBatchRows lay_out(const MicroBatch& micro_batch, const Sharding& sharding,
 
 }  // namespace
 
-MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding) {
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding, bool joined) {
   return lay_out(micro_batch, sharding,
-                 sharding.placement.empty() ? micro_batch.placement : sharding.placement);
-}
-
-MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& sharding) {
-  return lay_out(micro_batch, sharding, {});
+                 sharding.placement.empty() ? micro_batch.placement : sharding.placement, joined);
 }
 
 std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
@@ -84,14 +95,20 @@ std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int6
   return pieces;
 }
 
+int head_shares(const Layout& layout, int context) {
+  return context_form(layout).head_shares(layout, context);
+}
+
 std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank, const AttentionRows& rows,
-                                                         const MicroBatchRows& all, int index,
-                                                         ChunkStates& chunks) {
-  if (rows.rows.ranks.size() > 1) {
+                                                         int index, ChunkStates& chunks) {
+  const auto ranks = static_cast<int>(rows.rows.ranks.size());
+  if (ranks > 1) {
+    const ContextComm form = rank.layout.acting_form();
+    const bool shares = head_shares(rank.layout, ranks) > 1;
     // A ring goes round even where nothing is shared; the other forms have nothing to exchange then.
-    if (rank.layout.context_comm == ContextComm::ring) return make_ring_attention(rank, rows, index, chunks);
-    if (rows.rows.exchanges() && rank.layout.context_comm == ContextComm::ulysses)
-      return make_ulysses_attention(rank, rows, all, index, chunks);
+    if (!shares && (form == ContextComm::ring || form == ContextComm::ulysses_ring))
+      return make_ring_attention(rank, rows, index, chunks);
+    if (shares && rows.rows.exchanges()) return make_ulysses_attention(rank, rows, index, chunks);
   }
   return make_gathered_attention(rank, rows, index, chunks);
 }

@@ -50,11 +50,9 @@ struct MicroBatchRows {
   [[nodiscard]] bool exchanges() const { return ranks.size() > 1 && shared_tokens + earlier > 0; }
 };
 
-// The rows of every rank. `sharding` is that of the micro-batch.
-MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding);
-
-// The same where every rank comes to see all tokens (Ulysses): all slices are shared ones.
-MicroBatchRows all_shared(const MicroBatch& micro_batch, const Sharding& sharding);
+// The rows of every rank. `sharding` is that of the micro-batch, or that of its inner groups, where pieces of
+// a slice that touch are `joined`.
+MicroBatchRows rows_of(const MicroBatch& micro_batch, const Sharding& sharding, bool joined = false);
 
 // Attention of the runs over keys that lie as in the gathered buffer. Query rows count from `first_row`.
 std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::span<const RowRun> runs,
@@ -63,15 +61,15 @@ std::vector<kernels::Piece> pieces_over_keys(const MicroBatchRows& rows, std::sp
 std::vector<kernels::Piece> pieces_among(std::span<const RowRun> runs, std::int64_t first_row);
 
 // --- Attention of one layer of a micro-batch over the CP ranks of its lane, cut where the op program cuts
-// it: at the exchanges of K and V. One class a form: all-gather, ring, Ulysses. Where a lane has one rank, or
+// it: at the exchanges of K and V. One class a form: all-gather, ring, Ulysses, which is round one of the
+// others where it is nested. Where a lane has one rank, or
 // nothing to exchange, there is nothing but attention.
 
 // What a chunk of a group leaves for the others, on one layer: its K and V, which later chunks attend to, and
 // what their backwards found for its gradients so far.
 struct ChunkState {
-  Memory keys;                // K, then V, `capacity` rows each
-  std::int64_t capacity = 0;  // Ulysses only; else that of the chunk's rows
-  Memory gradients;           // of the same, or nothing yet
+  Memory keys;       // K, then V, as many rows of each as the chunk's rows have
+  Memory gradients;  // of the same, or nothing yet
 };
 
 // One layer of a micro-batch on this rank. Rows are those of the CP rank, rounded up to a multiple of TP.
@@ -80,8 +78,8 @@ struct AttentionRun {
   Memory keys;     // K rows, then V rows from row `capacity` on, each (KV heads, head dim)
   Memory out;      // as query
   Memory log_sum;  // (rows, query heads)
-  // Ulysses: all rows of this rank's heads.
-  Memory all_query, all_keys, all_out, all_log_sum;
+  // Where ranks share out heads: the same of this rank's heads, of all rows of its inner group.
+  std::shared_ptr<AttentionRun> of_heads;
 };
 
 // The gradients on their way through a backward.
@@ -96,6 +94,7 @@ struct AttentionRows {
   MicroBatchRows rows;  // of all CP ranks
   int rank = 0;         // of the group
   Group group;
+  Group inner;                   // of the ranks that share out heads
   std::int64_t padded_rows = 0;  // of this rank, a multiple of TP
   std::int64_t capacity = 0;     // rows that K and V buffers have, equal on all CP ranks
   // The chunks before this one, in order: their rows and states by layer are looked up by micro-batch.
@@ -112,6 +111,8 @@ class ChunkStates {
   ChunkStates& operator=(const ChunkStates&) = delete;
   virtual ~ChunkStates() = default;
   virtual const AttentionRows& rows(int micro_batch) = 0;
+  // Of the inner groups of ranks that share out heads, each as one rank.
+  virtual const AttentionRows& inner_rows(int micro_batch) = 0;
   virtual ChunkState& state(int micro_batch, int layer) = 0;
 };
 
@@ -136,10 +137,11 @@ class ContextAttention {
   virtual void end_backward() = 0;
 };
 
-// For one micro-batch; keeps references to rank, rows and chunks. `all`: the rows as Ulysses sees them.
+// For one micro-batch; keeps references to rank, rows and chunks.
 std::unique_ptr<ContextAttention> make_context_attention(const RankContext& rank, const AttentionRows& rows,
-                                                         const MicroBatchRows& all, int index,
-                                                         ChunkStates& chunks);
+                                                         int index, ChunkStates& chunks);
+// How many CP ranks of a lane of `context` share out its heads.
+int head_shares(const Layout& layout, int context);
 
 // --- The forms of context-parallel attention, and the kernel calls that they share.
 
@@ -236,7 +238,7 @@ std::unique_ptr<ContextAttention> make_gathered_attention(const RankContext&, co
                                                           ChunkStates&);
 std::unique_ptr<ContextAttention> make_ring_attention(const RankContext&, const AttentionRows&, int index,
                                                       ChunkStates&);
-std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext&, const AttentionRows&,
-                                                         const MicroBatchRows& all, int index, ChunkStates&);
+std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext&, const AttentionRows&, int index,
+                                                         ChunkStates&);
 
 }  // namespace equipoise::execution

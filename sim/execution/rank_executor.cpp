@@ -5,6 +5,7 @@
 
 #include "policies/base/error.h"
 #include "policies/base/index.h"
+#include "sim/cost/context_exchange/context_form.h"
 #include "sim/execution/parameters.h"
 
 namespace equipoise::execution {
@@ -88,6 +89,9 @@ int RankExecutor::world_rank(int stage, int replica, int tensor) const {
 
 const AttentionRows& RankExecutor::rows(int micro_batch) {
   return runs_[at(lane_)][at(micro_batch)].rows;
+}
+const AttentionRows& RankExecutor::inner_rows(int micro_batch) {
+  return runs_[at(lane_)][at(micro_batch)].inner_rows;
 }
 ChunkState& RankExecutor::state(int micro_batch, int layer) {
   return runs_[at(lane_)][at(micro_batch)].chunk[at(layer)];
@@ -290,6 +294,21 @@ Memory on_device(const RankContext& rank, const std::vector<T>& values) {
   return memory;
 }
 
+// The inner groups of ranks that share out heads, each as one rank. `rows`: of the ranks.
+AttentionRows inner_groups(const MicroBatch& micro_batch, const Sharding& sharding, const AttentionRows& rows,
+                           int shares) {
+  Sharding merged;
+  merge_inner_ranks(sharding, shares, merged);
+  AttentionRows inner;
+  inner.rows = rows_of(micro_batch, merged, true);
+  inner.rank = rows.rank / shares;
+  inner.earlier = rows.earlier;
+  inner.in_group = rows.in_group;
+  inner.padded_rows = inner.own().rows;
+  inner.capacity = inner.rows.most_rows;
+  return inner;
+}
+
 }  // namespace
 
 void RankExecutor::prepare(const ExecutableStep& step) {
@@ -301,35 +320,43 @@ void RankExecutor::prepare(const ExecutableStep& step) {
   int last_group = 0;
   for (const OpLane& lane : step.program.lanes) last_group = std::max(last_group, lane.barrier_group);
   for (int group = 0; group <= last_group; ++group) {
-    kernels::Communicator& context = context_group(step.program, group);
+    const ContextGroups& context = context_groups(step.program, group);
     for (std::size_t l = 0; l < step.program.lanes.size(); ++l) {
       const OpLane& lane = step.program.lanes[l];
       const int place = rank_.place.replica - lane.first_replica;
       if (lane.barrier_group == group && place >= 0 && place < lane.context)
-        prepare_lane(step, static_cast<int>(l), {&context, &context});
+        prepare_lane(step, static_cast<int>(l), context);
     }
   }
 }
 
 // The CP group of this rank's lane among those of a barrier group; a rank without a lane is alone.
-kernels::Communicator& RankExecutor::context_group(const OpProgram& program, int barrier_group) {
+const RankExecutor::ContextGroups& RankExecutor::context_groups(const OpProgram& program, int barrier_group) {
   std::vector<std::pair<int, int>> lanes;
-  int color = -1;
+  int color = -1, rank = 0, shares = 1;
   for (const OpLane& lane : program.lanes) {
     if (lane.barrier_group != barrier_group) continue;
     const int place = rank_.place.replica - lane.first_replica;
-    if (place >= 0 && place < lane.context) color = static_cast<int>(lanes.size());
+    if (place >= 0 && place < lane.context) {
+      color = static_cast<int>(lanes.size());
+      rank = place;
+      shares = head_shares(setup_.layout, lane.context);
+    }
     lanes.emplace_back(lane.first_replica, lane.context);
   }
-  auto& group = context_groups_[lanes];
-  if (!group) {
+  ContextGroups& groups = context_groups_[lanes];
+  if (!groups.all) {
     const int alone = static_cast<int>(lanes.size()) + rank_.place.replica;
-    group = rank_.replicas.elements->split(color >= 0 ? color : alone, rank_.place.replica);
+    groups.all = rank_.replicas.elements->split(color >= 0 ? color : alone, rank_.place.replica);
+    if (shares > 1) {
+      groups.inner = groups.all->split(rank / shares, rank);
+      groups.across = groups.all->split(rank % shares, rank);
+    }
   }
-  return *group;
+  return groups;
 }
 
-void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, Group context) {
+void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, const ContextGroups& context) {
   const std::vector<MicroBatch>& micro_batches = step.step.lanes[at(lane)].micro_batches;
   std::vector<MicroBatchRun>& runs = runs_[at(lane)];
   lane_ = lane;
@@ -338,7 +365,10 @@ void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, Group cont
     MicroBatchRun& run = runs[j];
     run.micro_batch = &micro_batches[j];
     run.index = static_cast<int>(j);
-    run.rows.group = context;
+    const auto group_of = [](const auto& group) { return Group{group.get(), group.get()}; };
+    const int ranks = step.program.lanes[at(lane)].context;
+    run.rows.group = group_of(context.all);
+    run.rows.inner = group_of(context.inner);
     run.rows.rank = rank_.place.replica - step.program.lanes[at(lane)].first_replica;
     const Chunk& chunk = micro_batches[j].chunk;
     run.rows.in_group = chunk.count > 1;
@@ -348,9 +378,12 @@ void RankExecutor::prepare_lane(const ExecutableStep& step, int lane, Group cont
         run.rows.earlier.push_back(static_cast<int>(i));
     }
     prepare_micro_batch(step.sharding[at(lane)][j], step.weights[at(lane)][j], step.documents, run);
+    if (const int shares = head_shares(setup_.layout, ranks); shares > 1) {
+      run.inner_rows = inner_groups(*run.micro_batch, step.sharding[at(lane)][j], run.rows, shares);
+      run.inner_rows.group = group_of(context.across);
+    }
   }
-  for (MicroBatchRun& run : runs)
-    run.attention = make_context_attention(rank_, run.rows, run.all_rows, run.index, *this);
+  for (MicroBatchRun& run : runs) run.attention = make_context_attention(rank_, run.rows, run.index, *this);
 }
 
 void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vector<double>& slice_weights,
@@ -358,7 +391,6 @@ void RankExecutor::prepare_micro_batch(const Sharding& sharding, const std::vect
   const std::int64_t t = setup_.layout.tensor;
   const auto round_up = [t](std::int64_t rows) { return (rows + t - 1) / t * t; };
   run.rows.rows = rows_of(*run.micro_batch, sharding);
-  run.all_rows = all_shared(*run.micro_batch, sharding);
   run.sequence_rows = rank_.sequence_rows(run.rows.own().rows);
   run.padded_rows = run.rows.padded_rows = run.sequence_rows * t;
   run.rows.capacity = round_up(run.rows.rows.most_rows);

@@ -66,8 +66,11 @@ class RankExecutor final : private ChunkStates {
   void join_groups();
   void make_parameters();
   void prepare(const ExecutableStep& step);
-  kernels::Communicator& context_group(const OpProgram& program, int barrier_group);
-  void prepare_lane(const ExecutableStep& step, int lane, Group context);
+  struct ContextGroups {  // of a lane: its CP ranks, those that share out heads, those of equal share
+    std::unique_ptr<kernels::Communicator> all, inner, across;
+  };
+  const ContextGroups& context_groups(const OpProgram& program, int barrier_group);
+  void prepare_lane(const ExecutableStep& step, int lane, const ContextGroups& context);
   void prepare_micro_batch(const Sharding& sharding, const std::vector<double>& slice_weights,
                            const DocumentLengths& documents, MicroBatchRun& run);
   // The lanes
@@ -92,6 +95,7 @@ class RankExecutor final : private ChunkStates {
   void gather_losses(const ExecutableStep& step, Gathered& out);
 
   const AttentionRows& rows(int micro_batch) override;
+  const AttentionRows& inner_rows(int micro_batch) override;
   ChunkState& state(int micro_batch, int layer) override;
 
   [[nodiscard]] int virtual_stage(const ScheduleOp& op) const {
@@ -111,7 +115,7 @@ class RankExecutor final : private ChunkStates {
   Memory rope_;
   LayerOps layer_ops_;
   EndOps end_ops_;
-  std::map<std::vector<std::pair<int, int>>, std::unique_ptr<kernels::Communicator>> context_groups_;
+  std::map<std::vector<std::pair<int, int>>, ContextGroups> context_groups_;
   int steps_done_ = 0;
   // Of the step that runs.
   int lane_ = -1;

@@ -49,7 +49,7 @@ struct MicroBatchRun {
   const MicroBatch* micro_batch = nullptr;
   int index = 0;
   AttentionRows rows;
-  MicroBatchRows all_rows;                 // Ulysses
+  AttentionRows inner_rows;                // where CP ranks share out heads
   std::int64_t padded_rows = 0;            // of this CP rank: a multiple of TP
   std::int64_t sequence_rows = 0;          // of this TP rank
   Memory tokens, targets, positions;       // (padded_rows), int32

@@ -1,6 +1,9 @@
-// Ulysses: an all-to-all turns a share of the rows of all heads into all rows of a share of the heads,
-// attention sees whole documents, and a second one turns its output back. Where there are fewer KV heads than
-// ranks, several ranks get the same one, and its gradients are added up where they return.
+// Ranks that share out heads: an all-to-all turns a share of the rows of all heads into all rows of a share
+// of the heads, and a second one turns their output back. Where there are fewer KV heads than ranks, several
+// ranks get the same one, and its gradients are added up where they return.
+//
+// In between each inner group of such ranks is one rank with its share of the heads: alone (Ulysses), it
+// attends to whole documents; several gather each other's K and V or are a ring.
 #include <algorithm>
 
 #include "policies/base/index.h"
@@ -9,46 +12,70 @@
 namespace equipoise::execution {
 namespace {
 
-class UlyssesAttention final : public AttentionForm {
+// The chunks of a group as inner groups of ranks hold them.
+class InnerChunks final : public ChunkStates {
  public:
-  UlyssesAttention(const RankContext& rank, const AttentionRows& rows, const MicroBatchRows& all, int index,
-                   ChunkStates& chunks)
-      : AttentionForm(rank, rows, index, chunks, local_shape(rank, static_cast<int>(rows.rows.ranks.size()))),
-        ranks_(static_cast<int>(rows.rows.ranks.size())),
-        earlier_(all.earlier),
-        tokens_(all.keys - all.earlier),
-        call_(rank.backend, shape_, pieces_of(all)) {
-    for (std::size_t r = 0; r < all.ranks.size(); ++r) {
-      places_.emplace_back();
-      // Runs of `all` are those of the rank's rows in another order: each finds its row by what it holds.
-      const RankRows& held = rows.rows.ranks[r];
-      for (const auto* runs : {&held.local, &held.shared})
-        for (const RowRun& run : *runs) {
-          const auto slice = static_cast<std::size_t>(run.segment.slice);
-          const std::int64_t key = all.slice_key[slice] + run.segment.q_begin - run.segment.kv_begin;
-          places_.back().push_back({run.row, key - all.earlier, run.count()});
-        }
-    }
+  explicit InnerChunks(ChunkStates& chunks) : chunks_(chunks) {}
+  const AttentionRows& rows(int micro_batch) override { return chunks_.inner_rows(micro_batch); }
+  const AttentionRows& inner_rows(int micro_batch) override { return chunks_.inner_rows(micro_batch); }
+  ChunkState& state(int micro_batch, int layer) override { return chunks_.state(micro_batch, layer); }
+
+ private:
+  ChunkStates& chunks_;
+};
+
+// The rank as one of its inner group sees itself: with a share of the heads.
+RankContext with_share(const RankContext& rank, int shares) {
+  RankContext out = rank;
+  out.heads.query /= shares;
+  out.heads.kv = std::max(1, rank.heads.kv / shares);
+  return out;
+}
+
+// Exchanges of a pass across inner groups, as the program has them.
+int exchanges_across(bool ring, int ranks, bool backward) {
+  if (ranks == 1) return 0;
+  if (!ring) return backward ? 2 : 1;
+  return backward ? (ranks == 2 ? 2 : ranks + 1) : ranks - 1;
+}
+
+class UlyssesAttention final : public ContextAttention {
+ public:
+  UlyssesAttention(const RankContext& rank, const AttentionRows& rows, int index, ChunkStates& chunks)
+      : all_heads_(rank),
+        rows_(rows),
+        merged_(chunks.inner_rows(index)),
+        ranks_(rows.inner.size()),
+        rank_(with_share(rank, ranks_)),
+        chunks_(chunks) {
+    const auto across = static_cast<int>(merged_.rows.ranks.size());
+    const bool ring = across > 1 && rank.layout.acting_form() == ContextComm::ulysses_ring;
+    last_forward_ = exchanges_across(ring, across, false) + 1;
+    last_backward_ = exchanges_across(ring, across, true) + 1;
+    attention_ = ring ? make_ring_attention(rank_, merged_, index, chunks_)
+                      : make_gathered_attention(rank_, merged_, index, chunks_);
+    const int first = merged_.rank * ranks_;
+    for (int r = first; r < first + ranks_; ++r) places_.push_back(places_of(rows.rows.ranks[at(r)]));
   }
 
   void begin_forward(AttentionRun& run, int layer) override {
     run_ = &run;
     layer_ = layer;
-    const std::int64_t width = std::int64_t{rank_.heads.query} * rank_.model.head_dim;
-    run.out = rank_.elements(rows_.padded_rows * width);
-    rank_.zero(rank_.at(run.out, rows_.own().rows * width), (rows_.padded_rows - rows_.own().rows) * width);
+    run.out = cleared_rows(all_heads_.heads.query);
   }
   void forward_sync(int sync) override {
-    if (sync == 0)
+    if (sync == 0) {
       bring_queries_and_keys();
-    else
-      return_rows(run_->all_out, run_->out);
+      attention_->begin_forward(*run_->of_heads, layer_);
+    } else if (sync == last_forward_) {
+      const Field field{
+          run_->out.data(), all_heads_.heads.query, run_->of_heads->out.data(), query_width(), false, false};
+      exchange_to_rows({&field, 1});
+    } else {
+      attention_->forward_sync(sync - 1);
+    }
   }
-  void forward_attend(int) override {
-    run_->all_out = rank_.elements(tokens_ * query_width_);
-    run_->all_log_sum = rank_.floats(tokens_ * shape_.query_heads);
-    attend();
-  }
+  void forward_attend(int call) override { attention_->forward_attend(call); }
 
   void begin_backward(AttentionRun& run, AttentionGradient& gradient, int layer, bool again) override {
     run_ = &run;
@@ -58,64 +85,70 @@ class UlyssesAttention final : public AttentionForm {
   }
   void backward_sync(int sync) override {
     if (sync == 0) {
-      all_out_gradient_ = rank_.elements(tokens_ * query_width_);
-      bring(gradient_->out.data(), rank_.heads.query, all_out_gradient_.data(), query_width_);
-    } else {
+      of_heads_.out = rank_.elements(merged_.padded_rows * query_width());
+      const Field field{
+          gradient_->out.data(), all_heads_.heads.query, of_heads_.out.data(), query_width(), false, false};
+      exchange_to_heads({&field, 1});
+      attention_->begin_backward(*run_->of_heads, of_heads_, layer_, again_);
+    } else if (sync == last_backward_) {
+      attention_->end_backward();
       return_gradients();
+      of_heads_ = {};
+    } else {
+      attention_->backward_sync(sync - 1);
     }
   }
-  void backward_attend(int) override {
-    if (again_) attend();
-    const std::int64_t keys = earlier_ + tokens_;
-    const Memory assembled = assembled_keys();
-    found_query_ = rank_.elements(tokens_ * query_width_);
-    found_keys_ = zeroed_keys(keys);
-    call_.backward(run_->all_query.data(), assembled.data(), rank_.at(assembled, keys * key_width_),
-                   run_->all_out.data(), run_->all_log_sum.floats(), all_out_gradient_.data(),
-                   {found_query_.data(), found_keys_.data(), rank_.at(found_keys_, keys * key_width_)});
-    keep_for_earlier_chunks();
-  }
-  void end_backward() override {
-    for (Memory* memory : {&all_out_gradient_, &found_query_, &found_keys_}) memory->reset();
-  }
+  void backward_attend(int call) override { attention_->backward_attend(call); }
+  void end_backward() override {}
 
  private:
+  // Rows of a rank, and where they are among those of its inner group.
   struct Place {
-    std::int64_t row = 0, token = 0, count = 0;
+    std::int64_t row = 0, shared_row = 0, count = 0;
   };
-
-  static kernels::AttentionShape local_shape(const RankContext& rank, int ranks) {
-    return {rank.model.head_dim, rank.heads.query / ranks, std::max(1, rank.heads.kv / ranks)};
+  [[nodiscard]] std::vector<Place> places_of(const RankRows& held) const {
+    std::vector<Place> places;
+    const RankRows& all = merged_.own();
+    for (const auto* runs : {&held.local, &held.shared})
+      for (const RowRun& run : *runs)
+        for (const auto* targets : {&all.local, &all.shared})
+          for (const RowRun& target : *targets)
+            if (target.segment.slice == run.segment.slice && target.segment.q_begin <= run.segment.q_begin &&
+                run.segment.q_begin < target.segment.q_end)
+              places.push_back(
+                  {run.row, target.row + run.segment.q_begin - target.segment.q_begin, run.count()});
+    return places;
   }
-  // Whole slices, their keys with those of the chunks before.
-  static std::vector<kernels::Piece> pieces_of(const MicroBatchRows& all) {
-    std::vector<kernels::Piece> pieces;
-    for (std::size_t i = 0; i < all.slice_key.size(); ++i) {
-      const std::int64_t queries = all.slice_keys[i] - all.earlier;
-      if (queries > 0) pieces.push_back({all.slice_key[i], queries, all.slice_key[i], all.slice_keys[i]});
-    }
-    return pieces;
-  }
 
-  [[nodiscard]] int first_query_head(int rank) const { return rank * shape_.query_heads; }
+  [[nodiscard]] std::int64_t head_dim() const { return rank_.model.head_dim; }
+  [[nodiscard]] std::int64_t query_width() const { return rank_.heads.query * head_dim(); }
+  [[nodiscard]] std::int64_t key_width() const { return rank_.heads.kv * head_dim(); }
+  [[nodiscard]] int first_query_head(int rank) const { return rank * rank_.heads.query; }
   [[nodiscard]] int first_kv_head(int rank) const {
-    return rank_.heads.kv >= ranks_ ? rank * shape_.kv_heads : rank * rank_.heads.kv / ranks_;
+    const int all = all_heads_.heads.kv;
+    return all >= ranks_ ? rank * rank_.heads.kv : rank * all / ranks_;
   }
   [[nodiscard]] std::int64_t most_rows() const { return rows_.rows.most_rows; }
+  // Rows of this rank; those that no token fills are zero.
+  [[nodiscard]] Memory cleared_rows(int heads) const {
+    Memory memory = rank_.elements(rows_.padded_rows * heads * head_dim());
+    rank_.zero(memory.data(), rows_.padded_rows * heads * head_dim());
+    return memory;
+  }
 
-  // Rows of all heads, `source`, to all tokens of some heads: each rank's part of a row is `width` wide and
-  // begins at the head that `first` says.
+  // Rows of all heads, of this rank, and all rows of some heads: each rank's part of a row is `width` wide
+  // and begins at the first of its heads.
   struct Field {
     void* memory = nullptr;  // (rows, heads): of this rank's rows
     std::int64_t heads = 0;  // of a row
-    void* all = nullptr;     // (tokens, width)
+    void* all = nullptr;     // (rows of the inner group, width)
     std::int64_t width = 0;
     bool kv = false;
     bool add = false;  // where rows return: several ranks have a part of the same head
   };
 
   [[nodiscard]] std::int64_t offset_of(const Field& field, int rank) const {
-    return std::int64_t{field.kv ? first_kv_head(rank) : first_query_head(rank)} * rank_.model.head_dim;
+    return std::int64_t{field.kv ? first_kv_head(rank) : first_query_head(rank)} * head_dim();
   }
 
   // A message holds the fields one after the other, `most_rows` rows each, and messages lie by rank. Calls
@@ -142,10 +175,10 @@ class UlyssesAttention final : public AttentionForm {
       copy_rows(rank_.at(send, begin), field.width, rank_.at(field.memory, offset_of(field, r)),
                 row_width(field), field.width, rows_.own().rows);
     });
-    rows_.group.elements->all_to_all(send.data(), receive.data(), part);
+    rows_.inner.elements->all_to_all(send.data(), receive.data(), part);
     for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
       for (const Place& place : places_[at(r)])
-        rank_.copy(rank_.at(field.all, place.token * field.width),
+        rank_.copy(rank_.at(field.all, place.shared_row * field.width),
                    rank_.at(receive, begin + place.row * field.width), place.count * field.width);
     });
   }
@@ -156,9 +189,9 @@ class UlyssesAttention final : public AttentionForm {
     for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
       for (const Place& place : places_[at(r)])
         rank_.copy(rank_.at(send, begin + place.row * field.width),
-                   rank_.at(field.all, place.token * field.width), place.count * field.width);
+                   rank_.at(field.all, place.shared_row * field.width), place.count * field.width);
     });
-    rows_.group.elements->all_to_all(send.data(), receive.data(), part);
+    rows_.inner.elements->all_to_all(send.data(), receive.data(), part);
     for_parts(fields, [&](int r, const Field& field, std::int64_t begin) {
       void* to = rank_.at(field.memory, offset_of(field, r));
       if (field.add && r > 0 && first_kv_head(r) == first_kv_head(r - 1))
@@ -167,9 +200,7 @@ class UlyssesAttention final : public AttentionForm {
         copy_rows(to, row_width(field), rank_.at(receive, begin), field.width, field.width, rows_.own().rows);
     });
   }
-  [[nodiscard]] std::int64_t row_width(const Field& field) const {
-    return field.heads * rank_.model.head_dim;
-  }
+  [[nodiscard]] std::int64_t row_width(const Field& field) const { return field.heads * head_dim(); }
   void copy_rows(void* target, std::int64_t target_width, const void* source, std::int64_t source_width,
                  std::int64_t width, std::int64_t rows) const {
     for (std::int64_t row = 0; row < rows; ++row)
@@ -181,105 +212,60 @@ class UlyssesAttention final : public AttentionForm {
       rank_.add(rank_.at(target, row * target_width), rank_.at(source, row * width), width);
   }
 
-  void bring(void* rows, int heads, void* all, std::int64_t width) const {
-    const Field field{rows, heads, all, width, false, false};
-    exchange_to_heads({&field, 1});
+  // V of this rank's rows, and of those of its inner group.
+  [[nodiscard]] void* values(const Memory& keys) const {
+    return rank_.at(keys, rows_.capacity * all_heads_.heads.kv * head_dim());
   }
-  void return_rows(const Memory& all, const Memory& rows) const {
-    const Field field{rows.data(), rank_.heads.query, all.data(), query_width_, false, false};
-    exchange_to_rows({&field, 1});
+  [[nodiscard]] void* merged_values(const Memory& keys) const {
+    return rank_.at(keys, merged_.capacity * key_width());
   }
 
   void bring_queries_and_keys() {
-    run_->all_query = rank_.elements(tokens_ * query_width_);
-    run_->all_keys = rank_.elements(2 * tokens_ * key_width_);
-    const Field fields[] = {
-        {run_->query.data(), rank_.heads.query, run_->all_query.data(), query_width_, false, false},
-        {run_->keys.data(), rank_.heads.kv, run_->all_keys.data(), key_width_, true, false},
-        {value_rows(run_->keys), rank_.heads.kv, rank_.at(run_->all_keys, tokens_ * key_width_), key_width_,
-         true, false}};
+    run_->of_heads = std::make_shared<AttentionRun>();
+    AttentionRun& to = *run_->of_heads;
+    to.query = rank_.elements(merged_.padded_rows * query_width());
+    to.keys = rank_.elements(2 * merged_.capacity * key_width());
+    rank_.zero(to.keys.data(), 2 * merged_.capacity * key_width());
+    const LocalHeads& heads = all_heads_.heads;
+    const Field fields[] = {{run_->query.data(), heads.query, to.query.data(), query_width(), false, false},
+                            {run_->keys.data(), heads.kv, to.keys.data(), key_width(), true, false},
+                            {values(run_->keys), heads.kv, merged_values(to.keys), key_width(), true, false}};
     exchange_to_heads(fields);
-    if (!rows_.in_group) return;
-    ChunkState& state = chunks_.state(index_, layer_);
-    state.keys = run_->all_keys;
-    state.capacity = tokens_;
-  }
-  void* value_rows(const Memory& keys) const {
-    return rank_.at(keys, rows_.capacity * rank_.heads.kv * rank_.model.head_dim);
   }
   void return_gradients() {
-    // What later chunks found for this one's keys.
-    ChunkState& state = chunks_.state(index_, layer_);
-    const std::int64_t keys = earlier_ + tokens_;
-    void* key = rank_.at(found_keys_, earlier_ * key_width_);
-    void* value = rank_.at(found_keys_, (keys + earlier_) * key_width_);
-    if (state.gradients) {
-      rank_.add(key, state.gradients.data(), tokens_ * key_width_);
-      rank_.add(value, rank_.at(state.gradients, tokens_ * key_width_), tokens_ * key_width_);
-      state.gradients.reset();
-    }
-    const std::int64_t q = std::int64_t{rank_.heads.query} * rank_.model.head_dim;
-    const std::int64_t k = std::int64_t{rank_.heads.kv} * rank_.model.head_dim;
-    gradient_->query = rank_.elements(rows_.padded_rows * q);
-    gradient_->keys = rank_.elements(2 * rows_.capacity * k);
-    rank_.zero(gradient_->query.data(), rows_.padded_rows * q);
-    rank_.zero(gradient_->keys.data(), 2 * rows_.capacity * k);
+    const LocalHeads& heads = all_heads_.heads;
+    gradient_->query = cleared_rows(heads.query);
+    const std::int64_t keys = 2 * rows_.capacity * heads.kv * head_dim();
+    gradient_->keys = rank_.elements(keys);
+    rank_.zero(gradient_->keys.data(), keys);
     const Field fields[] = {
-        {gradient_->query.data(), rank_.heads.query, found_query_.data(), query_width_, false, false},
-        {gradient_->keys.data(), rank_.heads.kv, key, key_width_, true, true},
-        {value_rows(gradient_->keys), rank_.heads.kv, value, key_width_, true, true}};
+        {gradient_->query.data(), heads.query, of_heads_.query.data(), query_width(), false, false},
+        {gradient_->keys.data(), heads.kv, of_heads_.keys.data(), key_width(), true, true},
+        {values(gradient_->keys), heads.kv, merged_values(of_heads_.keys), key_width(), true, true}};
     exchange_to_rows(fields);
   }
 
-  // K and V of the chunks before and of this one, all tokens of this rank's heads.
-  [[nodiscard]] Memory assembled_keys() const {
-    if (earlier_ == 0) return run_->all_keys;
-    const std::int64_t keys = earlier_ + tokens_;
-    Memory assembled = rank_.elements(2 * keys * key_width_);
-    std::int64_t at = 0;
-    const auto append = [&](const Memory& from, std::int64_t tokens) {
-      rank_.copy(rank_.at(assembled, at * key_width_), from.data(), tokens * key_width_);
-      rank_.copy(rank_.at(assembled, (keys + at) * key_width_), rank_.at(from, tokens * key_width_),
-                 tokens * key_width_);
-      at += tokens;
-    };
-    for (const int chunk : rows_.earlier)
-      append(chunks_.state(chunk, layer_).keys, chunks_.state(chunk, layer_).capacity);
-    append(run_->all_keys, tokens_);
-    return assembled;
-  }
-  void attend() const {
-    const Memory assembled = assembled_keys();
-    call_.forward(run_->all_query.data(), assembled.data(),
-                  rank_.at(assembled, (earlier_ + tokens_) * key_width_), run_->all_out.data(),
-                  run_->all_log_sum.floats());
-  }
-  void keep_for_earlier_chunks() {
-    const std::int64_t keys = earlier_ + tokens_;
-    std::int64_t at = 0;
-    for (const int chunk : rows_.earlier) {
-      ChunkState& state = chunks_.state(chunk, layer_);
-      const std::int64_t count = state.capacity * key_width_;
-      if (!state.gradients) state.gradients = zeroed_keys(state.capacity);
-      rank_.add(state.gradients.data(), rank_.at(found_keys_, at * key_width_), count);
-      rank_.add(rank_.at(state.gradients, count), rank_.at(found_keys_, (keys + at) * key_width_), count);
-      at += state.capacity;
-    }
-  }
-
-  int ranks_;
-  std::int64_t earlier_, tokens_;  // of the chunks before; of all ranks
-  mutable AttentionCall call_;
-  std::vector<std::vector<Place>> places_;  // by rank
-  Memory all_out_gradient_, found_query_, found_keys_;
+  const RankContext& all_heads_;
+  const AttentionRows& rows_;
+  const AttentionRows& merged_;  // inner groups as ranks
+  int ranks_;                    // of an inner group
+  RankContext rank_;
+  InnerChunks chunks_;
+  std::unique_ptr<ContextAttention> attention_;  // of inner groups
+  int last_forward_ = 0, last_backward_ = 0;     // exchanges: all-to-alls, as the first ones are
+  std::vector<std::vector<Place>> places_;       // by rank of the inner group
+  AttentionRun* run_ = nullptr;
+  AttentionGradient* gradient_ = nullptr;
+  AttentionGradient of_heads_;
+  int layer_ = 0;
+  bool again_ = false;
 };
 
 }  // namespace
 
 std::unique_ptr<ContextAttention> make_ulysses_attention(const RankContext& rank, const AttentionRows& rows,
-                                                         const MicroBatchRows& all, int index,
-                                                         ChunkStates& chunks) {
-  return std::make_unique<UlyssesAttention>(rank, rows, all, index, chunks);
+                                                         int index, ChunkStates& chunks) {
+  return std::make_unique<UlyssesAttention>(rank, rows, index, chunks);
 }
 
 }  // namespace equipoise::execution

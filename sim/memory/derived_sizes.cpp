@@ -60,7 +60,8 @@ double uniform_peak(const MemoryModel& memory, const Schedule& schedule, std::in
   const auto count = at(schedule.micro_batches);
   const std::vector<MicroBatch> micro_batches(count, like);
   const std::vector<std::int64_t> tokens(count, rank_tokens);
-  const std::vector<std::int64_t> gathered(count, memory.gathered_tokens(rank_tokens, rank_tokens * context));
+  const std::vector<std::int64_t> gathered(
+      count, memory.gathered_tokens(context, rank_tokens, rank_tokens * context));
   return memory.lane_peak(schedule, {micro_batches, tokens, gathered, context}).parts.total();
 }
 

@@ -87,7 +87,9 @@ MemoryModel::MemoryModel(const ModelShape& model, const Layout& layout, const Pr
       gradient_bytes_(framework.gradient_bytes + framework.gradient_copy_bytes),
       optimizer_bytes_(framework.optimizer_bytes),
       logit_bytes_(framework.logit_bytes),
-      keeps_gathered_kv_(framework.keep_gathered_kv && layout.context_comm == ContextComm::all_gather),
+      keeps_gathered_kv_(framework.keep_gathered_kv &&
+                         (layout.acting_form() == ContextComm::all_gather ||
+                          layout.acting_form() == ContextComm::ulysses_all_gather)),
       cached_weight_bytes_(layout.precision == Precision::fp8 ? framework.fp8_weight_bytes : 0),
       input_per_token_(kBf16 * as_double(model.hidden) / layout.tensor),
       layers_(layers_of_stages(model, layout)),
@@ -167,8 +169,17 @@ Footprint MemoryModel::transient(bool makes_logits, std::int64_t rank_tokens, st
   return out;
 }
 
-std::int64_t MemoryModel::gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const {
-  return context_form(layout_.context_comm).held_tokens(rank_tokens, group_tokens);
+std::int64_t MemoryModel::gathered_tokens(int context, std::int64_t rank_tokens,
+                                          std::int64_t group_tokens) const {
+  return context_form(layout_).held_tokens(rank_tokens, group_tokens, layout_.inner_ranks(context)) *
+         copies_of_heads(context);
+}
+
+// How often the ranks that share out the heads hold each KV head.
+int MemoryModel::copies_of_heads(int context) const {
+  const int heads =
+      model_.mla ? model_.heads / layout_.tensor : std::max(1, model_.kv_heads / layout_.tensor);
+  return std::max(1, context_form(layout_).head_shares(layout_, context) / heads);
 }
 
 Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index) const {
@@ -179,11 +190,12 @@ Footprint MemoryModel::footprint(int v, const LaneLoad& load, std::size_t index)
   Footprint out =
       transient(makes_logits, tokens, load.context > 1 ? load.gathered_tokens[index] : 0, recomputed > 0);
   out.activations = activation_bytes(v, tokens, recomputed);
-  // In the place of the rank's own K and V, which are kept anyway.
-  if (keeps_gathered_kv_ && load.context > 1)
-    out.activations +=
-        as_double(load.gathered_tokens[index] - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
-  if (micro_batch.chunk.count > 1) out.kv = as_double(tokens) * kv_bytes_per_token_ * layers_[at(v)];
+  // In the place of the rank's own K and V, which are kept anyway: those that it gathered, or those of the
+  // heads that it shares out.
+  const std::int64_t copied = tokens * (load.context > 1 ? copies_of_heads(load.context) : 1);
+  const std::int64_t kept = keeps_gathered_kv_ && load.context > 1 ? load.gathered_tokens[index] : copied;
+  out.activations += as_double(kept - tokens) * kv_bytes_per_token_ * (layers_[at(v)] - recomputed);
+  if (micro_batch.chunk.count > 1) out.kv = as_double(copied) * kv_bytes_per_token_ * layers_[at(v)];
   if (makes_logits) out.softmax = out.logits * (kSoftmaxBytes / logit_bytes_);
   return out;
 }

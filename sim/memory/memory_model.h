@@ -111,8 +111,10 @@ class MemoryModel {
   [[nodiscard]] Footprint footprint(int virtual_stage, const LaneLoad& load, std::size_t index) const;
   [[nodiscard]] int stages() const { return layout_.pipeline; }
   [[nodiscard]] int model_layers() const { return model_.layers; }
-  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of its CP group's `group_tokens`.
-  [[nodiscard]] std::int64_t gathered_tokens(std::int64_t rank_tokens, std::int64_t group_tokens) const;
+  // Tokens whose K and V a rank of `rank_tokens` tokens holds at once, of the `group_tokens` of a CP group of
+  // `context` ranks.
+  [[nodiscard]] std::int64_t gathered_tokens(int context, std::int64_t rank_tokens,
+                                             std::int64_t group_tokens) const;
   [[nodiscard]] int layers(int virtual_stage) const { return layers_[at(virtual_stage)]; }
 
  private:
@@ -120,6 +122,7 @@ class MemoryModel {
   [[nodiscard]] Footprint transient(bool makes_logits, std::int64_t rank_tokens, std::int64_t gathered,
                                     bool recomputes) const;
   [[nodiscard]] double most_gathered() const;
+  [[nodiscard]] int copies_of_heads(int context) const;
   [[nodiscard]] MemoryPeak peak_of(std::span<const ScheduleOp> ops, const LaneLoad& load, int stage,
                                    bool splits_backward) const;
 

@@ -252,8 +252,7 @@ std::string gpus_csv(const StudyResult& result) {
   for (const PolicyResult& p : result.policies) {
     if (p.gpu_compute.empty() || !p.simulated()) continue;
     const Layout& l = p.layout;
-    const RankGrid grid(l.order, {l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor},
-                        p.gpus_per_node);
+    const RankGrid grid(l.order, parallel_sizes(l), p.gpus_per_node);
     const double mean = std::accumulate(p.gpu_compute.begin(), p.gpu_compute.end(), 0.0) /
                         static_cast<double>(p.gpu_compute.size());
     std::vector<double> seconds(static_cast<std::size_t>(grid.gpus()));

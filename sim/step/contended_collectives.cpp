@@ -33,7 +33,7 @@ bool LaneSet::join_collective(std::size_t lane_stage, std::size_t rank, const Op
   collective.start = std::max(collective.start, k.clock);
   if (++collective.arrived < (context ? at(here.program->context) : s_.tensor)) return false;
   const std::size_t first = context ? group : group * s_.tensor;
-  const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group);
+  const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group, step.name);
   const Picoseconds end = launch(tag_of(context ? Kind::context : Kind::tensor, lane_stage, group),
                                  collective.start, duration(here, k, first, block, k.step, sync, k.key),
                                  moved_bytes(step.name, step.bytes, at(route.members)), route);
@@ -138,7 +138,7 @@ Picoseconds LaneSet::launch_cross_lane_op(const FlowTag& tag, const LaneStage& h
   const OpResult::Lockstep& alone = s_.alone.lockstep_groups[at(here.program->lockstep)];
   const OpResult::Synchronization& known =
       alone.scheduled_ops[here.stage][op.scheduled][op.number * at(alone.groups) + group];
-  const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group);
+  const OpRoute& route = s_.routes.collective(here.lane, here.stage, sync, group, op.name);
   return launch(tag, start, known.end - known.start, moved_bytes(op.name, op.bytes, at(route.members)),
                 route);
 }

@@ -60,7 +60,8 @@ namespace {
 bool slows_tensor(const LaneStage& here, const NetworkRoutes& routes) {
   double slowest = std::numeric_limits<double>::infinity();
   for (std::size_t c = 0; c < at(here.program->context); ++c) {
-    const OpRoute& route = routes.collective(here.lane, here.stage, SyncGroup::tensor, c);
+    const OpRoute& route =
+        routes.collective(here.lane, here.stage, SyncGroup::tensor, c, OpName::tp_all_gather);
     if (route.flows) return true;
     slowest = std::min(slowest, route.limit);
   }

@@ -261,9 +261,10 @@ void StepExpander::add_end_blocks(const MicroBatchCost& cost, OpLane& out, std::
   }
 }
 
-// Of one layer's forward on the CP rank with the most; ranks that share out all heads do equal shares.
+// Of one layer's forward on the CP rank with the most; ranks that share out heads do equal shares.
 double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t window) const {
-  double most = 0, all = 0;
+  const int shares = context_form(costs_).head_shares(costs_.layout(), cost.ranks);
+  double most = 0, together = 0;
   for (int r = 0; r < cost.ranks; ++r) {
     double pairs = 0;
     for (const Segment& s : cost.sharding.of_rank(r))
@@ -271,11 +272,10 @@ double StepExpander::attention_flops(const MicroBatchCost& cost, std::int64_t wi
                    ? static_cast<double>(s.pairs())
                    : causal_pairs(static_cast<double>(s.queries()),
                                   static_cast<double>(s.q_begin - s.kv_begin), static_cast<double>(window));
-    most = std::max(most, pairs);
-    all += pairs;
+    together = (r % shares == 0 ? 0 : together) + pairs;
+    most = std::max(most, together);
   }
-  const bool even = context_form(costs_).head_shares({cost.ranks, cost.ranks}) == cost.ranks;
-  return costs_.causal_attention_flops(even ? all / cost.ranks : most);
+  return costs_.causal_attention_flops(most / shares);
 }
 
 // Where no tokens are and none arrive the ranks still take part in a layer's exchanges.
@@ -316,8 +316,9 @@ void StepExpander::add_layer_blocks(LayerKind kind, const MicroBatch& micro_batc
   exchanges_.forward.clear();
   exchanges_.backward.clear();
   if (cost.ranks > 1)
-    context_form(costs_).exchange(costs_, exchanged_tokens(micro_batch, cost.sharding, window), cost.ranks,
-                                  exchanges_, use_);
+    context_form(costs_).exchange(
+        costs_, exchanged_tokens(micro_batch, cost.sharding, window, costs_.layout().inner_ranks(cost.ranks)),
+        context_group(costs_, cost.ranks), exchanges_, use_);
   const double flops = attention_flops(cost, window);
   // Backward: five matrix products where the forward has two; selective recompute repeats the forward.
   const double backward_flops = (costs_.layout().repeats(RecomputeModule::core_attn) ? 3.5 : 2.5) * flops;

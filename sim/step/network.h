@@ -190,7 +190,7 @@ class NetworkRoutes {
   // Of the collective that a rank takes part in. Groups are numbered as in interpreter::group_of and
   // interpreter::sync_index.
   [[nodiscard]] const OpRoute& collective(std::size_t lane, std::size_t stage, SyncGroup sync,
-                                          std::size_t group) const;
+                                          std::size_t group, OpName name) const;
   // To scheduled ops of `stage`, whose input comes from `from`.
   [[nodiscard]] const OpRoute& transfer(std::size_t lane, std::size_t from, std::size_t stage,
                                         std::size_t rank) const;
@@ -206,6 +206,7 @@ class NetworkRoutes {
   class Builder;
   struct Stage {
     std::vector<OpRoute> context, tensor;         // by TP coordinate; by CP rank
+    std::vector<OpRoute> inside;                  // all-to-alls of a nested form, by TP coordinate
     std::vector<std::vector<OpRoute>> transfers;  // [from stage][rank]; empty: none
   };
 

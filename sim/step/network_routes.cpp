@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -37,7 +38,7 @@ struct NetworkRoutes::Flow {
 class NetworkRoutes::Builder {
  public:
   Builder(NetworkRoutes& out, const OpProgram& program, const RankGrid& grid, const Fabric& fabric)
-      : out_(out), program_(program), fabric_(fabric), capacities_(fabric.capacities()) {
+      : out_(out), program_(program), grid_(grid), fabric_(fabric), capacities_(fabric.capacities()) {
     out_.tensor_ = at(program.tensor);
     tensor_ = grid.sizes().tensor;
     out_.width_ = tensor_ / program.tensor;
@@ -87,6 +88,7 @@ class NetworkRoutes::Builder {
       out_.lanes_[l].resize(at(program_.stages));
       for (Stage& stage : out_.lanes_[l]) {
         stage.context.resize(at(program_.tensor));
+        stage.inside.resize(grid_.inner_ranks(lane.context) > 1 ? at(program_.tensor) : 0);
         stage.tensor.resize(at(lane.context));
         stage.transfers.resize(at(program_.stages));
       }
@@ -100,14 +102,19 @@ class NetworkRoutes::Builder {
     out_.ends_.resize(program_.ends.size() * at(program_.tensor));
   }
 
-  void add_ring(Flow& flow, const std::vector<int>& gpus) {
-    if (gpus.size() < 2) return;
-    std::vector<LinkUse> ring = fabric_.ring(gpus);
+  void add_ring(Flow& flow, const std::vector<int>& gpus) { add_rings(flow, {gpus}); }
+  // Rings of equal size that run side by side at one pace.
+  void add_rings(Flow& flow, const std::vector<std::vector<int>>& rings) {
+    if (rings.front().size() < 2) return;
     // Folded ranks may take part in one and the same collective.
-    if (std::find(rings_.begin(), rings_.end(), gpus) != rings_.end()) return;
-    rings_.push_back(gpus);
-    flow.out->members = static_cast<int>(gpus.size());
-    flow.members.push_back(std::move(ring));
+    if (std::find(rings_.begin(), rings_.end(), rings.front()) != rings_.end()) return;
+    rings_.push_back(rings.front());
+    flow.out->members = static_cast<int>(rings.front().size());
+    std::map<LinkId, std::int32_t> times;
+    for (const std::vector<int>& gpus : rings)
+      for (const LinkUse& use : fabric_.ring(gpus)) times[use.link] += use.times;
+    std::vector<LinkUse>& links = flow.members.emplace_back();
+    for (const auto& [link, uses] : times) links.push_back({link, uses});
   }
   void finish(Flow& flow) {
     rings_.clear();
@@ -129,14 +136,10 @@ class NetworkRoutes::Builder {
     const int stage = static_cast<int>(s);
     if (uses(lane, SyncGroup::context))
       for (int t = 0; t < program_.tensor; ++t) {
-        Flow flow{&out_.lanes_[l][s].context[at(t)], {}, {}, false, static_cast<int>(l)};
-        for_folded(t, [&](int real) {
-          std::vector<int> gpus;
-          for (int c = 0; c < lane.context; ++c) gpus.push_back(gpu(stage, lane.first_replica + c, real));
-          add_ring(flow, gpus);
-        });
-        for (int c = 0; c < lane.context; ++c) flow.held.push_back(held(stage, lane.first_replica + c, t));
-        finish(flow);
+        NetworkRoutes::Stage& here = out_.lanes_[l][s];
+        const int inner = grid_.inner_ranks(lane.context);
+        if (inner > 1) add_context(l, stage, t, true, here.inside[at(t)]);
+        add_context(l, stage, t, false, here.context[at(t)]);
       }
     if (uses(lane, SyncGroup::tensor))
       for (int c = 0; c < lane.context; ++c) {
@@ -147,6 +150,21 @@ class NetworkRoutes::Builder {
         for (int t = 0; t < program_.tensor; ++t) flow.held.push_back(held(stage, lane.first_replica + c, t));
         finish(flow);
       }
+  }
+
+  // Rings of CP ranks: those of each inner group, or those of equal number in all inner groups.
+  void add_context(std::size_t l, int stage, int t, bool inside, OpRoute& out) {
+    const OpLane& lane = program_.lanes[l];
+    const int inner = grid_.inner_ranks(lane.context);
+    Flow flow{&out, {}, {}, false, static_cast<int>(l)};
+    for_folded(t, [&](int real) {
+      std::vector<std::vector<int>> gpus(at(inside ? lane.context / inner : inner));
+      for (int c = 0; c < lane.context; ++c)
+        gpus[at(inside ? c / inner : c % inner)].push_back(gpu(stage, lane.first_replica + c, real));
+      add_rings(flow, gpus);
+    });
+    for (int c = 0; c < lane.context; ++c) flow.held.push_back(held(stage, lane.first_replica + c, t));
+    finish(flow);
   }
 
   void add_transfers(std::size_t l, std::size_t s) {
@@ -374,6 +392,7 @@ class NetworkRoutes::Builder {
 
   NetworkRoutes& out_;
   const OpProgram& program_;
+  const RankGrid& grid_;
   const Fabric& fabric_;
   std::vector<double> capacities_;
   int tensor_ = 1;  // real
@@ -391,10 +410,12 @@ NetworkRoutes::NetworkRoutes(const OpProgram& program, const RankGrid& grid, con
 }
 
 const OpRoute& NetworkRoutes::collective(std::size_t lane, std::size_t stage, SyncGroup sync,
-                                         std::size_t group) const {
+                                         std::size_t group, OpName name) const {
   switch (sync) {
-    case SyncGroup::context:
-      return lanes_[lane][stage].context[group];
+    case SyncGroup::context: {
+      const Stage& here = lanes_[lane][stage];
+      return (name == OpName::cp_all_to_all && !here.inside.empty() ? here.inside : here.context)[group];
+    }
     case SyncGroup::tensor:
       return lanes_[lane][stage].tensor[group];
     case SyncGroup::expert:

@@ -207,7 +207,7 @@ void StepSimulator::count_tokens(const MicroBatchCost& cost, StepResult& result)
   const std::int64_t distributed = exchanged_tokens({}, sharding, 0).distributed;
   rank_tokens_.push_back(*fullest);
   fullest_rank_.push_back(static_cast<int>(fullest - sharding.rank_tokens.begin()));
-  gathered_tokens_.push_back(memory_->gathered_tokens(*fullest, distributed));
+  gathered_tokens_.push_back(memory_->gathered_tokens(sharding.ranks(), *fullest, distributed));
   result.work.bucket_broken = result.work.bucket_broken || !sharding.fits;
 }
 

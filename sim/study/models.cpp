@@ -104,8 +104,7 @@ RunModels::RunModels(const ModelShape& model, const Layout& l, const Cluster& c,
                      const FrameworkOptions& framework, const Profile& profile)
     : layout(l),
       cluster(c),
-      grid(l.order, ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor},
-           gpus_per_node(cluster, profile)),
+      grid(l.order, parallel_sizes(l), gpus_per_node(cluster, profile)),
       costs(model, layout, profile, grid, cluster.network, framework),
       memory(model, layout, profile, framework) {
   check_communication(cluster, framework, layout, profile);

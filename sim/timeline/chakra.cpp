@@ -1,5 +1,3 @@
-#include "sim/timeline/timeline.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -9,6 +7,7 @@
 #include "policies/base/files.h"
 #include "policies/base/index.h"
 #include "sim/timeline/protobuf.h"
+#include "sim/timeline/timeline.h"
 
 namespace equipoise {
 namespace {
@@ -153,11 +152,12 @@ class RankTrace {
 // Walks the cells of one GPU.
 class RankNodes {
  public:
-  RankNodes(const OpProgram& program, const std::vector<std::vector<int>>& gpus, int tensor, bool all_reduced,
-            Groups& groups, int stage, int replica, int t)
+  RankNodes(const OpProgram& program, const RankGrid& grid, const std::vector<std::vector<int>>& gpus,
+            bool all_reduced, Groups& groups, int stage, int replica, int t)
       : program_(program),
+        grid_(grid),
         gpus_(gpus),
-        tensor_(tensor),
+        tensor_(grid.sizes().tensor),
         all_reduced_(all_reduced),
         groups_(groups),
         stage_(stage),
@@ -215,17 +215,21 @@ class RankNodes {
     const std::size_t number = list.size() > 1 ? groups_.number(list) : 0;
     return {std::move(list), number};
   }
-  const Group& group_of(SyncGroup sync) {
-    const auto [known, is_new] = groups_of_.try_emplace(sync);
-    if (is_new) known->second = numbered(members(sync));
+  const Group& group_of(SyncGroup sync, OpName name) {
+    const bool inside = sync == SyncGroup::context && name == OpName::cp_all_to_all;
+    const auto [known, is_new] = groups_of_.try_emplace({sync, inside});
+    if (is_new) known->second = numbered(members(sync, inside));
     return known->second;
   }
-  [[nodiscard]] std::vector<int> members(SyncGroup sync) const {
+  // `inside`: the all-to-all of a nested form, or of Ulysses.
+  [[nodiscard]] std::vector<int> members(SyncGroup sync, bool inside) const {
     std::vector<int> list;
     if (sync == SyncGroup::tensor)
       for (int t = 0; t < tensor_; ++t) list.push_back(gpu(stage_, replica_, t));
     if (sync == SyncGroup::context)
-      for (int c = 0; c < lane_->context; ++c) list.push_back(gpu(stage_, lane_->first_replica + c, t_));
+      for (int c = 0, inner = grid_.inner_ranks(lane_->context); c < lane_->context; ++c)
+        if (inner == 1 || (inside ? c / inner == c_ / inner : c % inner == c_ % inner))
+          list.push_back(gpu(stage_, lane_->first_replica + c, t_));
     for (const OpLane& other : program_.lanes)
       for (int c = 0; spans_lanes(sync) && other.lockstep == lane_->lockstep && c < other.context; ++c)
         if (sync == SyncGroup::replicas || other.expert_group[at(c)] == lane_->expert_group[at(c_)])
@@ -306,7 +310,7 @@ class RankNodes {
       if (duration == 0) return {};
       return {trace_.kernel(name_of(step.name), duration, step.flops, step.bytes, after)};
     }
-    const Group& group = group_of(step.sync);
+    const Group& group = group_of(step.sync, step.name);
     if (group.gpus.size() < 2) return {};
     if (step.name == OpName::cp_ring_step) return ring(step, group.gpus, after);
     if (!step.background) return {collective(step.name, step.bytes, group, after)};
@@ -318,7 +322,8 @@ class RankNodes {
 
   Ids ring(const OpStep& step, const std::vector<int>& group, const Ids& after) {
     const auto n = static_cast<int>(group.size());
-    const int self = group[at(c_)], to = group[at((c_ + 1) % n)], from = group[at((c_ + n - 1) % n)];
+    const int r = c_ / grid_.inner_ranks(lane_->context);
+    const int self = group[at(r)], to = group[at((r + 1) % n)], from = group[at((r + n - 1) % n)];
     const std::int64_t tag = tag_base_ + (std::int64_t{1} << 21) + ring_steps_++;
     return {trace_.transfer(true, self, to, step.bytes, tag, after),
             trace_.transfer(false, from, self, step.bytes, tag, after)};
@@ -342,14 +347,15 @@ class RankNodes {
   }
 
   const OpProgram& program_;
+  const RankGrid& grid_;
   const std::vector<std::vector<int>>& gpus_;
   int tensor_;
   bool all_reduced_;
   Groups& groups_;
   int stage_, replica_, t_;
   Group everyone_;
-  std::map<SyncGroup, Group> groups_of_;  // of the current lane
-  std::vector<Receiver> receivers_;       // of its cells on this stage
+  std::map<std::pair<SyncGroup, bool>, Group> groups_of_;  // of the current lane
+  std::vector<Receiver> receivers_;                        // of its cells on this stage
   const OpLane* lane_ = nullptr;
   int c_ = 0;
   std::int64_t tag_base_ = 0;
@@ -377,7 +383,7 @@ ChakraFacts write_chakra(const std::string& folder, const OpProgram& program, co
   for (int s = 0; s < program.stages; ++s)
     for (int t = 0; t < tensor; ++t)
       for (int r = 0; r < program.replicas; ++r) {
-        RankNodes nodes(program, gpus, tensor, gradients_all_reduced, groups, s, r, t);
+        RankNodes nodes(program, grid, gpus, gradients_all_reduced, groups, s, r, t);
         for (const std::size_t l : order) {
           const OpLane& lane = program.lanes[l];
           if (r >= lane.first_replica && r < lane.first_replica + lane.context) nodes.lane(lane);

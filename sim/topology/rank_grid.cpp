@@ -51,6 +51,12 @@ void require_positive(int size, const char* key) {
 
 }  // namespace
 
+ParallelSizes parallel_sizes(const Layout& l) {
+  const int inner = l.inner_ranks(l.context);
+  return {l.tensor,   l.context,       l.expert, l.data,
+          l.pipeline, l.expert_tensor, inner,    l.context_placement == ContextPlacement::outer_first};
+}
+
 RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
     : sizes_(sizes), gpus_per_node_(gpus_per_node) {
   require_positive(sizes.tensor, "parallel.tensor");
@@ -105,7 +111,10 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   for (int a = 0; a < kAxes; ++a)
     shapes_[at(a)] = shape_along(static_cast<Axis>(a) == Axis::expert ? expert_ : digits_[at(a)]);
   for (int degree = 1; degree <= merged; ++degree)
-    if (merged % degree == 0) context_shapes_[degree] = merged_shape(degree);
+    if (merged % degree == 0) {
+      context_shapes_[degree] = merged_shape(degree, 1);
+      outer_shapes_[degree] = merged_shape(degree, inner_ranks(degree));
+    }
   for (int stage = 0; stage < sizes.pipeline; ++stage)
     next_hops_.push_back(hop_between(stage, (stage + 1) % sizes.pipeline));
   data_context_shape_ = context_shapes_.at(merged);
@@ -113,13 +122,22 @@ RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_
   expert_tensor_shape_ = shape_along({expert_tensor, digits_[0].stride});
 }
 
+// Where a CP rank is among its group's GPUs.
+int RankGrid::context_digit(int rank) const {
+  if (!sizes_.outer_first) return rank;
+  const int inner = sizes_.context_inner;
+  return rank % inner * (sizes_.context / inner) + rank / inner;
+}
+
 int RankGrid::gpu(const RankCoordinates& at) const {
-  return at.tensor * digits_[0].stride + at.context * digits_[1].stride + at.data * digits_[3].stride +
-         at.pipeline * digits_[4].stride;
+  return at.tensor * digits_[0].stride + context_digit(at.context) * digits_[1].stride +
+         at.data * digits_[3].stride + at.pipeline * digits_[4].stride;
 }
 
 RankCoordinates RankGrid::coordinates(int gpu) const {
-  return {digits_[0].of(gpu), digits_[1].of(gpu), digits_[3].of(gpu), digits_[4].of(gpu)};
+  int context = 0;
+  while (context_digit(context) != digits_[1].of(gpu)) ++context;
+  return {digits_[0].of(gpu), context, digits_[3].of(gpu), digits_[4].of(gpu)};
 }
 
 std::vector<int> RankGrid::group(Axis axis, int gpu) const {
@@ -135,13 +153,13 @@ std::vector<int> RankGrid::merged_group(int tensor, int pipeline) const {
   const Digit& context = digits_[at(Axis::context)];
   const Digit& data = digits_[at(Axis::data)];
   const bool context_inner = context.stride <= data.stride;
-  const Digit& inner = context_inner ? context : data;
-  const Digit& outer = context_inner ? data : context;
-  const int base = gpu({tensor, 0, 0, pipeline});
+  const int inner = context_inner ? context.size : data.size;
+  const int outer = context_inner ? data.size : context.size;
   std::vector<int> members;
-  members.reserve(at(inner.size) * at(outer.size));
-  for (int o = 0; o < outer.size; ++o)
-    for (int i = 0; i < inner.size; ++i) members.push_back(base + o * outer.stride + i * inner.stride);
+  members.reserve(at(inner) * at(outer));
+  for (int o = 0; o < outer; ++o)
+    for (int i = 0; i < inner; ++i)
+      members.push_back(gpu({tensor, context_inner ? i : o, context_inner ? o : i, pipeline}));
   return members;
 }
 
@@ -189,10 +207,10 @@ GroupShape RankGrid::shape_along(const Digit& digit) const {
   return {digit.size, (digit.size + most_nodes - 1) / most_nodes};
 }
 
-// Groups of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order when DP is
-// the inner axis, so a node counts where it was not seen before in the group. Grids that begin at the same
-// place in a node lie over nodes alike.
-GroupShape RankGrid::merged_shape(int degree) const {
+// Every `stride`-th of `degree` consecutive ranks of each merged grid. Members may visit nodes out of order
+// when DP is the inner axis, so a node counts where it was not seen before in the group. Grids that begin at
+// the same place in a node lie over nodes alike.
+GroupShape RankGrid::merged_shape(int degree, int stride) const {
   int most_nodes = 1;
   std::vector<char> begun(at(std::min(gpus_per_node_, gpus_)));
   std::vector<int> seen(at(nodes()), -1);
@@ -203,17 +221,19 @@ GroupShape RankGrid::merged_shape(int degree) const {
       if (known != 0) continue;
       known = 1;
       const std::vector<int> all = merged_group(t, p);
-      for (std::size_t begin = 0; begin < all.size(); begin += at(degree), ++group) {
-        int touched = 0;
-        for (std::size_t i = begin; i < begin + at(degree); ++i) {
-          int& last = seen[at(node(all[i]))];
-          touched += last != group ? 1 : 0;
-          last = group;
+      for (std::size_t begin = 0; begin < all.size(); begin += at(degree))
+        for (std::size_t first = begin; first < begin + at(stride); ++first, ++group) {
+          int touched = 0;
+          for (std::size_t i = first; i < begin + at(degree); i += at(stride)) {
+            int& last = seen[at(node(all[i]))];
+            touched += last != group ? 1 : 0;
+            last = group;
+          }
+          most_nodes = std::max(most_nodes, touched);
         }
-        most_nodes = std::max(most_nodes, touched);
-      }
     }
-  return {degree, (degree + most_nodes - 1) / most_nodes};
+  const int ranks = degree / stride;
+  return {ranks, (ranks + most_nodes - 1) / most_nodes};
 }
 
 GroupShape RankGrid::context_shape(int degree) const {
@@ -221,6 +241,11 @@ GroupShape RankGrid::context_shape(int degree) const {
   if (found != context_shapes_.end()) return found->second;
   throw UserError("context degree: expected a divisor of context * data = " +
                   std::to_string(sizes_.context * sizes_.data) + ", found " + std::to_string(degree));
+}
+
+GroupShape RankGrid::outer_shape(int degree) const {
+  (void)context_shape(degree);  // that there is one
+  return outer_shapes_.at(degree);
 }
 
 GroupShape RankGrid::hop_shape(int from_stage, int to_stage) const {

@@ -11,16 +11,21 @@
 // a rank to another pipeline stage or TP group is refused. Experts may have a tensor parallelism of their
 // own, a divisor of tp (arXiv 2504.14960, "MoE parallel folding"): the sizes are then (etp, ep,
 // tp*cp*dp/(etp*ep), pp), and an expert-parallel group spans TP ranks, too.
+//
+// CP ranks are numbered inner group by inner group (Layout::context_inner). GPUs follow that order, or, with
+// outer_first, the ranks of equal number of all inner groups are neighbours.
 #pragma once
 
 #include <array>
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kernels/ops.h"
 #include "policies/base/index.h"
+#include "sim/workload/layout.h"
 
 namespace equipoise {
 
@@ -34,7 +39,10 @@ struct ParallelSizes {
   int data = 1;
   int pipeline = 1;
   int expert_tensor = 0;  // 0: tensor
+  int context_inner = 1;  // ranks of the inner groups of a CP group, a divisor of `context`
+  bool outer_first = false;
 };
+ParallelSizes parallel_sizes(const Layout& layout);
 
 // Place of one GPU in the dense layers' grid. (Its place among the experts follows from its GPU number.)
 struct RankCoordinates {
@@ -77,6 +85,9 @@ class RankGrid {
   // ranks of the grid that CP and DP span together. Throws UserError unless degree divides cp * dp.
   // Looked up: all degrees are worked out at the start.
   [[nodiscard]] GroupShape context_shape(int degree) const;
+  // Ranks of an inner group of such a CP group, and how those of equal number of its inner groups lie.
+  [[nodiscard]] int inner_ranks(int degree) const { return std::gcd(sizes_.context_inner, degree); }
+  [[nodiscard]] GroupShape outer_shape(int degree) const;
 
   // A pipeline transfer between two stages: {2, 2} if sender and receiver share a node in every lane, else
   // {2, 1}; {1, 1} for a stage to itself (virtual stages with pipeline 1).
@@ -91,7 +102,8 @@ class RankGrid {
   template <class Visit>
   void each_place(const Digit& digit, const Visit& visit) const;
   [[nodiscard]] GroupShape shape_along(const Digit& digit) const;
-  [[nodiscard]] GroupShape merged_shape(int degree) const;
+  [[nodiscard]] int context_digit(int rank) const;
+  [[nodiscard]] GroupShape merged_shape(int degree, int stride) const;
   [[nodiscard]] GroupShape hop_between(int from_stage, int to_stage) const;
   // The GPUs of one (tensor, pipeline), CP and DP merged, the inner axis fastest.
   [[nodiscard]] std::vector<int> merged_group(int tensor, int pipeline) const;
@@ -104,8 +116,8 @@ class RankGrid {
   Digit expert_data_;
   bool own_expert_grid_ = false;  // expert layers read GPU numbers otherwise than dense ones
   std::array<GroupShape, kAxes> shapes_;
-  std::map<int, GroupShape> context_shapes_;  // by degree
-  std::vector<GroupShape> next_hops_;         // from each stage to the next, the last one's to the first
+  std::map<int, GroupShape> context_shapes_, outer_shapes_;  // by degree
+  std::vector<GroupShape> next_hops_;  // from each stage to the next, the last one's to the first
   GroupShape data_context_shape_;
   GroupShape expert_data_shape_;
   GroupShape expert_tensor_shape_;

@@ -147,6 +147,9 @@ std::string layout_text(const Layout& layout) {
   std::string text = "TP " + std::to_string(layout.tensor) + ", CP " + std::to_string(layout.context);
   if (layout.context > 1 && layout.context_comm != ContextComm::all_gather)
     text.append(" ").append(name_of(layout.context_comm));
+  if (layout.context > 1 && is_nested(layout.context_comm))
+    text += " " + std::to_string(layout.context_inner) + " x " +
+            std::to_string(layout.context / layout.context_inner);
   text += ", PP " + std::to_string(layout.pipeline);
   if (layout.virtual_pipeline > 1) text += " x " + std::to_string(layout.virtual_pipeline);
   text += ", DP " + std::to_string(layout.data);

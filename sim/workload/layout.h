@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <numeric>
 #include <string>
 #include <string_view>
 
@@ -13,8 +14,17 @@
 
 namespace equipoise {
 
-enum class ContextComm { all_gather, ring, ulysses };
-inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses"};
+// The last two: an all-to-all inside groups of `context_inner` ranks, a ring or an all-gather across them.
+enum class ContextComm { all_gather, ring, ulysses, ulysses_ring, ulysses_all_gather };
+inline constexpr std::string_view kContextCommNames[] = {"all-gather", "ring", "ulysses", "ulysses-ring",
+                                                         "ulysses-all-gather"};
+constexpr bool is_nested(ContextComm form) {
+  return form == ContextComm::ulysses_ring || form == ContextComm::ulysses_all_gather;
+}
+// Which of a CP group's ranks lie next to each other: those of an inner group, or those of the ring or
+// gather.
+enum class ContextPlacement { inner_first, outer_first };
+inline constexpr std::string_view kContextPlacementNames[] = {"inner-first", "outer-first"};
 // automatic: the fewest layers with which a row of a study fits; resolved before anything is priced.
 enum class Recompute { none, selective, full, layers, automatic, modules };
 inline constexpr std::string_view kRecomputeNames[] = {"none",   "selective", "full",
@@ -89,6 +99,8 @@ struct Layout {
   int expert_tensor = 0;
   bool count_embedding_and_head = false;  // as a layer each where stages get their layers (Llama 3)
   ContextComm context_comm = ContextComm::all_gather;
+  int context_inner = 0;  // ranks of an all-to-all, of a nested form; 0: none given
+  ContextPlacement context_placement = ContextPlacement::inner_first;
   int zero = 1;  // 0: everything replicated .. 3: FSDP
   // ZeRO-2 reduces gradients with every micro-batch, as DeepSpeed and FSDP do because a rank keeps a shard of
   // them only; false: after the last backward of a layer. The memory model counts a shard in both cases. A
@@ -110,6 +122,17 @@ struct Layout {
   std::string order = "tp-cp-ep-dp-pp";  // rank order, innermost axis first
 
   [[nodiscard]] std::int64_t gpus() const { return std::int64_t{tensor} * context * pipeline * data; }
+  // The form that acts: a nested one whose all-to-all spans a rank or the whole group is a plain one.
+  [[nodiscard]] ContextComm acting_form() const {
+    if (!is_nested(context_comm)) return context_comm;
+    if (context_inner == 1)
+      return context_comm == ContextComm::ulysses_ring ? ContextComm::ring : ContextComm::all_gather;
+    return context_inner == context ? ContextComm::ulysses : context_comm;
+  }
+  // Ranks of an inner group of a CP group of that degree, where the form is nested; 1 elsewhere.
+  [[nodiscard]] int inner_ranks(int degree) const {
+    return is_nested(acting_form()) ? std::gcd(context_inner, degree) : 1;
+  }
   [[nodiscard]] int expert_tensor_size() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   // Ranks of a pipeline stage that hold the same experts.
   [[nodiscard]] std::int64_t expert_replicas() const {

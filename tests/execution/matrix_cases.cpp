@@ -97,6 +97,10 @@ json batch_of(const MatrixCase& c) {
 json MatrixCase::to_json() const {
   json parallel = {{"tensor", tensor}, {"context", context},   {"pipeline", pipeline}, {"data", data},
                    {"zero", zero},     {"context_comm", form}, {"order", order}};
+  if (inner > 0) {
+    parallel["context_inner"] = inner;
+    parallel["context_placement"] = seed % 2 == 0 ? "inner-first" : "outer-first";
+  }
   parallel["recompute"] = recompute == "layers" ? json{{"layers", 3}} : json(recompute);
   if (interleaves(*this)) parallel["virtual_pipeline"] = 2;
   if (count_ends) parallel["count_embedding_and_head"] = true;
@@ -117,17 +121,18 @@ json MatrixCase::to_json() const {
 std::vector<std::string> MatrixCase::covers() const {
   const std::string cp = " at CP " + number(context);
   const std::string pp = " at PP " + number(pipeline);
-  std::vector<std::string> seen = {std::string(group),
-                                   "policy " + policy + cp,
-                                   "sharding " + shard + cp,
-                                   "schedule " + schedule + pp,
-                                   "recompute " + recompute + pp,
-                                   "TP " + number(tensor) + " of " + number(kv_heads) + " KV heads",
-                                   "TP " + number(tensor) + cp + " by " + form,
-                                   "DP " + number(data) + ", ZeRO " + number(zero),
-                                   std::string(tied ? "tied" : "untied") + pp,
-                                   "normalizer " + normalizer,
-                                   "order " + order};
+  std::vector<std::string> seen = {
+      std::string(group),
+      "policy " + policy + cp,
+      "sharding " + shard + cp,
+      "schedule " + schedule + pp,
+      "recompute " + recompute + pp,
+      "TP " + number(tensor) + " of " + number(kv_heads) + " KV heads",
+      "TP " + number(tensor) + cp + " by " + form + (inner > 0 ? " " + number(inner) : ""),
+      "DP " + number(data) + ", ZeRO " + number(zero),
+      std::string(tied ? "tied" : "untied") + pp,
+      "normalizer " + normalizer,
+      "order " + order};
   if (count_ends) seen.push_back("counted ends" + pp);
   if (context > 1) {
     seen.push_back("policy " + policy + " by " + form);
@@ -268,6 +273,30 @@ void add_layouts(Matrix& matrix) {
             }
 }
 
+// CP in two dimensions: inner groups of fewer, as many and more ranks than there are KV heads.
+void add_nested(Matrix& matrix) {
+  struct Degrees {
+    int context, inner;
+  };
+  for (const char* form : {"ulysses-ring", "ulysses-all-gather"})
+    for (const auto& [context, inner] : {Degrees{4, 2}, {8, 2}, {8, 4}, {6, 2}, {4, 1}, {4, 4}})
+      for (const char* policy : {"plain", "wlb", "chunkflow", "skrull", "hbp", "dynamic-cp"})
+        for (const int kv_heads : {1, 2, 4}) {
+          MatrixCase c;
+          c.group = "nested";
+          c.policy = policy;
+          c.form = form;
+          c.context = context;
+          c.inner = inner;
+          c.kv_heads = kv_heads;
+          c.shard = sharding_policies()[matrix.size() % sharding_policies().size()].name;
+          c.recompute = kRecompute[matrix.size() / 3 % 4];
+          c.tensor = inner == 2 && context == 4 ? 1 + static_cast<int>(matrix.size() % 2) : 1;
+          c.pipeline = context < 8 && c.tensor == 1 && matrix.size() % 3 == 0 ? 2 : 1;
+          matrix.add(c);
+        }
+}
+
 MatrixCase four_dimensions(const char* group) {
   MatrixCase c;
   c.group = group;
@@ -322,6 +351,7 @@ std::vector<MatrixCase> equivalence_matrix(std::uint64_t seed) {
   add_layouts(matrix);
   add_all_four(matrix);
   add_losses(matrix);
+  add_nested(matrix);
   return matrix.take();
 }
 

@@ -19,6 +19,7 @@ struct MatrixCase {
   std::string normalizer = "token";
   std::string order = "tp-cp-ep-dp-pp";
   int tensor = 1, context = 1, pipeline = 1, data = 1;
+  int inner = 0;  // ranks of an all-to-all, of a nested form
   int zero = 1;
   int keep = 1;
   bool strict_keep = false;

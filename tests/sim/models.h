@@ -20,8 +20,7 @@ inline Profile shipped_profile() {
 struct Models {
   explicit Models(const ModelShape& model, const Layout& l, FrameworkOptions framework = {})
       : layout(l),
-        grid(l.order,
-             ParallelSizes{l.tensor, l.context, l.expert, l.data, l.pipeline, l.expert_tensor}, 8),
+        grid(l.order, parallel_sizes(l), 8),
         costs(model, l, profile, grid, NetworkRates{}, framework),
         memory(model, l, profile, framework) {}
   Models(const Models&) = delete;  // costs and grid refer to their siblings

@@ -10,28 +10,28 @@
 namespace equipoise {
 namespace {
 
-Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, int context, bool gather, RangeUse& use) {
+Op gather_or_scatter(const LayerCosts& costs, std::int64_t tokens, const ContextGroup& group, bool gather,
+                     RangeUse& use) {
   Op op{gather ? OpName::cp_all_gather : OpName::cp_reduce_scatter, Stream::cp};
-  op.bytes = as_double(tokens) * as_double(costs.kv_bytes_per_token());
-  op.duration =
-      to_picoseconds(costs.collectives().seconds(gather ? Collective::all_gather : Collective::reduce_scatter,
-                                                 op.bytes, costs.grid().context_shape(context), use));
+  op.bytes = as_double(tokens) * group.kv_bytes_per_token;
+  op.duration = to_picoseconds(costs.collectives().seconds(
+      gather ? Collective::all_gather : Collective::reduce_scatter, op.bytes, group.shape, use));
   // Our own ranks put what lies by rank into the order of documents, or back.
   if (costs.framework().own_kernels)
     op.duration += costs.moves(op.name, Elementwise::copy, 2 * op.bytes, use).duration;
   return op;
 }
 
-void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, int context, ContextExchanges& out,
-                  RangeUse& use) {
+void exchange_all(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
+                  ContextExchanges& out, RangeUse& use) {
   out.forward.clear();
   out.backward.clear();
   const std::int64_t gathered = tokens.distributed + tokens.earlier;
   if (gathered == 0) return;
-  const Op gather = gather_or_scatter(costs, gathered, context, true, use);
+  const Op gather = gather_or_scatter(costs, gathered, group, true, use);
   out.forward = {gather};
   if (!costs.framework().keep_gathered_kv) out.backward = {gather};
-  out.backward.push_back(gather_or_scatter(costs, gathered, context, false, use));
+  out.backward.push_back(gather_or_scatter(costs, gathered, group, false, use));
 }
 
 void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
@@ -48,10 +48,11 @@ void attend_to_all(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   }
 }
 
-double least_gathering(const LayerCosts& costs, int context) {
-  const GroupShape group = costs.grid().context_shape(context);
-  const auto rate = [&](Collective kind) { return costs.collectives().least_seconds_per_byte(kind, group); };
-  return as_double(costs.kv_bytes_per_token()) *
+double least_gathering(const LayerCosts& costs, const ContextGroup& group) {
+  const auto rate = [&](Collective kind) {
+    return costs.collectives().least_seconds_per_byte(kind, group.shape);
+  };
+  return group.kv_bytes_per_token *
          ((costs.framework().keep_gathered_kv ? 1 : 2) * rate(Collective::all_gather) +
           rate(Collective::reduce_scatter));
 }
@@ -61,9 +62,9 @@ double least_gathering(const LayerCosts& costs, int context) {
 constinit const ContextForm kAllGatherForm = {
     .title = "All-gather",
     .counts_in_workload = true,
-    .head_shares = [](GroupShape) { return 1; },
+    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](int) { return 2; },
-    .held_tokens = [](std::int64_t, std::int64_t group_tokens) { return group_tokens; },
+    .held_tokens = [](std::int64_t, std::int64_t group_tokens, int) { return group_tokens; },
     .exchange = exchange_all,
     .attend = attend_to_all,
     .least_seconds = least_gathering,

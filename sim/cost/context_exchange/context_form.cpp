@@ -1,6 +1,8 @@
 #include "sim/cost/context_exchange/context_form.h"
 
+#include <algorithm>
 #include <cassert>
+#include <tuple>
 
 #include "policies/base/index.h"
 
@@ -18,26 +20,33 @@ bool is_placed(const std::vector<int>& placement, const Segment& segment) {
 
 }  // namespace
 
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding,
-                                 std::int64_t window) {
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                                 int inner) {
   ExchangedTokens tokens;
+  std::int64_t of_inner = 0;
   tokens.earlier = earlier_tokens(micro_batch, window);
   for (std::size_t r = 0; r < sharding.rank_tokens.size(); ++r) {
     tokens.distributed += sharding.rank_tokens[r] - sharding.rank_local_tokens[r];
     tokens.placed += sharding.rank_local_tokens[r];
     tokens.fullest = std::max(tokens.fullest, sharding.rank_tokens[r]);
+    of_inner = (r % at(inner) == 0 ? 0 : of_inner) + sharding.rank_tokens[r];
+    tokens.fullest_inner = std::max(tokens.fullest_inner, of_inner);
   }
   return tokens;
 }
 
-bool heads_suit(const ContextForm& form, int heads, int degree) {
-  return heads % form.head_shares({degree, degree}) == 0;
+ContextGroup context_group(const LayerCosts& costs, int context) {
+  return {context, costs.grid().context_shape(context), as_double(costs.kv_bytes_per_token())};
+}
+
+bool heads_suit(const Layout& layout, int heads, int degree) {
+  return heads % context_form(layout).head_shares(layout, degree) == 0;
 }
 
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
                           int context, RangeUse& use) {
   thread_local ContextExchanges exchanges;
-  form.exchange(costs, tokens, context, exchanges, use);
+  form.exchange(costs, tokens, context_group(costs, context), exchanges, use);
   Picoseconds sum = 0;
   for (const auto* pass : {&exchanges.forward, &exchanges.backward})
     for (const Op& exchange : *pass) sum += exchange.duration;
@@ -45,20 +54,20 @@ Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, cons
 }
 
 double least_exchange_seconds(const LayerCosts& costs, int context) {
-  return context > 1 ? context_form(costs).least_seconds(costs, context) : 0;
+  return context > 1 ? context_form(costs).least_seconds(costs, context_group(costs, context)) : 0;
 }
 
 RankAttention rank_attention(const ContextCase& of, int rank, RangeUse& use) {
   const auto segments = of.sharding.of_rank(rank);
   if (of.tokens.placed == 0)
-    return {{}, of.attention.times(segments, of.sharding.strided, of.window, 1, use)};
+    return {{}, of.attention.times(segments, of.sharding.strided, of.window, of.head_shares, use)};
   const std::vector<int>& placement = placement_of(of);
   const auto priced = [&](bool placed) {
     thread_local std::vector<QueryKeys> pieces;
     pieces.clear();
     for (const Segment& s : segments)
       if (is_placed(placement, s) == placed) pieces.push_back({s.queries(), s.keys()});
-    return of.costs.attention_times(pieces, use, of.window);
+    return of.costs.attention_times(pieces, use, of.window, of.head_shares);
   };
   const LayerCosts::AttentionTimes placed = priced(true);
   return {placed, priced(false)};
@@ -74,9 +83,11 @@ void attend_alone(const ContextCase& of, ContextPasses& out, RangeUse& use) {
   }
 }
 
+namespace {
+
 // A dependent chunk's group also exchanges the K and V of the chunks before it, of which every rank holds its
 // share.
-ReceivedTokens received_tokens(const ContextCase& of) {
+ReceivedTokens received_by_ranks(const ContextCase& of) {
   struct SeenKeys {  // up to where, by the last rank that holds a piece of a slice
     int rank = -1;
     std::int64_t end = 0;
@@ -109,8 +120,57 @@ ReceivedTokens received_tokens(const ContextCase& of) {
     tokens.useful += as_double(others);
     if (any && before > 0) tokens.useful -= before / (of.context - 1);  // its own share of them
   }
-  // Ranks that share out the heads have all queries of theirs: each key is seen at least by its own.
-  if (context_form(of.costs).head_shares({of.context, of.context}) == of.context) tokens.useful = tokens.sent;
+  return tokens;
+}
+
+}  // namespace
+
+void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out) {
+  out.rank_begin.assign(1, 0);
+  out.rank_tokens.clear();
+  out.rank_local_tokens.clear();
+  out.segments.clear();
+  out.placement = sharding.placement;
+  out.strided = sharding.strided;
+  for (std::size_t first = 0; first < sharding.rank_tokens.size(); first += at(inner)) {
+    out.rank_tokens.push_back(0);
+    out.rank_local_tokens.push_back(0);
+    for (std::size_t r = first; r < first + at(inner); ++r) {
+      const auto of_rank = sharding.of_rank(static_cast<int>(r));
+      out.segments.insert(out.segments.end(), of_rank.begin(), of_rank.end());
+      out.rank_tokens.back() += sharding.rank_tokens[r];
+      out.rank_local_tokens.back() += sharding.rank_local_tokens[r];
+    }
+    out.rank_begin.push_back(static_cast<std::uint32_t>(out.segments.size()));
+  }
+}
+
+// Ranks that share out the heads have all queries of their group: each key of it is seen at least by its own.
+// What an inner group receives of others, each of its ranks receives for its heads.
+ReceivedTokens received_tokens(const ContextCase& of) {
+  const int shares = context_form(of.costs).head_shares(of.costs.layout(), of.context);
+  if (shares == 1) return received_by_ranks(of);
+  thread_local Sharding merged;
+  merge_inner_ranks(of.sharding, shares, merged);
+  for (std::size_t r = 0; r + 1 < merged.rank_begin.size(); ++r)
+    std::sort(merged.segments.begin() + merged.rank_begin[r],
+              merged.segments.begin() + merged.rank_begin[r + 1], [](const Segment& a, const Segment& b) {
+                return std::tie(a.slice, a.q_begin) < std::tie(b.slice, b.q_begin);
+              });
+  const ContextCase outer{of.costs,  of.attention,        of.micro_batch, merged,
+                          of.tokens, of.context / shares, of.window};
+  ReceivedTokens tokens;
+  if (outer.context > 1) tokens = received_by_ranks(outer);
+  tokens.sent *= shares;
+  tokens.useful *= shares;
+  for (int r = 0; r < of.context; ++r) {
+    const auto own = [&](const Sharding& sharding, int rank) {
+      return as_double(sharding.rank_tokens[at(rank)] - sharding.rank_local_tokens[at(rank)]);
+    };
+    const double inside = own(merged, r / shares) - own(of.sharding, r);
+    tokens.sent += inside;
+    tokens.useful += inside;
+  }
   return tokens;
 }
 

@@ -8,6 +8,8 @@
 //   ring        attention to the K and V of one rank after the other, while the next ones arrive
 //   ulysses     all-to-all before and after the attention, in which each rank has all tokens, but only its
 //               share of the heads
+//   nested      the all-to-all of ulysses inside groups of ranks, and a ring or an all-gather of what a group
+//               then holds across them
 //
 // Example, 4 ranks of 2,048 tokens each, forward: all-gather has one exchange of 8,192 tokens' K and V, and
 // then the attention; ring has three of 2,048 tokens', each beside the attention to the block before; Ulysses
@@ -39,13 +41,24 @@ inline std::int64_t earlier_tokens(const MicroBatch& micro_batch, std::int64_t w
 
 // Tokens whose K and V the ranks of a group need of each other in one layer.
 struct ExchangedTokens {
-  std::int64_t distributed = 0;  // of the micro-batch, but for those of slices that one rank holds whole
-  std::int64_t placed = 0;       // those of such slices, which stay where they are
-  std::int64_t earlier = 0;      // of earlier chunks, of which every rank holds its share
-  std::int64_t fullest = 0;      // of the micro-batch, on the rank with the most
+  std::int64_t distributed = 0;    // of the micro-batch, but for those of slices that one rank holds whole
+  std::int64_t placed = 0;         // those of such slices, which stay where they are
+  std::int64_t earlier = 0;        // of earlier chunks, of which every rank holds its share
+  std::int64_t fullest = 0;        // of the micro-batch, on the rank with the most
+  std::int64_t fullest_inner = 0;  // on the inner group with the most
 };
-ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding,
-                                 std::int64_t window);
+// `inner`: ranks of an inner group of a nested form.
+ExchangedTokens exchanged_tokens(const MicroBatch& micro_batch, const Sharding& sharding, std::int64_t window,
+                                 int inner = 1);
+
+// Ranks that exchange K and V, where they lie, and what a token's K and V of one layer take on each.
+struct ContextGroup {
+  int ranks = 1;
+  GroupShape shape;
+  double kv_bytes_per_token = 0;
+};
+// A whole CP group of that degree.
+ContextGroup context_group(const LayerCosts& costs, int context);
 
 // The exchanges of one layer, in order. All ranks of the group take part, and wait for each other.
 struct ContextExchanges {
@@ -89,6 +102,7 @@ struct ContextCase {
   ExchangedTokens tokens;
   int context = 1;
   std::int64_t window = 0;
+  int head_shares = 1;  // ranks that share out the heads of each call
 
   [[nodiscard]] Picoseconds backward(LayerCosts::AttentionTimes times) const {
     return times.backward + (costs.layout().repeats(RecomputeModule::core_attn) ? times.forward : 0);
@@ -103,37 +117,39 @@ struct ContextForm {
   bool takes_windows = true;  // prices layers whose queries see a window of keys only
   // The work of a token, by which packers balance documents, counts the exchanges.
   bool counts_in_workload = false;
-  // Ranks that share out the heads of a group's attention; 1: each attends with all heads.
-  int (*head_shares)(GroupShape group);
+  // Ranks that share out the heads of the attention in a group of that degree; 1: each attends with all.
+  int (*head_shares)(const Layout& layout, int degree);
   // Exchanges of a pass, for estimates of what a simulation allocates; a ring's backward has one more.
   int (*estimated_exchanges)(int context);
-  // Tokens whose K and V a rank holds at once, which has `rank_tokens` of its group's `group_tokens`.
-  std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens);
+  // Tokens whose K and V, of all heads, take what a rank holds of them at once. It has `rank_tokens` of its
+  // group's `group_tokens`; an inner group of a nested form has `inner` ranks.
+  std::int64_t (*held_tokens)(std::int64_t rank_tokens, std::int64_t group_tokens, int inner);
   // Writes the exchanges of a layer, with bytes and durations; none where nothing is exchanged.
-  void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, int context, ContextExchanges& out,
-                   RangeUse& use);
+  void (*exchange)(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
+                   ContextExchanges& out, RangeUse& use);
   // Writes the attention between and beside these exchanges.
   void (*attend)(const ContextCase& of, ContextPasses& out, RangeUse& use);
   // No plan's exchanges take less: seconds of a layer, forward and backward, for each token of a micro-batch.
-  double (*least_seconds)(const LayerCosts& costs, int context);
+  double (*least_seconds)(const LayerCosts& costs, const ContextGroup& group);
 };
 
 // The forms, each in its file, and the table: in the order of ContextComm.
-extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm;
-inline constexpr const ContextForm* kContextForms[] = {&kAllGatherForm, &kRingForm, &kUlyssesForm};
+extern const ContextForm kAllGatherForm, kRingForm, kUlyssesForm, kUlyssesRingForm, kUlyssesAllGatherForm;
+inline constexpr const ContextForm* kContextForms[] = {&kAllGatherForm, &kRingForm, &kUlyssesForm,
+                                                       &kUlyssesRingForm, &kUlyssesAllGatherForm};
 static_assert(std::size(kContextForms) == std::size(kContextCommNames));
 
-inline const ContextForm& context_form(ContextComm form) {
-  return *kContextForms[at(form)];
+inline const ContextForm& context_form(const Layout& layout) {
+  return *kContextForms[at(layout.acting_form())];
 }
 inline const ContextForm& context_form(const LayerCosts& costs) {
-  return context_form(costs.layout().context_comm);
+  return context_form(costs.layout());
 }
 
 // ---- What users and forms share ----
 
-// Whether a group of `degree` ranks can share out the heads of a TP rank as the form does.
-bool heads_suit(const ContextForm& form, int heads, int degree);
+// Whether a group of `degree` ranks can share out the heads of a TP rank as the layout's form does.
+bool heads_suit(const Layout& layout, int heads, int degree);
 
 // The time of a layer's exchanges, forward and backward.
 Picoseconds exchange_time(const ContextForm& form, const LayerCosts& costs, const ExchangedTokens& tokens,
@@ -156,5 +172,9 @@ struct ReceivedTokens {
   double sent = 0, useful = 0;
 };
 ReceivedTokens received_tokens(const ContextCase& of);
+
+// Where each of `inner` ranks that share out the heads has the tokens of all of them: their sharding, an
+// inner group as one rank with the segments of its ranks, one after the other.
+void merge_inner_ranks(const Sharding& sharding, int inner, Sharding& out);
 
 }  // namespace equipoise

@@ -25,9 +25,8 @@ std::vector<int> blocks_sent_backward(int context) {
 }
 
 // Every rank sends to its neighbour at once; where the ring crosses nodes, those hops set the pace.
-GroupShape hop_of(const LayerCosts& costs, int context) {
-  const GroupShape group = costs.grid().context_shape(context);
-  return {2, group.ranks_per_node == group.ranks ? 2 : 1};
+GroupShape hop_of(const ContextGroup& group) {
+  return {2, group.shape.ranks_per_node == group.shape.ranks ? 2 : 1};
 }
 
 struct PricedStep {
@@ -35,23 +34,24 @@ struct PricedStep {
   RangeUse use;
 };
 
-PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, int blocks, int context) {
+PricedStep step_of(const LayerCosts& costs, std::int64_t tokens, int blocks, const ContextGroup& group) {
   PricedStep step{{OpName::cp_ring_step, Stream::cp}, {}};
-  step.op.bytes = blocks * as_double(tokens) * as_double(costs.kv_bytes_per_token());
+  step.op.bytes = blocks * as_double(tokens) * group.kv_bytes_per_token;
   step.op.duration = to_picoseconds(
-      costs.collectives().seconds(Collective::send_recv, step.op.bytes, hop_of(costs, context), step.use));
+      costs.collectives().seconds(Collective::send_recv, step.op.bytes, hop_of(group), step.use));
   return step;
 }
 
 // A ring goes round even where nothing is shared.
-void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, int context,
+void exchange_blocks(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                      ContextExchanges& out, RangeUse& use) {
+  const int context = group.ranks;
   out.forward.clear();
   out.backward.clear();
   if (context == 1) return;
   const std::int64_t block = tokens.fullest + (tokens.earlier + context - 1) / context;
-  const PricedStep one = step_of(costs, block, 1, context);
-  const PricedStep two = context > 2 ? step_of(costs, block, 2, context) : one;
+  const PricedStep one = step_of(costs, block, 1, group);
+  const PricedStep two = context > 2 ? step_of(costs, block, 2, group) : one;
   const auto add = [&use](std::vector<Op>& pass, const PricedStep& step) {
     pass.push_back(step.op);
     use += step.use;
@@ -148,7 +148,7 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
       // Even slices give a rank the same pieces on most blocks.
       if (priced.empty() || !std::ranges::equal(pieces, priced, same_piece)) {
         of_pieces = {};
-        times = of.costs.attention_times(pieces, of_pieces);
+        times = of.costs.attention_times(pieces, of_pieces, 0, of.head_shares);
         priced = pieces;
       }
       use += of_pieces;
@@ -163,11 +163,11 @@ void attend_by_blocks(const ContextCase& of, ContextPasses& out, RangeUse& use) 
     }
 }
 
-double least_blocks(const LayerCosts& costs, int context) {
-  double blocks = context - 1;
-  for (const int sent : blocks_sent_backward(context)) blocks += sent;
-  return blocks / context * as_double(costs.kv_bytes_per_token()) *
-         costs.collectives().least_seconds_per_byte(Collective::send_recv, hop_of(costs, context));
+double least_blocks(const LayerCosts& costs, const ContextGroup& group) {
+  double blocks = group.ranks - 1;
+  for (const int sent : blocks_sent_backward(group.ranks)) blocks += sent;
+  return blocks / group.ranks * group.kv_bytes_per_token *
+         costs.collectives().least_seconds_per_byte(Collective::send_recv, hop_of(group));
 }
 
 }  // namespace
@@ -176,9 +176,9 @@ constinit const ContextForm kRingForm = {
     .title = "Ring",
     .by_blocks = true,
     .takes_windows = false,
-    .head_shares = [](GroupShape) { return 1; },
+    .head_shares = [](const Layout&, int) { return 1; },
     .estimated_exchanges = [](int context) { return context; },
-    .held_tokens = [](std::int64_t rank_tokens, std::int64_t) { return 2 * rank_tokens; },
+    .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_blocks,
     .attend = attend_by_blocks,
     .least_seconds = least_blocks,

@@ -24,7 +24,7 @@ HeadBytes bytes_of_heads(const LayerCosts& costs, std::int64_t tokens, int conte
   return {query_bytes * model.head_dim + kv_bytes, query_bytes * model.value_dim()};
 }
 
-void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, int context,
+void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, const ContextGroup& group,
                     ContextExchanges& out, RangeUse& use) {
   out.forward.clear();
   out.backward.clear();
@@ -32,11 +32,11 @@ void exchange_heads(const LayerCosts& costs, const ExchangedTokens& tokens, int 
   const auto all_to_all = [&](double bytes) {
     Op op{OpName::cp_all_to_all, Stream::cp};
     op.bytes = bytes;
-    op.duration = to_picoseconds(
-        costs.collectives().seconds(Collective::all_to_all, bytes, costs.grid().context_shape(context), use));
+    op.duration =
+        to_picoseconds(costs.collectives().seconds(Collective::all_to_all, bytes, group.shape, use));
     return op;
   };
-  const HeadBytes bytes = bytes_of_heads(costs, tokens.fullest, context);
+  const HeadBytes bytes = bytes_of_heads(costs, tokens.fullest, group.ranks);
   const Op inputs = all_to_all(bytes.inputs), output = all_to_all(bytes.output);
   out.forward = {inputs, output};
   out.backward = {output, inputs};
@@ -54,21 +54,20 @@ void attend_with_share(const ContextCase& of, ContextPasses& out, RangeUse& use)
 }
 
 // There and back, forward and backward; the fullest rank has at least its share of the tokens.
-double least_all_to_all(const LayerCosts& costs, int context) {
+double least_all_to_all(const LayerCosts& costs, const ContextGroup& group) {
   constexpr std::int64_t kTokens = 1 << 10;  // bytes are proportional to them
-  const HeadBytes bytes = bytes_of_heads(costs, kTokens, context);
-  return 2 * (bytes.inputs + bytes.output) / kTokens / context *
-         costs.collectives().least_seconds_per_byte(Collective::all_to_all,
-                                                    costs.grid().context_shape(context));
+  const HeadBytes bytes = bytes_of_heads(costs, kTokens, group.ranks);
+  return 2 * (bytes.inputs + bytes.output) / kTokens / group.ranks *
+         costs.collectives().least_seconds_per_byte(Collective::all_to_all, group.shape);
 }
 
 }  // namespace
 
 constinit const ContextForm kUlyssesForm = {
     .title = "Ulysses",
-    .head_shares = [](GroupShape group) { return group.ranks; },
+    .head_shares = [](const Layout&, int degree) { return degree; },
     .estimated_exchanges = [](int) { return 2; },
-    .held_tokens = [](std::int64_t rank_tokens, std::int64_t) { return 2 * rank_tokens; },
+    .held_tokens = [](std::int64_t rank_tokens, std::int64_t, int) { return 2 * rank_tokens; },
     .exchange = exchange_heads,
     .attend = attend_with_share,
     .least_seconds = least_all_to_all,

@@ -323,13 +323,13 @@ std::string lane_text(std::size_t step, std::size_t lane) {
 std::string allowed_degrees(const Layout& layout, int heads, int degree) {
   const int ranks = layout.data * layout.context;
   if (ranks % degree != 0) return "a divisor of data x context = " + std::to_string(ranks);
-  const ContextForm& form = context_form(layout.context_comm);
-  if (form.head_shares({degree, degree}) == 1) return "";
+  // Inner groups of a nested form fit any CP group.
+  if (context_form(layout).head_shares(layout, degree) == layout.inner_ranks(degree)) return "";
   const int of_rank = heads / layout.tensor;
   const bool power = std::has_single_bit(static_cast<unsigned>(degree));
-  if ((power || degree == layout.context) && heads_suit(form, of_rank, degree)) return "";
+  if ((power || degree == layout.context) && heads_suit(layout, of_rank, degree)) return "";
   return "a power of two that divides the " + std::to_string(of_rank) +
-         " query heads of a TP rank (context_comm " + std::string(name_of(layout.context_comm)) + ")";
+         " query heads of a TP rank (context_comm " + std::string(name_of(layout.acting_form())) + ")";
 }
 
 // Barrier groups count up from 0 in the order of the lanes: that is what engines and traces run.

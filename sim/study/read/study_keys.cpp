@@ -210,6 +210,15 @@ constexpr Key<Layout> kParallelKeys[] = {
         .noting(note_count_embedding),
     choice<&Layout::context_comm>("context_comm", kContextCommNames, "How CP exchanges K and V")
         .acting("with parallel.context or data above 1", acts::has_replicas),
+    integer<&Layout::context_inner>(
+        "context_inner", 1, kMostGpus,
+        "Ranks of an all-to-all, a divisor of context and of the query heads of a TP rank; context / "
+        "context_inner ranks are a ring or gather")
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
+    choice<&Layout::context_placement>(
+        "context_placement", kContextPlacementNames,
+        "Which CP ranks are neighbours: those of an all-to-all, or those of the ring or gather")
+        .acting("with parallel.context_comm ulysses-ring or ulysses-all-gather", acts::nests),
     integer<&Layout::zero>("zero", 0, 3,
                            "0: everything replicated; 1: optimizer states sharded; 2: gradients, too; 3: "
                            "FSDP; the framework preset's by default")

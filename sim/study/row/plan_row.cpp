@@ -49,7 +49,7 @@ std::string derive_bucket(StudyRow& row) {
 bool has_degree(const RunModels& models, int degree) {
   const Layout& layout = models.layout;
   if (layout.data * layout.context % degree != 0) return false;
-  return heads_suit(context_form(layout.context_comm), models.costs.model().heads / layout.tensor, degree);
+  return heads_suit(layout, models.costs.model().heads / layout.tensor, degree);
 }
 
 // Why no plan can be made where nothing fits into memory, else nothing.

@@ -26,7 +26,8 @@ Layout context_parallel(int tensor, int context, ContextComm form) {
 ContextExchanges exchanges_of(const Models& models, const ExchangedTokens& tokens, int context) {
   ContextExchanges exchanges;
   RangeUse use;
-  context_form(models.costs).exchange(models.costs, tokens, context, exchanges, use);
+  context_form(models.costs)
+      .exchange(models.costs, tokens, context_group(models.costs, context), exchanges, use);
   return exchanges;
 }
 

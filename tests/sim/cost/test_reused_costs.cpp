@@ -46,11 +46,13 @@ ModelShape with_experts(int dense_layers) {
 TEST_CASE("A reused result equals a fresh one, whatever micro-batch was there before") {
   const FlopsWorkload workload(1024, 1024);
   MicroBatchCost again;  // of every rule, form and model in turn
-  for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses})
+  for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses,
+                                 ContextComm::ulysses_ring, ContextComm::ulysses_all_gather})
     for (const bool experts : {false, true}) {
       Layout layout;
       layout.context = 4;
       layout.context_comm = form;
+      layout.context_inner = 2;
       layout.recompute = form == ContextComm::ring ? Recompute::selective : Recompute::none;
       layout.expert = experts ? 4 : 1;
       const Models models(experts ? with_experts(1) : builtin_model("wlb-550m"), layout);

@@ -43,7 +43,9 @@ inline void vary_layers(std::uint64_t seed, Job& job) {
   constexpr std::uint64_t kOther = 0x9e3779b97f4a7c15;  // so that the rest of the job stays as it is
   SplitMix64 random(seed ^ kOther);
   job.layout.count_embedding_and_head = job.layout.pipeline > 1 && below(random, 2) == 0;
-  if (job.layout.context_comm == ContextComm::ring || below(random, 3) > 0) return;
+  if (job.layout.context_comm == ContextComm::ring || job.layout.context_comm == ContextComm::ulysses_ring ||
+      below(random, 3) > 0)
+    return;
   job.model.sliding_window = 1LL << (5 + below(random, 8));
   constexpr int kMostLayers = 64;
   for (int i = 0; i < kMostLayers && job.layout.data > 1; ++i)
@@ -63,6 +65,16 @@ inline void vary_overlap(std::uint64_t seed, Job& job) {
               std::to_string(job.framework.exchange_sms) + " SMs";
 }
 
+// Some CP groups of four are two by two.
+inline void nest(std::uint64_t seed, Job& job) {
+  Layout& layout = job.layout;
+  if (layout.context != 4 || job.model.moe || seed % 2 != 0) return;
+  layout.context_comm =
+      layout.context_comm == ContextComm::ring ? ContextComm::ulysses_ring : ContextComm::ulysses_all_gather;
+  layout.context_inner = 2;
+  if (seed % 4 == 0) layout.context_placement = ContextPlacement::outer_first;
+}
+
 inline Job random_job(std::uint64_t seed) {
   SplitMix64 random(seed);
   Job job;
@@ -77,6 +89,7 @@ inline Job random_job(std::uint64_t seed) {
   job.layout.recompute = static_cast<Recompute>(below(random, 4));
   job.layout.recompute_layers = static_cast<int>(below(random, static_cast<std::uint64_t>(job.model.layers)));
   job.layout.context_comm = moe ? ContextComm::all_gather : static_cast<ContextComm>(below(random, 3));
+  nest(seed, job);
   job.framework.tp_overlap_forward = below(random, 2) == 0;
   static const char* const kSchedules[] = {"gpipe", "1f1b", "interleaved-1f1b", "state-aware-1f1b", "zb-h1"};
   const std::string schedule = kSchedules[below(random, 5)];
@@ -115,10 +128,7 @@ inline const Profile& profile() {
 // The prices of a job.
 struct Prices {
   explicit Prices(const Job& job, int gpus_per_node = 8)
-      : grid(job.layout.order,
-             {job.layout.tensor, job.layout.context, job.layout.expert, job.layout.data, job.layout.pipeline,
-              job.layout.expert_tensor},
-             gpus_per_node),
+      : grid(job.layout.order, parallel_sizes(job.layout), gpus_per_node),
         costs(job.model, job.layout, profile(), grid, {}, job.framework) {}
   Prices(const Prices&) = delete;
   Prices& operator=(const Prices&) = delete;

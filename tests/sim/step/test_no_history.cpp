@@ -40,6 +40,7 @@ Layout layout_of(const Setting& setting, ContextComm form) {
   layout.expert = setting.expert;
   layout.zero = setting.zero;
   layout.context_comm = form;
+  layout.context_inner = 2;
   layout.recompute = form == ContextComm::ring ? Recompute::selective : Recompute::layers;
   layout.recompute_layers = 3;
   return layout;
@@ -127,7 +128,8 @@ void check_no_history(const Fresh& fresh, const Setting& setting, std::uint64_t 
 TEST_CASE("A step equals the same step from a fresh simulator, whatever ran before, at both fidelities") {
   const FlopsWorkload workload(1024, 1024);
   for (const Setting& setting : kSettings)
-    for (const ContextComm form : {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses}) {
+    for (const ContextComm form :
+         {ContextComm::all_gather, ContextComm::ring, ContextComm::ulysses, ContextComm::ulysses_ring}) {
       const Models models(model_for(setting), layout_of(setting, form));
       for (const ShardPolicy& policy : sharding_policies()) {
         // Every rule where lanes run on their own; the other settings differ in what comes behind it.

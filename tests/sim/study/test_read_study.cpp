@@ -215,13 +215,15 @@ TEST_CASE("A bad study is refused in one line: file, key, what was found, what i
       {"/parallel/reduce_each_micro_batch", true,
        "study.json: parallel: unknown key \"reduce_each_micro_batch\" here, expected in framework"},
       {"/parallel/schedule", "gpipe",
-       "study.json: parallel: unknown key \"schedule\" here, expected in the study itself, for all rows, or in an "
+       "study.json: parallel: unknown key \"schedule\" here, expected in the study itself, for all rows, or "
+       "in an "
        "entry of policies"},
       {"/shard", "adaptive", "study.json: unknown key \"shard\" here, expected in an entry of policies"},
       {"/framework", json{{"exchange_sms", "8K"}},
        "study.json: framework.exchange_sms: expected an integer in 0..1024, found \"8K\""},
       {"/parallel/context_comm", "tree",
-       "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, found \"tree\""},
+       "study.json: parallel.context_comm: expected one of all-gather, ring, ulysses, ulysses-ring, "
+       "ulysses-all-gather, found \"tree\""},
       {"/parallel/recompute", "some",
        "study.json: parallel.recompute: expected one of none, selective, full, auto, found \"some\""},
       {"/parallel/recompute", json{{"layer", 3}},

@@ -107,6 +107,22 @@ TEST_CASE("CP groups of another degree are cut from the ranks of CP and DP") {
   CHECK_THROWS_AS(static_cast<void>(p.context_shape(5)), UserError);
 }
 
+TEST_CASE("Inner groups of CP ranks are neighbours, or those of equal number in all of them are") {
+  // 8 CP ranks on two nodes of 4 GPUs, inner groups of 4.
+  const RankGrid inner("tp-cp-ep-dp-pp", {1, 8, 1, 2, 1, 0, 4, false}, 4);
+  CHECK(inner.data_context_group(0) ==
+        std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15});
+  check_shape(inner.context_shape(4), 4, 4);
+  check_shape(inner.outer_shape(8), 2, 1);
+  check_shape(inner.outer_shape(16), 4, 1);
+  const RankGrid outer("tp-cp-ep-dp-pp", {1, 8, 1, 2, 1, 0, 4, true}, 4);
+  CHECK(outer.data_context_group(0) ==
+        std::vector<int>{0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15});
+  check_shape(outer.context_shape(4), 4, 2);
+  check_shape(outer.outer_shape(8), 2, 2);
+  for (int gpu = 0; gpu < 16; ++gpu) CHECK(outer.gpu(outer.coordinates(gpu)) == gpu);
+}
+
 TEST_CASE("GPU numbers and coordinates are inverse, and groups partition the GPUs, for any order") {
   SplitMix64 random(5);
   for (int round = 0; round < 300; ++round) {

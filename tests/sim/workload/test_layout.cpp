@@ -97,6 +97,19 @@ TEST_CASE("Every impossible layout is refused, naming the key, what was found an
        [](Layout& l) { l.recompute = Recompute::layers, l.recompute_layers = 33; }},
       {"study.json: parallel.context: Ulysses needs a divisor of the 4 query heads of a TP rank, found 8",
        [](Layout& l) { l.tensor = 8, l.context = 8, l.context_comm = ContextComm::ulysses; }},
+      {"study.json: parallel.context_inner: 3 is no divisor of context = 8; allowed: 1, 2, 4",
+       [](Layout& l) {
+         l.tensor = 8, l.context = 8, l.context_comm = ContextComm::ulysses_ring, l.context_inner = 3;
+       }},
+      {"study.json: parallel.context_inner: 8 is no divisor of the 4 query heads of a TP rank; allowed: 1, "
+       "2, 4",
+       [](Layout& l) {
+         l.tensor = 8, l.context = 8, l.context_comm = ContextComm::ulysses_ring, l.context_inner = 8;
+       }},
+      {"study.json: parallel.context_inner: expected a degree with context_comm ulysses-all-gather, found "
+       "none; "
+       "allowed: 1, 2",
+       [](Layout& l) { l.context = 2, l.context_comm = ContextComm::ulysses_all_gather; }},
       {"study.json: parallel.expert: expected 1 for a model without experts, found 2",
        [](Layout& l) { l.data = 2, l.expert = 2; }},
   };
@@ -231,9 +244,8 @@ TEST_CASE("A ring of context-parallel ranks is refused for a model with sliding 
   CHECK(refusal(model, layout) == "");
   layout.context_comm = ContextComm::ring;
   CHECK(refusal(model, layout) ==
-        "study.json: parallel.context_comm: expected all-gather or ulysses for a model with sliding windows, "
-        "found "
-        "ring");
+        "study.json: parallel.context_comm: expected all-gather or ulysses or ulysses-all-gather for a model "
+        "with sliding windows, found ring");
 }
 
 TEST_CASE(
