@@ -54,6 +54,12 @@ void check_form(const ModelShape& m, const Layout& p, const std::string& where) 
 
 }  // namespace
 
+ParallelSizes parallel_sizes(const Layout& l) {
+  const int inner = l.inner_ranks(l.context);
+  return {l.tensor,   l.context,       l.expert, l.data,
+          l.pipeline, l.expert_tensor, inner,    l.context_placement == ContextPlacement::outer_first};
+}
+
 void check_layout(const ModelShape& m, const Layout& p, const std::string& where) {
   const int t = p.tensor;
   require_layout(m.heads % t == 0, where,

@@ -24,6 +24,9 @@
 
 namespace equipoise {
 
+// The sizes of the grid that a layout's ranks make.
+ParallelSizes parallel_sizes(const Layout& layout);
+
 // Throws UserError with the reason if the layout cannot run the model: `where` names the study file. The
 // other functions of this room take layouts that pass.
 void check_layout(const ModelShape& model, const Layout& layout, const std::string& where);

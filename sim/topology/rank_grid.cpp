@@ -51,12 +51,6 @@ void require_positive(int size, const char* key) {
 
 }  // namespace
 
-ParallelSizes parallel_sizes(const Layout& l) {
-  const int inner = l.inner_ranks(l.context);
-  return {l.tensor,   l.context,       l.expert, l.data,
-          l.pipeline, l.expert_tensor, inner,    l.context_placement == ContextPlacement::outer_first};
-}
-
 RankGrid::RankGrid(std::string_view order, const ParallelSizes& sizes, int gpus_per_node)
     : sizes_(sizes), gpus_per_node_(gpus_per_node) {
   require_positive(sizes.tensor, "parallel.tensor");

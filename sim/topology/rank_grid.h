@@ -25,7 +25,6 @@
 
 #include "kernels/ops.h"
 #include "policies/base/index.h"
-#include "sim/workload/layout.h"
 
 namespace equipoise {
 
@@ -42,7 +41,6 @@ struct ParallelSizes {
   int context_inner = 1;  // ranks of the inner groups of a CP group, a divisor of `context`
   bool outer_first = false;
 };
-ParallelSizes parallel_sizes(const Layout& layout);
 
 // Place of one GPU in the dense layers' grid. (Its place among the experts follows from its GPU number.)
 struct RankCoordinates {
