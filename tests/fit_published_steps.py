@@ -358,6 +358,13 @@ def keep_errors(name, errors):
     fresh = {key(e) for e in errors}
     kept = [e for e in preset["kernels"].get("errors", []) if key(e) not in fresh]
     preset["kernels"]["errors"] = kept + errors
+    for gpu, seen in preset["kernels"].get("on_gpus", {}).items():  # the same rows, whatever their size
+        members = [e for e in kept + errors if e["gpu"] == gpu]
+        count = sum(e["rows"] for e in members)
+        mean = lambda key: round(sum(e["rows"] * e[key] for e in members) / count, 4)
+        if members:
+            seen.update(rows=count, mean_abs_error=mean("mean_abs_error"), mean_error=mean("mean_error"),
+                        worst=max((e["worst"] for e in members), key=abs))
     path.write_text(json.dumps(preset, indent=1) + "\n")
 
 
@@ -393,8 +400,13 @@ def main():
         a100, models = published_a100.read_rows(of_vtrain)
         args.shapes = list(models.values())
         fitted = fit_host(published_a100.PRESET, a100, lambda row: row["group"].split(", micro-batch")[0], args)
+        # And with the slowdowns of today's Megatron carried over, without what it overlaps and shards.
+        carried = [{**row, "zero": 0, "tp_overlap": 0} for row in a100]
+        slowdowns = json.loads((PRESETS / "megatron.json").read_text())["kernels"]["slowdowns"]
+        errors = errors_table(errors_of_others("megatron", carried, slowdowns, args), carried, args.shapes)
         if args.write:
             write_preset(published_a100.PRESET, *reversed(fitted))
+            keep_errors("megatron", errors)
     args.shapes = steps.read_tables(args.models, ("model_id", "n_layers", "hidden"))
     rows = steps.read_tables([path for path in args.rows if path not in of_vtrain], ("gpu", "model_id", "step_time_s"))
     of_sweep = [row for row in rows if steps.family_of(row) == "nanotron"]

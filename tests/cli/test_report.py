@@ -97,7 +97,7 @@ class Report(Pages):
         self.assertEqual(outline.data["winner"], best["label"])
         self.assertRegex(outline.text, re.escape(best["label"]) + "(, the baseline,)? trains fastest")
         table = self.ok("study", self.folder / "study.json", "--quiet")
-        for part in re.search(r"is fastest; it is limited by (.*?)(; .* samples)?\.\n", table).group(1).split(", "):
+        for part in re.search(r"is fastest; it is limited by (.*?)(; .*)?\.\n", table).group(1).split(", "):
             self.assertIn(part, outline.text)
 
     def test_what_it_draws_adds_up(self):
