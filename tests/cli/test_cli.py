@@ -277,7 +277,7 @@ class FitCommand(Case):
         self.assertEqual(made["device"]["nic_GBps"], 25)
         shown = self.ok("profiles", "show", mine)
         self.assertIn("collective ours: mended, 3 samples", shown)
-        self.assertIn("gemm bf16: published, 2080 samples, borrowed from h100-sxm", shown)
+        self.assertIn("gemm bf16: published, 7595 samples, borrowed from h100-sxm", shown)
         table = self.write("rows.csv", "op,size_bytes,n_gpus,n_nodes,gpus_per_node,time_us\nall_reduce,4194304,4,2,2,900\n")
         made = json.loads(self.ok("predict", "--profile", mine, "--rows", table, "--format", "json"))
         self.assertLess(abs(made["rows"][0]["error"]), 0.25)
