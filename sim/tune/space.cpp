@@ -234,7 +234,14 @@ Space default_space(const Study& study, const json& file, std::int64_t gpus, int
     add_axis("expert", expert, layout.expert, space);
   }
   if (study.model.layers > 1) add_axis("virtual_pipeline", {1, 2, 4}, layout.virtual_pipeline, space);
-  add_axis("context_comm", {"all-gather", "ulysses", "ring"}, nullptr, space);
+  std::vector<json> inner;  // in a node, as the heads allow; below the CP degree
+  for (const json& degree : divisors(gpus, std::min<std::int64_t>(gpus_per_node, gpus / 2)))
+    if (degree > 1 && study.model.heads % degree.get<int>() == 0) inner.push_back(degree);
+  std::vector<json> forms = {"all-gather", "ulysses", "ring"};
+  if (!inner.empty()) forms.insert(forms.end(), {"ulysses-ring", "ulysses-all-gather"});
+  add_axis("context_comm", forms, nullptr, space);
+  if (!inner.empty())
+    add_axis("context_inner", inner, layout.context_inner > 0 ? json(layout.context_inner) : json(), space);
   const json parallel = file.value("parallel", json::object());
   add_axis("recompute", recompute_modes(study.model.layers), parallel.value("recompute", json()), space);
   space.policies = rows_of_study(file);
@@ -345,11 +352,36 @@ bool complete(json& keys, const json& study, std::int64_t gpus) {
   return true;
 }
 
-// Without CP there is no form in which K and V travel: the first of the axis stands for all.
-bool is_alike(const json& keys, const json& study, const std::vector<TriedKey>& axes) {
-  const auto comm = std::find_if(axes.begin(), axes.end(),
-                                 [](const TriedKey& axis) { return axis.key == "parallel.context_comm"; });
-  return comm != axes.end() && degree(keys, study, "context") == 1 && keys[comm->key] != comm->values.front();
+bool is_nested_name(const std::string& form) {
+  return form == name_of(ContextComm::ulysses_ring) || form == name_of(ContextComm::ulysses_all_gather);
+}
+
+// Whether another combination says the same. Without CP there is no form in which K and V travel, and a form
+// that is not nested has no inner degree: the first of the axis stands for all. Nested forms at the ends of
+// the inner degree are plain ones, where the axis has those. Takes an inner degree out that says nothing.
+bool is_alike(json& keys, const json& study, const std::vector<TriedKey>& axes) {
+  const auto axis = [&axes](std::string_view key) {
+    return std::find_if(axes.begin(), axes.end(), [&](const TriedKey& tried) { return tried.key == key; });
+  };
+  const auto comm = axis("parallel.context_comm"), inner = axis("parallel.context_inner");
+  const auto context = degree(keys, study, "context");
+  if (comm != axes.end() && context == 1 && keys[comm->key] != comm->values.front()) return true;
+  if (inner == axes.end()) return false;
+  const json form = comm != axes.end()
+                        ? keys[comm->key]
+                        : study.value("parallel", json::object()).value("context_comm", json());
+  if (context == 1 || !form.is_string() || !is_nested_name(form.get<std::string>())) {
+    if (keys[inner->key] != inner->values.front()) return true;
+    keys.erase(inner->key);
+    return false;
+  }
+  if (comm == axes.end()) return false;
+  const auto has = [&](ContextComm plain) {
+    return std::find(comm->values.begin(), comm->values.end(), json(name_of(plain))) != comm->values.end();
+  };
+  const bool rings = form == name_of(ContextComm::ulysses_ring);
+  if (keys[inner->key] == 1) return has(rings ? ContextComm::ring : ContextComm::all_gather);
+  return keys[inner->key] == context.value_or(0) && has(ContextComm::ulysses);
 }
 
 std::string text_of(const json& value) {

@@ -70,6 +70,20 @@ TEST_CASE("how K and V travel is no choice without context parallelism") {
   CHECK(c.candidates.none.alike == 1);
 }
 
+TEST_CASE("an inner degree is a choice of nested forms alone, and its ends are plain forms") {
+  const json space = {{"parallel.tensor", {1}},
+                      {"parallel.pipeline", {1}},
+                      {"parallel.context", {1, 4}},
+                      {"parallel.context_comm", {"ring", "ulysses", "ulysses-ring"}},
+                      {"parallel.context_inner", {1, 2, 4}}};
+  const TuneCase c(small_study(), space, 8);
+  // A ring, Ulysses, and one inner degree between them. (Four windows do not share out over 8 replicas.)
+  std::string found;
+  for (const LayoutChoice& layout : c.candidates.layouts) found += layout_text(layout.layout) + "; ";
+  CHECK(found ==
+        "TP 1, CP 4 ring, PP 1, DP 2; TP 1, CP 4 ulysses, PP 1, DP 2; TP 1, CP 4 ulysses-ring 2 x 2, PP 1, DP 2; ");
+}
+
 TEST_CASE("no layout with so many GPUs is an error that names them") {
   CHECK_THROWS_WITH_AS(TuneCase(small_study(), {{"parallel.tensor", {2, 4}}}, 7),
                        doctest::Contains("a layout of 7 GPUs"), UserError);
