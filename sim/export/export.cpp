@@ -43,7 +43,7 @@ std::string policy_text(const ExportedRow& row) {
   std::string options;
   for (const PackParameter& option : run.policy().parameters) {
     const ordered_json value = keys::default_of(option, run.pack);
-    if (value.is_null() || value == keys::default_of(option, PackOptions())) continue;
+    if (value.is_null() || (!run.says(option.key) && value == keys::default_of(option, PackOptions()))) continue;
     options += (options.empty() ? "" : ", ") + std::string(option.key) + " " +
                (value.is_string() ? value.get<std::string>() : value.dump());
   }
