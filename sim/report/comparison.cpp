@@ -154,7 +154,7 @@ void flatten(const json& node, const std::string& path, std::map<std::string, st
 }
 
 // What a result says of how it came about, beside its figures.
-std::map<std::string, std::string> settings_of(const json& summary) {
+std::map<std::string, std::string> settings_of(const json& summary, const json& other) {
   std::map<std::string, std::string> leaves;
   json study = summary["study"];
   study.erase("notes");
@@ -165,6 +165,8 @@ std::map<std::string, std::string> settings_of(const json& summary) {
   flatten(summary.value("baseline", json(nullptr)), "baseline", leaves);
   for (const json& policy : summary["policies"]) {
     const std::string row = policy["label"].get<std::string>() + ": ";
+    const auto is_shared = [&](const json& theirs) { return theirs["label"] == policy["label"]; };
+    if (std::none_of(other["policies"].begin(), other["policies"].end(), is_shared)) continue;
     for (const char* key : {"policy", "shard"}) flatten(policy.value(key, json()), row + key, leaves);
     const json provenance = policy.value("provenance", json::object());
     for (const char* key : {"profile", "framework", "kernels", "slowdowns", "derived"})
@@ -174,7 +176,7 @@ std::map<std::string, std::string> settings_of(const json& summary) {
 }
 
 std::vector<Difference> differences_between(const json& before, const json& after) {
-  const auto first = settings_of(before), second = settings_of(after);
+  const auto first = settings_of(before, after), second = settings_of(after, before);
   std::vector<Difference> list;
   for (const auto& [key, value] : first) {
     const auto other = second.find(key);
