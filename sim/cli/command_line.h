@@ -85,6 +85,8 @@ Command grammar_of_check();
 Command grammar_of_verify();
 Command grammar_of_tune();
 Command grammar_of_merge();
+Command grammar_of_export();
+Command grammar_of_report();
 // `arguments`: those of the program, for the ranks that the command starts.
 Command grammar_of_execute(const std::vector<std::string>& arguments);
 Command grammar_of_validate(const std::vector<std::string>& arguments);
@@ -93,6 +95,7 @@ Command grammar_of_shard();
 Command grammar_of_schedule();
 Command grammar_of_trace();
 Command grammar_of_list();
+Command grammar_of_explain();
 Command grammar_of_doctor(std::string_view version);
 Command grammar_of_profile();
 Command grammar_of_fit();

@@ -1,4 +1,4 @@
-// The grammar of the commands about the parts of a study: pack, shard, schedule, trace, list.
+// The grammar of the commands about the parts of a study: pack, shard, schedule, trace, list, explain.
 #include <deque>
 #include <iostream>
 #include <memory>
@@ -226,6 +226,25 @@ Command grammar_of_list() {
   add_format_option(command, arguments->format);
   command.run = [arguments] {
     run_list_command(arguments->what, arguments->format, std::cout);
+    return 0;
+  };
+  return command;
+}
+
+Command grammar_of_explain() {
+  struct Arguments {
+    std::string word;
+    Format format = Format::table;
+  };
+  const auto arguments = std::make_shared<Arguments>();
+  Command command{"explain", "What a key, a column or a policy means, what it may be, and where it comes from",
+                  "Example: equipoise explain parallel.context\n"
+                  "         equipoise explain chunkflow.chunk_size"};
+  command.add("word", arguments->word,
+              "Key of a study, column of a result, policy, its option, or another name of `equipoise list`");
+  add_format_option(command, arguments->format, "table or json");
+  command.run = [arguments] {
+    run_explain_command(arguments->word, arguments->format, std::cout);
     return 0;
   };
   return command;

@@ -1,4 +1,4 @@
-// The grammar of the commands that take a study: study, check, tune, merge, execute, validate.
+// The grammar of the commands that take a study: study, check, tune, merge, export, report, execute, validate.
 #include <algorithm>
 #include <iostream>
 #include <memory>
@@ -132,8 +132,7 @@ Command grammar_of_verify() {
   options->version = EQUIPOISE_VERSION;
   Command command{"verify",
                   "Trace a saved result and run it again: exit 1 where it is not what its inputs give",
-                  "Example: equipoise study traces/studies/7b-128k.json --out results\n"
-                  "         equipoise verify results/summary.json"};
+                  "Example: equipoise verify results/summary.json"};
   command.add("file", options->file, "summary.json of `study --out`").required();
   command.add("--jobs", options->jobs, "Threads; all cores by default").range(0, kMostThreads);
   add_memory_option(command, options->max_memory_GB);
@@ -204,6 +203,36 @@ Command grammar_of_merge() {
   command.add("folders", options->folders, "Folders of shards: their --out, or one each").required();
   add_simulation_options(command, *options);
   command.run = [options] { return run_bounded(run_merge_command, *options); };
+  return command;
+}
+
+Command grammar_of_export() {
+  const auto options = std::make_shared<ExportOptions>();
+  Command command{"export", "A study's best row as flags or config of a training framework, or as a job of Slurm",
+                  "Example: equipoise export results/best.json --for megatron\n"
+                  "         equipoise export study.json --for slurm --sweep parallel.context=1,2,4 > sweep.sh"};
+  command.add("file", options->file, "Study file (JSON), such as tune's best.json").required();
+  command.add("--for", options->target, "megatron, nemo, deepspeed, torchtitan, verl or slurm").required();
+  command.add("--row", options->row, "Label of the row; the fastest by default");
+  command.add("--set", options->set, "Override a key: parallel.context=4, policies.2.queues=3");
+  command.add("--sweep", options->sweep, "slurm: run all values of a key; without it the job is a search (tune)");
+  command.add("--tasks", options->tasks, "slurm: tasks of the array job").range(1, 10000).shows_default();
+  command.add("--jobs", options->jobs, "Threads; all cores by default").range(0, kMostThreads);
+  add_memory_option(command, options->max_memory_GB);
+  command.add("--quiet", options->quiet, "Nothing on stderr of what cannot be expressed");
+  command.run = [options] { return run_bounded(run_export_command, *options); };
+  return command;
+}
+
+Command grammar_of_report() {
+  const auto options = std::make_shared<ReportOptions>();
+  Command command{"report", "A saved result as table and page, or two side by side",
+                  "Example: equipoise report before after --out changes.html"};
+  command.add("first", options->first, "Folder of `study --out`, or its summary.json").required();
+  command.add("second", options->second, "Another one: what changed from the first to it");
+  command.add("--out", options->out, "Page to write (.html)");
+  add_format_option(command, options->format);
+  command.run = [options] { return run_report_command(*options, std::cout, std::cerr); };
   return command;
 }
 

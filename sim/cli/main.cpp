@@ -55,7 +55,7 @@ void print_error(const std::string& message) {
 
 // --max-input-MB, of every command that reads what a user names: a list reads nothing of theirs.
 void add_input_option(Command& command) {
-  if (command.name == "list" || command.name == "doctor") return;
+  if (command.name == "list" || command.name == "explain" || command.name == "doctor") return;
   for (Command& inner : command.commands) add_input_option(inner);
   if (!command.run) return;
   const auto most_MB = std::make_shared<double>(0);
@@ -80,6 +80,8 @@ Command whole_program(const std::vector<std::string>& arguments) {
                       grammar_of_verify(),
                       grammar_of_tune(),
                       grammar_of_merge(),
+                      grammar_of_export(),
+                      grammar_of_report(),
                       grammar_of_pack(),
                       grammar_of_shard(),
                       grammar_of_schedule(),
@@ -88,6 +90,7 @@ Command whole_program(const std::vector<std::string>& arguments) {
                       grammar_of_profiles(),
                       grammar_of_predict(),
                       grammar_of_list(),
+                      grammar_of_explain(),
                       grammar_of_doctor(EQUIPOISE_VERSION),
                       grammar_of_trace(),
                       grammar_of_execute(arguments),

@@ -128,6 +128,10 @@ int run_doctor_command(Format format, std::string_view version, std::ostream& ou
 // traces or schema.
 void run_list_command(const std::string& what, Format format, std::ostream& out);
 
+// `equipoise explain`: what a word of a study's keys, a result's columns or those lists means, what it may be,
+// and where it comes from. Without a word, which kinds there are. Throws UserError with the nearest names.
+void run_explain_command(const std::string& word, Format format, std::ostream& out);
+
 // The first words of those lines: what may be typed as the name of one.
 std::vector<std::string> listed_names(const std::string& what);
 

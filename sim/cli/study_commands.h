@@ -1,4 +1,4 @@
-// The commands that take a study: study, check, tune, merge, execute and validate. Each is a function over a
+// The commands that take a study: study, check, tune, merge, export, report, execute and validate. Each is a function over a
 // struct of options, which knows no parser, so tests call it. It returns the program's exit status and throws
 // UserError for wrong input.
 #pragma once
@@ -138,6 +138,31 @@ struct MergeOptions : SimulationOptions {
 // Prints and writes what one machine would have. A shard that is missing or of another run is an error.
 int run_merge_command(const MergeOptions& options, std::ostream& out, std::ostream& log,
                       const std::atomic<bool>& stop);
+
+// `equipoise export`: a row of a study as what a training framework is told.
+struct ExportOptions : SimulationOptions {
+  std::string file;
+  std::string target;              // megatron, nemo, deepspeed, torchtitan, verl or slurm
+  std::string row;                 // label; empty: the fastest
+  std::vector<std::string> set;    // key.path=value
+  std::vector<std::string> sweep;  // slurm: key.path=a,b,c; empty: a search
+  int tasks = 8;                   // slurm
+};
+
+// Runs the study, for what a run derives (recompute auto, L_max), and prints flags or config; what cannot be
+// expressed stands in it as comments, and on `log`.
+int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
+                       const std::atomic<bool>& stop);
+
+// `equipoise report`: the page of a saved result, or of two side by side.
+struct ReportOptions {
+  std::string first, second;  // folders of --out, or their summary.json; empty: only one
+  std::string out;            // page; empty: none
+  Format format = Format::table;
+};
+
+// Prints the table of the one, or what changed from the first to the second.
+int run_report_command(const ReportOptions& options, std::ostream& out, std::ostream& log);
 
 // What the commands take that run plans for real, on ranks of this machine.
 struct RankOptions {

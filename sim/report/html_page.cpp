@@ -73,6 +73,32 @@ std::string escaped(std::string_view text) {
   return markup_escaped(valid);
 }
 
+std::string html_paragraph(const std::string& text, const char* kind) {
+  return std::string("<p class=\"") + kind + "\">" + escaped(text) + "</p>\n";
+}
+
+namespace {
+
+std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
+  std::string text = "<tr>";
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const std::string open = i == 0 ? "th scope=\"row\"" : tag;
+    text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
+            (i == 0 ? "th" : tag) + '>';
+  }
+  return text + "</tr>\n";
+}
+
+}  // namespace
+
+std::string html_table(const std::string& id, const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows) {
+  std::string text = "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
+                     "<table id=\"" + id + "\">\n<thead>" + cell_row(header, "th") + "</thead>\n<tbody>\n";
+  for (const std::vector<std::string>& cells : rows) text += cell_row(cells, "td");
+  return text + "</tbody>\n</table>\n</div>\n";
+}
+
 bool has_charts() {
   return !asset("d3_js").empty();
 }

@@ -11,6 +11,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace equipoise {
 
@@ -26,6 +27,11 @@ std::string escaped(std::string_view text);
 
 // In HTML and XML: `text` (UTF-8) with what ends a text or a quoted attribute as character references.
 std::string markup_escaped(std::string_view text);
+
+// A paragraph of text, of a class of page.css, and a table with an id: the first cell of a row is its name.
+std::string html_paragraph(const std::string& text, const char* kind);
+std::string html_table(const std::string& id, const std::vector<std::string>& header,
+                       const std::vector<std::vector<std::string>>& rows);
 
 // Whether the program was built with the chart library; without it the page shows its tables.
 bool has_charts();

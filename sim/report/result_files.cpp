@@ -188,8 +188,10 @@ json summary_json(const Study& study, const StudyResult& result) {
   if (!result.network_note.empty()) notes.push_back(result.network_note);
   for (const std::string& differs : differences_of(result)) notes.push_back(differs);
   return {{"schema", "equipoise.summary/1"},
+          {"version", EQUIPOISE_VERSION},
           {"study",
            {{"name", study.name},
+            {"settings", study.settings.empty() ? json(nullptr) : json::parse(study.settings)},
             {"model", study.model.name},
             {"framework", study.framework.preset.name},
             {"gpus", l.gpus()},

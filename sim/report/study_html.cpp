@@ -172,20 +172,6 @@ json published_rows(const StudyResult& result) {
   return list;
 }
 
-std::string paragraph(const std::string& text, const char* kind) {
-  return std::string("<p class=\"") + kind + "\">" + escaped(text) + "</p>\n";
-}
-
-std::string cell_row(const std::vector<std::string>& cells, const char* tag) {
-  std::string text = "<tr>";
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::string open = i == 0 ? "th scope=\"row\"" : tag;
-    text += '<' + (std::string(tag) == "th" ? "th scope=\"col\"" : open) + '>' + escaped(cells[i]) + "</" +
-            (i == 0 ? "th" : tag) + '>';
-  }
-  return text + "</tr>\n";
-}
-
 std::string heading_text(const Study& study, const StudyResult& result) {
   const Layout& l = study.layout;
   std::string text = study.model.name + " on ";
@@ -201,21 +187,17 @@ std::string content_of(const Study& study, const StudyResult& result) {
   const std::vector<std::string> verdict = verdict_of(study, result);
   std::string text = "<section id=\"verdict\">\n<p class=\"kicker\">" + escaped(study.name) + "</p>\n<h1>" +
                      escaped(verdict.front()) + "</h1>\n";
-  for (std::size_t i = 1; i < verdict.size(); ++i) text += paragraph(verdict[i], "lead");
-  text += paragraph(heading_text(study, result), "setup") + "</section>\n";
+  for (std::size_t i = 1; i < verdict.size(); ++i) text += html_paragraph(verdict[i], "lead");
+  text += html_paragraph(heading_text(study, result), "setup") + "</section>\n";
   const ComparisonTable comparison = comparison_of(result);
   text +=
-      "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n"
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"All figures by policy\">\n"
-      "<table id=\"comparison\">\n<thead>" +
-      cell_row(comparison.header, "th") + "</thead>\n<tbody>\n";
-  for (const std::vector<std::string>& cells : comparison.rows) text += cell_row(cells, "td");
-  text += "</tbody>\n</table>\n</div>\n";
+      "<section id=\"throughput\">\n<h2>Throughput by policy</h2>\n<div class=\"chart\"></div>\n" +
+      html_table("comparison", comparison.header, comparison.rows);
   for (const PolicyResult& row : result.policies)
-    if (row.status != RowStatus::ok) text += paragraph(reason_line(row), "reason");
+    if (row.status != RowStatus::ok) text += html_paragraph(reason_line(row), "reason");
   for (const std::string& differs : differences_of(result))
-    text += paragraph("Note: " + differs + ".", "note");
-  text += paragraph(source_line(study, result), "note") + "</section>\n";
+    text += html_paragraph("Note: " + differs + ".", "note");
+  text += html_paragraph(source_line(study, result), "note") + "</section>\n";
   return text;
 }
 
@@ -310,15 +292,15 @@ std::string SweepPage::html() const {
       others += (others.empty() ? "" : ", ") + label + " in " + std::to_string(count);
   }
   std::string content =
-      "<section id=\"verdict\">\n" + paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
+      "<section id=\"verdict\">\n" + html_paragraph(title_, "kicker") + "<h1>" + escaped(verdict) + "</h1>\n";
   if (left_out_ > 0)
-    content += paragraph("The last " + std::to_string(left_out_) +
+    content += html_paragraph("The last " + std::to_string(left_out_) +
                              " cases are too many for this page; each has its own in its folder.",
                          "note");
-  if (!others.empty()) content += paragraph("Fastest in others: " + others + ".", "lead");
+  if (!others.empty()) content += html_paragraph("Fastest in others: " + others + ".", "lead");
   if (won > 0 && won < run_)
     content +=
-        paragraph("Not counted: " + std::to_string(run_ - won) +
+        html_paragraph("Not counted: " + std::to_string(run_ - won) +
                       " where the intervals of the fastest and another policy overlap, or there are none.",
                   "lead");
   return html_page(

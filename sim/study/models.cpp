@@ -75,7 +75,7 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
   if (in_node > of_profile && gpus > of_profile)
     notes.push_back(node + ": profile " + profile.name() + " has times inside nodes of " +
                     std::to_string(of_profile) +
-                    "; NVLink is taken to reach all GPUs of a larger one as fast");
+                    "; NVLink is taken to reach all GPUs of a larger one as fast: measure there with `equipoise profile`");
   if (gpus <= in_node) return notes;
   const double nic = nic_GBps(cluster, profile);
   if (nic > kFastestNic)
@@ -85,10 +85,10 @@ std::vector<std::string> unlikely_cluster(const Cluster& cluster, const Layout& 
   const int tensor = layout.tensor;
   if (tensor > 1 && (tensor <= in_node ? in_node % tensor : tensor % in_node) != 0)
     notes.push_back("parallel.tensor " + std::to_string(tensor) + " on " + node +
-                    ": one does not divide the other, so some TP groups lie over nodes and others do not");
+                    ": one does not divide the other, so some TP groups lie over nodes and others do not; take a divisor");
   if (gpus % in_node != 0)
     notes.push_back(std::to_string(gpus) + " GPUs on " + node + ": the last node has " +
-                    std::to_string(gpus % in_node) + "; GPU hours count those that run");
+                    std::to_string(gpus % in_node) + "; GPU hours count those that run: take a multiple, or count the node whole yourself");
   return notes;
 }
 

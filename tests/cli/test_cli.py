@@ -8,12 +8,16 @@ import gzip
 import io
 import json
 import os
+import pathlib
 import re
 import subprocess
 import unittest
 from unittest import mock
 
 from support import PROGRAM, STUDY, Case, run
+
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 
 def commands(help_text):
@@ -82,6 +86,49 @@ class Help(Case):
         for what in ("schedules", "profiles", "traces"):
             self.assertGreaterEqual(len(self.ok("list", what).splitlines()), 2)
         self.refused("list", "polices", says=["polices"])
+
+
+class Explain(Case):
+    def test_a_word_is_what_its_tables_say(self):
+        self.assertEqual(self.ok("explain", "parallel.context"), "parallel.context, key of a study: CP: GPUs that share the tokens of a "
+                         "micro-batch\n  values: 1 .. 4194304\n  default: 1\n")
+        self.assertEqual(self.ok("explain", "chunkflow.chunk-size"), "chunkflow.chunk_size, option of chunkflow: chunkflow: tokens of a chunk\n"
+                         "  values: 1 .. 2147483648\n  default: 8192\n  source: ChunkFlow Alg. 1, arXiv 2503.02356\n")
+        self.assertEqual(self.ok("explain", "cluster.network.nic_GBps"), "cluster.network.nic_GBps, key of a study: Of one GPU's NIC, one "
+                         "direction; the profile's by default\n  values: 0.001 .. 1000000\n  unit: GB/s\n")
+        self.assertEqual(self.ok("explain", "step s"), "step_seconds, column of a result: mean of the full steps\n  unit: s\n")
+        self.assertEqual(self.ok("explain", "policies.0.queues"), self.ok("explain", "queues"))
+
+    def test_a_word_of_several_tables_prints_each(self):
+        found = json.loads(self.ok("explain", "wlb-128k", "--format", "json"))
+        self.assertEqual([entry["kind"] for entry in found], ["distribution"])
+        found = json.loads(self.ok("explain", "recompute", "--format", "json"))
+        self.assertEqual([entry["name"] for entry in found], ["parallel.recompute", "policies[].recompute"])
+        self.assertEqual(found[0]["values"], "none, selective, full, auto or object")
+
+    def test_every_listed_name_and_every_key_is_explained(self):
+        words = {entry["name"] for entry in json.loads(self.ok("explain", "--format", "json"))}
+        for what in ("policies", "schedules", "models", "profiles", "frameworks", "traces"):
+            for row in json.loads(self.ok("list", what, "--format", "json")):
+                self.assertIn(row["name"], words)
+                for key, option in row.get("options", {}).items():
+                    (entry,) = json.loads(self.ok("explain", f"{row['name']}.{key}", "--format", "json")) if key == "queues" else [None]
+                    self.assertIn(f"{row['name']}.{key}", words)
+                    if entry:
+                        self.assertEqual(entry["default"], str(option["default"]))
+        schema = json.loads(self.ok("list", "schema"))
+        for key, value in schema["properties"]["parallel"]["properties"].items():
+            self.assertIn("parallel." + key, words)
+        self.assertEqual(schema["properties"]["batch"]["properties"]["micro_batch_size"]["default"], 1)
+        columns = (SOURCE / "sim/report/COLUMNS.md").read_text()
+        for key in re.findall(r"^\|[^|]*\| `(.*?)`", columns, re.MULTILINE):
+            self.assertIn(key, words)
+
+    def test_unknown_words_have_their_nearest(self):
+        self.refused("explain", "paralel.contxt", says=['unknown word "paralel.contxt"', "nearest: parallel.context"])
+        self.refused("explain", "qqqqqqqqqq", says=["expected a key of a study, a column, a policy"])
+        self.refused("explain", "wlb", "--format", "csv", says=["allowed: table, json"])
+        self.assertRegex(self.ok("explain"), r"(?m)^packing policy +\d+  \S+$")
 
 
 class StudyCommand(Case):

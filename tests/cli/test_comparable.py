@@ -79,7 +79,7 @@ class Comparable(Case):
     def test_the_verdict_says_how_much_is_extrapolated(self):
         study = self.write("study.json", STUDY)
         shares = []
-        for layout in ({"tensor": 2, "pipeline": 4}, {"context": 8}):
+        for layout in ({"tensor": 2, "pipeline": 4}, {"data": 4}):
             sets = ("--set", f"parallel={json.dumps(layout)}", "--ignore-memory")
             found = json.loads(self.ok("study", study, *sets, "--format", "json"))
             best = max(found["policies"], key=lambda row: row["metrics"]["tokens_per_second_per_gpu"])

@@ -88,6 +88,7 @@ class Report(Pages):
         file = self.page(STUDY)
         outline = self.check_file(file)
         summary = json.loads((file.parent / "summary.json").read_text())
+        summary.pop("receipt")  # of the file alone
         for policy in summary["policies"]:
             policy.pop("gpu_compute_seconds", None)
             self.assertRegex(outline.text, r"\b%.0f\b" % policy["metrics"]["tokens_per_second_per_gpu"])
@@ -185,6 +186,70 @@ class Report(Pages):
         found = json.loads((file.parent / "validation.json").read_text())
         self.assertEqual(outline.data["validation"], found)
         self.assertIn("Passed: a policy's mean step is simulated at most 2.0% off what was measured", outline.text)
+
+
+    def test_a_saved_result_is_shown_again(self):
+        file = self.page(STUDY)
+        again = self.folder / "again.html"
+        table = self.ok("report", file.parent, "--out", again)
+        self.assertEqual(again.read_text(), file.read_text())
+        summary = json.loads((file.parent / "summary.json").read_text())
+        self.assertEqual(json.loads(self.ok("report", file.parent / "summary.json", "--format", "json")), summary)
+        self.assertEqual(summary["study"]["settings"], STUDY)
+        for policy, line in zip(summary["policies"], table.splitlines()[2:]):
+            self.assertRegex(line, r"^%s +ok +%.0f " % (policy["label"], policy["metrics"]["tokens_per_second_per_gpu"]))
+        rows = list(csv.DictReader(self.ok("report", file.parent, "--format", "csv").splitlines()))
+        self.assertEqual(float(rows[1]["mfu"]), summary["policies"][1]["metrics"]["mfu"])
+        file.unlink()
+        self.refused("report", file.parent, "--out", again, says=["report.html", "`study --out` writes them"])
+        self.refused("report", self.folder / "none", says=["none: no such file", "`study --out` wrote"])
+        self.refused("report", file.parent, "--out", "page.txt", says=["page.txt", ".html"])
+
+    def two(self):
+        """Before and after: one row 10 % faster by a network, another that the second does not have."""
+        study = dict(STUDY, batch=dict(STUDY["batch"], steps=8), policies=STUDY["policies"] + [{"name": "plain", "label": HOSTILE}])
+        before = self.page(study).parent.rename(self.folder / "before")
+        study = dict(study, policies=study["policies"][:2], cluster={"network": {"nic_GBps": 200}, "gpus_per_node": 2})
+        return before, self.page(study).parent.rename(self.folder / "after")
+
+    def test_two_results_side_by_side(self):
+        before, after = self.two()
+        page = self.folder / "changes.html"
+        found = json.loads(self.ok("report", before, after, "--format", "json", "--out", page))
+        summaries = [json.loads((folder / "summary.json").read_text()) for folder in (before, after)]
+        self.assertTrue(found["same_documents"])
+        self.assertEqual([row["label"] for row in found["rows"]], ["plain-4d", "wlb", HOSTILE])
+        for row, one, other in zip(found["rows"], *(summary["policies"] for summary in summaries)):
+            speed = [p["metrics"]["total_tokens"] / p["metrics"]["total_seconds"] for p in (one, other)]
+            self.assertAlmostEqual(row["ratio"], speed[1] / speed[0], places=9)
+            self.assertLessEqual(row["low"], row["ratio"])
+            self.assertGreaterEqual(row["high"], row["ratio"])
+            self.assertEqual(row["verdict"], "not told apart" if row["low"] <= 1 <= row["high"] else "faster" if row["ratio"] > 1 else "slower")
+        self.assertEqual(found["rows"][2]["verdict"], "only in the first")
+        differ = {d["key"]: (d["first"], d["second"]) for d in found["differences"]}
+        self.assertEqual(differ["cluster.network.nic_GBps"], ("-", "200"))
+        self.assertNotIn("parallel.tensor", differ)
+        outline = self.check_file(page)
+        self.assertEqual(outline.data["comparison"], found)
+        self.assertIn("only in the first: " + HOSTILE, outline.text)
+        text = self.ok("report", before, after)
+        self.assertIn("cluster.network.nic_GBps", text)
+        self.assertIn("Both runs trained the same documents", text)
+        rows = list(csv.DictReader(self.ok("report", before, after, "--format", "csv").splitlines()))
+        self.assertEqual(float(rows[0]["ratio"]), found["rows"][0]["ratio"])
+
+    def test_a_result_beside_itself_and_beside_what_does_not_run(self):
+        file = self.page(STUDY)
+        text = self.ok("report", file.parent, file.parent)
+        self.assertIn("the same: plain-4d, wlb.", text)
+        self.assertIn("1.000x (1.000-1.000)" if STUDY["batch"]["steps"] >= 4 else "1.000x", text)
+        self.assertIn("Their settings do not differ.", text)
+        before = file.parent.rename(self.folder / "before")
+        after = self.page(dict(STUDY, cluster={"memory_GB": 4}))
+        self.assertIn("ok -> oom: plain-4d, wlb.", self.ok("report", before, after.parent))
+        other = self.folder / "other"
+        self.ok("study", self.write("study.json", dict(STUDY, trace={"distribution": "wlb-128k", "seed": 4})), "--out", other, "--quiet")
+        self.assertIn("(no interval)", self.ok("report", before, other))
 
 
 @unittest.skipUnless(find_browser(), "no Chromium here (Debian: chromium)")
@@ -307,6 +372,14 @@ class InABrowser(Pages):
         values = page.evaluate("[...document.querySelectorAll('#ranking svg .value')].map(t => t.textContent.split(/\\s/)[0])")
         rates = [row["metrics"]["tokens_per_second_per_gpu"] for row in found["ranking"] + [found["baseline"]]]
         self.assertEqual(values, ["%.0f" % rate for rate in rates])
+
+    def test_comparison(self):
+        before, after = Report.two(self)
+        file = self.folder / "changes.html"
+        self.ok("report", before, after, "--out", file)
+        page = self.look(file, "comparison")
+        self.assertEqual(page.evaluate("document.querySelectorAll('#changes svg .whisker').length"), 2)
+        self.assertIn("plain-4d", page.evaluate("document.querySelector('#changes .chart').getAttribute('aria-label')"))
 
     def test_validation(self):
         page = self.look(self.validation(), "validation")

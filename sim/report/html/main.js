@@ -26,5 +26,5 @@ function studyPage() {
 }
 
 setUpTheme();
-({ study: studyPage, sweep: sweepPage, tune: tunePage, validation: validationPage })[data.kind]();
+({ study: studyPage, sweep: sweepPage, tune: tunePage, validation: validationPage, comparison: comparisonPage })[data.kind]();
 document.documentElement.dataset.ready = "true";

@@ -139,17 +139,20 @@ void note_expert_overlap(std::string_view, bool, const Study& study, std::vector
   if (overlap == ExpertOverlap::none) return;
   if (!study.model.moe || study.layout.expert == 1) return;  // what its row says, if it is stated
   if (overlap == ExpertOverlap::shared_expert && study.model.moe->shared_width() == 0)
-    note(": the model has no shared expert, so nothing runs under the exchanges");
+    note(": the model has no shared expert, so nothing runs under the exchanges; take none");
   if (overlap != ExpertOverlap::dualpipe) return;
   if (study.layout.zero == 3)
-    note(" pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed");
+    note(
+        " pairs nothing with zero 3, whose gathers go part by part of a single op: exchanges are exposed; "
+        "take zero 1 or 2");
   for (const PolicyRun& run : study.policies) {
     const std::string& schedule = run.schedule.empty() ? study.schedule : run.schedule;
     const SchedulePolicy& policy = schedule_policy(schedule);
     if (study.layout.zero < 3 && !policy.pairs && !policy.bidirectional)
-      notes.push_back(run.label + ": " + key + ": schedule " + schedule +
-                      " pairs no forward with a backward, so exchanges are exposed (1f1b, "
-                      "interleaved-1f1b and dualpipe do)");
+      notes.push_back(
+          run.label + ": " + key + ": schedule " + schedule +
+          " pairs no forward with a backward, so exchanges are exposed: take 1f1b, interleaved-1f1b "
+          "or dualpipe, which do");
   }
 }
 
@@ -163,19 +166,20 @@ void note_count_embedding(std::string_view, bool, const Study& study, std::vecto
     notes.push_back(key + ": " + std::to_string(study.model.layers) + " layers on " +
                     std::to_string(counted.size()) + " stages leave the first and the last " +
                     std::to_string(counted.front()) + " and " + std::to_string(counted.back()) +
-                    " without it, too");
+                    " without it, too; leave it out");
 }
 
 void note_zero(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {
   if (!stated && study.layout.zero != study.framework.preset.zero)
-    notes.emplace_back("framework " + study.framework.preset.name + ": zero " +
-                       std::to_string(study.layout.zero) +
-                       " with a pipeline, which keeps parameters and gradients whole");
+    notes.emplace_back(
+        "framework " + study.framework.preset.name + ": zero " + std::to_string(study.layout.zero) +
+        " with a pipeline, which keeps parameters and gradients whole; parallel.zero says otherwise");
   if (study.layout.zero == 3 && study.framework.preset.name == "deepspeed")
     notes.emplace_back(
         "zero 3 gathers parameters under compute, where zero 2 gathers them once a step with nothing beside "
         "it: "
-        "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it");
+        "inside a node that can be faster; what DeepSpeed's hooks cost the host is not in it: measure both, "
+        "or `fit --steps`");
 }
 
 void note_offload(std::string_view, bool, const Study& study, std::vector<std::string>& notes) {
@@ -195,7 +199,7 @@ void note_selective(std::string_view, bool, const Study& study, std::vector<std:
   if (selective)
     notes.emplace_back(
         "recompute selective: FlashAttention keeps no scores, so it frees no memory and costs attention's "
-        "forward once more, as it does in Megatron-LM");
+        "forward once more, as it does in Megatron-LM; take none, modules or layers");
 }
 
 void note_longer(std::string_view, bool stated, const Study& study, std::vector<std::string>& notes) {

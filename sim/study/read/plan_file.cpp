@@ -402,7 +402,7 @@ void note_idle_ranks(std::int64_t ranks, const Plan& plan, std::vector<std::stri
   if (steps > 0)
     notes.push_back("lanes use " + std::to_string(least) + " of the " + std::to_string(ranks) +
                     " ranks of data x context in " + std::to_string(steps) + " of " +
-                    std::to_string(plan.steps.size()) + " steps; the others idle");
+                    std::to_string(plan.steps.size()) + " steps; the others idle: plan as many lanes as data x context has ranks");
 }
 
 }  // namespace

@@ -322,6 +322,7 @@ void read_policy_recompute(const json& node, const std::string& where, PolicyRun
 Study parse_case(const json& file, const std::string& path) {
   Study study;
   study.file = path;
+  study.settings = file.dump(-1, ' ', false, json::error_handler_t::replace);
   study.directory = std::filesystem::path(path).parent_path().string();
   study.name = std::filesystem::path(path).stem().string();
   JsonObject object(file, path);

@@ -112,6 +112,7 @@ struct Study {
   std::vector<PolicyRun> policies;
   std::string baseline;            // label
   std::vector<std::string> notes;  // keys that cannot affect the result
+  std::string settings;            // the file's JSON as it was run, --set in it
   std::string impossible;          // read_case: why its keys, each allowed, do not go together; else empty
 };
 

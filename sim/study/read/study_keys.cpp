@@ -5,6 +5,7 @@
 #include "policies/policy.h"
 #include "sim/metrics/columns.h"
 #include "sim/study/read/key_notes.h"
+#include "sim/study/read/policy_run.h"
 
 namespace equipoise {
 
@@ -193,12 +194,12 @@ ordered_json recompute_schema() {
 }
 
 constexpr Key<Layout> kParallelKeys[] = {
-    integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP; sequence parallelism is always on with it"),
-    integer<&Layout::context>("context", 1, kMostGpus, "CP"),
-    integer<&Layout::pipeline>("pipeline", 1, kMostGpus, "PP"),
-    integer<&Layout::data>("data", 1, kMostGpus, "DP"),
+    integer<&Layout::tensor>("tensor", 1, kMostGpus, "TP: GPUs that share each matrix; sequence parallelism is always on with it"),
+    integer<&Layout::context>("context", 1, kMostGpus, "CP: GPUs that share the tokens of a micro-batch"),
+    integer<&Layout::pipeline>("pipeline", 1, kMostGpus, "PP: stages that share the layers"),
+    integer<&Layout::data>("data", 1, kMostGpus, "DP: replicas that share the global batch"),
     integer<&Layout::virtual_pipeline>("virtual_pipeline", 1, kMostGpus, "Model chunks of a pipeline rank"),
-    integer<&Layout::expert>("expert", 1, kMostGpus, "EP"),
+    integer<&Layout::expert>("expert", 1, kMostGpus, "EP: GPUs that share the experts of a layer"),
     integer<&Layout::expert_tensor>(
         "expert_tensor", 1, kMostGpus,
         "Tensor parallelism inside an expert, a divisor of tensor; tensor by default, as in Megatron-LM")
@@ -359,13 +360,38 @@ constexpr Key<Study> kStudyKeys[] = {
                            "Name or label of the row the others are compared with; the first by default"),
 };
 
-template <class Parameter>
-void add_parameters(std::span<const Parameter> rows, ordered_json& properties) {
-  for (const Parameter& row : rows) {
+template <class Options>
+void add_parameters(std::span<const Parameter<Options>> rows, const Options& defaults, ordered_json& properties) {
+  for (const Parameter<Options>& row : rows) {
     const std::string key(row.key);
     if (properties.contains(key)) continue;
     properties[key] = {{"description", acting_help(help_of_key(row.key, row.help), row.acts_when)}};
     properties[key].update(value_schema(row));
+    add_default(row, defaults, properties[key]);
+  }
+}
+
+using Visit = std::function<void(const std::string&, const ordered_json&)>;
+
+void walk(const ordered_json& schema, const std::string& path, const ordered_json& definitions,
+          const Visit& visit) {
+  constexpr std::string_view kPlace = "#/definitions/";
+  if (schema.contains("$ref")) {
+    const std::string name = schema["$ref"].get<std::string>().substr(kPlace.size());
+    if (name != "figure") walk(definitions[name], path, definitions, visit);  // COLUMNS.md says what those are
+    return;
+  }
+  if (schema.contains("anyOf"))
+    for (const ordered_json& form : schema["anyOf"]) walk(form, path, definitions, visit);
+  if (schema.contains("items")) walk(schema["items"], path + "[]", definitions, visit);
+  if (!schema.contains("properties")) return;
+  for (const auto& [key, value] : schema["properties"].items()) {
+    const std::string name = path.empty() ? key : path + "." + key;
+    const bool named = !value.contains("description") && value.contains("$ref");
+    const ordered_json& known =
+        named ? definitions[value["$ref"].get<std::string>().substr(kPlace.size())] : value;
+    if (known.contains("description") && &known != &definitions["figure"]) visit(name, known);
+    walk(value, name, definitions, visit);
   }
 }
 
@@ -448,9 +474,30 @@ std::vector<std::string> published_metrics() {
 
 ordered_json policy_schema_properties() {
   ordered_json properties = ordered_json::object();
-  keys::add_parameters(pack_parameters(), properties);
-  keys::add_parameters(shard_parameters(), properties);
+  keys::add_parameters(pack_parameters(), PackOptions(), properties);
+  keys::add_parameters(shard_parameters(), default_sharding(), properties);
   return properties;
+}
+
+std::string values_text(const ordered_json& schema) {
+  std::string text;
+  const auto add = [&](const std::string& word, const char* between) {
+    if (!word.empty() && !text.ends_with(word)) text += (text.empty() ? "" : between) + word;
+  };
+  if (schema.contains("enum"))
+    for (const ordered_json& name : schema["enum"]) add(name.get<std::string>(), ", ");
+  else if (schema.contains("minimum") && schema.contains("maximum"))
+    text = schema["minimum"].dump() + " .. " + schema["maximum"].dump();
+  else if (schema.contains("anyOf"))
+    for (const ordered_json& form : schema["anyOf"]) add(values_text(form), " or ");
+  else if (schema.contains("type") && schema["type"].is_string())
+    text = schema["type"] == "boolean" ? "true, false" : schema["type"].get<std::string>();
+  return text;
+}
+
+void for_each_key(const keys::Visit& visit) {
+  const ordered_json schema = study_schema();
+  keys::walk(schema, "", schema["definitions"], visit);
 }
 
 ordered_json study_schema() {

@@ -11,6 +11,7 @@
 // object, a list) has a row with its schema, and code that reads it.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -125,12 +126,12 @@ struct MemberOf<Held Struct::*> {
   using Target = Struct;
 };
 
-// Where a key's value goes: a member, or a member of a member.
+// Where a key's value goes: a member, or a member of a member. `Owner`: the target, or a const one.
 template <auto First, auto... Rest>
 struct Place {
   using Target = typename MemberOf<decltype(First)>::Target;
-  template <class Put>
-  static void reach(Target& target, const Put& put) {
+  template <class Owner, class Put>
+  static void reach(Owner& target, const Put& put) {
     if constexpr (sizeof...(Rest) == 0)
       put(target.*First);
     else
@@ -142,9 +143,9 @@ template <auto Member, auto... Rest>
 requires std::is_same_v<typename MemberOf<decltype(Member)>::Target, FrameworkOptions>
 struct Place<Member, Rest...> {
   using Target = Framework;
-  template <class Put>
-  static void reach(Framework& framework, const Put& put) {
-    for (FrameworkOptions* options : {&framework.in_training, &framework.alone})
+  template <class Owner, class Put>
+  static void reach(Owner& framework, const Put& put) {
+    for (auto* options : {&framework.in_training, &framework.alone})
       if constexpr (sizeof...(Rest) == 0)
         put(options->*Member);
       else
@@ -161,6 +162,15 @@ struct Inside<std::optional<Held>> {
   using type = Held;
 };
 
+// What a field holds; an empty text for an optional without a value.
+template <class Held, class Field>
+ParameterValue held_by(const Field& field) {
+  if constexpr (std::is_same_v<Field, typename Inside<Field>::type>)
+    return static_cast<Held>(field);
+  else
+    return field ? ParameterValue(static_cast<Held>(*field)) : ParameterValue(std::string());
+}
+
 template <class Held, auto... Path>
 constexpr auto row(ParameterKind kind, std::string_view key, std::string_view help) {
   using Target = typename Place<Path...>::Target;
@@ -173,6 +183,12 @@ constexpr auto row(ParameterKind kind, std::string_view key, std::string_view he
       field = static_cast<typename Inside<Field>::type>(std::get<Held>(value));
     });
   };
+  if constexpr (!std::is_same_v<Target, Framework>)  // a preset says those
+    made.get = [](const Target& target) {
+      ParameterValue value;
+      Place<Path...>::reach(target, [&](const auto& field) { value = held_by<Held>(field); });
+      return value;
+    };
   return made;
 }
 template <auto... Path>
@@ -260,12 +276,42 @@ inline std::string acting_help(std::string help, std::string_view acts_when) {
   return acts_when.empty() ? help : help.append("; acts only ").append(acts_when);
 }
 
+// What holds where a key is not said. Null where that is nothing, or a value outside of the range that stands
+// for what the help says: from the window, from memory.
+template <class Target>
+ordered_json default_of(const Parameter<Target>& row, const Target& defaults) {
+  const ParameterValue value = row.get(defaults);
+  if (const auto* number = std::get_if<std::int64_t>(&value);
+      number != nullptr && row.kind != ParameterKind::choice)
+    if (*number < row.least || *number > row.most) {
+      if (!row.words.empty()) return row.words[at(-*number)];
+      return nullptr;
+    }
+  if (const auto* number = std::get_if<double>(&value);
+      number != nullptr && (*number < row.lowest || *number > row.highest))
+    return nullptr;
+  if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value); list != nullptr && list->empty())
+    return nullptr;
+  if (const auto* text = std::get_if<std::string>(&value); text != nullptr && text->empty()) return nullptr;
+  if (row.kind == ParameterKind::choice) return row.choices[at(std::get<0>(value))];
+  if (const auto* number = std::get_if<double>(&value)) return bound_schema(*number);
+  return std::visit([](const auto& held) { return ordered_json(held); }, value);
+}
+
+// Puts it into the key's schema, unless the key must be said or its help says more than a value could.
+template <class Target>
+void add_default(const Parameter<Target>& row, const Target& defaults, ordered_json& property) {
+  if (row.get == nullptr || row.help.find("by default") != std::string_view::npos) return;
+  if (ordered_json value = default_of(row, defaults); !value.is_null()) property["default"] = std::move(value);
+}
+
 template <class Target>
 void add_properties(std::span<const Key<Target>> rows, ordered_json& properties) {
   for (const Key<Target>& row : rows) {
     ordered_json& property = properties[std::string(row.key)] = ordered_json::object();
     if (!row.help.empty()) property["description"] = acting_help(std::string(row.help), row.acts_when);
     property.update(row.schema != nullptr ? row.schema() : value_schema(row));
+    if (row.required.empty()) add_default(row, Target(), property);
     if (!row.is_count) continue;
     property["type"] = "integer";
     property.erase("pattern");
@@ -332,6 +378,11 @@ std::string place_of_key(std::string_view key);
 
 // The JSON Schema of a study, from all rows and those of the policies.
 nlohmann::ordered_json study_schema();
+
+// What a value may be, by its schema: "1 .. 4194304", "rail, fat-tree", "number".
+std::string values_text(const nlohmann::ordered_json& schema);
+// Every key that says what it is, by its path in a study ("policies[].queues"), with its schema.
+void for_each_key(const std::function<void(const std::string&, const nlohmann::ordered_json&)>& visit);
 
 // Its properties of a policy's entry that are keys of some policy or sharding rule.
 nlohmann::ordered_json policy_schema_properties();

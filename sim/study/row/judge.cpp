@@ -188,7 +188,7 @@ PolicyResult describe_row(const StudyRow& row, PlannedRow planned, SimulatedPlan
                   [](const StepResult& s) { return s.work.unsynchronized_lanes; }))
     note(
         "lanes that share experts or gradients order their chunks differently, which no framework can run: "
-        "their exchanges do not wait for each other");
+        "their exchanges do not wait for each other; take one chunk size and expert 1, or data 1");
   if (options.record_gpus) average_gpus(plan, result);
   judge_memory(result);
   result.peak_moment = find_peak(row, result, plan, row.rule(simulated.shard), options.steps);

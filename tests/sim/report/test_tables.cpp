@@ -39,34 +39,6 @@ std::string without_bars(std::string text) {
   return text;
 }
 
-// "1 .. 4194304", "rail, fat-tree", "number".
-std::string values_of(const ordered_json& schema) {
-  if (schema.contains("enum")) {
-    std::string names;
-    for (const auto& name : schema["enum"]) names += (names.empty() ? "" : ", ") + name.get<std::string>();
-    return names;
-  }
-  if (schema.contains("minimum") && schema.contains("maximum"))
-    return schema["minimum"].dump() + " .. " + schema["maximum"].dump();
-  if (!schema.contains("type") || !schema["type"].is_string()) return "";
-  return schema["type"] == "boolean" ? "true, false" : schema["type"].get<std::string>();
-}
-
-void add_keys(const ordered_json& schema, const std::string& path, std::string& text) {
-  const auto inside = [&](const ordered_json& node) { return node.contains("properties"); };
-  if (schema.contains("anyOf"))
-    for (const ordered_json& form : schema["anyOf"]) add_keys(form, path, text);
-  if (schema.contains("items")) add_keys(schema["items"], path + "[]", text);
-  if (!inside(schema)) return;
-  for (const auto& [key, value] : schema["properties"].items()) {
-    const std::string name = path.empty() ? key : path + "." + key;
-    if (value.contains("description"))
-      text += "| `" + name + "` | " + values_of(value) + " | " +
-              without_bars(value["description"].get<std::string>()) + " |\n";
-    add_keys(value, name, text);
-  }
-}
-
 }  // namespace
 
 TEST_CASE("A column prints, scales and writes one value") {
@@ -142,9 +114,10 @@ as "8K" or "1M".
 | key | values | what |
 | --- | --- | --- |
 )";
-  const ordered_json schema = study_schema();
-  add_keys(schema, "", keys);
-  for (const char* part : {"recompute", "policy", "published"})
-    add_keys(schema["definitions"][part], part == std::string("policy") ? "policies[]" : part, keys);
+  for_each_key([&](const std::string& key, const ordered_json& schema) {
+    keys += "| `" + key + "` | " + values_text(schema) + " | " +
+            without_bars(schema["description"].get<std::string>()) +
+            (schema.contains("default") ? "; default " + schema["default"].dump() : "") + " |\n";
+  });
   check_page("sim/study/read/KEYS.md", keys);
 }

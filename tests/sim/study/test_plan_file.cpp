@@ -344,7 +344,8 @@ TEST_CASE("Lanes that leave ranks idle are told") {
   const PolicyResult row = made.row();
   REQUIRE(row.notes.size() == 1);
   CHECK(row.notes[0] ==
-        "plan: lanes use 2 of the 4 ranks of data x context in 1 of 1 steps; the others idle");
+        "plan: lanes use 2 of the 4 ranks of data x context in 1 of 1 steps; the others idle: plan as many lanes as "
+        "data x context has ranks");
 }
 
 TEST_CASE("A file that is no plan ends the study in one line") {

@@ -1,0 +1,82 @@
+// `equipoise export`: a study's best row as what a training framework is told, or the study as a job of Slurm.
+#include <algorithm>
+#include <filesystem>
+#include <ostream>
+
+#include "policies/base/error.h"
+#include "policies/base/files.h"
+#include "policies/base/text.h"
+#include "sim/cli/study_commands.h"
+#include "sim/export/export.h"
+#include "sim/report/verdict.h"
+#include "sim/study/planned_memory.h"
+#include "sim/study/run_study.h"
+
+namespace equipoise {
+namespace {
+
+constexpr std::string_view kSlurm = "slurm";
+
+const Exporter& exporter_of(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const Exporter& one : exporters()) {
+    if (one.name == name) return one;
+    known.push_back(one.name);
+  }
+  known.push_back(kSlurm);
+  refuse_name("--for", name, known);
+}
+
+// Of that label, else the fastest that ran.
+const PolicyResult& chosen_row(const StudyResult& result, const std::string& label) {
+  std::vector<std::string> known;
+  for (const PolicyResult& row : result.policies) {
+    if (row.run.label == label) return row;
+    known.push_back(row.run.label);
+  }
+  if (!label.empty())
+    throw UserError("--row: unknown row \"" + label + "\"" + did_you_mean(label, known) + " (known: " + joined(known) + ")");
+  const PolicyResult* winner = winner_of(result);
+  if (winner == nullptr)
+    throw UserError("export: no row of the study runs: " + result.policies.front().run.label + ": " +
+                    result.policies.front().reason);
+  return *winner;
+}
+
+void write_slurm(const ExportOptions& options, std::ostream& out) {
+  (void)read_study(options.file, options.set);
+  if (!options.set.empty()) throw UserError("--set: allowed with a framework; with --for slurm put it into the study");
+  out << slurm_script({std::filesystem::absolute(options.file).lexically_normal().string(), options.sweep, options.tasks});
+}
+
+}  // namespace
+
+int run_export_command(const ExportOptions& options, std::ostream& out, std::ostream& log,
+                       const std::atomic<bool>& stop) {
+  if (options.target == kSlurm) {
+    write_slurm(options, out);
+    return 0;
+  }
+  const Exporter& to = exporter_of(options.target);
+  Study study = read_study(options.file, options.set);
+  if (!study.impossible.empty()) throw UserError(study.impossible);
+  RunStudyOptions run;
+  run.jobs = threads_of(options.jobs);
+  run.stop = &stop;
+  const StudyInputs inputs = load_inputs(study);
+  check_planned_run(study, inputs, run, memory_limit(options.max_memory_GB), kDefaultOutputGB);
+  try {
+    const StudyResult result = run_study(study, inputs, run);
+    const ExportedRow row{study, chosen_row(result, options.row)};
+    const std::vector<std::string> lost = lost_lines(to, row);
+    if (!options.quiet)
+      for (const std::string& line : lost) log << "note: cannot be expressed for " << to.name << ": " << line << '\n';
+    out << export_text(to, row, lost);
+  } catch (const Interrupted&) {
+    log << "interrupted\n";
+    return kInterrupted;
+  }
+  return 0;
+}
+
+}  // namespace equipoise

@@ -1,0 +1,196 @@
+#include "sim/export/export.h"
+
+#include <algorithm>
+
+#include "policies/base/text.h"
+#include "sim/study/read/study_keys.h"
+#include "sim/workload/stage_layers.h"
+
+namespace equipoise {
+
+using nlohmann::ordered_json;
+
+std::string_view ExportedRow::schedule() const {
+  return row.run.schedule.empty() ? std::string_view(study.schedule) : std::string_view(row.run.schedule);
+}
+
+std::int64_t ExportedRow::micro_batch_tokens() const {
+  const auto bound = row.run.policy().micro_batch_tokens;
+  const std::int64_t most = bound != nullptr ? bound(row.run.pack) : 0;
+  return most > 0 ? most : study.batch.context_window * study.batch.micro_batch_size;
+}
+
+std::vector<int> ExportedRow::layers_of_stages() const {
+  return equipoise::layers_of_stages(model(), layout());
+}
+
+bool ExportedRow::has_even_stages() const {
+  const std::vector<int> layers = layers_of_stages();
+  return std::equal(layers.begin() + 1, layers.end(), layers.begin());
+}
+
+std::vector<int> ExportedRow::recomputed_of_stages() const {
+  const RecomputedLayers recomputed(model(), layout());
+  std::vector<int> layers;
+  for (int v = 0; v < layout().virtual_stages(); ++v) layers.push_back(recomputed.of_stage(v, kStudyRecompute));
+  return layers;
+}
+
+namespace exported {
+
+std::string policy_text(const ExportedRow& row) {
+  const PolicyRun& run = row.row.run;
+  std::string options;
+  for (const PackParameter& option : run.policy().parameters) {
+    const ordered_json value = keys::default_of(option, run.pack);
+    if (value.is_null() || (!run.says(option.key) && value == keys::default_of(option, PackOptions()))) continue;
+    options += (options.empty() ? "" : ", ") + std::string(option.key) + " " +
+               (value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return run.name + (options.empty() ? "" : " (" + options + ")");
+}
+
+}  // namespace exported
+
+std::span<const Exporter> exporters() {
+  static const Exporter kAll[] = {megatron_exporter(), nemo_exporter(), deepspeed_exporter(), torchtitan_exporter(),
+                                  verl_exporter()};
+  return kAll;
+}
+
+std::vector<std::string> lost_lines(const Exporter& to, const ExportedRow& row) {
+  std::vector<std::string> lines;
+  for (const Gap& gap : to.gaps)
+    if (const std::string found = gap.found(row); !found.empty())
+      lines.push_back(std::string(gap.key) + " " + printable(found) + ": " + std::string(gap.why) + "; nearest: " +
+                      std::string(gap.nearest));
+  return lines;
+}
+
+namespace {
+
+// As a shell takes it for one word.
+std::string quoted(const std::string& text) {
+  const auto is_plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("_-./=+:,%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::all_of(text.begin(), text.end(), is_plain)) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+std::string word_of(const ordered_json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string comments(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost) {
+  const Metrics& m = row.row.metrics;
+  std::string text = "# " + printable(row.study.name + ": " + row.row.run.label) + ", for " +
+                     std::string(to.source) + "\n# " + std::string(to.use) + "\n# " +
+                     grouped(row.layout().gpus()) + " GPUs; simulated: " +
+                     (m.step_seconds ? fixed(*m.step_seconds, 3) + " s a step, " +
+                                           fixed(m.tokens_per_second_per_gpu.value_or(0), 0) + " tokens/s/GPU"
+                                     : "no step ran (" + printable(row.row.reason) + ")") +
+                     "\n";
+  for (const std::string& line : lost) text += "# cannot be expressed: " + line + "\n";
+  return text;
+}
+
+// An array of a shell: one flag a line.
+std::string arguments_text(const Exporter& to, const ExportedRow& row) {
+  std::string text = "ARGUMENTS=(\n";
+  for (const Setting& setting : to.settings) {
+    const ordered_json value = setting.value(row);
+    if (value.is_null() || value == false) continue;
+    text += "  " + std::string(setting.name);
+    if (value.is_array())
+      for (const ordered_json& word : value) text += " " + quoted(word_of(word));
+    else if (value != true)
+      text += " " + quoted(word_of(value));
+    text += "\n";
+  }
+  return text + ")\n";
+}
+
+std::string overrides_text(const Exporter& to, const ExportedRow& row) {
+  std::string text = "OVERRIDES=(\n";
+  for (const Setting& setting : to.settings)
+    if (const ordered_json value = setting.value(row); !value.is_null())
+      text += "  " + quoted(std::string(setting.name) + "=" + word_of(value)) + "\n";
+  return text + ")\n";
+}
+
+ordered_json tree_of(const Exporter& to, const ExportedRow& row) {
+  ordered_json tree = ordered_json::object();
+  for (const Setting& setting : to.settings) {
+    const ordered_json value = setting.value(row);
+    if (value.is_null()) continue;
+    ordered_json* node = &tree;
+    std::string_view path = setting.name;
+    for (std::size_t dot = path.find('.'); dot != std::string_view::npos; dot = path.find('.')) {
+      node = &(*node)[std::string(path.substr(0, dot))];
+      path.remove_prefix(dot + 1);
+    }
+    (*node)[std::string(path)] = value;
+  }
+  return tree;
+}
+
+// Two levels: a section an object. Strings, numbers and lists of TOML are those of JSON.
+std::string toml_text(const ordered_json& tree) {
+  std::string text;
+  for (const auto& [section, keys] : tree.items()) {
+    text += "\n[" + section + "]\n";
+    for (const auto& [key, value] : keys.items()) text += key + " = " + value.dump() + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string export_text(const Exporter& to, const ExportedRow& row, const std::vector<std::string>& lost) {
+  if (to.form == ExportForm::arguments) return comments(to, row, lost) + arguments_text(to, row);
+  if (to.form == ExportForm::overrides) return comments(to, row, lost) + overrides_text(to, row);
+  ordered_json tree = tree_of(to, row);
+  if (to.form == ExportForm::toml) return comments(to, row, lost) + toml_text(tree);
+  // JSON has no comments; DeepSpeed passes over keys that it does not know.
+  ordered_json notes = ordered_json::array();
+  const std::string text = comments(to, row, lost);
+  for (std::size_t begin = 0; begin < text.size(); begin = text.find('\n', begin) + 1)
+    notes.push_back(text.substr(begin + 2, text.find('\n', begin) - begin - 2));
+  ordered_json file = {{"_comment", std::move(notes)}};
+  file.update(tree);
+  return file.dump(2) + "\n";
+}
+
+std::string slurm_script(const SlurmJob& job) {
+  std::string work = job.sweep.empty() ? "tune" : "study";
+  std::string words;
+  for (const std::string& axis : job.sweep) words += " --sweep " + quoted(axis);
+  const std::string last = std::to_string(job.tasks - 1);
+  return "#!/bin/bash\n"
+         "# " + work + " of a study as " + std::to_string(job.tasks) + " tasks of one array job.\n"
+         "# `bash THIS_FILE` submits it and, after it, the merge; a task that is submitted again goes on where it was.\n"
+         "# Add what your cluster asks for: --account, --partition, --time.\n"
+         "#SBATCH --job-name=equipoise\n"
+         "#SBATCH --array=0-" + last + "\n"
+         "#SBATCH --nodes=1\n"
+         "#SBATCH --ntasks=1\n"
+         "#SBATCH --cpus-per-task=8\n"
+         "set -euo pipefail\n"
+         "STUDY=" + quoted(job.file) + "\n"
+         "OUT=${OUT:-equipoise-out}\n"
+         "EQUIPOISE=${EQUIPOISE:-equipoise}\n"
+         "if [[ -z ${SLURM_ARRAY_TASK_ID:-} ]]; then\n"
+         "  job=$(sbatch --parsable \"$0\")\n"
+         "  sbatch --dependency=afterok:\"${job%%;*}\" --wrap \"'$EQUIPOISE' merge '$OUT' '$OUT-parts'\"\n"
+         "  exit\n"
+         "fi\n"
+         "\"$EQUIPOISE\" " + work + " \"$STUDY\"" + words + " --shard \"$SLURM_ARRAY_TASK_ID/" +
+         std::to_string(job.tasks) + "\" \\\n"
+         "  --out \"$OUT-parts\" --resume --jobs \"${SLURM_CPUS_PER_TASK:-1}\" --quiet\n";
+}
+
+}  // namespace equipoise

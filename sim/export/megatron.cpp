@@ -1,0 +1,253 @@
+// Megatron-LM's arguments, and the same as overrides of a Megatron-Bridge (NeMo) recipe.
+#include <algorithm>
+
+#include "policies/base/text.h"
+#include "sim/export/export.h"
+
+namespace equipoise {
+namespace {
+
+using namespace exported;
+using Row = const ExportedRow&;
+
+// E is the embedding, t a layer, L the head: "Et*5|t*6|t*5L".
+Value pipeline_layout(Row r) {
+  if (r.has_even_stages() || r.layout().count_embedding_and_head || r.layout().bidirectional) return nullptr;
+  std::string text = "E";
+  for (const int layers : r.layers_of_stages())
+    text += (text == "E" ? "" : "|") + (layers > 0 ? "t*" + std::to_string(layers) : std::string());
+  return text + "L";
+}
+Value virtual_stages(Row r) {
+  return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
+}
+Value context_comm(Row r) {
+  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a"};
+  return where(r.layout().context > 1, kNames[at(r.layout().context_comm)]);
+}
+bool recomputes_layers(Row r) {
+  return r.layout().recompute == Recompute::full || r.layout().recompute == Recompute::layers;
+}
+bool recomputes_modules(Row r) {
+  return r.layout().recompute == Recompute::selective || r.layout().recompute == Recompute::modules;
+}
+Value recompute_granularity(Row r) {
+  return recomputes_layers(r) ? Value("full") : where(recomputes_modules(r), "selective");
+}
+Value recompute_method(Row r) {
+  return where(recomputes_layers(r), r.layout().recompute == Recompute::full ? "uniform" : "block");
+}
+Value recompute_layers(Row r) {
+  if (!recomputes_layers(r)) return nullptr;
+  if (r.layout().recompute == Recompute::full) return 1;
+  const std::vector<int> layers = r.recomputed_of_stages();
+  return *std::max_element(layers.begin(), layers.end());
+}
+Value recompute_modules(Row r) {
+  if (!recomputes_modules(r)) return nullptr;
+  Value names = Value::array();
+  for (std::size_t m = 0; m < std::size(kRecomputeModuleNames); ++m)
+    if (r.layout().repeats(static_cast<RecomputeModule>(m))) names.push_back(kRecomputeModuleNames[m]);
+  return names;
+}
+Value sharding(Row r) {
+  return where(r.layout().zero >= 2, r.layout().zero == 2 ? "optim_grads" : "optim_grads_params");
+}
+Value moe_layers(Row r) {
+  if (!r.model().moe) return nullptr;
+  std::string text;
+  for (int layer = 0; layer < r.model().layers; ++layer)
+    text += (text.empty() ? "[" : ",") + std::string(r.model().is_moe_layer(layer) ? "1" : "0");
+  return text + "]";
+}
+Value mla(Row r, std::int64_t number) {
+  return where(r.model().mla.has_value(), number);
+}
+bool is_hybrid(Row r) {
+  return r.row.run.name == "hybrid-cp";
+}
+Value overlaps_experts(Row r, ExpertOverlap overlap) {
+  return where(r.layout().expert > 1 && r.framework().expert_overlap == overlap, true);
+}
+bool sends_by_deepep(Row r) {
+  return r.framework().expert_dispatcher == ExpertDispatcher::deepep ||
+         r.framework().expert_overlap == ExpertOverlap::deepep;
+}
+Value dispatcher(Row r) {
+  return where(r.layout().expert > 1, sends_by_deepep(r) ? "flex" : "alltoall");
+}
+
+// A setting of both: Megatron-LM's flag, and the key of a Megatron-Bridge recipe. Empty: that one has none.
+struct BothNames {
+  std::string_view flag, key;
+  Value (*value)(Row);
+};
+
+constexpr BothNames kSettings[] = {
+    {"--tensor-model-parallel-size", "model.tensor_model_parallel_size", [](Row r) -> Value { return r.layout().tensor; }},
+    {"--sequence-parallel", "model.sequence_parallel", [](Row r) { return where(r.layout().tensor > 1, true); }},
+    {"--context-parallel-size", "model.context_parallel_size", [](Row r) -> Value { return r.layout().context; }},
+    {"--cp-comm-type", "model.cp_comm_type", context_comm},
+    {"--hybrid-context-parallel", "model.hybrid_context_parallel", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--max-seqlen-per-dp-cp-rank", "model.max_seqlen_per_dp_cp_rank",
+     [](Row r) { return where(is_hybrid(r), r.study.batch.context_window / r.layout().context); }},
+    {"--calculate-per-token-loss", "model.calculate_per_token_loss", [](Row r) { return where(is_hybrid(r), true); }},
+    {"--pipeline-model-parallel-size", "model.pipeline_model_parallel_size",
+     [](Row r) -> Value { return r.layout().pipeline; }},
+    {"--num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size", virtual_stages},
+    {"--pipeline-model-parallel-layout", "model.pipeline_model_parallel_layout", pipeline_layout},
+    {"--account-for-embedding-in-pipeline-split", "model.account_for_embedding_in_pipeline_split",
+     [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
+    {"--account-for-loss-in-pipeline-split", "model.account_for_loss_in_pipeline_split",
+     [](Row r) { return where(r.layout().count_embedding_and_head, true); }},
+    {"--expert-model-parallel-size", "model.expert_model_parallel_size", [](Row r) { return above(1, r.layout().expert); }},
+    {"--expert-tensor-parallel-size", "model.expert_tensor_parallel_size",
+     [](Row r) { return where(r.model().moe.has_value(), r.layout().expert_tensor_size()); }},
+    {"--moe-token-dispatcher-type", "model.moe_token_dispatcher_type", dispatcher},
+    {"--moe-flex-dispatcher-backend", "model.moe_flex_dispatcher_backend",
+     [](Row r) { return where(r.layout().expert > 1 && sends_by_deepep(r), "deepep"); }},
+    {"--moe-shared-expert-overlap", "model.moe_shared_expert_overlap",
+     [](Row r) { return overlaps_experts(r, ExpertOverlap::shared_expert); }},
+    {"--overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm",
+     [](Row r) { return overlaps_experts(r, ExpertOverlap::dualpipe); }},
+    {"--use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping",
+     [](Row r) { return where(r.layout().order == "tp-cp-ep-pp-dp", true); }},
+    {"--use-distributed-optimizer", "ddp.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
+    {"", "optimizer.use_distributed_optimizer", [](Row r) -> Value { return r.layout().zero > 0; }},
+    {"--use-megatron-fsdp", "dist.use_megatron_fsdp", [](Row r) { return where(r.layout().zero >= 2, true); }},
+    {"--data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy", sharding},
+    {"--ckpt-format", "checkpoint.ckpt_format", [](Row r) { return where(r.layout().zero >= 2, "fsdp_dtensor"); }},
+    {"--overlap-grad-reduce", "ddp.overlap_grad_reduce",
+     [](Row r) { return where(r.framework().overlap_param_gather && r.layout().zero > 0, true); }},
+    {"--overlap-param-gather", "ddp.overlap_param_gather",
+     [](Row r) { return where(r.framework().overlap_param_gather && r.layout().zero > 0, true); }},
+    {"--tp-comm-overlap", "comm_overlap.tp_comm_overlap",
+     [](Row r) { return where(r.framework().tp_overlap_forward && r.layout().tensor > 1, true); }},
+    {"--recompute-granularity", "model.recompute_granularity", recompute_granularity},
+    {"--recompute-method", "model.recompute_method", recompute_method},
+    {"--recompute-num-layers", "model.recompute_num_layers", recompute_layers},
+    {"--recompute-modules", "model.recompute_modules", recompute_modules},
+    {"--micro-batch-size", "train.micro_batch_size", [](Row r) -> Value { return r.study.batch.micro_batch_size; }},
+    {"--global-batch-size", "train.global_batch_size",
+     [](Row r) { return where(r.has_windows(), r.study.batch.sequences_per_step); }},
+    {"--seq-length", "dataset.seq_length", [](Row r) -> Value { return r.study.batch.context_window; }},
+    {"--max-position-embeddings", "", [](Row r) -> Value { return r.study.batch.context_window; }},
+    {"--dataloader-inter-document-masking", "", [](Row r) { return where(r.row.run.shard != "per-sequence", true); }},
+    {"--bf16", "", [](Row) -> Value { return true; }},
+    {"--fp8-format", "", [](Row r) { return where(r.layout().precision == Precision::fp8, "hybrid"); }},
+    {"", "mixed_precision",
+     [](Row r) -> Value {
+       return r.layout().precision == Precision::fp8 ? "bf16_with_fp8_current_scaling_mixed" : "bf16_mixed";
+     }},
+    {"--num-layers", "", [](Row r) -> Value { return r.model().layers; }},
+    {"--hidden-size", "", [](Row r) -> Value { return r.model().hidden; }},
+    {"--ffn-hidden-size", "", [](Row r) -> Value { return r.model().ffn; }},
+    {"--num-attention-heads", "", [](Row r) -> Value { return r.model().heads; }},
+    {"--group-query-attention", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, true); }},
+    {"--num-query-groups", "", [](Row r) { return where(r.model().kv_heads < r.model().heads, r.model().kv_heads); }},
+    {"--kv-channels", "", [](Row r) { return where(!r.model().mla, r.model().head_dim); }},
+    {"--swiglu", "", [](Row r) -> Value { return r.model().gated_ffn; }},
+    {"--add-qkv-bias", "", [](Row r) -> Value { return r.model().qkv_bias; }},
+    {"--untie-embeddings-and-output-weights", "", [](Row r) -> Value { return !r.model().tied_embeddings; }},
+    {"--vocab-size", "", [](Row r) -> Value { return r.model().vocab; }},
+    {"--num-experts", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->experts : 0); }},
+    {"--moe-router-topk", "", [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->active : 0); }},
+    {"--moe-ffn-hidden-size", "",
+     [](Row r) { return where(r.model().moe.has_value(), r.model().moe ? r.model().moe->expert_ffn : 0); }},
+    {"--moe-shared-expert-intermediate-size", "",
+     [](Row r) { return above(0, r.model().moe ? r.model().moe->shared_width() : 0); }},
+    {"--moe-layer-freq", "", moe_layers},
+    {"--multi-latent-attention", "", [](Row r) { return where(r.model().mla.has_value(), true); }},
+    {"--q-lora-rank", "", [](Row r) { return above(0, r.model().mla ? r.model().mla->q_lora : 0); }},
+    {"--kv-lora-rank", "", [](Row r) { return mla(r, r.model().mla ? r.model().mla->kv_lora : 0); }},
+    {"--qk-head-dim", "", [](Row r) { return mla(r, r.model().mla ? r.model().mla->nope_dim : 0); }},
+    {"--qk-pos-emb-head-dim", "", [](Row r) { return mla(r, r.model().mla ? r.model().mla->rope_dim : 0); }},
+    {"--v-head-dim", "", [](Row r) { return mla(r, r.model().mla ? r.model().mla->v_dim : 0); }},
+};
+
+constexpr Gap kGaps[] = {
+    {"policy", [](Row r) { return r.row.run.name == "plain" || is_hybrid(r) ? std::string() : policy_text(r); },
+     "the dataset cuts documents into windows in data order", kFeedIt},
+    {"order", [](Row r) { return std::string(r.row.run.pack.order == Order::as_packed ? "" : kOrderNames[at(r.row.run.pack.order)]); },
+     "micro-batches run as the loader gives them", "the order of plan.json"},
+    {"shard",
+     [](Row r) {
+       return r.layout().context == 1 || r.row.run.shard == "per-document" ? std::string() : r.row.run.shard;
+     },
+     "packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices)",
+     "per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other"},
+    {"schedule",
+     [](Row r) { return std::string(r.schedule().ends_with("1f1b") && r.schedule() != "state-aware-1f1b" ? "" : r.schedule()); },
+     "only 1F1B and interleaved 1F1B are there", "1F1B, interleaved where there are virtual stages"},
+    {"parallel.virtual_pipeline",
+     [](Row r) {
+       return std::string(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b" ? "with schedule 1f1b" : "");
+     },
+     "virtual stages run interleaved", "interleaved 1F1B"},
+    {"parallel.order",
+     [](Row r) {
+       return r.layout().order == "tp-cp-ep-dp-pp" || r.layout().order == "tp-cp-ep-pp-dp" ? std::string() : r.layout().order;
+     },
+     "ranks are ordered tp-cp-ep-dp-pp or tp-cp-ep-pp-dp", "tp-cp-ep-dp-pp"},
+    {"recompute",
+     [](Row r) -> std::string {
+       if (r.layout().recompute != Recompute::layers) return "";
+       const std::vector<int> layers = r.recomputed_of_stages();
+       if (std::equal(layers.begin() + 1, layers.end(), layers.begin())) return "";
+       std::string text;
+       for (const int n : layers) text += (text.empty() ? "" : ", ") + std::to_string(n);
+       return text + " layers of the stages";
+     },
+     "one number holds for all stages", "the largest, which needs less memory and more time"},
+    {"recompute",
+     [](Row r) {
+       return std::string(r.row.run.policy().derives == Derives::groups ? "of each group of pack lengths" : "");
+     },
+     "all micro-batches recompute alike", "the layout's own recompute"},
+    {"parallel.context",
+     [](Row r) {
+       return std::string(r.row.run.policy().derives == Derives::groups || r.row.run.name == "flexsp" ||
+                                  r.row.run.name == "dynamic-cp"
+                              ? "by micro-batch"
+                              : "");
+     },
+     "one CP degree holds for all micro-batches", "--hybrid-context-parallel without a pipeline"},
+    {"batch.documents_per_step",
+     [](Row r) { return r.has_windows() ? std::string() : std::to_string(r.study.batch.documents_per_step); },
+     "a global batch is a number of windows", "--global-batch-size of as many windows as a step has tokens for"},
+    {"batch.max_length",
+     [](Row r) { return r.study.batch.max_length > 0 ? std::to_string(r.study.batch.max_length) : std::string(); },
+     "documents are cut at windows only", "cut them when the dataset is made"},
+    {"model.sliding_window",
+     [](Row r) { return r.model().sliding_window > 0 ? std::to_string(r.model().sliding_window) : std::string(); },
+     "the layers that slide are your model's own", "--window-size and --window-attn-skip-freq"},
+    {"framework.expert_nodes",
+     [](Row r) { return r.framework().expert_nodes > 0 ? std::to_string(r.framework().expert_nodes) : std::string(); },
+     "a router is limited to groups of experts", "--moe-router-num-groups and --moe-router-group-topk"},
+};
+
+template <auto Name>
+std::vector<Setting> settings_of() {
+  std::vector<Setting> settings;
+  for (const BothNames& both : kSettings)
+    if (!(both.*Name).empty()) settings.push_back({both.*Name, both.value});
+  return settings;
+}
+
+}  // namespace
+
+Exporter megatron_exporter() {
+  static const std::vector<Setting> kFlags = settings_of<&BothNames::flag>();
+  return {"megatron", "Megatron-LM (main of 2026-08-22, d98e8a64dd)",
+          "use: torchrun ... pretrain_gpt.py \"${ARGUMENTS[@]}\" with your data, tokenizer and optimizer",
+          ExportForm::arguments, kFlags, kGaps};
+}
+
+Exporter nemo_exporter() {
+  static const std::vector<Setting> kKeys = settings_of<&BothNames::key>();
+  return {"nemo", "NeMo's Megatron-Bridge (main of 2026-08-22, 067f987df)",
+          "use: run_recipe.py --recipe YOUR_MODELS_RECIPE \"${OVERRIDES[@]}\"; the recipe has the model's shape",
+          ExportForm::overrides, kKeys, kGaps};
+}
+
+}  // namespace equipoise

@@ -1,0 +1,367 @@
+#include "sim/report/comparison.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "policies/base/csv.h"
+#include "policies/base/error.h"
+#include "policies/base/files.h"
+#include "policies/base/text.h"
+#include "sim/metrics/columns.h"
+#include "sim/metrics/speedup.h"
+#include "sim/report/html_page.h"
+#include "sim/report/text_table.h"
+#include "traces/json_text.h"
+
+namespace equipoise {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kPicoseconds = 1e12;
+
+double number_or_zero(const json& node, const char* key) {
+  const auto found = node.find(key);
+  return found != node.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+void read_steps(const fs::path& file, std::vector<SavedRow>& rows) {
+  if (!fs::exists(file)) return;  // ratios are there without it, intervals are not
+  const CsvTable table = CsvTable::read(file.string());
+  for (std::size_t line = 0; line < table.rows(); ++line) {
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const SavedRow& r) {
+      return csv_cell(r.policy["label"].get<std::string>()) == csv_cell(table.text(line, "policy"));
+    });
+    if (row == rows.end()) continue;
+    StepResult step;
+    step.work.tokens = static_cast<std::int64_t>(table.number(line, "tokens").value_or(0));
+    step.times.makespan = std::llround(table.number(line, "step_seconds").value_or(0) * kPicoseconds);
+    row->steps.push_back(std::move(step));
+  }
+}
+
+void check_summary(const json& summary, const std::string& path) {
+  if (!summary.is_object() || summary.value("schema", json()) != "equipoise.summary/1")
+    throw UserError(path + ": expected \"schema\": \"equipoise.summary/1\", as `study --out` writes it");
+  try {
+    (void)summary.at("study").at("name").get<std::string>();
+    for (const json& policy : summary.at("policies"))
+      if (!policy.at("label").is_string() || !policy.at("status").is_string() || !policy.at("metrics").is_object())
+        throw UserError(path + ": policies: expected label, status and metrics of each");
+  } catch (const json::exception& e) {
+    throw UserError(path + ": expected a whole summary of a study, found " + printable(e.what()));
+  }
+}
+
+}  // namespace
+
+SavedResult load_saved(const std::string& path) {
+  const fs::path file = fs::is_directory(path) ? fs::path(path) / "summary.json" : fs::path(path);
+  if (!fs::exists(file))
+    throw UserError(file.string() + ": no such file; expected a folder that `study --out` wrote (of a sweep: one of "
+                                    "its cases), or its summary.json");
+  SavedResult saved{path, read_json_file(file.string()), {}};
+  check_summary(saved.summary, file.string());
+  for (const json& policy : saved.summary["policies"]) {
+    SavedRow row{policy, {}, {}};
+    row.totals.seconds = number_or_zero(policy["metrics"], "total_seconds");
+    row.totals.tokens = number_or_zero(policy["metrics"], "total_tokens");
+    row.totals.steps = static_cast<int>(number_or_zero(policy["metrics"], "steps"));
+    saved.rows.push_back(std::move(row));
+  }
+  read_steps(file.parent_path() / "steps.csv", saved.rows);
+  return saved;
+}
+
+namespace {
+
+// The column's figure as tables print it, without what it stands beside.
+std::string printed(const ResultColumn& column, const json& policy) {
+  if (column.key.empty()) return "-";
+  const auto found = policy["metrics"].find(std::string(column.key));
+  const bool known = found != policy["metrics"].end() && found->is_number();
+  return known ? fixed(found->get<double>() * column.scale, column.digits) : "-";
+}
+
+}  // namespace
+
+std::string saved_table(const SavedResult& saved) {
+  std::vector<std::string> header = {"policy", "status"};
+  for (const ResultColumn& column : result_columns())
+    if (column.is_printed() && !column.key.empty()) header.emplace_back(column.title);
+  TextTable table(header);
+  table.align_left(1);
+  for (const SavedRow& row : saved.rows) {
+    std::vector<std::string> cells = {row.policy["label"], row.policy["status"]};
+    for (const ResultColumn& column : result_columns())
+      if (column.is_printed() && !column.key.empty()) cells.push_back(printed(column, row.policy));
+    table.add(std::move(cells));
+  }
+  return printable(saved.summary["study"]["name"].get<std::string>()) + "\n" + table.text();
+}
+
+std::string saved_csv(const SavedResult& saved) {
+  std::string text = "policy,status";
+  for (const ResultColumn& column : result_columns())
+    if (column.is_metric()) text += "," + std::string(column.key);
+  for (const SavedRow& row : saved.rows) {
+    text += "\n" + csv_cell(row.policy["label"].get<std::string>()) + "," + row.policy["status"].get<std::string>();
+    for (const ResultColumn& column : result_columns())
+      if (column.is_metric()) {
+        const json value = row.policy["metrics"].value(std::string(column.key), json());
+        text += "," + (value.is_number() ? value.dump() : std::string());
+      }
+  }
+  return text + "\n";
+}
+
+std::string saved_page(const SavedResult& saved) {
+  const fs::path folder = fs::is_directory(saved.path) ? fs::path(saved.path) : fs::path(saved.path).parent_path();
+  const std::string file = (folder / "report.html").string();
+  if (!fs::exists(file))
+    throw UserError(file + ": not there, and summary.json and steps.csv hold no pipelines, no memory by stage and no "
+                           "loads of GPUs: `study --out` writes them; without --out the table is printed");
+  const std::string text = read_text_file(file);
+  const auto between = [&](std::string_view begin, std::string_view end) {
+    const std::size_t from = text.find(begin);
+    const std::size_t to = from == std::string::npos ? from : text.find(end, from + begin.size());
+    if (to == std::string::npos) throw UserError(file + ": expected a page that `study --out` wrote");
+    return text.substr(from + begin.size(), to - from - begin.size());
+  };
+  const std::string content = between("<main id=\"report\">\n", "\n<noscript>");
+  const json data = parse_json(between("id=\"data\">", "</script>"), file);
+  return html_page({saved.summary["study"]["name"], content}, data);
+}
+
+namespace {
+
+std::string word_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+// Each leaf by its path: parallel.context, policies[1].queues.
+void flatten(const json& node, const std::string& path, std::map<std::string, std::string>& leaves) {
+  if (node.is_object() && !node.empty())
+    for (const auto& [key, value] : node.items()) flatten(value, path.empty() ? key : path + "." + key, leaves);
+  else if (node.is_array() && std::any_of(node.begin(), node.end(), [](const json& n) { return n.is_object(); }))
+    for (std::size_t i = 0; i < node.size(); ++i) flatten(node[i], path + "[" + std::to_string(i) + "]", leaves);
+  else
+    leaves[path] = word_of(node);
+}
+
+// What a result says of how it came about, beside its figures.
+std::map<std::string, std::string> settings_of(const json& summary, const json& other) {
+  std::map<std::string, std::string> leaves;
+  json study = summary["study"];
+  study.erase("notes");
+  if (study.contains("settings")) flatten(study["settings"], "", leaves);
+  study.erase("settings");
+  flatten(study, "result", leaves);
+  flatten(summary.value("version", json(nullptr)), "program version", leaves);
+  flatten(summary.value("baseline", json(nullptr)), "baseline", leaves);
+  for (const json& policy : summary["policies"]) {
+    const std::string row = policy["label"].get<std::string>() + ": ";
+    const auto is_shared = [&](const json& theirs) { return theirs["label"] == policy["label"]; };
+    if (std::none_of(other["policies"].begin(), other["policies"].end(), is_shared)) continue;
+    for (const char* key : {"policy", "shard"}) flatten(policy.value(key, json()), row + key, leaves);
+    const json provenance = policy.value("provenance", json::object());
+    for (const char* key : {"profile", "framework", "kernels", "slowdowns", "derived"})
+      flatten(provenance.value(key, json()), row + key, leaves);
+  }
+  return leaves;
+}
+
+std::vector<Difference> differences_between(const json& before, const json& after) {
+  const auto first = settings_of(before, after), second = settings_of(after, before);
+  std::vector<Difference> list;
+  for (const auto& [key, value] : first) {
+    const auto other = second.find(key);
+    if (other == second.end() || other->second != value)
+      list.push_back({key, value, other == second.end() ? "-" : other->second});
+  }
+  for (const auto& [key, value] : second)
+    if (!first.contains(key)) list.push_back({key, "-", value});
+  return list;
+}
+
+RowChange change_of(const SavedRow& before, const SavedRow& after, bool same_documents) {
+  RowChange change{before.policy["label"], &before, &after, {}, {}, {}, ""};
+  const std::string was = before.policy["status"], is = after.policy["status"];
+  Metrics metrics = after.totals;
+  const bool has_steps = !before.steps.empty() && !after.steps.empty();
+  const auto batches = same_documents && has_steps ? std::min(before.steps.size(), after.steps.size()) : 0;
+  compare(before.totals, before.steps, batches, after.steps, metrics);
+  change.ratio = metrics.speedup;
+  change.low = metrics.speedup_low;
+  change.high = metrics.speedup_high;
+  if (was != is)
+    change.verdict = was + " -> " + is;
+  else if (!change.ratio)
+    change.verdict = is;
+  else if (*change.ratio == 1)
+    change.verdict = "the same";
+  else if (change.low && change.high && *change.low <= 1 && *change.high >= 1)
+    change.verdict = "not told apart";
+  else
+    change.verdict = std::string(*change.ratio > 1 ? "faster" : "slower") + (change.low ? "" : " (no interval)");
+  return change;
+}
+
+// "wlb faster 1.05x; plain-4d not told apart".
+std::string verdict_of_rows(const std::vector<RowChange>& rows) {
+  std::vector<std::string> kinds;
+  std::string text;
+  for (const RowChange& row : rows)
+    if (std::find(kinds.begin(), kinds.end(), row.verdict) == kinds.end()) kinds.push_back(row.verdict);
+  for (const std::string& kind : kinds) {
+    std::vector<std::string> names;
+    for (const RowChange& row : rows)
+      if (row.verdict == kind)
+        names.push_back(row.label + (row.ratio && *row.ratio != 1 ? " " + fixed(*row.ratio, 3) + "x" : ""));
+    text += (text.empty() ? "" : "; ") + kind + ": " + joined(names);
+  }
+  return text;
+}
+
+}  // namespace
+
+SavedComparison compare_saved(const SavedResult& before, const SavedResult& after) {
+  SavedComparison found;
+  const json &one = before.summary["study"], &other = after.summary["study"];
+  found.same_documents = true;
+  for (const char* key : {"trace", "documents", "tokens"})
+    found.same_documents = found.same_documents && one.value(key, json()) == other.value(key, json());
+  for (const SavedRow& row : before.rows) {
+    const auto match = std::find_if(after.rows.begin(), after.rows.end(),
+                                    [&](const SavedRow& r) { return r.policy["label"] == row.policy["label"]; });
+    if (match != after.rows.end())
+      found.rows.push_back(change_of(row, *match, found.same_documents));
+    else
+      found.rows.push_back({row.policy["label"], &row, nullptr, {}, {}, {}, "only in the first"});
+  }
+  for (const SavedRow& row : after.rows)
+    if (std::none_of(before.rows.begin(), before.rows.end(),
+                     [&](const SavedRow& r) { return r.policy["label"] == row.policy["label"]; }))
+      found.rows.push_back({row.policy["label"], nullptr, &row, {}, {}, {}, "only in the second"});
+  found.differences = differences_between(before.summary, after.summary);
+  found.verdict = verdict_of_rows(found.rows);
+  return found;
+}
+
+namespace {
+
+const ResultColumn& column_of(std::string_view key) {
+  const auto columns = result_columns();
+  return *std::find_if(columns.begin(), columns.end(), [&](const ResultColumn& c) { return c.key == key; });
+}
+
+std::string memory_text(const SavedRow* row) {
+  const double bytes = row == nullptr ? 0 : number_or_zero(row->policy["metrics"], "peak_memory_bytes");
+  return bytes > 0 ? fixed(bytes / kGiB, 1) : "-";
+}
+std::string pair_text(const RowChange& row, std::string_view key) {
+  const auto side = [&](const SavedRow* r) { return r == nullptr ? std::string("-") : printed(column_of(key), r->policy); };
+  return side(row.before) + " -> " + side(row.after);
+}
+std::string ratio_text(const RowChange& row) {
+  if (!row.ratio) return "-";
+  const std::string ratio = fixed(*row.ratio, 3) + "x";
+  return row.low && row.high ? ratio + " (" + fixed(*row.low, 3) + "-" + fixed(*row.high, 3) + ")" : ratio;
+}
+
+constexpr const char* kHeader[] = {"policy", "step s", "tokens/s/GPU", "speed-up", "memory GiB", "second/first (95 %)", "verdict"};
+
+std::vector<std::string> cells_of(const RowChange& row) {
+  return {row.label, pair_text(row, "step_seconds"), pair_text(row, "tokens_per_second_per_gpu"), pair_text(row, "speedup"),
+          memory_text(row.before) + " -> " + memory_text(row.after), ratio_text(row), row.verdict};
+}
+
+std::string titles(const SavedResult& before, const SavedResult& after) {
+  const auto title = [](const SavedResult& r) {
+    return printable(r.path) + " (" + printable(r.summary["study"]["name"].get<std::string>()) + ")";
+  };
+  return title(before) + " -> " + title(after);
+}
+
+std::string document_note(const SavedComparison& found) {
+  return found.same_documents ? "Both runs trained the same documents: intervals are a paired bootstrap of their steps."
+                              : "The runs trained other documents: ratios have no interval.";
+}
+
+}  // namespace
+
+std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+  TextTable table({std::begin(kHeader), std::end(kHeader)});
+  table.align_left(6);
+  for (const RowChange& row : found.rows) table.add(cells_of(row));
+  std::string text = titles(before, after) + "\n" + table.text() + printable(found.verdict) + ".\n";
+  TextTable settings({"what differs", "first", "second"});
+  for (const std::size_t left : {1U, 2U}) settings.align_left(left);
+  for (const Difference& d : found.differences) settings.add({d.key, d.before, d.after});
+  text += found.differences.empty() ? "Their settings do not differ.\n" : settings.text();
+  return text + "(simulated; " + document_note(found) + ")\n";
+}
+
+ordered_json comparison_json(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+  const auto value = [](const std::optional<double>& v) { return v ? ordered_json(*v) : ordered_json(nullptr); };
+  const auto side = [](const SavedRow* row) -> ordered_json {
+    if (row == nullptr) return nullptr;
+    ordered_json node = {{"status", row->policy["status"]}, {"reason", row->policy.value("reason", json())}};
+    for (const char* key : {"step_seconds", "tokens_per_second_per_gpu", "speedup", "peak_memory_bytes"})
+      node[key] = row->policy["metrics"].value(key, json());
+    return node;
+  };
+  ordered_json rows = ordered_json::array(), differences = ordered_json::array();
+  for (const RowChange& row : found.rows)
+    rows.push_back({{"label", row.label}, {"first", side(row.before)}, {"second", side(row.after)},
+                    {"ratio", value(row.ratio)}, {"low", value(row.low)}, {"high", value(row.high)},
+                    {"verdict", row.verdict}});
+  for (const Difference& d : found.differences)
+    differences.push_back({{"key", d.key}, {"first", d.before}, {"second", d.after}});
+  return {{"schema", "equipoise.comparison/1"}, {"first", printable(before.path)}, {"second", printable(after.path)},
+          {"verdict", found.verdict}, {"same_documents", found.same_documents}, {"rows", std::move(rows)},
+          {"differences", std::move(differences)}};
+}
+
+std::string comparison_csv(const SavedComparison& found) {
+  std::string text = "policy,first_step_seconds,second_step_seconds,first_status,second_status,ratio,low,high,verdict\n";
+  const auto cell = [](const std::optional<double>& v) { return v ? json(*v).dump() : std::string(); };
+  const auto step = [](const SavedRow* row) {
+    const json value = row == nullptr ? json() : row->policy["metrics"].value("step_seconds", json());
+    return value.is_number() ? value.dump() : std::string();
+  };
+  const auto status = [](const SavedRow* row) { return row == nullptr ? std::string() : row->policy["status"].get<std::string>(); };
+  for (const RowChange& row : found.rows)
+    text += csv_cell(row.label) + "," + step(row.before) + "," + step(row.after) + "," + status(row.before) + "," +
+            status(row.after) + "," + cell(row.ratio) + "," + cell(row.low) + "," + cell(row.high) + "," +
+            csv_cell(row.verdict) + "\n";
+  return text;
+}
+
+std::string comparison_page(const SavedResult& before, const SavedResult& after, const SavedComparison& found) {
+  std::string content = "<section id=\"verdict\">\n" + html_paragraph(titles(before, after), "kicker") + "<h1>" +
+                        escaped(found.verdict) + "</h1>\n" + html_paragraph(document_note(found), "setup") + "</section>\n" +
+                        "<section id=\"changes\">\n<h2>Row by row</h2>\n" +
+                        html_table("changes-table", {std::begin(kHeader), std::end(kHeader)}, [&] {
+                          std::vector<std::vector<std::string>> rows;
+                          for (const RowChange& row : found.rows) rows.push_back(cells_of(row));
+                          return rows;
+                        }()) + "</section>\n";
+  for (const RowChange& row : found.rows)
+    if (row.after != nullptr && row.after->policy.value("reason", json()).is_string())
+      content += html_paragraph(row.label + ": " + row.after->policy["reason"].get<std::string>(), "reason");
+  if (!found.differences.empty()) {
+    std::vector<std::vector<std::string>> rows;
+    for (const Difference& d : found.differences) rows.push_back({d.key, d.before, d.after});
+    content += "<section id=\"settings\">\n<h2>What differs</h2>\n" +
+               html_table("settings-table", {"what differs", "first", "second"}, rows) + "</section>\n";
+  }
+  return html_page({"Two results: " + found.verdict, content},
+                   {{"schema", "equipoise.report/1"}, {"kind", "comparison"}, {"comparison", comparison_json(before, after, found)}});
+}
+
+}  // namespace equipoise

@@ -1,0 +1,67 @@
+// Saved results: read again from what `study --out` wrote, and two of them held against each other.
+//
+// The ratio of a row is the speed of the second run over the first's, by seconds per token. Its interval is the
+// bootstrap of a study's speed-ups (sim/metrics/speedup.h), over the steps of both steps.csv: it is there where
+// both runs trained the same documents.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/metrics/metrics.h"
+#include "sim/step/step_result.h"
+
+namespace equipoise {
+
+struct SavedRow {
+  nlohmann::json policy;  // of summary.json
+  Metrics totals;         // steps, tokens and seconds
+  std::vector<StepResult> steps;
+};
+
+struct SavedResult {
+  std::string path;
+  nlohmann::json summary;
+  std::vector<SavedRow> rows;
+};
+
+// `path`: a folder of `study --out`, or its summary.json with steps.csv beside it. Throws UserError.
+SavedResult load_saved(const std::string& path);
+
+std::string saved_table(const SavedResult& saved);
+std::string saved_csv(const SavedResult& saved);
+// The page of a saved result, with this program's scripts. Throws UserError where report.html, which alone holds
+// its ops, is not there.
+std::string saved_page(const SavedResult& saved);
+
+struct RowChange {
+  std::string label;
+  const SavedRow *before = nullptr, *after = nullptr;  // null: the run has no such row
+  std::optional<double> ratio, low, high;
+  std::string verdict;  // faster, slower, not told apart, the same, ok -> oom, only in the first ...
+};
+
+// A setting that the two do not share, by its key in a study or by what summary.json calls it.
+struct Difference {
+  std::string key, before, after;  // "-" where one has none
+};
+
+struct SavedComparison {
+  std::vector<RowChange> rows;
+  std::vector<Difference> differences;
+  bool same_documents = false;
+  std::string verdict;  // one sentence
+};
+
+SavedComparison compare_saved(const SavedResult& before, const SavedResult& after);
+
+std::string comparison_text(const SavedResult& before, const SavedResult& after, const SavedComparison& found);
+nlohmann::ordered_json comparison_json(const SavedResult& before, const SavedResult& after,
+                                       const SavedComparison& found);
+std::string comparison_csv(const SavedComparison& found);
+std::string comparison_page(const SavedResult& before, const SavedResult& after, const SavedComparison& found);
+
+}  // namespace equipoise

@@ -1,0 +1,29 @@
+// Two saved results: each row's speed in the second over the first, with its interval.
+
+function comparisonPage() {
+  const rows = data.comparison.rows.filter((row) => isNumber(row.ratio));
+  const parent = document.getElementById("changes");
+  if (rows.length) ratios(parent, rows);
+  contents();
+}
+
+function ratios(parent, rows) {
+  const ends = rows.flatMap((row) => [row.ratio, row.low, row.high]).filter(isNumber).concat(1);
+  const low = ends.reduce((a, b) => Math.min(a, b)), high = largest(ends);
+  const room = Math.max(0.01, (high - low) * 0.1);
+  chart(parent, "Speed of the second over the first: " + rows.map((row) => `${row.label} ${row.ratio.toFixed(3)}x, ${row.verdict}`).join("; "), (host, width) => {
+    const tall = 46;
+    const svg = svgIn(host, width, rows.length * tall + 26);
+    const x = d3.scaleLinear().domain([low - room, high + room]).range([12, width - 18]);
+    svg.append("g").attr("class", "axis").attr("transform", `translate(0,${rows.length * tall})`)
+      .call(d3.axisBottom(x).ticks(width < 500 ? 3 : 7).tickFormat((t) => t.toFixed(2) + "x").tickSize(0).tickPadding(6));
+    svg.append("line").attr("class", "reference").attr("x1", x(1)).attr("x2", x(1)).attr("y1", 0).attr("y2", rows.length * tall);
+    const row = svg.selectAll("g.row").data(rows).join("g").attr("class", "row").attr("transform", (_, i) => `translate(0,${i * tall})`);
+    row.append("text").attr("y", 15).text((r) => r.label).call(fitText, width * 0.55);
+    row.append("text").attr("class", "value").attr("x", width - 8).attr("y", 15).attr("text-anchor", "end").text((r) => `${r.ratio.toFixed(3)}x ${r.verdict}`);
+    row.filter((r) => isNumber(r.low)).append("line").attr("class", "whisker").attr("x1", (r) => x(r.low)).attr("x2", (r) => x(r.high)).attr("y1", 30).attr("y2", 30);
+    const dots = row.append("circle").attr("cx", (r) => x(r.ratio)).attr("cy", 30).attr("r", 5)
+      .style("fill", (r) => (r.verdict.startsWith("slower") ? "var(--bad)" : r.verdict.startsWith("faster") ? "var(--p0)" : "var(--base)"));
+    tooltips(dots, (r) => [r.label, `${r.ratio.toFixed(3)}x: ${r.verdict}`]);
+  });
+}

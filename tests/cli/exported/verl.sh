@@ -1,0 +1,19 @@
+# small: wlb, for verl (0.9.1)
+# use: python3 -m verl.trainer.main_ppo "${OVERRIDES[@]}" with your data and model; actor.megatron.* with --config-name=ppo_megatron_trainer
+# 8 GPUs; simulated: 0.106 s a step, 60495 tokens/s/GPU
+# cannot be expressed: policy wlb (queues 2, max_tokens 32768): micro-batches are those of use_dynamic_bsz: largest differencing up to ppo_max_token_len_per_gpu; nearest: karmarkar-karp, which is a row of a study to compare with
+# cannot be expressed: shard adaptive: FSDP's Ulysses shards nothing, Megatron cuts each document into 2 x CP chunks; nearest: per-document with Megatron
+# cannot be expressed: parallel.context_comm all-gather: FSDP has Ulysses, Megatron a ring; nearest: those; override_transformer_config.cp_comm_type with Megatron
+# cannot be expressed: batch.sequences_per_step 4 windows: ppo_mini_batch_size counts samples; nearest: as many samples as a step has documents
+OVERRIDES=(
+  actor_rollout_ref.actor.strategy=megatron
+  actor_rollout_ref.model.use_remove_padding=true
+  actor_rollout_ref.actor.use_dynamic_bsz=true
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384
+  actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2
+  actor_rollout_ref.actor.megatron.context_parallel_size=2
+  actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=2
+  actor_rollout_ref.actor.megatron.use_distributed_optimizer=true
+  trainer.n_gpus_per_node=8
+  trainer.nnodes=1
+)

@@ -1,0 +1,183 @@
+"""What `export` tells training frameworks: whole files beside it (exported/, EQUIPOISE_WRITE_PAGES=1 writes them anew), each read
+by its own format's parser, and values against the study's. Where a framework is installed, its own parser reads its file.
+
+EQUIPOISE names the program; ctest sets it.
+"""
+
+import copy
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import tomllib
+import unittest
+import unittest.mock
+
+from support import PROGRAM, STUDY, Case, run
+
+GOLDEN = pathlib.Path(__file__).resolve().parent / "exported"
+NAMES = {"megatron": "megatron.sh", "nemo": "nemo.sh", "deepspeed": "deepspeed.json", "torchtitan": "torchtitan.toml", "verl": "verl.sh"}
+MOE = {
+    "name": "experts", "trace": {"uniform": "4K"}, "model": "deepseek-v2", "precision": "fp8",
+    "framework": {"preset": "megatron", "expert_overlap": "shared-expert"},
+    "parallel": {"tensor": 1, "pipeline": 8, "data": 8, "expert": 8, "recompute": {"modules": ["layernorm", "moe_act"]}},
+    "batch": {"context_window": "4K", "sequences_per_step": 64, "steps": 1}, "policies": ["plain"], "cluster": {"memory_GB": 200},
+}
+
+
+def words(text):
+    """The words of the shell array in an export."""
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return shlex.split("\n".join(lines[1:-1]))
+
+
+def flags(text):
+    found = {}
+    for word in words(text):
+        if word.startswith("--"):
+            found[word] = []
+            last = word
+        else:
+            found[last].append(word)
+    return {key: value[0] if len(value) == 1 else value or True for key, value in found.items()}
+
+
+def overrides(text):
+    return dict(word.split("=", 1) for word in words(text))
+
+
+class Export(Case):
+    def export(self, target, study=STUDY, *arguments):
+        return self.ok("export", self.write("study.json", study), "--for", target, "--quiet", *arguments)
+
+    def test_the_files_are_as_they_were(self):
+        for target, name in NAMES.items():
+            text = self.export(target, STUDY, "--row", "wlb")
+            if os.environ.get("EQUIPOISE_WRITE_PAGES"):
+                (GOLDEN / name).write_text(text)
+            self.assertEqual(text, (GOLDEN / name).read_text(), target)
+
+    def test_what_cannot_be_expressed_stands_in_the_file_and_on_stderr(self):
+        path = self.write("study.json", STUDY)
+        for target in NAMES:
+            found = run("export", path, "--for", target, "--row", "wlb")
+            notes = [line.split(": ", 2)[2] for line in found.stderr.splitlines()]
+            self.assertTrue(any(note.startswith("policy wlb (queues 2") for note in notes), notes)
+            for note in notes:
+                self.assertIn("; nearest: ", note)
+                self.assertIn("cannot be expressed: " + note, json.loads(found.stdout)["_comment"] if target == "deepspeed" else found.stdout)
+
+    def test_megatron(self):
+        study = copy.deepcopy(STUDY)
+        study["parallel"].update(virtual_pipeline=2, context_comm="ring", recompute={"layers": 8})
+        found = flags(self.export("megatron", study))
+        self.assertEqual(found["--tensor-model-parallel-size"], "2")
+        self.assertEqual(found["--num-virtual-stages-per-pipeline-rank"], "2")
+        self.assertEqual(found["--cp-comm-type"], "p2p")
+        self.assertEqual((found["--recompute-granularity"], found["--recompute-method"], found["--recompute-num-layers"]), ("full", "block", "2"))
+        self.assertEqual((found["--global-batch-size"], found["--seq-length"]), ("4", "16384"))
+        self.assertIs(found["--sequence-parallel"], True)
+        study["parallel"].update(pipeline=3, virtual_pipeline=1, recompute="full")
+        study["batch"]["sequences_per_step"] = 6
+        found = flags(self.export("megatron", study))
+        layers = [int(n) for n in re.findall(r"t\*(\d+)", found["--pipeline-model-parallel-layout"])]
+        self.assertEqual((len(layers), sum(layers)), (3, int(found["--num-layers"])))
+        self.assertEqual((found["--recompute-method"], found["--recompute-num-layers"]), ("uniform", "1"))
+
+    def test_experts(self):
+        found = flags(self.export("megatron", MOE))
+        self.assertEqual((found["--num-experts"], found["--moe-router-topk"], found["--expert-model-parallel-size"]), ("160", "6", "8"))
+        self.assertEqual(found["--recompute-modules"], ["layernorm", "moe_act"])
+        self.assertEqual(found["--fp8-format"], "hybrid")
+        self.assertIs(found["--moe-shared-expert-overlap"], True)
+        self.assertEqual(json.loads(found["--moe-layer-freq"]), [0] + [1] * 59)
+        self.assertEqual(overrides(self.export("nemo", MOE))["model.recompute_modules"], '["layernorm","moe_act"]')
+
+    def test_recompute_auto_is_what_a_run_makes_of_it(self):
+        study = dict(STUDY, model="llama2-7b", parallel={"tensor": 2, "context": 2, "pipeline": 2, "recompute": "auto"},
+                     cluster={"memory_GB": 48}, batch={"context_window": "64K", "sequences_per_step": 4, "steps": 2})
+        found = flags(self.export("megatron", study, "--row", "plain-4d"))
+        self.assertGreaterEqual(int(found["--recompute-num-layers"]), 1)
+
+    def test_deepspeed(self):
+        found = json.loads(self.export("deepspeed", dict(STUDY, parallel={"context": 2, "data": 2, "zero": 3, "context_comm": "ulysses"})))
+        self.assertEqual(found["zero_optimization"], {"stage": 3})
+        self.assertEqual(found["sequence_parallel_size"], 2)
+        self.assertEqual(found["train_batch_size"], found["train_micro_batch_size_per_gpu"] * found["gradient_accumulation_steps"] * 2)
+
+    def test_torchtitan(self):
+        found = tomllib.loads(self.export("torchtitan"))
+        self.assertEqual(found["parallelism"]["tensor_parallel_degree"], 2)
+        self.assertEqual(found["parallelism"]["pipeline_parallel_schedule"], "1F1B")
+        self.assertEqual(found["training"], {"seq_len": 16384, "local_batch_size": 4, "global_batch_size": 4, "mixed_precision_param": "bfloat16"})
+        self.assertEqual(found["activation_checkpoint"]["mode"], "none")
+
+    def test_verl(self):
+        found = overrides(self.export("verl", dict(STUDY, parallel={"context": 2, "data": 2, "zero": 3})))
+        self.assertEqual(found["actor_rollout_ref.actor.strategy"], "fsdp2")
+        self.assertEqual(found["actor_rollout_ref.actor.ulysses_sequence_parallel_size"], "2")
+        self.assertEqual(overrides(self.export("verl"))["actor_rollout_ref.actor.megatron.tensor_model_parallel_size"], "2")
+
+    def test_slurm_shards_and_merges_to_what_one_machine_has(self):
+        path = self.write("study.json", STUDY)
+        sweep = ("--sweep", "parallel.context=1,2", "--sweep", "batch.context_window=8K,16K")
+        script = self.write("sweep.sh", self.ok("export", path, "--for", "slurm", "--tasks", 3, *sweep))
+        self.assertIn("#SBATCH --array=0-2\n", script.read_text())
+        for task in range(3):
+            environment = dict(os.environ, SLURM_ARRAY_TASK_ID=str(task), EQUIPOISE=PROGRAM, OUT=str(self.folder / "out"))
+            subprocess.run(["bash", script], env=environment, check=True, timeout=120)
+        self.ok("merge", self.folder / "out", self.folder / "out-parts", "--quiet")
+        self.ok("study", path, *sweep, "--out", self.folder / "whole", "--quiet")
+        cases = sorted(p.relative_to(self.folder / "whole") for p in (self.folder / "whole").rglob("steps.csv"))
+        self.assertEqual(len(cases), 4)
+        for case in cases:
+            self.assertEqual((self.folder / "out" / case).read_text(), (self.folder / "whole" / case).read_text())
+        self.assertIn(" tune ", self.ok("export", path, "--for", "slurm"))
+
+    def test_what_is_wrong_is_said(self):
+        path = self.write("study.json", STUDY)
+        self.refused("export", path, "--for", "megatorn", says=["--for", 'did you mean "megatron"?'])
+        self.refused("export", path, "--for", "verl", "--row", "wbl", says=["--row", 'did you mean "wlb"?', "plain-4d"])
+        self.refused("export", self.write("oom.json", dict(STUDY, cluster={"memory_GB": 1})), "--for", "nemo", says=["no row of the study runs"])
+
+
+class ByTheirOwnParsers(Case):
+    """Skipped where the framework is not installed."""
+
+    def test_deepspeed_reads_it(self):
+        try:
+            from deepspeed.runtime.config import DeepSpeedConfig
+        except ImportError:
+            self.skipTest("no deepspeed")
+        text = self.ok("export", self.write("study.json", dict(STUDY, parallel={"data": 1, "zero": 2})), "--for", "deepspeed", "--quiet")
+        self.assertEqual(DeepSpeedConfig(json.loads(text)).zero_config.stage, 2)
+
+    def test_megatron_reads_it(self):
+        try:
+            from megatron.training.arguments import parse_args
+        except ImportError:
+            self.skipTest("no megatron.training")
+        with unittest.mock.patch("sys.argv", ["pretrain_gpt.py", *words(self.ok("export", self.write("study.json", STUDY), "--for", "megatron", "--quiet"))]):
+            self.assertEqual(parse_args().tensor_model_parallel_size, 2)
+
+    def test_verl_knows_the_keys(self):
+        found = importlib.util.find_spec("verl")
+        try:
+            from omegaconf import OmegaConf
+        except ImportError:
+            found = None
+        if found is None:
+            self.skipTest("no verl")
+        folder = pathlib.Path(found.origin).parent / "trainer/config"
+        known = {kind: OmegaConf.load(folder / f"_generated_ppo{kind}trainer.yaml") for kind in ("_", "_megatron_")}
+        for kind, parallel in (("_", {"context": 2, "zero": 3}), ("_megatron_", STUDY["parallel"])):
+            text = self.ok("export", self.write("study.json", dict(STUDY, parallel=parallel)), "--for", "verl", "--quiet")
+            for key in overrides(text):
+                self.assertIsNot(OmegaConf.select(known[kind], key, default=self), self, key)
+
+
+if __name__ == "__main__":
+    unittest.main()
