@@ -1,5 +1,6 @@
 // Megatron-LM's arguments, and the same as overrides of a Megatron-Bridge (NeMo) recipe.
 #include <algorithm>
+#include <iterator>
 
 #include "policies/base/text.h"
 #include "sim/export/export.h"
@@ -22,8 +23,16 @@ Value virtual_stages(Row r) {
   return pipeline_layout(r).is_null() ? above(1, r.layout().virtual_pipeline) : Value();
 }
 Value context_comm(Row r) {
-  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a"};
+  // The last is the nearest: Megatron-LM has no all-gather across inner groups.
+  constexpr const char* kNames[] = {"all_gather", "p2p", "a2a", "a2a+p2p", "a2a+p2p"};
+  static_assert(std::size(kNames) == std::size(kContextCommNames));
   return where(r.layout().context > 1, kNames[at(r.layout().context_comm)]);
+}
+Value context_sizes(Row r) {  // of the all-to-all inside, then of the ring across
+  const Layout& l = r.layout();
+  if (l.context == 1 || !is_nested(l.context_comm)) return {};
+  const int inner = l.inner_ranks(l.context);
+  return Value::array({inner, l.context / inner});
 }
 bool recomputes_layers(Row r) {
   return r.layout().recompute == Recompute::full || r.layout().recompute == Recompute::layers;
@@ -88,6 +97,7 @@ constexpr BothNames kSettings[] = {
     {"--sequence-parallel", "model.sequence_parallel", [](Row r) { return where(r.layout().tensor > 1, true); }},
     {"--context-parallel-size", "model.context_parallel_size", [](Row r) -> Value { return r.layout().context; }},
     {"--cp-comm-type", "model.cp_comm_type", context_comm},
+    {"--hierarchical-context-parallel-sizes", "model.hierarchical_context_parallel_sizes", context_sizes},
     {"--hybrid-context-parallel", "model.hybrid_context_parallel", [](Row r) { return where(is_hybrid(r), true); }},
     {"--max-seqlen-per-dp-cp-rank", "model.max_seqlen_per_dp_cp_rank",
      [](Row r) { return where(is_hybrid(r), r.study.batch.context_window / r.layout().context); }},
@@ -184,6 +194,12 @@ constexpr Gap kGaps[] = {
        return std::string(r.layout().virtual_pipeline > 1 && r.schedule() == "1f1b" ? "with schedule 1f1b" : "");
      },
      "virtual stages run interleaved", "interleaved 1F1B"},
+    {"parallel.context_comm",
+     [](Row r) {
+       const bool gathers = r.layout().context > 1 && r.layout().context_comm == ContextComm::ulysses_all_gather;
+       return std::string(gathers ? name_of(r.layout().context_comm) : "");
+     },
+     "inside an all-to-all K and V go round a ring", "ulysses-ring (a2a+p2p)"},
     {"parallel.order",
      [](Row r) {
        return r.layout().order == "tp-cp-ep-dp-pp" || r.layout().order == "tp-cp-ep-pp-dp" ? std::string() : r.layout().order;

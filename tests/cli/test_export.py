@@ -80,6 +80,13 @@ class Export(Case):
         self.assertEqual((found["--recompute-granularity"], found["--recompute-method"], found["--recompute-num-layers"]), ("full", "block", "2"))
         self.assertEqual((found["--global-batch-size"], found["--seq-length"]), ("4", "16384"))
         self.assertIs(found["--sequence-parallel"], True)
+        nested = copy.deepcopy(STUDY)
+        nested["parallel"].update(context=4, context_comm="ulysses-ring", context_inner=2)
+        text = self.export("megatron", nested)
+        self.assertEqual(flags(text)["--cp-comm-type"], "a2a+p2p")
+        self.assertIn("--hierarchical-context-parallel-sizes 2 2", text)
+        nested["parallel"]["context_comm"] = "ulysses-all-gather"
+        self.assertIn("parallel.context_comm ulysses-all-gather", self.export("megatron", nested))
         study["parallel"].update(pipeline=3, virtual_pipeline=1, recompute="full")
         study["batch"]["sequences_per_step"] = 6
         found = flags(self.export("megatron", study))

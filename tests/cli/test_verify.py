@@ -56,12 +56,12 @@ class Verify(Case):
 
     def test_study_looks_at_its_own_result(self):
         study = self.write("study.json", STUDY)
-        result = run("study", study, "--verify")
+        result = run("study", study, "--verify", "--format", "csv")
         self.assertEqual(result.returncode, 0, result.stderr)
         for what in ("plan, by the validator", "times, by the engine of the other fidelity", "table, by the sums of its steps"):
             self.assertEqual(result.stderr.count(what), 2, result.stderr)
         self.assertNotIn("DIFFERS", result.stderr)
-        self.assertEqual(result.stdout, self.ok("study", study))
+        self.assertEqual(result.stdout, self.ok("study", study, "--format", "csv"))
         jittered = run("study", study, "--verify", "--fidelity", "op", "--jitter", "0.1")
         self.assertEqual(jittered.returncode, 0, jittered.stderr)
         self.assertNotIn("the other fidelity", jittered.stderr)

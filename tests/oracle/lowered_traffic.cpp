@@ -12,7 +12,7 @@ namespace {
 class Mapper {
  public:
   Mapper(const OpProgram& program, const RankGrid& grid, const Fabric& fabric)
-      : program_(program), fabric_(fabric) {
+      : program_(program), grid_(grid), fabric_(fabric) {
     // GPUs of each (stage, TP coordinate), by replica.
     for (int s = 0; s < program.stages; ++s)
       for (int t = 0; t < program.tensor; ++t)
@@ -54,17 +54,35 @@ class Mapper {
     return members;
   }
 
-  const std::vector<LinkUse>& ring(const std::vector<int>& members) {
-    auto [it, is_new] = rings_.try_emplace(members);
-    if (is_new) it->second = fabric_.ring(members);
+  // The same as rings of equal size that go side by side: of a nested form's exchanges those of its inner
+  // groups (the all-to-alls), or of the ranks of equal number in all of them.
+  [[nodiscard]] std::vector<std::vector<int>> rings_of(const LoweredTask& task) const {
+    const std::vector<int> members = ring_of(task);
+    const int context = static_cast<int>(members.size());
+    const int inner = task.lane >= 0 && task.sync == SyncGroup::context ? grid_.inner_ranks(context) : 1;
+    if (inner == 1) return {members};
+    const bool inside = task.name == OpName::cp_all_to_all;
+    std::vector<std::vector<int>> rings(at(inside ? context / inner : inner));
+    for (int c = 0; c < context; ++c) rings[at(inside ? c / inner : c % inner)].push_back(members[at(c)]);
+    return rings;
+  }
+
+  const std::vector<LinkUse>& links(const std::vector<std::vector<int>>& rings) {
+    auto [it, is_new] = links_.try_emplace(rings);
+    if (!is_new) return it->second;
+    std::map<LinkId, std::int32_t> times;
+    for (const std::vector<int>& members : rings)
+      for (const LinkUse& use : fabric_.ring(members)) times[use.link] += use.times;
+    for (const auto& [link, uses] : times) it->second.push_back({link, uses});
     return it->second;
   }
 
  private:
   const OpProgram& program_;
+  const RankGrid& grid_;
   const Fabric& fabric_;
   std::vector<std::vector<int>> replicas_;
-  std::map<std::vector<int>, std::vector<LinkUse>> rings_;
+  std::map<std::vector<std::vector<int>>, std::vector<LinkUse>> links_;
 };
 
 }  // namespace
@@ -82,11 +100,11 @@ LinkTraffic traffic_of(const LoweredProgram& lowered, const OpProgram& program, 
       if (from != to && task.bytes > 0) traffic.add(id, fabric.uses(fabric.route(from, to)), task.bytes);
       continue;
     }
-    const std::vector<int> members = mapper.ring_of(task);
-    if (members.size() < 2) continue;
-    const std::vector<LinkUse>& links = mapper.ring(members);
-    const double bytes = moved_bytes(task.name, task.bytes, members.size());
-    if (bytes > 0) traffic.add(id, links, bytes);
+    const std::vector<std::vector<int>> rings = mapper.rings_of(task);
+    const std::size_t members = rings.front().size();
+    if (members < 2) continue;
+    if (const double bytes = moved_bytes(task.name, task.bytes, members); bytes > 0)
+      traffic.add(id, mapper.links(rings), bytes);
   }
   return traffic;
 }

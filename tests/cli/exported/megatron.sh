@@ -1,6 +1,6 @@
 # small: wlb, for Megatron-LM (main of 2026-08-22, d98e8a64dd)
 # use: torchrun ... pretrain_gpt.py "${ARGUMENTS[@]}" with your data, tokenizer and optimizer
-# 8 GPUs; simulated: 0.106 s a step, 60495 tokens/s/GPU
+# 8 GPUs; simulated: 0.104 s a step, 61565 tokens/s/GPU
 # cannot be expressed: policy wlb (queues 2, max_tokens 32768): the dataset cuts documents into windows in data order; nearest: its micro-batches, as equipoise.BatchSampler (Python) or plan.json of `study --out` give them
 # cannot be expressed: shard adaptive: packed documents are cut each into 2 x CP chunks (thd_get_partitioned_indices); nearest: per-document, by --dataloader-inter-document-masking; without it per-sequence, where documents see each other
 ARGUMENTS=(
