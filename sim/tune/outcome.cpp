@@ -45,27 +45,20 @@ Baseline run_baseline(const nlohmann::json& file, const StudyInputs& inputs, con
   return baseline;
 }
 
-using nlohmann::json;
-
 std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchResult& found, std::size_t most,
                                    const StudyInputs& inputs, const Baseline& baseline,
                                    const RunStudyOptions& options) {
   std::vector<RankedRow> rows;
   const PolicyResult& reference = baseline.row();
-  // Places in `rows`. What a layout recomputes may be no difference: rows have their own.
-  std::map<std::pair<std::string, double>, std::size_t> known;
+  // Places in `rows` by time: equal to the bit is the same steps. Rows may have their own recomputation, and
+  // their own CP degrees whatever the layout's are (hbp, flexsp).
+  std::map<double, std::size_t> known;
   for (const std::size_t i : found.ranking) {
     const auto& [point, trial] = found.tried[i];
-    const LayoutChoice& layout = candidates.layouts[point.layout];
-    json degrees = layout.keys;
-    degrees.erase("parallel.recompute");
-    const std::pair steps(degrees.dump(), trial.seconds_per_token);
-    const auto same = known.find(steps);
-    if (same != known.end()) {
+    if (const auto same = known.find(trial.seconds_per_token); same != known.end()) {
       RankedRow& first = rows[same->second];
-      first.alike.push_back(
-          candidates.rows[point.row].label +
-          (point.layout == first.point.layout ? "" : ", recompute " + recompute_text(layout.layout)));
+      first.alike.push_back(point.layout == first.point.layout ? candidates.rows[point.row].label
+                                                               : candidate_text(candidates, point));
       continue;
     }
     if (rows.size() == most) break;
@@ -76,11 +69,13 @@ std::vector<RankedRow> ranked_rows(const Candidates& candidates, const SearchRes
     row.metrics.speedup = row.metrics.speedup_low = row.metrics.speedup_high = std::nullopt;
     if (reference.simulated())
       compare(reference.metrics, reference.steps, inputs.documents.batches.size(), row.steps, row.metrics);
-    known.emplace(steps, rows.size());
+    known.emplace(trial.seconds_per_token, rows.size());
     rows.push_back(std::move(ranked));
   }
   return rows;
 }
+
+using nlohmann::json;
 
 namespace {
 
@@ -91,13 +86,15 @@ std::string policy_of(const Candidates& candidates, Point point) {
   return candidates.rows[point.row].entry["name"].get<std::string>();
 }
 
-// The winner, then the best of other layouts and of other policies.
+// The winner, then the best of other layouts and of other policies; of equal steps the first.
 std::vector<Point> rivals_of(const Candidates& candidates, const SearchResult& found) {
   std::vector<Point> rivals = {found.tried[found.ranking.front()].point};
   std::set<std::uint32_t> layouts = {rivals.front().layout};
   std::set<std::string> policies = {policy_of(candidates, rivals.front())};
+  std::set<double> times;
   for (const std::size_t i : found.ranking) {
-    const Point point = found.tried[i].point;
+    const auto& [point, trial] = found.tried[i];
+    if (!times.insert(trial.seconds_per_token).second) continue;
     const bool other_layout = layouts.size() <= kOtherLayouts && layouts.insert(point.layout).second;
     const bool other_policy =
         policies.size() <= kOtherPolicies && policies.insert(policy_of(candidates, point)).second;

@@ -13,10 +13,9 @@ namespace equipoise {
 
 struct RankedRow {
   Point point;
-  std::vector<std::string>
-      alike;           // rows that make the same steps of these degrees, with other options or recomputation
-  Study study;         // best.json of this candidate
-  StudyResult result;  // its one row, compared with the baseline
+  std::vector<std::string> alike;  // others that make the same steps, on this layout or another
+  Study study;                     // best.json of this candidate
+  StudyResult result;              // its one row, compared with the baseline
   [[nodiscard]] const PolicyResult& row() const { return result.policies.front(); }
 };
 
