@@ -53,7 +53,7 @@ json hashes_of_inputs(const StudyInputs& inputs) {
           {"documents", hash_of_documents(inputs.documents)}};
 }
 
-// Of what a row of summary.json says and nobody measured.
+// Of what a row of summary.json says and nobody measured. Throws json::exception where it is no row.
 std::string hash_of_row(const json& row) {
   return hash_text(json{row.at("status"), row.at("reason"), row.at("metrics"), row.at("memory")}.dump());
 }
@@ -213,12 +213,17 @@ int run_verify_command(const VerifyOptions& options, std::ostream& out, std::ost
   };
   const json& rows = receipt.at("rows");
   std::size_t known = 0;
-  for (const json& row : summary.value("policies", json::array())) {
-    const std::string label = row.value("label", "");
-    if (!rows.contains(label))
-      throw UserError(options.file + ": receipt.rows: no row \"" + printable(label) + '"');
-    add(label + ": as it was written", hash_of_row(row) == rows.at(label), "changed since");
-    ++known;
+  try {
+    for (const json& row : summary.at("policies")) {
+      const std::string label = row.at("label");
+      if (!rows.contains(label))
+        throw UserError(options.file + ": receipt.rows: no row \"" + printable(label) + '"');
+      add(label + ": as it was written", hash_of_row(row) == rows.at(label), "changed since");
+      ++known;
+    }
+  } catch (const json::exception&) {
+    throw UserError(options.file + ": policies[" + std::to_string(known) +
+                    "]: expected a row as `equipoise study --out` writes it");
   }
   add("rows of the summary", known == rows.size(), "some are gone");
 

@@ -50,8 +50,9 @@ void check_summary(const json& summary, const std::string& path) {
   try {
     (void)summary.at("study").at("name").get<std::string>();
     for (const json& policy : summary.at("policies"))
-      if (!policy.at("label").is_string() || !policy.at("status").is_string() || !policy.at("metrics").is_object())
-        throw UserError(path + ": policies: expected label, status and metrics of each");
+      if (!policy.at("label").is_string() || !policy.at("status").is_string() || !policy.at("metrics").is_object() ||
+          !policy.value("provenance", json::object()).is_object())
+        throw UserError(path + ": policies: expected label, status, metrics and provenance of each");
   } catch (const json::exception& e) {
     throw UserError(path + ": expected a whole summary of a study, found " + printable(e.what()));
   }

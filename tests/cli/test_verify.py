@@ -53,6 +53,14 @@ class Verify(Case):
             broken = dict(summary, receipt={k: v for k, v in receipt.items() if k != key})
             self.refused("verify", self.write("broken.json", broken), says=[f"receipt.{key}"])
         self.refused("verify", self.write("list.json", "[]"), says=["receipt"])
+        whole = dict(summary, receipt=receipt)
+        for key, value in (("label", True), ("metrics", None), ("memory", None), ("status", None)):
+            rows = [whole["policies"][0], {**whole["policies"][1], key: value}]
+            if value is None:
+                del rows[1][key]
+            self.refused("verify", self.write("row.json", dict(whole, policies=rows)), says=["policies[1]: expected a row"])
+        rows = [whole["policies"][0], {**whole["policies"][1], "provenance": ""}]
+        self.refused("report", self.folder / "out", self.write("row.json", dict(whole, policies=rows)), says=["policies: expected label"])
 
     def test_study_looks_at_its_own_result(self):
         study = self.write("study.json", STUDY)
